@@ -9,7 +9,7 @@ import math
 import posixpath
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +49,15 @@ class Picture(NamedTuple):
     """What the file calls it, apart from its path."""
 
     @property
+    def folder(self) -> str:
+        """Path of the group that the datasets lie in."""
+        return self.path if self.is_series else posixpath.dirname(self.path)
+
+    def group(self, tree: Tree) -> Any:
+        """Return that group."""
+        return tree.get(tree.root, self.folder)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
@@ -64,6 +73,11 @@ class Picture(NamedTuple):
         chunks = chunks_of(self.members[0])
         facts = {"shape": self.shape, "dtype": str(self.dtype), "chunks": chunks}
         return {**facts, "title": self.title} if self.title else facts
+
+
+def by_size(pictures: Iterable[Picture]) -> list[Picture]:
+    """Sort arrays: those with two axes or more first, large ones first; equal ones stay."""
+    return sorted(pictures, key=lambda one: one.size, reverse=True)
 
 
 class Found(NamedTuple):

@@ -6,6 +6,7 @@ Layout facts: the HDF5 File Format Specification, version 3.0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from numbers import Number
 from types import NoneType
@@ -14,15 +15,16 @@ from dask_tiled.codecs.chunks import needs_imagecodecs
 from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, require
 from dask_tiled.formats.hdf5.apart import safely
 from dask_tiled.formats.hdf5.attributes import attribute, label, plain_attributes
-from dask_tiled.formats.hdf5.axes import calibration, named
+from dask_tiled.formats.hdf5.choice import Choice, choose
+from dask_tiled.formats.hdf5.convention import Calibration
+from dask_tiled.formats.hdf5.conventions import CONVENTIONS, INSTRUMENT
+from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.facts import Facts
-from dask_tiled.formats.hdf5.instrument import INSTRUMENT
 from dask_tiled.formats.hdf5.library import filters_of, shape_of
-from dask_tiled.formats.hdf5.meant import Choice, choose
 from dask_tiled.formats.hdf5.pieces import Pieces
-from dask_tiled.formats.hdf5.scan import read_scan
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.registry import Format
+from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, is_refusal, read_head
 from dask_tiled.model.layout import Layout
@@ -102,10 +104,8 @@ def look(
 def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: bool) -> Description:
     picture = choice.picture
     first, ndim = picture.members[0], len(picture.shape)
-    axes = calibration(tree, picture)
-    if sig_dims is None:
-        sig_dims = axes.sig_dims or 2
-    split = max(0, ndim - sig_dims)
+    told_by, (axes, told) = _calibration(tree, picture)
+    split = max(0, ndim - (sig_dims or told or 2))
     parts = picture.path.split("/")
     around = ["/".join(parts[:k]) or "/" for k in range(1, len(parts) + 1)]
     attributes, said = {}, Facts(tree)
@@ -119,7 +119,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         **picture.facts(),
         "filters": tuple(number for number, _ in filters_of(first)),
         "orientation": orientation or "axes as they are stored",
-        "axes_from": axes.convention or "nothing in the file",
+        "axes_from": told_by or "nothing in the file",
         "units": label(attribute(first, "units")) if with_facts else "",
         "datasets": {one.path: one.facts() for one in choice.listed[:MOST_LISTED]},
         "attributes": {name: found for name, found in attributes.items() if found},
@@ -137,14 +137,39 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         pieces.add(member, tuple(origin))
         origin[-ndim] += shape_of(member)[0]
     layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)
-    facts, base = {"hdf5": metadata}, pieces.base_shape()
-    scan = read_scan(tree, nav[0]) if len(nav) == 1 else None
-    shown = named(axes.axes, split)
-    desc = Description.of("hdf5", layout.show(nav), facts, shown, base_shape=base)
-    if scan is None:
-        return desc
-    desc = desc.with_facts(facts={**said.found, scan.path: dict(scan.facts)})
-    return desc.with_scan(scan.shape, scan.told_by, scan.axes)
+    desc = Description.of(
+        "hdf5",
+        layout.show(nav),
+        {"hdf5": metadata},
+        _named(axes, split),
+        base_shape=pieces.base_shape(),
+    )
+    scans = (one.scan(tree, picture, nav[0]) for one in CONVENTIONS if len(nav) == 1)
+    for scan in filter(None, scans):
+        desc = desc.with_facts(facts={**said.found, **scan.facts})
+        return desc.with_scan(scan.shape, scan.told_by, scan.axes)
+    return desc
+
+
+def _calibration(tree: Tree, picture: Picture) -> tuple[str, Calibration]:
+    """Return what the first convention says that knows the axes, and its name."""
+    for convention in CONVENTIONS:
+        found = convention.calibration(tree, picture)
+        if found is not None:
+            return convention.name, found
+    return "", Calibration((Axis(""),) * len(picture.shape))
+
+
+def _named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
+    """Give the usual names to axes that have none, or one that another has, too."""
+    usual = nav_axes(nav_ndim) + sig_axes(len(axes) - nav_ndim)
+    names = [axis.name for axis in axes]
+    found = list(axes)
+    for k, axis in enumerate(axes):
+        if not axis.name or names.count(axis.name) > 1:
+            name = usual[k].name
+            found[k] = replace(axis, name=f"axis_{k}" if name in names else name)
+    return tuple(found)
 
 
 FORMAT = Format(

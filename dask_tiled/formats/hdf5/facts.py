@@ -7,15 +7,14 @@ NeXus writes it.
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.hdf5 import velox
-from dask_tiled.formats.hdf5.attributes import MOST_BYTES, attribute, label, plain, text
+from dask_tiled.formats.hdf5.attributes import MOST_BYTES, attribute, label, plain
+from dask_tiled.formats.hdf5.conventions import CONVENTIONS
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
@@ -32,8 +31,6 @@ MOST_ITEMS = 64
 LONGEST_TEXT = 10_000
 DEEPEST = 16
 PLACE = 16  # bytes of a text of any length: its own, and where it is
-OF_HYPERSPY = ("metadata", "original_metadata", "mapped_parameters", "original_parameters")
-"""Names of the groups beside the data; the latter two before version 1.3."""
 
 
 class Facts:
@@ -56,49 +53,19 @@ class Facts:
         self._seen: set[Any] = set()
 
     def read(self, picture: Picture) -> None:
-        """Read them."""
-        self.complete = True
-        if picture.order:
-            for name in ("Metadata", "AcquisitionMetadata"):
-                path = f"{posixpath.dirname(picture.path)}/{name}"
-                self._note(path, velox.metadata(self.tree, picture, name))
-            return
-        for path, group in self._groups(picture):
-            try:
-                self._note(path, self.walk(group))
-            except BROKEN:  # pixels may be right all the same
-                self.complete = False
-
-    def _note(self, path: str, facts: Any) -> None:
-        if facts:
-            self.found[path] = facts
-
-    def _groups(self, picture: Picture) -> Iterator[tuple[str, Any]]:
-        """Find the groups in which facts stand: beside the data, around them, or at the top."""
+        """Read them, as the first convention has it that knows of any."""
         from h5py import Group
 
-        folder = picture.path if picture.is_series else posixpath.dirname(picture.path)
-        own = self.tree.get(self.tree.root, folder)
-        beside = [f"{folder}/{name}" for name in OF_HYPERSPY if name in own]
-        above = [folder]
-        while above[-1] not in {"/", ""}:
-            above.append(posixpath.dirname(above[-1]))
-        entries = [path for path in above if self._is_entry(path)]
-        if picture.is_series and not entries:
-            entries = [posixpath.dirname(folder)]
-        if not beside and not entries and attribute(own, "emd_group_type") is not None:
-            top = names_in(self.tree.root, MOST_ITEMS)
-            own_top = folder.split("/")[1]
-            beside = [f"/{name}" for name in top if name != own_top]
-            beside += [f"/{own_top}/metadata", f"/{own_top}/metadatabundle"]
-        for path in beside or entries[:1]:
-            group = self._look(path)
-            if isinstance(group, Group) and path not in {"/", ""}:
-                yield path, group
-
-    def _is_entry(self, path: str) -> bool:
-        group = self._look(path or "/")
-        return text(attribute(group, "NX_class")) == "NXentry"
+        self.complete = True
+        told = (convention.facts(self.tree, picture) for convention in CONVENTIONS)
+        for path, facts in next(filter(None, told), {}).items():
+            group = self._look(path) if facts is None and path.strip("/") else None
+            try:
+                found = self.walk(group) if isinstance(group, Group) else facts
+            except BROKEN:  # pixels may be right all the same
+                self.complete = False
+            else:
+                self.found |= {path: found} if found else {}
 
     def _look(self, path: str) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""EMD files of Velox: their pictures and spectra, what these are called, and their axes.
+"""EMD of Velox: pictures and spectra, what these are called, their axes, and JSON beside them.
 
 Layout facts: files of Velox 2.9 to 3.10. A picture lies as (y, x, frame), a spectrum as (channel,
 frame). Beside it there is a column of ``Metadata`` for every frame, JSON that ends with zeros. A
@@ -11,15 +11,18 @@ itself or by a reference, and says what it is called.
 from __future__ import annotations
 
 import math
-import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.formats.tools import since_1970
 from dask_tiled.formats.tools.text import parse_json
 from dask_tiled.model.axes import Axis
 
@@ -45,10 +48,112 @@ PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m"}
 
 Json = Mapping[str, Any]
 
+ROWS = (
+    Row("microscope", "Instrument/InstrumentClass"),
+    Row("beam_energy", "Optics/AccelerationVoltage", "V"),
+    Row("magnification", "CustomProperties/StemMagnification/value"),
+    Row("magnification", "Optics/NominalMagnification"),
+    Row("camera_length", "Optics/CameraLength", "m"),
+    Row("convergence_angle", "Optics/BeamConvergence", "rad"),
+    Row("defocus", "Optics/Defocus", "m"),
+    Row("stage_x", "Stage/Position/x", "m"),
+    Row("stage_y", "Stage/Position/y", "m"),
+    Row("stage_z", "Stage/Position/z", "m"),
+    Row("tilt_alpha", "Stage/AlphaTilt", "rad"),
+    Row("tilt_beta", "Stage/BetaTilt", "rad"),
+    Row("detector", "BinaryResult/Detector"),
+    Row("dwell_time", "Scan/DwellTime", "s"),
+)
+MODES = {"1": "TEM", "2": "STEM"}
+"""What is meant by the ``OperatingMode``."""
+OF_DETECTORS = {
+    "collection_angle": (("CollectionAngleRange", "end"), "rad"),
+    "inner_collection_angle": (("CollectionAngleRange", "begin"), "rad"),
+    "exposure_time": (("ExposureTime",), "s"),
+    "gain_setting": (("Gain",), ""),
+}
+"""What is said of each detector."""
+STAMPS = "*Metadata/CustomProperties/*.TimeStamp/value"
 
-def is_velox(found: Found) -> bool:
-    """Return whether a file, or a part of one, is of Velox."""
-    return any(_is_picture(one) or EVENTS.fullmatch(path) for path, one in found.pictures.items())
+
+def _of_detector(said: Json, keys: tuple[str, ...]) -> Any:
+    """Read what is said of the detector that made a picture."""
+    name = said["BinaryResult"]["Detector"]
+    detectors = said["Detectors"].values()
+    found: Any = next((one for one in detectors if one["DetectorName"] == name), {})
+    for key in keys:
+        found = found[key]
+    return found
+
+
+def _moment(count: str, per_second: float = 1.0) -> datetime | None:
+    """Read a time, of which 0 is none."""
+    seconds = float(count) / per_second
+    return since_1970(seconds) if seconds > 0 else None
+
+
+class Velox(Convention):
+    """EMD of Velox."""
+
+    name = "Velox"
+    instrument = (
+        *(row._replace(path=f"*Metadata/{row.path}") for row in ROWS),
+        *(
+            Row(name, "*Metadata", unit, partial(_of_detector, keys=keys))
+            for name, (keys, unit) in OF_DETECTORS.items()
+        ),
+        Row("acquisition_mode", "*Metadata/Optics/OperatingMode", read=MODES.get),
+        Row("date", "*Metadata/Acquisition/AcquisitionStartDatetime/DateTime", read=_moment),
+        Row("date", STAMPS, read=partial(_moment, per_second=1e6)),
+    )
+
+    def meant(self, tree: Tree, found: Found) -> Meant:
+        """List the pictures, then the spectra, as they are shown, with their titles.
+
+        Of the pictures, those that a detector recorded come before the maps of elements that were
+        made of spectra, and HAADF comes first.
+        """
+        stored = [one for one in found.pictures.values() if _is_picture(one)]
+        if not stored and not any(map(EVENTS.fullmatch, found.pictures)):
+            return Meant()
+        titles = _titles(tree)
+        listed = []
+        for one in stored:
+            kind, said = _kind(one), _metadata(tree, one)
+            order = ORDERS[kind, len(one.shape)]
+            shape = tuple(one.shape[axis] for axis in order)
+            shape = shape[1:] if shape[0] == 1 and kind not in EELS else shape
+            result = _part(said, "BinaryResult")
+            title = titles.get(one.folder) or _text(result.get("Detector")) or EELS.get(kind, "")
+            rank = KINDS.index(kind), "DetectorIndex" not in result, title != "HAADF", one.path
+            listed.append((rank, one._replace(shape=shape, order=order, title=title)))
+        pictures = [one for _, one in sorted(listed, key=lambda item: item[0])]
+        return Meant("Data of Velox", pictures, alone=True)
+
+    def refuse(self, tree: Tree, path: str) -> None:
+        """Refuse streams of events."""
+        if EVENTS.fullmatch(path):
+            what = "a stream of X-ray events of Velox is no picture, and is not decoded"
+            hint = "Maps of elements and spectra of the same file open."
+            raise DatasetError(what, path=tree.file.path, where=path, hint=hint)
+
+    def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
+        """Read what is said of the first frame, and of an image of spectra elsewhere."""
+        if not picture.order or not PICTURE.fullmatch(picture.path):
+            return None
+        said, ndim = _metadata(tree, picture), len(picture.shape)
+        if _kind(picture) in EELS:
+            inner = (*_pixels_of_eels(tree, picture)[3 - ndim :], _energy_loss(tree, picture))
+            return Calibration(inner, 1)
+        inner = _lengths(said) if _kind(picture) == "Image" else (_energies(said),)
+        return Calibration((Axis("frame"),) * (ndim - len(inner)) + inner, len(inner))
+
+    def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
+        """Read the JSON beside a picture."""
+        if not picture.order or not PICTURE.fullmatch(picture.path):
+            return {}
+        names = "Metadata", "AcquisitionMetadata"
+        return {f"{picture.folder}/{name}": _metadata(tree, picture, name) for name in names}
 
 
 def _is_picture(picture: Picture) -> bool:
@@ -63,46 +168,7 @@ def _kind(picture: Picture) -> str:
     return picture.path.split("/")[2]
 
 
-def sig_dims(picture: Picture) -> int:
-    """Count the signal axes: those of a picture, or the channels of a spectrum."""
-    return 2 if _kind(picture) == "Image" else 1
-
-
-def pictures(tree: Tree, found: Found) -> list[Picture]:
-    """List the pictures, then the spectra, as they are shown, with their titles.
-
-    Of the pictures, those that a detector recorded come before the maps of elements that were made
-    of spectra, and HAADF comes first.
-    """
-    titles = _titles(tree)
-    listed = []
-    for one in filter(_is_picture, found.pictures.values()):
-        kind, said = _kind(one), metadata(tree, one)
-        order = ORDERS[kind, len(one.shape)]
-        shape = tuple(one.shape[axis] for axis in order)
-        title = titles.get(posixpath.dirname(one.path)) or _detector(said) or EELS.get(kind, "")
-        recorded = "DetectorIndex" in _part(said, "BinaryResult")
-        shape = shape[1:] if shape[0] == 1 and kind not in EELS else shape
-        rank = KINDS.index(kind), not recorded, title != "HAADF", one.path
-        listed.append((rank, one._replace(shape=shape, order=order, title=title)))
-    return [one for _, one in sorted(listed, key=lambda item: item[0])]
-
-
-def refuse_events(tree: Tree, path: str) -> None:
-    """Refuse streams of events, which are no arrays.
-
-    Raises
-    ------
-    DatasetError
-        The path is that of one.
-    """
-    if EVENTS.fullmatch(path):
-        what = "a stream of X-ray events of Velox is no picture, and is not decoded"
-        hint = "Maps of elements and spectra of the same file open."
-        raise DatasetError(what, path=tree.file.path, where=path, hint=hint)
-
-
-def metadata(tree: Tree, picture: Picture, path: str = "Metadata") -> Json:
+def _metadata(tree: Tree, picture: Picture, path: str = "Metadata") -> Json:
     """Read what is said of the first frame; nothing where that cannot be read."""
     found = tree.look(picture.members[0].parent, path)
     if getattr(found, "ndim", 0) != 2 or found.dtype != "u1" or found.shape[0] > MOST_TEXT:
@@ -114,21 +180,19 @@ def metadata(tree: Tree, picture: Picture, path: str = "Metadata") -> Json:
     return _parse(column.tobytes().partition(b"\0")[0])
 
 
-def axes(tree: Tree, picture: Picture) -> tuple[Axis, ...]:
-    """Read the axes of a picture or spectrum, from what is said of its first frame."""
+def _energy_loss(tree: Tree, picture: Picture) -> Axis:
+    channels = _part(_metadata(tree, picture, "AcquisitionMetadata"), "Data")
+    step, start = (_number(channels.get(key)) for key in ("dispersion", "offset"))
+    return Axis.calibrated("Energy loss", "eV", step, start)
+
+
+def _pixels_of_eels(tree: Tree, picture: Picture) -> tuple[Axis, ...]:
     from h5py import Group
 
-    said = metadata(tree, picture)
-    if _kind(picture) in EELS:
-        channels = _part(metadata(tree, picture, "AcquisitionMetadata"), "Data")
-        step, start = (_number(channels.get(key)) for key in ("dispersion", "offset"))
-        energies = Axis.calibrated("Energy loss", "eV", step, start)
-        maps = tree.look(picture.members[0].file, "Data/SpectrumImage")
-        names = names_in(maps, 1) if isinstance(maps, Group) else []
-        said = metadata(tree, picture, f"/Data/SpectrumImage/{names[0]}/Metadata") if names else {}
-        return (*_lengths(said)[3 - len(picture.shape) :], energies)
-    inner = _lengths(said) if sig_dims(picture) == 2 else (_energies(said),)
-    return (Axis("frame"),) * (len(picture.shape) - len(inner)) + inner
+    maps = tree.look(picture.members[0].file, "Data/SpectrumImage")
+    names = names_in(maps, 1) if isinstance(maps, Group) else []
+    paths = (f"/Data/SpectrumImage/{name}/Metadata" for name in names)
+    return _lengths(next((_metadata(tree, picture, path) for path in paths), {}))
 
 
 def _lengths(said: Json) -> tuple[Axis, ...]:
@@ -145,7 +209,7 @@ def _lengths(said: Json) -> tuple[Axis, ...]:
 def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
     """Make an axis, in the unit that leaves few zeros."""
     step, start = _number(scale), _number(offset)
-    axis = Axis.calibrated(name, units if isinstance(units, str) else "", step, start)
+    axis = Axis.calibrated(name, _text(units), step, start)
     if axis.units == "m" and axis.scale < 1:
         power = max(min(PREFIXES), 3 * math.floor(math.log10(axis.scale) / 3))
     elif axis.units == "1/m":
@@ -165,11 +229,6 @@ def _energies(said: Json) -> Axis:
             step, start = (_number(detector.get(key)) for key in ("Dispersion", "OffsetEnergy"))
             return Axis.calibrated("Energy", "keV", step / 1000, start / 1000)
     return Axis("Energy")
-
-
-def _detector(said: Json) -> str:
-    name = _part(said, "BinaryResult").get("Detector")
-    return name if isinstance(name, str) else ""
 
 
 def _titles(tree: Tree) -> dict[str, str]:
@@ -198,7 +257,7 @@ def _titles(tree: Tree) -> dict[str, str]:
 
 
 def _note(titles: dict[str, str], path: Any, title: Any) -> None:
-    if isinstance(path, str) and isinstance(title, str) and title:
+    if _text(path) and _text(title):
         titles.setdefault(path, title)
 
 
@@ -258,6 +317,10 @@ def _parse(document: bytes) -> Json:
 def _part(said: Json, name: str) -> Json:
     found = said.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _number(value: Any) -> float:

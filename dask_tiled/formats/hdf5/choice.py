@@ -1,0 +1,96 @@
+"""Which array of an HDF5 file opens: by a user's choice, by a convention, or by size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, NoReturn
+
+from dask_tiled.errors import DatasetError, choose_dataset
+from dask_tiled.formats.hdf5.convention import Meant
+from dask_tiled.formats.hdf5.conventions import CONVENTIONS
+from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size, check, search
+from dask_tiled.formats.hdf5.tree import Tree
+
+MOST_NAMED = 20
+"""So many arrays are named in an error."""
+
+
+class Choice(NamedTuple):
+    """An array that was chosen, and all that there are."""
+
+    picture: Picture
+    told_by: str
+    """What says that it is this one."""
+    listed: Sequence[Picture]
+    """The first of them opens unless another one is asked for."""
+
+
+def choose(tree: Tree, dataset: int | str | None) -> Choice:
+    """Choose the array that is asked for, or the one that the file means.
+
+    Raises
+    ------
+    DatasetError
+        There is none, or it cannot be read.
+    """
+    found = search(tree, "", tree.root)
+    listed, told_by = _ranked(tree, found)
+    name = dataset.strip("/") if isinstance(dataset, str) else ""
+    if name:
+        picture, told_by = _named(tree, found, listed, name)
+    elif dataset is None or isinstance(dataset, str):
+        found.raise_refused("/")
+        picture = listed[0] if listed else _none(tree, found, listed, dataset)
+    else:
+        paths = [picture.path for picture in listed]
+        picture = listed[choose_dataset(tree.file.path, paths, dataset)]
+        told_by = "its number"
+    check(tree.file.path, picture)
+    return Choice(picture, told_by, listed)
+
+
+def _named(tree: Tree, found: Found, listed: Sequence[Picture], name: str) -> tuple[Picture, str]:
+    """Choose by a path, by a title, or what is meant in a group."""
+    path = f"/{name}"
+    titled = [picture for picture in listed if picture.title == name]
+    for picture in listed:
+        if picture.path == path:
+            found.raise_refused(path)
+            return picture, "its path"
+    if len(titled) == 1:
+        return titled[0], "its title"
+    _refuse(tree, [path])
+    top = tree.look(tree.root, path)
+    if top is None:
+        found.raise_refused(path)
+        _none(tree, found, listed, name)
+    inside = search(tree, path, top)
+    inside.raise_refused(path)
+    inner, told_by = _ranked(tree, inside)
+    return (inner[0] if inner else _none(tree, inside, listed, name)), told_by
+
+
+def _refuse(tree: Tree, paths: Iterable[str]) -> None:
+    for path in paths:
+        for convention in CONVENTIONS:
+            convention.refuse(tree, path)
+
+
+def _none(tree: Tree, found: Found, listed: Iterable[Picture], dataset: str | None) -> NoReturn:
+    _refuse(tree, found.pictures)
+    problem = "no such dataset of numbers" if dataset else "there is no dataset of numbers"
+    names = [picture.title or picture.path for picture in listed]
+    expected = ", ".join(names[:MOST_NAMED]) or None
+    raise DatasetError(problem, path=tree.file.path, expected=expected, found=dataset)
+
+
+def _ranked(tree: Tree, found: Found) -> tuple[Sequence[Picture], str]:
+    """List the arrays: those that the file means, then large ones first; and say what tells so."""
+    lists = (convention.meant(tree, found) for convention in CONVENTIONS)
+    told_by, meant, alone = next((one for one in lists if one.pictures or one.alone), Meant())
+    known = {picture.members for picture in meant}
+    others = by_size(one for one in found.pictures.values() if one.members not in known)
+    listed = [*meant] if alone else [*meant, *others]
+    some, told_by = meant or listed, told_by or "the largest in the file"
+    equal = sum(picture.size == some[0].size for picture in some)
+    return listed, told_by + (f", the first of {equal} of its size" if equal > 1 else "")

@@ -1,0 +1,114 @@
+"""Eiger and Arina of Dectris: the series of a master, its pixel size, and the file beside it.
+
+Layout facts: the documentation of the Eiger detectors. py4DSTEM and ncempy find the pixel size of a
+scan, in nm, in the file that has the name of the master without ``_master``, and take the scan for
+square.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.formats.hdf5.attributes import attribute, label, number, plain_attributes
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, Scan
+from dask_tiled.formats.hdf5.datasets import SERIES, Found, Picture, by_size
+from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.formats.tools.files import beside
+from dask_tiled.model.axes import Axis
+
+MASTER = "_master.h5"
+GROUP = "STEM Metadata"
+LENGTHS = {
+    "y": re.compile(r"(scan|size|shape|n|pixels|points|num).*y|scan.*(height|rows)"),
+    "x": re.compile(r"(scan|size|shape|n|pixels|points|num).*x|scan.*(width|columns)"),
+}
+"""How attributes may be called that say how many positions there are along an axis."""
+
+
+class Eiger(Convention):
+    """Masters of Dectris; most of what they say is NeXus."""
+
+    name = "Eiger"
+    instrument = (
+        Row("beam_energy", f"*{GROUP}/High Tension", "V"),
+        Row("magnification", f"*{GROUP}/Magnification"),
+        Row("camera_length", f"*{GROUP}/Camera Length", "m"),
+        Row("camera_length", "**/detector_distance", "@"),
+    )
+
+    def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
+        """List series, also those of one part."""
+        frames = [one for one in found.pictures.values() if len(one.shape) == 3]
+        named = (x for x in frames if x.is_series or SERIES.fullmatch(posixpath.basename(x.path)))
+        return Meant("names of an Eiger master", by_size(named))
+
+    def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
+        """Read the size of the pixels."""
+        detector = tree.look(picture.group(tree).parent, "instrument/detector")
+        if len(picture.shape) != 3 or detector is None:
+            return None
+        axes = [Axis("frame")]
+        for name in ("y", "x"):
+            size = tree.look(detector, f"{name}_pixel_size")
+            if getattr(size, "shape", None) not in {(), (1,)} or size.dtype.kind not in "fiu":
+                return None
+            scale, units = number(tree.read(size), 1.0), label(attribute(size, "units"))
+            axes.append(Axis(name, units or "m", scale))
+        return Calibration(tuple(axes), 2)
+
+    def scan(self, tree: Tree, picture: Picture, frames: int) -> Scan | None:  # noqa: ARG002
+        """Read the file beside a master."""
+        master = tree.file.path
+        path = beside(master.removesuffix(MASTER), ".h5") if master.endswith(MASTER) else None
+        if path is None:
+            return None
+        try:
+            facts = plain_attributes(tree.get(tree.open(path), GROUP))
+        except BROKEN:  # errors of this package, too: a file that nobody asked for
+            return None
+        facts = {name: _only(value) for name, value in facts.items()}
+        where = f"{os.path.basename(path)}/{GROUP}"
+        shape, told_by = _shape(facts, frames)
+        if shape is None:
+            return None
+        sizes = np.atleast_1d(np.asarray(facts.get("Pixel Size")))
+        one = sizes.dtype.kind in "fiu" and len(set(sizes.tolist())) == 1
+        size = float(sizes[0]) if one else 0.0
+        axes = (Axis.calibrated("scan_y", "nm", size), Axis.calibrated("scan_x", "nm", size))
+        return Scan(shape, told_by.format(where), axes, {where: facts})
+
+    def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the group around a series, where it is no entry of NeXus."""
+        return {posixpath.dirname(picture.folder): None} if picture.is_series else {}
+
+
+def _shape(facts: Mapping[str, Any], frames: int) -> tuple[tuple[int, int] | None, str]:
+    """Find two lengths that give so many frames; or else take the scan for square."""
+    lengths: dict[str, tuple[str, int]] = {}
+    for name, value in facts.items():
+        if _whole(value) > 0:
+            for axis, pattern in LENGTHS.items():
+                if pattern.fullmatch(name.lower()):
+                    lengths.setdefault(axis, (name, _whole(value)))
+    if len(lengths) == len(LENGTHS):
+        shape = lengths["y"][1], lengths["x"][1]
+        if math.prod(shape) == frames:
+            return shape, f"{lengths['y'][0]} and {lengths['x'][0]} in {{}}"
+    side = math.isqrt(frames)
+    told_by = f"inferred: {{}} tells of a scan, and {frames} frames make a square"
+    return ((side, side), told_by) if side * side == frames else (None, "")
+
+
+def _only(value: Any) -> Any:
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
+def _whole(value: Any) -> int:
+    return int(value) if isinstance(value, (int, float)) and value == value // 1 else 0

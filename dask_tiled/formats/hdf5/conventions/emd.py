@@ -1,0 +1,79 @@
+"""EMD of the NCEM, py4DSTEM and Prismatic: groups with an ``emd_group_type``.
+
+Layout facts: the EMD file format of the NCEM and of emdfile 1.0, which py4DSTEM writes; files of
+Prismatic.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dask_tiled.formats.hdf5.attributes import attribute, label, text_of
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
+from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size
+from dask_tiled.formats.hdf5.library import names_in
+from dask_tiled.formats.hdf5.tree import Tree
+
+ARRAYS = {"1", "array"}
+"""What ``emd_group_type`` says of a group with an array, in files of the NCEM and of emdfile."""
+MOST_GROUPS = 64
+"""So many groups at the top are read for facts."""
+PREFIXED = re.compile(
+    r"(?<![^\W_])(?<!_)(da|[yzafpnuµμmcdhkMGTPEZY])_"
+    r"(m|s|g|A|V|eV|Hz|rad|sr|K|Pa|bar|W|J|C|F|T|N|mol|L|Ohm|Ω)(?![^\W\d])"
+)
+"""A unit as the NCEM writes it: ``n_m`` for nm. Other lines below are a part of the unit."""
+
+
+class Emd(Convention):
+    """EMD, but for that of Velox."""
+
+    name = "EMD"
+    instrument = (
+        Row("microscope", "**/*microscope/name"),
+        Row("beam_energy", "**/*microscope/voltage", "@"),
+        Row("beam_energy", "**/*microscope/accelerating_voltage", "@"),
+        Row("beam_energy", "**/*microscope/beam_energy", "@eV"),
+        Row("beam_energy", "**/simulation_parameters/E", "keV"),
+        Row("convergence_angle", "**/convergence_semiangle_mrad", "mrad"),
+        Row("convergence_angle", "**/simulation_parameters/sa", "mrad"),
+    )
+
+    def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
+        """List the arrays of the groups: ``data``, or else the largest that is no axis."""
+        arrays = []
+        for path, group in found.groups:
+            if text_of(attribute(group, "emd_group_type")) in ARRAYS:
+                names = {one: posixpath.basename(one.path) for one in found.inside(path)}
+                inner = [one for one, name in names.items() if not re.fullmatch(r"dim\d+", name)]
+                named = [one for one in inner if names[one] == "data"]
+                arrays += (named or by_size(inner))[:1]
+        return Meant("emd_group_type", by_size(arrays))
+
+    def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
+        """Read ``dim1``, ``dim2``, ..., which begin with ``dim0`` in files of emdfile."""
+        group = picture.group(tree)
+        if "emd_group_type" not in group.attrs:
+            return None
+        first = 1 if tree.look(group, "dim0") is None else 0
+        axes = []
+        for k, size in enumerate(picture.shape, first):
+            values = tree.look(group, f"dim{k}")
+            name = "" if values is None else label(attribute(values, "name"))
+            axis = read_axis(tree, values, name, size)
+            units = PREFIXED.sub(r"\1\2", axis.units.strip("[]"))
+            axes.append(replace(axis, units=label(units)))
+        return Calibration(tuple(axes))
+
+    def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
+        """List the other groups at the top, and the metadata of the own one."""
+        if attribute(picture.group(tree), "emd_group_type") is None:
+            return {}
+        own = picture.folder.split("/")[1]
+        others = [name for name in names_in(tree.root, MOST_GROUPS) if name != own]
+        inner = f"{own}/metadata", f"{own}/metadatabundle"
+        return {f"/{name}": None for name in (*others, *inner)}

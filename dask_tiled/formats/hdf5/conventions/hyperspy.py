@@ -1,0 +1,117 @@
+"""HyperSpy: the signals in ``Experiments``, their axes, and metadata of the instrument.
+
+Layout facts: the specification of HyperSpy's files, and its metadata structure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.formats.hdf5.attributes import attribute, label, number, text
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
+from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size
+from dask_tiled.formats.hdf5.tree import Tree
+from dask_tiled.model.axes import Axis
+
+DATA = re.compile(r"/Experiments/[^/]+/data")
+OF_AXES = {"navigate", "index_in_array", "scale"}
+"""Attributes that tell an axis; up to version 1.2 there is the last one alone."""
+BESIDE = "metadata", "original_metadata", "mapped_parameters", "original_parameters"
+"""Names of the groups beside the data; the latter two before version 1.3."""
+RECORDED = {"spectrum": 1, "image": 2}
+"""Signal axes by what old files say."""
+PLACES = (
+    "*metadata/Acquisition_instrument/TEM",
+    "*metadata/Acquisition_instrument/SEM",
+    "*mapped_parameters/*EM",
+    "*/auxiliary/hyperspy_metadata/Acquisition_instrument/*EM",
+)
+"""Where it tells of the microscope; the last one is in the files of NeXus that it writes."""
+ROWS = (
+    Row("microscope", "microscope"),
+    Row("acquisition_mode", "acquisition_mode"),
+    Row("beam_energy", "beam_energy", "@keV"),
+    Row("beam_current", "beam_current", "@nA"),
+    Row("magnification", "magnification"),
+    Row("camera_length", "camera_length", "@mm"),
+    Row("convergence_angle", "convergence_angle", "@mrad"),
+    Row("collection_angle", "**/collection_angle", "@mrad"),
+    Row("working_distance", "working_distance", "@mm"),
+    Row("tilt_alpha", "Stage/tilt_alpha", "deg"),
+    Row("tilt_alpha", "tilt_stage", "deg"),
+    Row("tilt_beta", "Stage/tilt_beta", "deg"),
+    Row("detector", "Detector/Camera/name"),
+    Row("exposure_time", "**/exposure", "@s"),
+    Row("exposure_time", "**/exposure_time", "@s"),
+    Row("dwell_time", "**/dwell_time", "@s"),
+)
+"""Units are those that it means where none stand beside."""
+
+
+def _date(said: Mapping[str, Any]) -> date | str:
+    """Put a date and a time together. Names of zones are left out: many stand for several."""
+    day, clock, zone = (said.get(name) or "" for name in ("date", "time", "time_zone"))
+    if not day:  # before version 1.2: "datetime.date(1991, 10, 1)"
+        words = f"{said['_datetime_date']} {said.get('_datetime_time', '')}"
+        numbers: list[Any] = [int(one) for one in re.findall(r"\d+", words)]
+        return datetime(*numbers) if numbers[3:] else date(*numbers)  # noqa: DTZ001 - none is told
+    zone = "+00:00" if zone == "UTC" else zone
+    known = zone if re.fullmatch(r"[+-]\d\d:\d\d", zone) else ""
+    return f"{day}T{clock}{known}" if clock else str(day)
+
+
+class HyperSpy(Convention):
+    """HyperSpy, of all versions."""
+
+    name = "HyperSpy"
+    instrument = (
+        Row("date", "*metadata/General", read=_date),
+        Row("date", "*/auxiliary/hyperspy_metadata/General", read=_date),
+        Row("date", "*mapped_parameters", read=_date),
+        *(row._replace(path=f"{place}/{row.path}") for place in PLACES for row in ROWS),
+    )
+
+    def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
+        """List the signals."""
+        signals = by_size(one for one in found.pictures.values() if DATA.fullmatch(one.path))
+        return Meant("Experiments of HyperSpy", signals)
+
+    def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
+        """Read the groups ``axis-0``, ``axis-1``, ..."""
+        group = picture.group(tree)
+        parts = [tree.look(group, f"axis-{k}") for k in range(len(picture.shape))]
+        if not parts or any(part is None or not OF_AXES & set(part.attrs) for part in parts):
+            return None
+        places = [int(number(attribute(p, "index_in_array"), k)) for k, p in enumerate(parts)]
+        if sorted(places) == list(range(len(parts))):
+            parts = [parts[places.index(k)] for k in range(len(parts))]
+        axes = tuple(_axis(tree, *one) for one in zip(parts, picture.shape, strict=True))
+        navigate = [attribute(part, "navigate") for part in parts]
+        if any(one is None for one in navigate):  # before version 1.3
+            told = (tree.look(group, path) for path in ("mapped_parameters", "metadata/Signal"))
+            kinds = [text(attribute(one, "record_by")) for one in told]
+            return Calibration(axes, next(filter(None, map(RECORDED.get, kinds)), None))
+        navigates = [bool(np.all(one)) for one in navigate]
+        count = navigates.count(False)
+        first = all(navigates[: len(navigates) - count])  # otherwise nothing that we could split
+        return Calibration(axes, max(1, count) if first else None)
+
+    def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
+        """List the groups beside the data."""
+        own = picture.group(tree)
+        return {f"{picture.folder}/{name}": None for name in BESIDE if name in own}
+
+
+def _axis(tree: Tree, part: Any, size: int) -> Axis:
+    name, units = (label(attribute(part, key)) for key in ("name", "units"))
+    values, scale = tree.look(part, "axis"), attribute(part, "scale")
+    if scale is None and values is not None:  # it is not uniform, perhaps
+        return replace(read_axis(tree, values, name, size), units=units)
+    step, offset = number(scale, 1.0), number(attribute(part, "offset"), 0.0)
+    return Axis.calibrated(name, units, step, offset, signed=True)

@@ -1,0 +1,134 @@
+"""NeXus: what ``default`` and ``signal`` lead to, the axes of NXdata, and what an entry says.
+
+Layout facts: the NeXus manual (``default``, ``signal``, NXdata, NXdetector), and the definitions of
+NXem, NXinstrument and NXbeam, which have their groups wherever a file wants them.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.formats.hdf5.attributes import attribute, label, text, text_of, texts
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
+from dask_tiled.formats.hdf5.datasets import SERIES, Found, Picture, by_size, picture_of
+from dask_tiled.formats.hdf5.tree import MOST_LINKS, Tree
+from dask_tiled.model.axes import Axis
+
+INTERPRETATIONS = {"image": 2, "spectrum": 1, "vertex": 1}
+"""Signal axes by what ``interpretation`` says."""
+
+
+class Nexus(Convention):
+    """NeXus, of all versions."""
+
+    name = "NeXus"
+    instrument = (
+        Row("microscope", "**/instrument/name"),
+        Row("microscope", "**/instrument/fabrication/model"),
+        Row("beam_energy", "**/electron_source/voltage", "@"),
+        Row("beam_energy", "**/electron_gun/voltage", "@"),
+        Row("beam_current", "**/beam_current", "@"),
+        Row("photon_energy", "**/incident_energy", "@"),
+        Row("photon_energy", "**/photon_energy", "@"),
+        Row("photon_energy", "**/monochromator/energy", "@"),
+        Row("photon_energy", "*/*/energy", "@"),
+        Row("wavelength", "**/incident_wavelength", "@"),
+        Row("magnification", "**/magnification"),
+        Row("camera_length", "**/camera_length", "@"),
+        Row("convergence_angle", "**/semi_convergence_angle", "@"),
+        Row("defocus", "**/defocus", "@"),
+        Row("working_distance", "**/working_distance", "@"),
+        Row("detector", "**/detector/description"),
+        Row("detector", "**/detector/local_name"),
+        Row("y_pixel_size", "**/y_pixel_size", "@"),
+        Row("x_pixel_size", "**/x_pixel_size", "@"),
+        Row("exposure_time", "**/exposure_time", "@"),
+        Row("exposure_time", "**/count_time", "@"),
+        Row("dwell_time", "**/dwell_time", "@"),
+        Row("gain_setting", "**/detector/gain_setting"),
+        Row("threshold", "**/threshold_energy", "@"),
+        Row("date", "*/start_time"),
+        Row("date", "**/data_collection_date"),
+    )
+
+    def meant(self, tree: Tree, found: Found) -> Meant:
+        """Follow ``default``; or list the signals of all data, first those that it leads near."""
+        path, group = _default(tree, *found.top)
+        pointed = [_signal(tree, found, path, group)]
+        if pointed == [None]:
+            entries = [one for one in _of_class(found, "NXentry") if _is_below(one[0], path)]
+            ends = [_default(tree, *one) for one in entries]
+            moved = [end for end, one in zip(ends, entries, strict=True) if end[0] != one[0]]
+            pointed = [_signal(tree, found, *end) for end in moved]
+        if any(pointed):
+            return Meant("default of NeXus", [*filter(None, pointed)])
+        data = _of_class(found, "NXdata")
+        signals = by_size(filter(None, (_signal(tree, found, *one) for one in data)))
+        signals.sort(key=lambda one: not _is_below(one.path, path))
+        return Meant("signal of NXdata", signals)
+
+    def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
+        """Read ``axes`` of the group or, in older files, of the dataset."""
+        group, own, shape = picture.group(tree), picture.members[0], picture.shape
+        data = text(attribute(group, "NX_class")) in {"NXdata", "NXdetector"}
+        if not data and attribute(own, "signal") is None:
+            return None
+        told = attribute(own, "interpretation"), attribute(group, "interpretation")
+        kind = INTERPRETATIONS.get(next(filter(None, map(text, told)), ""))
+        axes = [Axis("")] * len(shape)
+        names = text(attribute(group, "signal")), *texts(attribute(group, "auxiliary_signals"))
+        listed = attribute(own, "axes")
+        if posixpath.basename(picture.path) in names or listed is not None:
+            for k, axis in enumerate(texts(attribute(group, "axes") if listed is None else listed)):
+                indices = np.atleast_1d(np.asarray(attribute(group, f"{axis}_indices")))
+                at = int(indices[0]) if indices.size and indices.dtype.kind in "iu" else k
+                if axis and 0 <= at < len(shape) and indices.size == 1:
+                    axes[at] = read_axis(tree, tree.look(group, axis), axis, shape[at])
+        return Calibration(tuple(axes), kind and min(kind, len(shape)))
+
+    def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
+        """Return the innermost entry that the array lies in."""
+        path = picture.folder
+        while path.strip("/"):
+            if text(attribute(tree.look(tree.root, path), "NX_class")) == "NXentry":
+                return {path: None}
+            path = posixpath.dirname(path)
+        return {}
+
+
+def _of_class(found: Found, name: str) -> list[tuple[str, Any]]:
+    return [one for one in found.groups if text(attribute(one[1], "NX_class")) == name]
+
+
+def _is_below(path: str, group: str) -> bool:
+    return f"{path}/".startswith(f"{group}/")
+
+
+def _default(tree: Tree, path: str, group: Any) -> tuple[str, Any]:
+    """Follow ``default`` from a group on, as far as it leads."""
+    from h5py import Group
+
+    for _ in range(MOST_LINKS):
+        name = label(attribute(group, "default"))
+        following = tree.look(group, name) if name else None
+        if not isinstance(following, Group):
+            break
+        path, group = posixpath.normpath(posixpath.join(path or "/", name)), following
+    return path, group
+
+
+def _signal(tree: Tree, found: Found, path: str, group: Any) -> Picture | None:
+    """Find the array that a group calls its signal; in older files it says so itself."""
+    name = label(attribute(group, "signal"))
+    if not name:
+        inner = found.inside(path)
+        marked = (one for one in inner if text_of(attribute(one.members[0], "signal")) == "1")
+        return next(marked, None)
+    if SERIES.fullmatch(name) and path in found.pictures:  # of which it is the first part
+        return found.pictures[path]
+    place = f"{path.rstrip('/')}/{name}"
+    return found.pictures.get(place) or picture_of(place, tree.look(group, name))
