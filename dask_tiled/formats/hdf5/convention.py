@@ -45,6 +45,8 @@ class Scan(NamedTuple):
     axes: tuple[Axis, ...]
     facts: Mapping[str, Any] = {}
     """More facts, by their places."""
+    flat: bool = False
+    """Whether there is one number at each position, which the array has as an axis of length 1."""
 
 
 class Row(NamedTuple):
@@ -81,9 +83,10 @@ class Convention:
         return None
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:  # noqa: ARG002
-        """List the groups with facts of an array, or the facts, by the paths of their groups.
+        """List the groups with facts of an array, by their paths.
 
-        The value of a group is None: its attributes and small datasets are read.
+        The value of each are the names of the attributes and small datasets in it that are read; an
+        empty tuple for all of them, at any depth; or a mapping, which are the facts.
         """
         return {}
 

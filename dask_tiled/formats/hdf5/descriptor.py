@@ -27,6 +27,7 @@ from dask_tiled.formats.registry import Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, is_refusal, read_head
+from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import Border, border, within
 
@@ -128,9 +129,10 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
     }
     nav, sig = picture.shape[:split], picture.shape[split:]
     grid = nav or (1,)
+    stored = grid + sig
     if picture.order:  # with an axis of one frame, perhaps
-        grid = tuple(first.shape[axis] for axis in picture.order)[: -len(sig)]
-    stored = first.shape if picture.order else grid + sig
+        stored = (1,) * (len(picture.order) - first.ndim) + first.shape
+        grid = tuple(stored[axis] for axis in picture.order)[: -len(sig)]
     pieces = Pieces(tree, stored, picture.dtype, picture.order)
     origin = [0] * len(stored)
     for member in picture.members:
@@ -147,7 +149,9 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
     scans = (one.scan(tree, picture, nav[0]) for one in CONVENTIONS if len(nav) == 1)
     for scan in filter(None, scans):
         desc = desc.with_facts(facts={**said.found, **scan.facts})
-        return desc.with_scan(scan.shape, scan.told_by, scan.axes)
+        desc = desc.with_scan(scan.shape, scan.told_by, scan.axes)
+        whole = [Cut(0, 1, length) for length in desc.shape[:-1]]
+        return desc.cut([*whole, Cut(0, 1, 1, kept=False)]) if scan.flat else desc
     return desc
 
 
@@ -174,7 +178,7 @@ def _named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
 
 FORMAT = Format(
     name="hdf5",
-    extensions=(".h5", ".hdf5", ".hdf", ".hspy", ".nxs", ".nx5", ".emd", ".de5", ".mat"),
+    extensions=(".h5", ".hdf5", ".hdf", ".hspy", ".nxs", ".nx5", ".emd", ".de5", ".mat", ".h5oina"),
     summary="any dataset of numbers, with any filter, in chunks or not, and in several files",
     nav_shape_from="the shape of the dataset, all but its last axes",
     sniff=sniff,

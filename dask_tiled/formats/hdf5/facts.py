@@ -30,6 +30,7 @@ MOST_ITEMS = 64
 """Arrays of more items are left out."""
 LONGEST_TEXT = 10_000
 DEEPEST = 16
+Names = tuple[str, ...]
 PLACE = 16  # bytes of a text of any length: its own, and where it is
 
 
@@ -59,13 +60,15 @@ class Facts:
         self.complete = True
         told = (convention.facts(self.tree, picture) for convention in CONVENTIONS)
         for path, facts in next(filter(None, told), {}).items():
-            group = self._look(path) if facts is None and path.strip("/") else None
-            try:
-                found = self.walk(group) if isinstance(group, Group) else facts
-            except BROKEN:  # pixels may be right all the same
-                self.complete = False
+            if isinstance(facts, tuple):
+                group = self._look(path)
+                try:
+                    found = self.walk(group, facts) if isinstance(group, Group) else {}
+                except BROKEN:  # pixels may be right all the same
+                    self.complete, found = False, {}
             else:
-                self.found |= {path: found} if found else {}
+                found = facts
+            self.found |= {path: found} if found else {}
 
     def _look(self, path: str) -> Any:
         try:
@@ -73,23 +76,23 @@ class Facts:
         except DatasetError:  # it leads out of the folder
             return None
 
-    def walk(self, group: Any, depth: int = 0) -> dict[str, Any]:
-        """Read the attributes of a group, and all that is small in it; each group once."""
+    def walk(self, group: Any, names: Names = (), depth: int = 0) -> dict[str, Any]:
+        """Read the attributes of a group, and what is small in it, or some; each group once."""
         import h5py
 
         found: dict[str, Any] = {}
         if group in self._seen:
             return found
         self._seen.add(group)
-        for name in self._bounded(group.attrs):
+        for name in self._bounded(names or group.attrs):
             self._add(found, name, attribute(group, name))
         if depth == DEEPEST and len(group):
             self.complete = False
             return found
-        for name in self._bounded(names_in(group, self._names + 1)):
+        for name in self._bounded(names or names_in(group, self._names + 1)):
             item = _item(group, name)
             if isinstance(item, h5py.Group):
-                inner = self.walk(item, depth + 1)
+                inner = self.walk(item, depth=depth + 1)
                 found |= {name: inner} if inner else {}
             elif isinstance(item, h5py.Dataset):
                 self._add(found, name, self._value(item))

@@ -26,12 +26,20 @@ from collections.abc import Mapping, Sequence
 from dask_tiled.formats.hdf5.convention import Convention
 from dask_tiled.formats.hdf5.conventions.eiger import Eiger
 from dask_tiled.formats.hdf5.conventions.emd import Emd
+from dask_tiled.formats.hdf5.conventions.h5oina import H5oina
 from dask_tiled.formats.hdf5.conventions.hyperspy import HyperSpy
 from dask_tiled.formats.hdf5.conventions.nexus import Nexus
 from dask_tiled.formats.hdf5.conventions.velox import Velox
 from dask_tiled.formats.tools import Entry
 
-CONVENTIONS: Sequence[Convention] = (Velox(), HyperSpy(), Nexus(), Emd(), Eiger())
+CONVENTIONS: Sequence[Convention] = (
+    Velox(),
+    HyperSpy(),
+    Nexus(),
+    Emd(),
+    Eiger(),
+    H5oina(),
+)
 """In the order in which they are asked: the first that knows something is believed."""
 
 

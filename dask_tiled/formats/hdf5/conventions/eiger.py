@@ -86,7 +86,8 @@ class Eiger(Convention):
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:  # noqa: ARG002
         """Return the group around a series, where it is no entry of NeXus."""
-        return {posixpath.dirname(picture.folder): None} if picture.is_series else {}
+        around = posixpath.dirname(picture.folder)
+        return {around: ()} if picture.is_series and around.strip("/") else {}
 
 
 def _shape(facts: Mapping[str, Any], frames: int) -> tuple[tuple[int, int] | None, str]:

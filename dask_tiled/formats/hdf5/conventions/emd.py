@@ -76,4 +76,4 @@ class Emd(Convention):
         own = picture.folder.split("/")[1]
         others = [name for name in names_in(tree.root, MOST_GROUPS) if name != own]
         inner = f"{own}/metadata", f"{own}/metadatabundle"
-        return {f"/{name}": None for name in (*others, *inner)}
+        return {f"/{name}": () for name in (*others, *inner)}

@@ -105,7 +105,7 @@ class HyperSpy(Convention):
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
         """List the groups beside the data."""
         own = picture.group(tree)
-        return {f"{picture.folder}/{name}": None for name in BESIDE if name in own}
+        return {f"{picture.folder}/{name}": () for name in BESIDE if name in own}
 
 
 def _axis(tree: Tree, part: Any, size: int) -> Axis:

@@ -95,7 +95,7 @@ class Nexus(Convention):
         path = picture.folder
         while path.strip("/"):
             if text(attribute(tree.look(tree.root, path), "NX_class")) == "NXentry":
-                return {path: None}
+                return {path: ()}
             path = posixpath.dirname(path)
         return {}
 

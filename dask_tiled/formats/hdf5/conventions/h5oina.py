@@ -1,0 +1,115 @@
+"""H5OINA of Oxford Instruments: patterns, spectra, electron images and maps that AZtec exports.
+
+Layout facts: "Oxford Instruments NanoAnalysis HDF5 File Specification", versions 1.0 to 8.0
+(https://github.com/oinanoanalysis/h5oina). Slices such as ``/1`` have a group for each technique,
+with ``Data`` and a ``Header``. The first axis of all data are the positions of the scan, row by
+row; a second one may have length 1. The header has their numbers along x and y and the steps in µm;
+of a line there is one along y.
+"""
+
+from __future__ import annotations
+
+import math
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.formats.hdf5.attributes import number
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, Scan
+from dask_tiled.formats.hdf5.datasets import Found, Picture
+from dask_tiled.formats.hdf5.tree import Tree
+from dask_tiled.model.axes import Axis
+
+KINDS = (
+    r"/EBSD/Data/Unprocessed Patterns",
+    r"/EBSD/Data/Processed Patterns",
+    r"/EDS\d*/Data/Spectrum",
+    r"/Electron Image/Data/(SE|BSE|FSE)/[^/]+",
+    r"/EDS\d*/Data/[^/]+/[^/]+",
+    r"",
+)
+"""In this order data are listed: raw patterns, those without their background, spectra, images,
+maps of elements, all others."""
+OF_FILE = "Manufacturer", "Software Version", "Format Version"
+
+
+class H5oina(Convention):
+    """H5OINA, of all versions."""
+
+    name = "H5OINA"
+    instrument = (
+        Row("beam_energy", "*Header/Beam Voltage", "kV"),
+        Row("magnification", "*Header/Magnification"),
+        Row("working_distance", "*Header/Working Distance", "mm"),
+        Row("stage_x", "*Header/Stage Position/X", "mm"),
+        Row("stage_y", "*Header/Stage Position/Y", "mm"),
+        Row("stage_z", "*Header/Stage Position/Z", "mm"),
+        Row("tilt_alpha", "*Header/Stage Position/Tilt", "rad"),
+        Row("rotation", "*Header/Stage Position/Rotation", "rad"),
+        Row("exposure_time", "*Header/Camera Exposure Time", "ms"),
+        Row("dwell_time", "*Header/Dwell Time", "us"),
+        Row("date", "*Header/Acquisition Date"),
+    )
+
+    def meant(self, tree: Tree, found: Found) -> Meant:
+        """List all data with a value, a spectrum or a frame for each position."""
+        stored = [one for one in found.pictures.values() if "/Data/" in one.path]
+        counts = {one: math.prod(_cells(tree, one)) for one in set(map(_header, stored))}
+        ranked: list[tuple[int, Picture]] = []
+        for one in stored:
+            if counts[_header(one)] == one.shape[0]:
+                rank = next(k for k, kind in enumerate(KINDS) if re.search(f"{kind}$", one.path))
+                flat = len(one.shape) == 1
+                shape, order = ((*one.shape, 1), (1, 0)) if flat else (one.shape, ())
+                title = posixpath.basename(one.path)
+                ranked.append((rank, one._replace(shape=shape, order=order, title=title)))
+        ranked.sort(key=lambda pair: pair[0])
+        return Meant("Data of H5OINA", [one for _, one in ranked])
+
+    def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
+        """Read the energies of spectra; patterns have no scale."""
+        if not math.prod(_cells(tree, _header(picture))):
+            return None
+        axes = [Axis("")] * len(picture.shape)
+        if re.search(f"{KINDS[2]}$", picture.path):
+            step, start = _values(tree, _header(picture), "Channel Width", "Start Channel")
+            axes[-1] = Axis.calibrated("Energy", "eV", step, start)
+        return Calibration(tuple(axes), max(1, len(axes) - 1))
+
+    def scan(self, tree: Tree, picture: Picture, frames: int) -> Scan | None:
+        """Read lengths and steps."""
+        shape = _cells(tree, _header(picture))
+        if math.prod(shape) != frames:
+            return None
+        steps = _values(tree, _header(picture), "Y Step", "X Step")
+        axes = (Axis.calibrated(f"scan_{n}", "µm", s) for n, s in zip("yx", steps, strict=True))
+        told_by = f"Y Cells and X Cells in {_header(picture)}"
+        return Scan(shape, told_by, (*axes,)[-len(shape) :], flat=picture.shape[1:] == (1,))
+
+    def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
+        """Return the header of the technique, and what is said of the file."""
+        header = _header(picture)
+        return {"/": OF_FILE, header: ()} if math.prod(_cells(tree, header)) else {}
+
+
+def _header(picture: Picture) -> str:
+    technique, data, _ = picture.path.partition("/Data/")
+    return f"{technique}/Header" if data else ""
+
+
+def _cells(tree: Tree, header: str) -> tuple[int, ...]:
+    """Read the shape of the scan; (0,) where none is said."""
+    rows, columns = map(int, _values(tree, header, "Y Cells", "X Cells")) if header else (0, 0)
+    return (max(0, rows), max(0, columns))[rows == 1 :]
+
+
+def _values(tree: Tree, header: str, *names: str) -> list[float]:
+    """Read numbers of a header; 0 where there are none."""
+    found = (tree.look(tree.root, f"{header}/{name}") for name in names)
+    return [
+        number(np.asarray(tree.read(one)), 0.0) if getattr(one, "size", 0) == 1 else 0.0
+        for one in found
+    ]
