@@ -1,4 +1,4 @@
-"""Grids of chunks: which are missing, and which follow each other in a file."""
+"""Grids of chunks: which follow each other in a file, and what they leave."""
 
 from __future__ import annotations
 
@@ -7,42 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dask_tiled.model.grids import gaps
 from dask_tiled.model.indexing import Index
 
 MOST_CELLS = 1 << 20
 """So many cells, and no more, are looked at one by one."""
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """Where it starts, and its shape."""
-
-
-def gaps(written: Index, shape: Sequence[int], chunk: Sequence[int]) -> tuple[Index, Index]:
-    """Find boxes that cover all that no chunk covers; few of them, however large the grid is.
-
-    ``written`` are the positions of the chunks in their grid, in C order; a row of the results is
-    where a box begins, and its shape.
-    """
-    grid = np.array([-(-n // size) for n, size in zip(shape, chunk, strict=True)])
-    if not len(written):
-        return np.zeros((1, len(grid)), np.int64), np.array([shape])
-    starts, stops = [], []
-    new = np.arange(len(written)) == 0  # where the positions on the axes before differ
-    for k, n in enumerate(grid):
-        begins = new
-        new = begins | np.concatenate([[True], np.diff(written[:, k]) != 0])
-        here, first = written[new], begins[new]
-        before = np.where(first, -1, np.roll(here[:, k], 1))
-        last = np.roll(first, -1)
-        low = np.concatenate([before + 1, here[last, k] + 1])
-        high = np.concatenate([here[:, k], np.full(last.sum(), n)])
-        corners = np.concatenate([here, here[last]])
-        start, stop = corners.copy(), corners + 1
-        start[:, k], stop[:, k] = low, high
-        start[:, k + 1 :], stop[:, k + 1 :] = 0, grid[k + 1 :]
-        some = low < high
-        starts.append(start[some])
-        stops.append(stop[some])
-    start, stop = (np.concatenate(ends) * np.array(chunk, np.int64) for ends in (starts, stops))
-    return start, np.minimum(stop, np.array(shape, np.int64)) - start
 
 
 def join_chunks(

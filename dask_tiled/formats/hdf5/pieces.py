@@ -1,13 +1,11 @@
 """Where the pixels of HDF5 datasets lie: in one stretch, in chunks, or in other files.
 
-Layout facts: the HDF5 File Format Specification, version 3.0, and the reference manual of the HDF5
-library (H5Pset_external, H5Pset_virtual, H5Dchunk_iter).
+Layout facts: the HDF5 File Format Specification, version 3.0.
 """
 
 from __future__ import annotations
 
 import math
-from array import array
 from typing import Any
 
 import numpy as np
@@ -18,15 +16,16 @@ from dask_tiled.codecs.chunks import chunk_decoder, unwritten
 from dask_tiled.codecs.limits import most_bytes
 from dask_tiled.codecs.pipeline import BYTES
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.hdf5.chunk_layout import EXTENSIBLE_ARRAY, ChunkLayout, chunk_layout
+from dask_tiled.formats.hdf5.chunk_index import list_chunks
 from dask_tiled.formats.hdf5.filters import Filter, codecs_of
-from dask_tiled.formats.hdf5.grids import Box, boxes_between, gaps, join_chunks, uncovered
+from dask_tiled.formats.hdf5.grids import Box, join_chunks
 from dask_tiled.formats.hdf5.library import chunks_of, filters_of, shape_of
+from dask_tiled.formats.hdf5.sources import external_boxes, whole_sources
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
+from dask_tiled.model.grids import gaps
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.layout import MAX_NDIM
 from dask_tiled.model.pieces import (
     PER_AXIS,
     PieceTable,
@@ -41,8 +40,6 @@ MOST_BLOCKS = 100_000
 """It is read in so many parts, and no more."""
 MOST_SPARSE_BYTES = MOST_BLOCKS << 30
 """Larger datasets are refused where chunks that were never written cannot be told from others."""
-USER_BLOCKS = (1, 14, 4)
-"""From this version on the library counts offsets of chunks from where the file begins."""
 READ = "dask_tiled.formats.hdf5.boxes:read"
 """What has the library read."""
 Numbers = npt.ArrayLike
@@ -151,25 +148,36 @@ class Pieces:
         from h5py import h5d
 
         kind, offset = dataset.id.get_create_plist().get_layout(), dataset.id.get_offset()
-        shape = shape_of(dataset)
-        start = (0,) * len(shape)
-        file = self.file(dataset.file.filename)
+        shape, file = shape_of(dataset), self.file(dataset.file.filename)
+        start, strides = (0,) * len(shape), strides_of(shape, self.stored.itemsize)
         if kind == h5d.CHUNKED:
             self._add_chunks(dataset, file, origin)
         elif kind == h5d.VIRTUAL:
-            with self.tree.inside(dataset):
-                whole = not dataset.dtype.shape and self._add_sources(dataset, origin)
-            if not whole:
-                self._add_blocks(dataset, file, origin)
+            self._add_virtual(dataset, file, origin)
         elif kind == h5d.COMPACT or not is_plain(dataset):
             self._add_blocks(dataset, file, origin)
         elif dataset.external:
-            self._add_external(dataset, origin)
+            decoder = self.decoder(self.plain)
+            for path, box, at in external_boxes(self.tree, dataset, self.stored.itemsize):
+                self.put(origin, *box, at, strides, file=self.file(path), decoder=decoder)
         elif offset is None:
             self.fill(dataset, origin, start, shape)
         else:
-            strides, decoder = strides_of(shape, self.stored.itemsize), self.decoder(self.plain)
+            decoder = self.decoder(self.plain)
             self.put(origin, start, shape, offset, strides, file=file, decoder=decoder)
+
+    def _add_virtual(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
+        """Add the datasets that a virtual one is put together from, if it is of whole ones."""
+        with self.tree.inside(dataset):
+            sources, rest = whole_sources(self.tree, dataset) or ([], ())
+            if rest:
+                self.fill(dataset, origin, *rest)
+            for start, source in sources:
+                at = np.array(origin) + ((0,) * (len(origin) - dataset.ndim) + start)
+                for member in self.tree.members(dataset, source):
+                    self.add(member, tuple(at.tolist()))
+        if not rest:
+            self._add_blocks(dataset, file, origin)
 
     def _add_blocks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
         """Let the library read a dataset, about as many chunks or rows at a time as READ_BYTES."""
@@ -188,57 +196,14 @@ class Pieces:
         self.put(origin, corners, boxes, 0, np.zeros_like(boxes), file=file, decoder=number)
         self.blocks(origin, tuple(block.tolist()))
 
-    def _add_sources(self, dataset: Any, origin: tuple[int, ...]) -> bool:
-        """Add the datasets that a virtual one is put together from, if it is of whole ones."""
-        sources = dataset.virtual_sources()
-        boxes = list(map(source_box, sources))
-        rest = uncovered(boxes, dataset.shape) if all(shape for _, shape in boxes) else None
-        if rest is None:
-            return False
-        for source, (_, shape) in zip(sources, boxes, strict=True):
-            for member in self.tree.members(dataset, source):
-                lead = len(shape) - getattr(member, "ndim", MAX_NDIM)
-                if lead < 0 or shape != (1,) * lead + member.shape or member.dtype != dataset.dtype:
-                    return False
-        self.fill(dataset, origin, *rest)
-        more = len(origin) - dataset.ndim
-        for source, (start, _) in zip(sources, boxes, strict=True):
-            for member in self.tree.members(dataset, source):
-                at = np.array(origin) + ((0,) * more + start)
-                self.add(member, tuple(at.tolist()))
-        return True
-
-    def _add_external(self, dataset: Any, origin: tuple[int, ...]) -> None:
-        """Add bytes in files that have nothing else to say: they follow one another."""
-        path, where = dataset.file.filename, f"the external files of {dataset.name}"
-        itemsize, shape = self.stored.itemsize, shape_of(dataset)
-        total = math.prod(shape)
-        strides, decoder = strides_of(shape, itemsize), self.decoder(self.plain)
-        first = 0
-        for name, offset, size in dataset.external:
-            count, rest = divmod(min(size, (total - first) * itemsize), itemsize)
-            if rest:
-                raise DatasetError("a pixel lies in two files", path=path, where=where, found=name)
-            file = self.file(self.tree.need(name, path, where))
-            for start, box in boxes_between(first, first + count, shape):
-                place = int(np.ravel_multi_index(start, shape)) - first
-                at = offset + place * itemsize
-                self.put(origin, start, box, at, strides, file=file, decoder=decoder)
-            first += count
-
     def _add_chunks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
         """Add chunks, each as it is stored, and what was never written."""
         shape, chunk = shape_of(dataset), chunks_of(dataset)
         blocks, pipeline = chunk, filters_of(dataset)
         nbytes = self.stored.itemsize * math.prod(chunk)
-        columns = self._listed(dataset)
-        layout = self._layout(dataset, file, filtered=bool(pipeline))
-        if (
-            len(columns)
-            and layout.index_type == EXTENSIBLE_ARRAY
-            and one_unlimited_axis(dataset) > 0
-        ):
-            self._check_room(dataset, pipeline, nbytes, columns[:, -1])
+        where, masks, offsets, sizes, placed = list_chunks(dataset, self.files[file], len(pipeline))
+        if not placed:
+            self._check_room(dataset, pipeline, nbytes, sizes)
             if math.prod(shape) * self.stored.itemsize > MOST_SPARSE_BYTES:
                 raise DatasetError(
                     "the dataset is too large for an extensible array along an inner axis",
@@ -249,10 +214,7 @@ class Pieces:
                 )
             self._add_blocks(dataset, file, origin)
             return
-        where, masks, offsets, sizes = self._in_order(dataset, columns)
         self.fill(dataset, origin, *gaps(where // chunk, shape, chunk))
-        if layout.unfiltered_edges:
-            masks[(where + chunk > shape).any(axis=1)] = (1 << len(pipeline)) - 1
         strides = strides_of(chunk, self.stored.itemsize)
         for mask in np.unique(masks).tolist():
             some = masks == mask
@@ -306,69 +268,6 @@ class Pieces:
         documents = [*lead, {"name": BYTES}, *codecs]
         return self.decoder(chunk_decoder(documents, chunk, self.stored, self.plain.dtype))
 
-    def _layout(self, dataset: Any, file: int, *, filtered: bool) -> ChunkLayout:
-        """Read how the chunks are indexed and filtered, if they need not be as in all versions."""
-        edges = filtered and any(n % c for n, c in zip(dataset.shape, dataset.chunks, strict=True))
-        if not edges and one_unlimited_axis(dataset) < 1:
-            return ChunkLayout(0, unfiltered_edges=False)
-        layout = chunk_layout(dataset, self.files[file])
-        if layout is None:
-            raise DatasetError(
-                "the layout of the chunks is unknown",
-                path=dataset.file.filename,
-                where=dataset.name,
-                expected="a data layout message of version 5 or earlier",
-                hint="If the file is being written, flush it first.",
-            )
-        return layout
-
-    def _listed(self, dataset: Any) -> Index:
-        """List the chunks: corners, masks of filters, offsets, sizes.
-
-        The library reports wrong corners where the index is an extensible array along an axis that
-        is not the first.
-        """
-        from h5py import version
-
-        if version.hdf5_version_tuple < USER_BLOCKS and dataset.file.userblock_size:
-            raise DatasetError(
-                "this HDF5 library tells wrong places behind a user block",
-                path=dataset.file.filename,
-                expected="version 1.14.4 or later",
-                found=version.hdf5_version,
-                hint='Run: pip install "h5py>=3.12"',
-            )
-        count = math.prod(-(-n // c) for n, c in zip(dataset.shape, dataset.chunks, strict=True))
-        inner = (0,) * len(dataset.dtype.shape)
-        numbers, width = array("q"), dataset.ndim + len(inner) + 3
-
-        def note(chunk: Any) -> bool | None:
-            where = *chunk.chunk_offset, *inner
-            numbers.extend((*where, chunk.filter_mask, chunk.byte_offset, chunk.size))
-            return len(numbers) > width * count or None  # an index may go round in circles
-
-        dataset.id.chunk_iter(note)
-        return np.array(numbers).reshape(-1, width)
-
-    @staticmethod
-    def _in_order(dataset: Any, columns: Index) -> tuple[Index, Index, Index, Index]:
-        """Sort the chunks in C order: corners, masks of filters, offsets, sizes."""
-        shape, chunk = shape_of(dataset), chunks_of(dataset)
-        grid = tuple(-(-n // size) for n, size in zip(shape, chunk, strict=True))
-        where, (masks, offsets, sizes) = columns[:, :-3], columns[:, -3:].T
-        places = np.ravel_multi_index(tuple((where // chunk).T), grid, mode="clip")
-        order = np.argsort(places, kind="stable")
-        astray = (where % chunk).any() or ((where < 0) | (where >= shape)).any()
-        if astray or (np.diff(places[order]) == 0).any():
-            raise CorruptFileError(
-                "the index of the chunks is wrong",
-                path=dataset.file.filename,
-                where=dataset.name,
-                expected=f"chunks of {dataset.chunks}" if astray else "each chunk once",
-                found="others" if astray else "one of them twice",
-            )
-        return where[order], masks[order], offsets[order], sizes[order]
-
 
 def is_plain(dataset: Any) -> bool:
     """Return whether the bytes of a dataset are what numpy takes them for."""
@@ -378,42 +277,3 @@ def is_plain(dataset: Any) -> bool:
     bits = [getattr(h5t, f"STD_B{8 * n}{order}") for n in (1, 2, 4, 8) for order in ("LE", "BE")]
     same = h5t.py_create(dataset.dtype, logical=True).equal(stored)
     return bool(same) or any(stored.equal(one) for one in bits)
-
-
-def one_unlimited_axis(dataset: Any) -> int:
-    """Find the axis of a dataset that alone is unlimited; -1 if there is none, or several."""
-    axes = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
-    return axes[0] if len(axes) == 1 else -1
-
-
-def source_box(source: Any) -> Box:
-    """Read which box of a virtual dataset is a whole dataset; a shape without axes if none is."""
-    from h5py import h5s
-
-    none: Box = (), ()
-    into, taken = source.vspace, source.src_space
-    if is_unlimited(into) or is_unlimited(taken):
-        return none
-    whole = taken.get_select_type() == h5s.SEL_ALL or (
-        taken.get_select_npoints() == math.prod(taken.shape)
-    )
-    if not whole or "%" in source.file_name + source.dset_name:
-        return none
-    if into.get_select_type() == h5s.SEL_ALL:
-        return (0,) * len(into.shape), into.shape
-    if not into.is_regular_hyperslab():
-        return none
-    start, stride, count, block = into.get_regular_hyperslab()
-    shape = tuple(c * b for c, b in zip(count, block, strict=True))
-    box = all(c == 1 or s == b for c, s, b in zip(count, stride, block, strict=True))
-    return (start, shape) if box else none
-
-
-def is_unlimited(space: Any) -> bool:
-    """Return whether a selection is unlimited."""
-    from h5py import h5s
-
-    if space.get_select_type() != h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
-        return False
-    _, _, count, block = space.get_regular_hyperslab()
-    return h5s.UNLIMITED in count + block

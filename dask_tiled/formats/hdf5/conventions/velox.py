@@ -4,26 +4,32 @@ Layout facts: files of Velox 2.9 to 3.10. A picture lies as (y, x, frame), a spe
 frame). Beside it there is a column of ``Metadata`` for every frame, JSON that ends with zeros. A
 spectrum image of EELS lies as (x, channel, y), or (x, channel) of a line; ``AcquisitionMetadata``
 beside it calibrates the channels, and the ``SpectrumImage`` of the file its pixels (RosettaSciIO).
-``Operations`` made the pictures, and ``Displays`` show them: each tells in JSON which by its path,
-itself or by a reference, and says what it is called.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row
+from dask_tiled.formats.hdf5.conventions.velox_json import (
+    MOST_TEXT,
+    Json,
+    number_in,
+    parsed,
+    part_of,
+    text_in,
+    titles_of,
+)
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.tools import since_1970
-from dask_tiled.formats.tools.text import parse_json
 from dask_tiled.model.axes import Axis
 
 PICTURE = re.compile(r"/Data/(Image|Spectrum|EelsSpectrumImage)/[^/]+/Data")
@@ -39,14 +45,7 @@ EELS = {"EelsSpectrumImage": "EELS"}
 """The kind whose first axis is no frame, and its title."""
 KINDS = [kind for kind, _ in ORDERS]
 """In this order they are listed."""
-MOST_TEXT = 1 << 20
-"""JSON with more bytes is not read."""
-MOST_TITLES = 1000
-"""So many operations and displays are asked for titles."""
-SIGNS = {"Subtraction": "-", "Addition": "+", "Multiplication": "*", "Division": "/"}
 PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m"}
-
-Json = Mapping[str, Any]
 
 ROWS = (
     Row("microscope", "Instrument/InstrumentClass"),
@@ -116,15 +115,15 @@ class Velox(Convention):
         stored = [one for one in found.pictures.values() if _is_picture(one)]
         if not stored and not any(map(EVENTS.fullmatch, found.pictures)):
             return Meant()
-        titles = _titles(tree)
+        titles = titles_of(tree)
         listed = []
         for one in stored:
             kind, said = _kind(one), _metadata(tree, one)
             order = ORDERS[kind, len(one.shape)]
             shape = tuple(one.shape[axis] for axis in order)
             shape = shape[1:] if shape[0] == 1 and kind not in EELS else shape
-            result = _part(said, "BinaryResult")
-            title = titles.get(one.folder) or _text(result.get("Detector")) or EELS.get(kind, "")
+            result = part_of(said, "BinaryResult")
+            title = titles.get(one.folder) or text_in(result.get("Detector")) or EELS.get(kind, "")
             rank = KINDS.index(kind), "DetectorIndex" not in result, title != "HAADF", one.path
             listed.append((rank, one._replace(shape=shape, order=order, title=title)))
         pictures = [one for _, one in sorted(listed, key=lambda item: item[0])]
@@ -177,12 +176,12 @@ def _metadata(tree: Tree, picture: Picture, path: str = "Metadata") -> Json:
         column = tree.read(found, first=1)
     except BROKEN:
         return {}
-    return _parse(column.tobytes().partition(b"\0")[0])
+    return parsed(column.tobytes().partition(b"\0")[0])
 
 
 def _energy_loss(tree: Tree, picture: Picture) -> Axis:
-    channels = _part(_metadata(tree, picture, "AcquisitionMetadata"), "Data")
-    step, start = (_number(channels.get(key)) for key in ("dispersion", "offset"))
+    channels = part_of(_metadata(tree, picture, "AcquisitionMetadata"), "Data")
+    step, start = (number_in(channels.get(key)) for key in ("dispersion", "offset"))
     return Axis.calibrated("Energy loss", "eV", step, start)
 
 
@@ -197,8 +196,8 @@ def _pixels_of_eels(tree: Tree, picture: Picture) -> tuple[Axis, ...]:
 
 def _lengths(said: Json) -> tuple[Axis, ...]:
     """Make the axes of pixels, y and x."""
-    result = _part(said, "BinaryResult")
-    size, offset = _part(result, "PixelSize"), _part(result, "Offset")
+    result = part_of(said, "BinaryResult")
+    size, offset = part_of(result, "PixelSize"), part_of(result, "Offset")
     names = {"y": "height", "x": "width"}
     return tuple(
         _length(name, result.get(f"PixelUnit{name.upper()}"), size.get(key), offset.get(name))
@@ -208,8 +207,8 @@ def _lengths(said: Json) -> tuple[Axis, ...]:
 
 def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
     """Make an axis, in the unit that leaves few zeros."""
-    step, start = _number(scale), _number(offset)
-    axis = Axis.calibrated(name, _text(units), step, start)
+    step, start = number_in(scale), number_in(offset)
+    axis = Axis.calibrated(name, text_in(units), step, start)
     if axis.units == "m" and axis.scale < 1:
         power = max(min(PREFIXES), 3 * math.floor(math.log10(axis.scale) / 3))
     elif axis.units == "1/m":
@@ -223,108 +222,9 @@ def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
 
 
 def _energies(said: Json) -> Axis:
-    name = _part(said, "BinaryResult").get("Detector")
-    for detector in _part(said, "Detectors").values():
+    name = part_of(said, "BinaryResult").get("Detector")
+    for detector in part_of(said, "Detectors").values():
         if isinstance(detector, dict) and detector.get("DetectorName") == name:
-            step, start = (_number(detector.get(key)) for key in ("Dispersion", "OffsetEnergy"))
+            step, start = (number_in(detector.get(key)) for key in ("Dispersion", "OffsetEnergy"))
             return Axis.calibrated("Energy", "keV", step / 1000, start / 1000)
     return Axis("Energy")
-
-
-def _titles(tree: Tree) -> dict[str, str]:
-    """Read what pictures are called, by their paths."""
-    titles: dict[str, str] = {}
-    operations = {f"/Operations/{path}": said for path, said in _documents(tree, "Operations")}
-    shown = [*_documents(tree, "Presentation/Displays"), *_documents(tree, "Displays")]
-    for _, said in shown:
-        title = _part(said, "display").get("label") or said.get("title")
-        _note(titles, _data_path(tree, said), title)
-    made: dict[str, str] = {}
-    for path, said in operations.items():
-        kind = path.split("/")[2]
-        name = said.get("detector") or said.get("cameraName")
-        if kind == "DpcOperation":
-            name = "DPC"
-        elif kind == "SurfaceReconstructionOperation":
-            name = "iDPC"
-            if said.get("enableFilter") == "true":
-                _note(made, said.get("unfilteredDataPath"), name)
-                name = "Filtered iDPC"
-        elif kind == "MathematicsOperation":
-            name = _calculated(path, said, operations)
-        _note(made, said.get("dataPath"), name)
-    return {**titles, **made}
-
-
-def _note(titles: dict[str, str], path: Any, title: Any) -> None:
-    if _text(path) and _text(title):
-        titles.setdefault(path, title)
-
-
-def _calculated(path: str, said: Json, operations: Mapping[str, Json]) -> str:
-    """Name what was calculated of segments of a detector: ``A-C``."""
-    inputs: dict[str, str] = {}
-    for other in operations.values():
-        outputs = other.get("outputs")
-        for output in outputs if isinstance(outputs, list) else []:
-            if isinstance(output, dict) and output.get("operation") == path:
-                inputs[str(output.get("inputIndex"))] = str(other.get("detector", ""))
-    names = [inputs[key].rpartition("-")[2] for key in sorted(inputs)]
-    mode = said.get("mathematicsMode")
-    return SIGNS.get(mode, f" {mode} ").join(names) if all(names) and isinstance(mode, str) else ""
-
-
-def _data_path(tree: Tree, said: Json) -> Any:
-    """Follow a display to its picture: it has the path of this, or of a reference with it."""
-    path = said.get("data", said)
-    reference = _read(tree, path) if isinstance(path, str) else path
-    return reference.get("dataPath") if isinstance(reference, dict) else None
-
-
-def _documents(tree: Tree, path: str) -> Iterator[tuple[str, Json]]:
-    """Read the JSON below a group, with the path in it: one document each, of some kinds."""
-    import h5py
-
-    group, left = tree.look(tree.root, path), MOST_TITLES
-    for kind in names_in(group, MOST_TITLES) if isinstance(group, h5py.Group) else ():
-        inner = tree.look(group, kind)
-        for name in names_in(inner, left) if isinstance(inner, h5py.Group) else ():
-            left -= 1
-            yield f"{kind}/{name}", _read(tree, f"/{path}/{kind}/{name}")
-
-
-def _read(tree: Tree, path: str) -> Json:
-    """Read a document; nothing where there is none."""
-    found = tree.look(tree.root, path)
-    if getattr(found, "shape", None) not in {(), (1,)}:
-        return {}
-    try:
-        value = tree.read(found)
-    except BROKEN:
-        return {}
-    value = value if isinstance(value, bytes) else value.reshape(-1)[0]
-    return _parse(value if isinstance(value, bytes) else b"")
-
-
-def _parse(document: bytes) -> Json:
-    try:
-        found = parse_json(document[:MOST_TEXT])
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _part(said: Json, name: str) -> Json:
-    found = said.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan

@@ -1,0 +1,86 @@
+"""Datasets whose pixels lie elsewhere: virtual ones, and those with external files.
+
+Layout facts: the reference manual of the HDF5 library (H5Pset_external, H5Pset_virtual).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.formats.hdf5.grids import Box, boxes_between, uncovered
+from dask_tiled.formats.hdf5.library import shape_of
+from dask_tiled.formats.hdf5.tree import Tree
+from dask_tiled.model.indexing import Index
+from dask_tiled.model.layout import MAX_NDIM
+
+Whole = tuple[list[tuple[tuple[int, ...], Any]], tuple[Index, Index]]
+"""Where sources begin, each with its source; and the boxes that none covers."""
+
+
+def whole_sources(tree: Tree, dataset: Any) -> Whole | None:
+    """List the sources of a virtual dataset; None if they are not whole datasets in boxes."""
+    sources = dataset.virtual_sources()
+    boxes = list(map(_box_of, sources))
+    regular = not dataset.dtype.shape and all(shape for _, shape in boxes)
+    rest = uncovered(boxes, dataset.shape) if regular else None
+    if rest is None:
+        return None
+    for source, (_, shape) in zip(sources, boxes, strict=True):
+        for member in tree.members(dataset, source):
+            lead = len(shape) - getattr(member, "ndim", MAX_NDIM)
+            if lead < 0 or shape != (1,) * lead + member.shape or member.dtype != dataset.dtype:
+                return None
+    return [(start, source) for source, (start, _) in zip(sources, boxes, strict=True)], rest
+
+
+def _box_of(source: Any) -> Box:
+    """Read which box of a virtual dataset is a whole dataset; a shape without axes if none is."""
+    from h5py import h5s
+
+    none: Box = (), ()
+    into, taken = source.vspace, source.src_space
+    if _is_unlimited(into) or _is_unlimited(taken) or "%" in source.file_name + source.dset_name:
+        return none
+    if taken.get_select_type() != h5s.SEL_ALL and (
+        taken.get_select_npoints() != math.prod(taken.shape)
+    ):
+        return none
+    if into.get_select_type() == h5s.SEL_ALL:
+        return (0,) * len(into.shape), into.shape
+    if not into.is_regular_hyperslab():
+        return none
+    start, stride, count, block = into.get_regular_hyperslab()
+    shape = tuple(c * b for c, b in zip(count, block, strict=True))
+    box = all(c == 1 or s == b for c, s, b in zip(count, stride, block, strict=True))
+    return (start, shape) if box else none
+
+
+def _is_unlimited(space: Any) -> bool:
+    """Return whether a selection is unlimited."""
+    from h5py import h5s
+
+    if space.get_select_type() != h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
+        return False
+    _, _, count, block = space.get_regular_hyperslab()
+    return h5s.UNLIMITED in count + block
+
+
+def external_boxes(tree: Tree, dataset: Any, itemsize: int) -> Iterator[tuple[str, Box, int]]:
+    """List the boxes of a dataset in files that have nothing else to say: path, box, offset."""
+    path, where = dataset.file.filename, f"the external files of {dataset.name}"
+    shape = shape_of(dataset)
+    total, first = math.prod(shape), 0
+    for name, offset, size in dataset.external:
+        count, rest = divmod(min(size, (total - first) * itemsize), itemsize)
+        if rest:
+            raise DatasetError("a pixel lies in two files", path=path, where=where, found=name)
+        member = tree.need(name, path, where)
+        for start, box in boxes_between(first, first + count, shape):
+            place = int(np.ravel_multi_index(start, shape)) - first
+            yield member, (start, box), offset + place * itemsize
+        first += count
