@@ -1,4 +1,4 @@
-"""HDF5: any dataset of numbers in a file, with what NeXus, EMD, HyperSpy and Eiger files add.
+"""HDF5: any dataset of numbers in a file, with what the conventions of files add.
 
 Layout facts: the HDF5 File Format Specification, version 3.0.
 """
@@ -63,9 +63,9 @@ def describe(
         One file.
     dataset : int or str, optional
         Path of the dataset in the file, or of a group, for what is meant in it; the title of a
-        picture of Velox; or a number in the list of datasets in the metadata. By default what the
-        file means: the signal of NeXus, the array of EMD and HyperSpy, the first picture of Velox;
-        in other files the largest dataset with two axes or more.
+        picture of Velox or H5OINA; or a number in the list of datasets in the metadata. By default
+        what the file means, by its convention; in other files the largest dataset with two axes or
+        more.
     sig_dims : int, optional
         How many of the last axes are signal axes; by default what the file says, or 2.
     """
@@ -185,5 +185,5 @@ FORMAT = Format(
     describe=describe,
     instrument=INSTRUMENT,
     peers=("LiberTEM", "RosettaSciIO", "h5py"),
-    aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd"),
+    aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd", "h5oina"),
 )
