@@ -1,4 +1,4 @@
-"""Codecs from arrays to arrays: transposes, and the filters of numcodecs."""
+"""Codecs from arrays to arrays: transposes, predictors, and the filters of numcodecs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.codecs.image_codecs import PREDICTORS, unpredicted
 from dask_tiled.model.indexing import Array
 
 Config = Mapping[str, Any]
@@ -20,6 +21,7 @@ ARRAY_CODECS = {
     "numcodecs.fixedscaleoffset": "dtype",
     "numcodecs.quantize": "dtype",
     "numcodecs.astype": "decode_dtype",
+    **dict.fromkeys(PREDICTORS, ""),
 }
 """Their names, and what they call the type of the array that they are given."""
 
@@ -57,6 +59,8 @@ def encoded_pixels(name: str, config: Config, given: Pixels) -> Pixels:
         if sorted(order) != [*range(len(given.shape))]:
             raise ValueError(f"a transpose in the order {order} of {len(given.shape)} axes")
         return Pixels(tuple(given.shape[k] for k in order), given.dtype)
+    if name in PREDICTORS:
+        return given
     if name == "numcodecs.packbits":
         return Pixels((1 + -(-math.prod(given.shape) // 8),), np.dtype("u1"))
     astype = "encode_dtype" if name == "numcodecs.astype" else "astype"
@@ -69,6 +73,8 @@ def decoded_pixels(name: str, config: Config, array: Array, given: Pixels) -> Ar
 
     if name == "transpose":
         return array.transpose(np.argsort(config["order"]))
+    if name in PREDICTORS:
+        return unpredicted(name, config, array)
     if name == "numcodecs.bitround":  # which has only rounded
         return array.reshape(given.shape)
     config = {**config, "id": name.removeprefix("numcodecs.")}

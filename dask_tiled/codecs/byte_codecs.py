@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.codecs.hdf5_filters import unbitshuffle, unlz4, unlzf, unszip
+from dask_tiled.codecs.image_codecs import unpacked
 from dask_tiled.codecs.limits import SMALL, most_bytes
 
 Bytes = npt.NDArray[np.uint8]
@@ -233,6 +234,9 @@ OF_IMAGECODECS = {
     "dask_tiled.szip": ByteCodec(unszip, "szip"),
     "dask_tiled.lz4h5": ByteCodec(unlz4, "lz4"),
     "dask_tiled.bitshuffle": ByteCodec(unbitshuffle),
+    "imagecodecs_bitorder": ByteCodec(partial(unpacked, "bitorder")),
+    "imagecodecs_lzw": ByteCodec(partial(unpacked, "lzw"), "lzw"),
+    "imagecodecs_packbits": ByteCodec(partial(unpacked, "packbits"), "packbits"),
 }
 """Those that nothing else undoes."""
 CHECKSUMS = "adler32", "crc32", "crc32c", "jenkins_lookup3"
@@ -285,8 +289,8 @@ def decoded(name: str, config: Config, data: Bytes, most: int, out: Bytes | None
         There are more, or it ends too early. Codecs have errors of their own, too.
     """
     packs = compressor(name, config)
-    if packs:
-        most = min(most, most_bytes(packs, len(data)))
+    # what does not compress makes no more bytes than it is given
+    most = min(most, most_bytes(packs, len(data)) if packs else len(data))
     if out is None or len(out) != most:
         out = np.empty(most, np.uint8)
     return np.frombuffer(byte_codec(name).decode(config, data, out), np.uint8)

@@ -29,6 +29,7 @@ def chunk_decoder(
     *,
     fill: bytes = b"",
     unbounded: bool = False,
+    called: str = "chunk",
 ) -> BlockDecoder:
     """Return the decoder of chunks, or of pieces of any shape.
 
@@ -46,11 +47,14 @@ def chunk_decoder(
         Value, as ``stored``, of chunks that a shard lacks.
     unbounded : bool
         As for :class:`~dask_tiled.codecs.pipeline.Pipeline`.
+    called : {"chunk", "strip", "tile"}
+        What the format calls them. At the edges of the array, strips are stored without what lies
+        outside, and others whole.
     """
     text = json.dumps(codecs, sort_keys=True)
     dtype = stored.newbyteorder("=") if dtype is None else dtype
     options = {"codecs": text, "chunk": chunk, "stored": stored, "dtype": dtype, "fill": fill}
-    options |= {"unbounded": True} if unbounded else {}
+    options |= {"called": called} | ({"unbounded": True} if unbounded else {})
     return BlockDecoder(f"{__name__}:decode", dtype, tuple(options.items()))
 
 
@@ -63,6 +67,7 @@ def decode(
     stored: np.dtype,
     dtype: np.dtype,
     fill: bytes,
+    called: str,
     unbounded: bool = False,
 ) -> Array:
     """Decode a chunk, of the shape that it has in the file: at the edges larger than the block."""
@@ -70,22 +75,34 @@ def decode(
     shape = chunk or block.shape
     try:
         value = np.frombuffer(fill, stored)[0] if fill else 0
+        inside = block.shape[len(block.shape) - len(shape) :]  # some have no axis of frames
         pipeline = shared_pipeline(codecs, shape, stored, unbounded=unbounded)
-        pixels = pipeline.decode(data, value)
+        pixels = pipeline.decode(data, value, inside=inside)
+        if pixels.shape != inside:
+            pixels = _cut(pixels, inside)
+    except ImportError:
+        require("imagecodecs", "tiff", block.file.path)
+        raise
     except Exception as error:
         names = ", ".join(one["name"] for one in json.loads(codecs))
         raise CorruptFileError(
-            "a chunk cannot be decoded",
+            f"a {called} cannot be decoded",
             path=block.file.path,
             where=f"byte {block.offset}",
             expected=f"{shape} {stored.name}, as {block.nbytes} bytes of {names}",
             found=str(error) or repr(error),
         ) from error
-    lead = (1,) * (len(block.shape) - len(shape))  # of what has no frames
-    inside = tuple(slice(n) for n in block.shape)
     # Some codecs leave the bytes where they are, which is not theirs for long.
     shared = bool(np.may_share_memory(data, pixels))
-    return pixels.reshape(lead + shape)[inside].astype(dtype, copy=shared)
+    return pixels.reshape(block.shape).astype(dtype, copy=shared)
+
+
+def _cut(pixels: Array, inside: tuple[int, ...]) -> Array:
+    """Leave out what lies outside."""
+    cut = pixels[tuple(map(slice, inside))]
+    if cut.shape != inside:
+        raise ValueError(f"{pixels.shape} pixels")
+    return cut
 
 
 def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> BlockDecoder:

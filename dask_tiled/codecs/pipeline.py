@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,14 @@ from dask_tiled.codecs.byte_codecs import (
     has_numcodecs,
     most_encoded,
 )
+from dask_tiled.codecs.image_codecs import (
+    IMAGE_CODECS,
+    ROWS,
+    decoded_image,
+    decoded_rows,
+    row_bytes,
+    rows_until,
+)
 from dask_tiled.codecs.limits import check_room
 from dask_tiled.codecs.shards import PLAIN, named, read_index
 from dask_tiled.model.indexing import Array
@@ -33,7 +42,8 @@ Bytes = npt.NDArray[np.uint8]
 Codec = Mapping[str, Any]
 
 BYTES, SHARDS = "bytes", "sharding_indexed"
-CODECS = ", ".join(sorted({*ARRAY_CODECS, BYTES, SHARDS, *BYTE_CODECS}))
+SERIALIZERS = {BYTES, SHARDS, ROWS, *IMAGE_CODECS}
+CODECS = ", ".join(sorted({*ARRAY_CODECS, *SERIALIZERS, *BYTE_CODECS}))
 """All that are read; others have no bounds that could be relied on."""
 
 
@@ -100,8 +110,12 @@ class Pipeline:
             self.rooms.append(most_encoded(name, config, self.rooms[-1]))
 
     def _serialized(self) -> int:
-        """Return how many bytes the serializer makes; of shards, at most."""
-        array = self.arrays[-1]
+        """Return how many bytes the serializer makes; of shards and images, at most."""
+        array, (name, config) = self.arrays[-1], self.serializer
+        if name == ROWS:
+            return row_bytes(config, array.shape) * math.prod(array.shape[: config["axis"]])
+        if name in IMAGE_CODECS:
+            return sys.maxsize
         if self.inner is None:
             return array.nbytes
         return self._count() * (self.inner.rooms[-1] + 16) + 4
@@ -111,7 +125,13 @@ class Pipeline:
         inner = self.inner.arrays[0].shape  # type: ignore[union-attr]
         return math.prod(self.arrays[-1].shape) // math.prod(inner)
 
-    def decode(self, data: Bytes, fill: Any = 0, out: Bytes | None = None) -> Array:
+    def decode(
+        self,
+        data: Bytes,
+        fill: Any = 0,
+        out: Bytes | None = None,
+        inside: tuple[int, ...] | None = None,
+    ) -> Array:
         """Decode a chunk.
 
         Parameters
@@ -122,20 +142,25 @@ class Pipeline:
             Value of chunks that a shard lacks.
         out : uint8 array, optional
             Memory that the pixels may be decoded into.
+        inside : tuple of int, optional
+            How much of a chunk, from its first pixel on, has to be there. Rows and images may be
+            stored without the rest, which is left out then.
 
         Raises
         ------
         ValueError
             It is damaged, or holds another number of pixels. Codecs have errors of their own, too.
         """
+        inside = inside or self.arrays[0].shape
         rooms, rest = self.rooms[-2::-1], len(self.packers)
+        wanted = self._least(inside)
         for (name, config), most in zip(self.packers[::-1], rooms, strict=True):
             rest -= 1
             packs = compressor(name, config)
             if packs and not rest and self.inner is None:
-                check_room(packs, len(data), most)
+                check_room(packs, len(data), wanted)
             data = decoded(name, config, data, most, None if rest else out)
-        array = self._unserialized(data, fill)
+        array = self._unserialized(data, fill, inside)
         for (name, config), given in zip(self.filters[::-1], self.arrays[-2::-1], strict=True):
             array = decoded_pixels(name, config, array, given)
         return array
@@ -165,10 +190,22 @@ class Pipeline:
         endian = config.get("endian")
         return dtype if endian is None else dtype.newbyteorder(">" if endian == "big" else "<")
 
-    def _unserialized(self, data: Bytes, fill: Any) -> Array:
-        shape, dtype = self.arrays[-1]
+    def _least(self, inside: tuple[int, ...]) -> int:
+        """Return how many bytes the serializer makes of the pixels that have to be there."""
+        (name, config), shape = self.serializer, self.arrays[-1].shape
+        if name != ROWS or inside == shape:
+            return self.rooms[0]
+        return rows_until(config, shape, inside) * row_bytes(config, shape)
+
+    def _unserialized(self, data: Bytes, fill: Any, inside: tuple[int, ...]) -> Array:
+        (shape, dtype), (name, config) = self.arrays[-1], self.serializer
         if self.inner is not None:
             return self._unsharded(data, fill)
+        complete = len(data) == self.rooms[0] and config.get("bits") == 8 * dtype.itemsize
+        if name == ROWS and not complete:
+            return decoded_rows(config, data, shape, dtype)
+        if name in IMAGE_CODECS:
+            return decoded_image(name, config, data, (shape, inside), dtype)
         if len(data) != self.rooms[0]:
             raise ValueError(f"{len(data)} bytes")
         pixels: Array = data != 0 if dtype.kind == "b" else data.view(self.stored)
@@ -189,7 +226,7 @@ class Pipeline:
 
 def kind_of(name: Any, *, unbounded: bool = False) -> int:
     """Return 0 for a codec from arrays to arrays, 1 for arrays to bytes, 2 for bytes to bytes."""
-    for kind, names in enumerate((ARRAY_CODECS, (BYTES, SHARDS), BYTE_CODECS)):
+    for kind, names in enumerate((ARRAY_CODECS, SERIALIZERS, BYTE_CODECS)):
         if name in names:
             return kind
     if unbounded and has_numcodecs(name):

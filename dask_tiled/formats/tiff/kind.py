@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff.decode import BYTE_CODECS, IMAGE_CODECS, JPEG, PREDICTORS, Storage
 from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, Source, Values
+from dask_tiled.formats.tiff.storage import decoder_of
 
 LAYOUT_TAGS = {
     *(256, 257, 258, 259, 262, 266, 277, 278, 284, 292, 317, 322, 323, 338, 339, 347, 530),
@@ -25,9 +25,6 @@ LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}  # lead elsewhere
 MOST_PLACES_BYTES = 1 << 26
 MOST_VALUE_BYTES = 1 << 16
 MOST_LISTED = 256  # longer values are told of, and not shown
-OLD_JPEG = 6
-WHOLE_BYTES = {8, 16, 32, 64, 128}
-DECODE = "dask_tiled.formats.tiff.decode:decode"
 
 
 class Kind(NamedTuple):
@@ -75,17 +72,20 @@ def read_kind(ifd: Ifd, values: Values) -> Kind:
         known = _dtype(page)
         dtype = known or np.dtype("u1")
         axes, samples = page.axes.lower(), 4 if page.planarconfig == 1 else 0
+        kept = tuple({"z": 1, "y": 2, "x": 3}.get(letter, samples) for letter in axes)
+        shown = tuple(segment[k] for k in kept)
+        decoder, problem = decoder_of(ifd, page, dtype, axes, shown)
         return Kind(
             axes=axes,
-            kept=tuple({"z": 1, "y": 2, "x": 3}.get(letter, samples) for letter in axes),
+            kept=kept,
             full=full,
             segment=segment,
             n_segments=math.prod(counts_of(full, segment)),
             tiled=bool(page.is_tiled),
             dtype=dtype,
-            decoder=_decoder(ifd.source, page, dtype, axes, segment),
+            decoder=decoder,
             blank=tools.unwritten(dtype, np.array([page.nodata]).astype(dtype).tobytes()),
-            problem=_problem(ifd, page) if known else f"samples of {page.bitspersample} bits",
+            problem=problem if known else f"samples of {page.bitspersample} bits",
         )
 
 
@@ -163,58 +163,6 @@ def _dtype(page: Any) -> np.dtype | None:
     if page.sampleformat == 2 and isinstance(bits, int) and 0 < bits < 32:
         return np.dtype("i1" if bits <= 8 else "i2" if bits <= 16 else "i4")
     return None
-
-
-def _problem(ifd: Ifd, page: Any) -> str:
-    """Say what is not known to decode the segments of a page."""
-    compression = int(page.compression)
-    if compression in IMAGE_CODECS:
-        known = compression != OLD_JPEG or _holds_jpeg(ifd)
-        return "" if known else f"old-style JPEG compression ({OLD_JPEG}) is not supported"
-    if compression not in {1, *BYTE_CODECS}:
-        return f"compression {compression}"
-    if int(page.predictor) not in PREDICTORS:
-        return f"predictor {int(page.predictor)}"
-    if page.is_subsampled:
-        return "subsampled colours without JPEG"
-    if isinstance(page.bitspersample, tuple):
-        return f"samples of {page.bitspersample} bits"
-    return "complex integers" if page.sampleformat == 5 else ""
-
-
-def _holds_jpeg(ifd: Ifd) -> bool:
-    """Return whether the first segment is a whole JPEG file, not only its coded part."""
-    entry = next((ifd.entries[tag] for tag in OFFSETS if tag in ifd.entries), None)
-    at = ifd.source.numbers(entry)[0] if entry and entry[2] else 0
-    return ifd.source.file.read(2, at) == b"\xff\xd8"
-
-
-def _decoder(
-    source: Source, page: Any, dtype: np.dtype, axes: str, segment: tuple[int, ...]
-) -> tools.Decoder | tools.BlockDecoder:
-    """Return what makes pixels of a segment: bytes that are stored as numpy would need no codec."""
-    stored = dtype.newbyteorder(source.flavour.order)
-    compression, predictor = int(page.compression), int(page.predictor)
-    bits = page.bitspersample
-    if compression == predictor == page.fillorder == 1 and bits in WHOLE_BYTES:
-        return tools.plain(stored)
-    is_jpeg = IMAGE_CODECS.get(compression) == JPEG
-    storage = Storage(
-        axes=axes,
-        segment=segment[1:],
-        tiled=bool(page.is_tiled),
-        dtype=stored.str,
-        bits=bits if isinstance(bits, int) else 0,
-        compression=compression,
-        predictor=predictor,
-        reversed_bits=page.fillorder == 2,
-        t4options=int(page.tags.valueof(292, 0)) if compression == 3 else 0,
-        tables=page.jpegtables if is_jpeg else None,
-        photometric=int(page.photometric) if is_jpeg else 0,
-        planar=page.planarconfig != 1,
-        extra=bool(page.extrasamples),
-    )
-    return tools.BlockDecoder(DECODE, dtype, tuple(storage._asdict().items()))
 
 
 def _plain(value: Any) -> Any:

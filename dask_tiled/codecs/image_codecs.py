@@ -1,0 +1,152 @@
+"""Codecs of images, by the names that imagecodecs gives them for numcodecs, and rows of pixels.
+
+They are what TIFF files are made of. At the edges of an image, a chunk may be stored without what
+lies outside: these codecs give as much of a chunk as there is. imagecodecs decodes all of them; it
+knows no limits but those of the memory that it is given.
+
+Layout facts: TIFF, revision 6.0; Adobe's technical notes on JPEG and on the floating-point
+predictor, as tifffile follows them.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.codecs.limits import check_room
+from dask_tiled.model.indexing import Array
+
+Bytes = npt.NDArray[np.uint8]
+Config = Mapping[str, Any]
+Shape = tuple[int, ...]
+
+ROWS = "dask_tiled.rows"
+"""Pixels of some ``bits`` in rows, each of which begins with a byte: ``axis``, counted from the
+last, is the first one inside of a row. ``endian`` is that of pixels of whole bytes."""
+PREFIX = "imagecodecs_"
+PREDICTORS = f"{PREFIX}delta", f"{PREFIX}floatpred"
+"""Differences of pixels that are ``dist`` apart along an ``axis``."""
+JPEG, WEBP = f"{PREFIX}jpeg", f"{PREFIX}webp"
+FAX = {f"{PREFIX}ccittrle", f"{PREFIX}ccittfax3", f"{PREFIX}ccittfax4"}
+OTHERS = {f"{PREFIX}{name}" for name in ("jpeg2k", "jpegxl", "jpegxr", "lerc", "png")}
+IMAGE_CODECS = {JPEG, WEBP, *FAX, *OTHERS}
+"""What makes a file of an image, or a part of one."""
+RGB = 2  # as imagecodecs counts colour spaces
+
+
+def library() -> Any:
+    """Return imagecodecs."""
+    import imagecodecs
+
+    return imagecodecs
+
+
+def unpacked(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
+    """Undo a codec from bytes to bytes."""
+    return getattr(library(), f"{name}_decode")(data, out=out)
+
+
+def unpredicted(name: str, config: Config, array: Array) -> Array:
+    """Undo a predictor."""
+    decode = getattr(library(), f"{name.removeprefix(PREFIX)}_decode")
+    native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return np.asarray(decode(native, axis=config["axis"], dist=config["dist"]))
+
+
+def row_bytes(config: Config, shape: Shape) -> int:
+    """Return the bytes of a row."""
+    return -(-math.prod(shape[config["axis"] :]) * config["bits"] // 8)
+
+
+def rows_until(config: Config, shape: Shape, inside: Shape) -> int:
+    """Count the rows of a chunk up to the last one that has a pixel ``inside``."""
+    strides = np.cumprod((1, *shape[: config["axis"]][:0:-1]))[::-1]
+    return 1 + sum((n - 1) * step for n, step in zip(inside, strides.tolist(), strict=False))
+
+
+def decoded_rows(config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> Array:
+    """Return the rows of a chunk that are there; what lies behind the last one is left out.
+
+    Raises
+    ------
+    ValueError
+        Some are missing in more than one image.
+    """
+    axis, bits, row = config["axis"], config["bits"], row_bytes(config, shape)
+    count = math.prod(shape[:axis])
+    rows = min(count, len(data) // row)
+    if rows < count:
+        if count != shape[axis - 1]:
+            raise ValueError(f"{len(data)} bytes")
+        shape = (*shape[: axis - 1], rows, *shape[axis:])
+    data = data[: rows * row]
+    order: Literal["<", ">"] = ">" if config.get("endian") == "big" else "<"
+    if bits == 8 * dtype.itemsize:
+        return data.view(dtype.newbyteorder(order)).reshape(shape)
+    native = dtype.newbyteorder("=")
+    if bits == 24 and dtype.kind == "f":
+        pixels = library().float24_decode(data.data, byteorder=order)
+    else:
+        unsigned = native if dtype.kind == "b" else np.dtype(f"u{dtype.itemsize}")
+        run = math.prod(shape[axis:])
+        pixels = library().packints_decode(data, unsigned, bits, runlen=run).view(native)
+        if dtype.kind == "i":
+            unused = 8 * dtype.itemsize - bits
+            pixels = pixels << unused >> unused  # the sign goes on
+    return np.asarray(pixels, native).reshape(shape)
+
+
+def decoded_image(
+    name: str, config: Config, data: Bytes, shapes: Sequence[Shape], dtype: np.dtype
+) -> Array:
+    """Decode an image of the first of some shapes that it has.
+
+    Raises
+    ------
+    ValueError
+        It has another shape. imagecodecs has errors of its own, too.
+    """
+    problem: Exception | None = None
+    for shape in dict.fromkeys(shapes):
+        try:
+            return _decoded_image(name, config, data, shape, dtype)
+        except Exception as error:  # noqa: BLE001 - every codec has its own
+            problem = problem or error
+    raise problem or ValueError("no shape")
+
+
+def _decoded_image(name: str, config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> Array:
+    short, options = name.removeprefix(PREFIX), dict(config)
+    check_room(short, len(data), math.prod(shape) * dtype.itemsize)
+    pixels = np.empty(shape, "u1" if dtype.kind == "b" else dtype.newbyteorder("="))
+    out = pixels
+    if name == JPEG:
+        options = _of_jpeg(data, **config)
+        # Sides that JPEG has no numbers for are taken from here.
+        options["shape"] = tuple(n for n in shape if n > 1)[:2] if max(shape) > 65500 else None
+    elif name in FAX:
+        options["height"] = pixels.size // options["width"]
+        out = pixels.reshape(-1, options["width"])
+    getattr(library(), f"{short}_decode")(data, **options, out=out)
+    return pixels != 0 if dtype.kind == "b" else pixels  # some write 255
+
+
+def _of_jpeg(
+    data: Bytes,
+    tables: str | None = None,
+    colorspace_jpeg: int | None = None,
+    colorspace_data: int | None = None,
+) -> dict[str, Any]:
+    """Return what imagecodecs is told of a JPEG file; JFIF says by itself what colours it has."""
+    if colorspace_jpeg == RGB and data[6:10].tobytes() == b"JFIF":
+        colorspace_jpeg = None
+    return {
+        "tables": None if tables is None else base64.b64decode(tables),
+        "colorspace": colorspace_jpeg,
+        "outcolorspace": colorspace_data,
+    }

@@ -1,0 +1,140 @@
+"""How the pixels of a strip or a tile are stored, in documents of codecs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.codecs.chunks import chunk_decoder
+from dask_tiled.codecs.image_codecs import ROWS
+from dask_tiled.formats import tools
+from dask_tiled.formats.tiff.ifd import OFFSETS, Ifd
+
+Codec = dict[str, Any]
+
+WHOLE_BYTES = {8, 16, 32, 64, 128}
+OLD_JPEG = 6
+# fmt: off
+BYTE_CODECS: Mapping[int, str] = {
+    1: "", 5: "imagecodecs_lzw", 8: "numcodecs.zlib", 32773: "imagecodecs_packbits",
+    32946: "numcodecs.zlib", 34925: "numcodecs.lzma", 34926: "numcodecs.zstd",
+    50000: "numcodecs.zstd", 50013: "numcodecs.zlib",
+}
+"""What makes bytes of the bytes of pixels, by the number of the compression."""
+IMAGE_CODECS: Mapping[int, str] = {
+    2: "ccittrle", 3: "ccittfax3", 4: "ccittfax4", 6: "jpeg", 7: "jpeg", 33007: "jpeg",
+    34892: "jpeg", 22610: "jpegxr", 34934: "jpegxr", 33003: "jpeg2k", 33004: "jpeg2k",
+    33005: "jpeg2k", 34712: "jpeg2k", 34887: "lerc", 34927: "webp", 50001: "webp", 34933: "png",
+    50002: "jpegxl", 52546: "jpegxl",
+}
+"""What makes bytes of an image."""
+PREDICTORS: Mapping[int, tuple[str, int]] = {
+    1: ("", 0), 2: ("delta", 1), 34892: ("delta", 2), 34893: ("delta", 4),
+    3: ("floatpred", 1), 34894: ("floatpred", 2), 34895: ("floatpred", 4),
+}
+"""What makes differences of pixels, and the distance of those that it compares."""
+# fmt: on
+YCBCR, RGB, CMYK, GREY, CMYK_OUT = 6, 2, 5, 1, 4
+"""Colours: photometric interpretations of TIFF, and the last for what imagecodecs calls CMYK."""
+
+
+def decoder_of(
+    ifd: Ifd, page: Any, dtype: np.dtype, axes: str, segment: tuple[int, ...]
+) -> tuple[tools.Decoder | tools.BlockDecoder, str]:
+    """Return what makes pixels of a segment, and why nothing does: empty if something does.
+
+    Parameters
+    ----------
+    ifd : Ifd
+    page : TiffPage
+        What tifffile makes of it.
+    dtype : numpy.dtype
+        Type of the pixels, in native byte order.
+    axes, segment : str, tuple of int
+        Of a strip or a tile as it is stored.
+    """
+    order = ifd.source.flavour.order
+    stored = dtype.newbyteorder(order)
+    compression, predictor = int(page.compression), int(page.predictor)
+    if compression == predictor == page.fillorder == 1 and page.bitspersample in WHOLE_BYTES:
+        return tools.plain(stored), _problem(ifd, page)
+    problem = _problem(ifd, page)
+    codecs = [] if problem else _codecs(page, dtype, axes, order)
+    called = "tile" if page.is_tiled else "strip"
+    return chunk_decoder(codecs, segment, stored, called=called), problem
+
+
+def _codecs(page: Any, dtype: np.dtype, axes: str, order: str) -> list[Codec]:
+    """Return the documents of a segment, in the order in which it was written."""
+    compression, reverse = int(page.compression), page.fillorder == 2
+    name = IMAGE_CODECS.get(compression)
+    if name == "jpeg":
+        return [_codec("imagecodecs_jpeg", **_jpeg(page))]  # whose bits have an order of their own
+    reversed_bits = [_codec("imagecodecs_bitorder")] * reverse
+    if name is not None:
+        return [_image(name, page), *reversed_bits]
+    predictor, distance = PREDICTORS[int(page.predictor)]
+    axis, bits = axes.index("x") - len(axes), page.bitspersample
+    # What this predictor made of the bytes knows no byte order.
+    little = order == "<" or (predictor == "floatpred" and bits in WHOLE_BYTES)
+    codecs = [_codec(f"imagecodecs_{predictor}", axis=axis, dist=distance)] if predictor else []
+    codecs.append(_codec(ROWS, axis=axis, bits=bits, endian="little" if little else "big"))
+    packer = BYTE_CODECS[compression]
+    return [*codecs, *([_codec(packer)] if packer else []), *reversed_bits]
+
+
+def _codec(name: str, **configuration: Any) -> Codec:
+    return {"name": name, "configuration": configuration}
+
+
+def _image(name: str, page: Any) -> Codec:
+    options: Codec = {}
+    if name == "webp":
+        options["hasalpha"] = page.planarconfig == 1 and page.samplesperpixel == 4
+    if name.startswith("ccitt"):
+        options["width"] = int(page.tilewidth if page.is_tiled else page.imagewidth)
+    if name == "ccittfax3":
+        options["t4options"] = int(page.tags.valueof(292, 0))
+    return _codec(f"imagecodecs_{name}", **options)
+
+
+def _jpeg(page: Any) -> Codec:
+    """Return the tables of JPEG, which colours are stored, and which come out."""
+    told: Codec = {}
+    if page.jpegtables is not None:
+        told["tables"] = base64.b64encode(page.jpegtables).decode()
+    if page.planarconfig != 1:
+        return told | {"colorspace_data": GREY}
+    if page.extrasamples:
+        return told
+    if page.photometric == RGB:
+        return told | {"colorspace_jpeg": RGB, "colorspace_data": RGB}
+    out = {YCBCR: RGB, CMYK: CMYK_OUT}.get(int(page.photometric))
+    return told if out is None else told | {"colorspace_data": out}
+
+
+def _problem(ifd: Ifd, page: Any) -> str:
+    """Return why the segments of a page cannot be decoded; empty if they can."""
+    compression = int(page.compression)
+    if compression in IMAGE_CODECS:
+        known = compression != OLD_JPEG or _holds_jpeg(ifd)
+        return "" if known else f"old-style JPEG compression ({OLD_JPEG}) is not supported"
+    if compression not in BYTE_CODECS:
+        return f"compression {compression}"
+    if int(page.predictor) not in PREDICTORS:
+        return f"predictor {int(page.predictor)}"
+    if page.is_subsampled:
+        return "subsampled colours without JPEG"
+    if isinstance(page.bitspersample, tuple):
+        return f"samples of {page.bitspersample} bits"
+    return "complex integers" if page.sampleformat == 5 else ""
+
+
+def _holds_jpeg(ifd: Ifd) -> bool:
+    """Return whether the first segment is a whole JPEG file, not only its coded part."""
+    entry = next((ifd.entries[tag] for tag in OFFSETS if tag in ifd.entries), None)
+    at = ifd.source.numbers(entry)[0] if entry and entry[2] else 0
+    return ifd.source.file.read(2, at) == b"\xff\xd8"

@@ -1,0 +1,64 @@
+"""Codecs of images and rows of pixels, beside those that imagecodecs registers in numcodecs."""
+
+import inspect
+
+import imagecodecs.numcodecs
+import numpy as np
+import pytest
+
+from dask_tiled.codecs.byte_codecs import BYTE_CODECS
+from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, PREFIX, ROWS
+from dask_tiled.codecs.pipeline import Pipeline
+from dask_tiled.formats.tiff.storage import BYTE_CODECS as OF_TIFF
+from dask_tiled.testing import counting_frames
+
+OTHERS = {
+    one.codec_id: {*inspect.signature(one).parameters}
+    for one in vars(imagecodecs.numcodecs).values()
+    if inspect.isclass(one) and getattr(one, "codec_id", None)
+}
+OURS = {*IMAGE_CODECS, *PREDICTORS, *(name for name in BYTE_CODECS if name.startswith(PREFIX))}
+SAID = {
+    "imagecodecs_delta": {"axis", "dist"},
+    "imagecodecs_floatpred": {"axis", "dist"},
+    "imagecodecs_jpeg": {"tables", "colorspace_jpeg", "colorspace_data"},
+    "imagecodecs_webp": {"hasalpha"},
+    "imagecodecs_ccittfax3": {"width", "t4options"},
+    "imagecodecs_ccittrle": {"width"},
+    "imagecodecs_ccittfax4": {"width"},
+}
+
+
+def test_names_and_parameters_are_those_of_imagecodecs():
+    assert {*OURS} <= {*OTHERS}
+    for name in OURS:
+        assert SAID.get(name, set()) <= OTHERS[name], name
+
+
+def test_compressions_of_tiff_are_known():
+    assert {*OF_TIFF.values()} - {""} <= {*BYTE_CODECS}
+
+
+def test_rows_begin_with_a_byte_and_need_not_be_there():
+    """Rows behind the last one that is wanted may be missing, and others are an error."""
+    pixels = counting_frames((4, 5), "u2", bits=12)
+    places = np.arange(11, -1, -1)
+    bits = (pixels[..., None] >> places & 1).reshape(4, 60).astype("u1")
+    stored = np.packbits(bits, axis=-1)
+    codecs = [{"name": ROWS, "configuration": {"axis": -1, "bits": 12}}]
+    pipeline = Pipeline(codecs, (4, 5), np.dtype("u2"))
+    np.testing.assert_array_equal(pipeline.decode(stored.ravel()), pixels)
+    np.testing.assert_array_equal(pipeline.decode(stored[:3].ravel(), inside=(3, 4)), pixels[:3])
+    pipeline = Pipeline(codecs, (2, 2, 5), np.dtype("u2"))
+    with pytest.raises(ValueError, match="24 bytes"):
+        pipeline.decode(stored[:3].ravel(), inside=(2, 2, 5))
+
+
+def test_no_more_memory_is_taken_than_packed_bytes_can_become():
+    codecs = [
+        {"name": ROWS, "configuration": {"axis": -1, "bits": 8}},
+        {"name": "imagecodecs_packbits"},
+    ]
+    pipeline = Pipeline(codecs, (1 << 20, 1 << 20), np.dtype("u1"))
+    with pytest.raises(ValueError, match="128 at most"):
+        pipeline.decode(np.zeros(2, "u1"))
