@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.codecs.hdf5_filters import unbitshuffle, unlz4, unlzf, unszip
-from dask_tiled.codecs.image_codecs import unpacked
+from dask_tiled.codecs.image_codecs import PREFIX, unpacked
 from dask_tiled.codecs.limits import SMALL, most_bytes
 
 Bytes = npt.NDArray[np.uint8]
@@ -308,6 +308,10 @@ def as_numcodecs(name: str, config: Config) -> Any:
     """Return the codec of numcodecs that is the same; None where it has none."""
     import numcodecs
 
+    if name.startswith(PREFIX):
+        from imagecodecs.numcodecs import register_codecs
+
+        register_codecs([name], verbose=False)
     name = name.removeprefix(OF_NUMCODECS)
     if name not in {*numcodecs.registry.codec_registry, *numcodecs.registry.entries}:
         return None

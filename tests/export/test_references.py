@@ -54,7 +54,7 @@ def read(refs, protocol="file"):
 
 
 NO_CHUNKS = {
-    "mrc gzip", "ome_tiff tiles", "tiff tiles", "tiff packed", "raw_csr", "nifti gzip", "mgh gzip",
+    "mrc gzip", "raw_csr", "nifti gzip", "mgh gzip",
     "gis text", "nrrd gzip", "metaimage",
 }  # fmt: skip
 REFUSED = {

@@ -120,6 +120,7 @@ DERIVED = {
     "dask_tiled.kernels",
     "dask_tiled.tiling.figures",
     "dask_tiled.export.codecs",
+    "dask_tiled.export.pipeline_codec",
     "dask_tiled.export.virtual.store",
     "dask_tiled.export.xarray_engine",
 }

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.codecs.byte_codecs import as_numcodecs
+from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, ROWS
 from dask_tiled.codecs.pipeline import BYTES, kind_of
 from dask_tiled.export.virtual.stored_frames import Chunk, refused
 from dask_tiled.model.decoders import BlockDecoder
@@ -20,6 +21,9 @@ from dask_tiled.model.pieces import strides_of
 
 KINDS = "filters", "serializer", "compressors"
 """What zarr calls codecs from arrays to arrays, from arrays to bytes, and from bytes to bytes."""
+
+OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
+"""Those that are no codecs of zarr one by one."""
 
 
 class StoredBlocks(NamedTuple):
@@ -39,6 +43,8 @@ class StoredBlocks(NamedTuple):
         Where they lie.
     n_places : int
         How many the array has, written or not.
+    edge : tuple of int
+        Shape of chunks at an edge that are stored without what lies outside; empty if none are.
     """
 
     codecs: list[dict[str, Any]]
@@ -47,6 +53,7 @@ class StoredBlocks(NamedTuple):
     fill: Any
     chunks: list[Chunk]
     n_places: int
+    edge: tuple[int, ...] = ()
 
     @property
     def is_full(self) -> bool:
@@ -90,14 +97,18 @@ def stored_blocks(desc: Description) -> StoredBlocks | None:
     stored = [x[written].tolist() for x in (pieces.file, pieces.offset, pieces.nbytes)]
     frames, chunk = _places(desc, start, chunk)
     more = len(chunk) - len(told["chunk"])
-    codecs = _of_all_axes(json.loads(told["codecs"]), told["stored"], more)
     chunks = [
         Chunk(place, *where)
         for places, where in zip(frames, zip(*stored, strict=True), strict=True)
         for place in places
     ]
+    own = len(told["chunk"])
+    edge = (*chunk[:-own], *pieces.shape[written].min(axis=0)[-own:].tolist())
+    edge = edge if told["called"] == "strip" and edge != chunk else ()
+    documents = _whole_rows(json.loads(told["codecs"]), told["stored"], edge)
+    codecs = _of_all_axes(documents, told["stored"], more)
     count = math.prod(-(-n // size) for n, size in zip(desc.shape, chunk, strict=True))
-    return StoredBlocks(codecs, chunk, desc.dtype, fill, sorted(chunks), count)
+    return StoredBlocks(codecs, chunk, desc.dtype, fill, sorted(chunks), count, edge)
 
 
 def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
@@ -105,8 +116,13 @@ def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
     from zarr.errors import ZarrUserWarning
     from zarr.registry import get_codec_class
 
+    from dask_tiled.export.pipeline_codec import PipelineCodec
+
     importlib.import_module("dask_tiled.export.codecs")  # so that zarr knows ours
     kinds: dict[str, list[Any]] = {"filters": [], "serializer": [], "compressors": []}
+    if any(one["name"] in OF_IMAGES for one in blocks.codecs):
+        told = json.dumps(blocks.codecs, sort_keys=True)
+        return {**kinds, "serializer": PipelineCodec(told, blocks.edge), "fill_value": blocks.fill}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZarrUserWarning)  # codecs of numcodecs are not in its core
         for one in blocks.codecs:
@@ -118,15 +134,34 @@ def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
 
 def numcodecs_of(blocks: StoredBlocks) -> dict[str, Any] | None:
     """Return the same for format 2, which everything reads; None where it has no such codecs."""
-    serializer, *packers = blocks.codecs
-    found = [as_numcodecs(one["name"], one["configuration"]) for one in packers]
-    if serializer["name"] != BYTES or not found or None in found or not blocks.is_full:
+    if not blocks.is_full:
         return None
-    big = serializer["configuration"].get("endian") == "big"
+    codecs, big = [], False
+    for one in blocks.codecs:
+        name, config = one["name"], one["configuration"]
+        if name == BYTES:
+            big = config.get("endian") == "big"
+        else:
+            codecs.append((name, config))
     dtype = blocks.dtype.newbyteorder(">" if big else "<")
+    found = [_numcodec(blocks, dtype, *one) for one in codecs]
+    if not found or None in found:
+        return None
     *filters, compressor = found
     packs = {"filters": filters or None, "compressors": compressor}
     return {"zarr_format": 2, "dtype": dtype, **packs}
+
+
+def _numcodec(blocks: StoredBlocks, dtype: np.dtype, name: str, config: dict[str, Any]) -> Any:
+    """Return the codec of numcodecs that gives the same pixels; None where it has none."""
+    if name in PREDICTORS:
+        return as_numcodecs(name, {**config, "shape": blocks.shape, "dtype": dtype.str})
+    if name == ROWS or kind_of(name) == 0 or blocks.edge:
+        return None
+    # Of bilevel images, white may be any number, and of JPEG the header may say other colours.
+    if name in IMAGE_CODECS and (dtype.kind == "b" or "colorspace_jpeg" in config):
+        return None
+    return as_numcodecs(name, config)
 
 
 def _fill(desc: Description, others: list[Any]) -> Any:
@@ -140,6 +175,21 @@ def _fill(desc: Description, others: list[Any]) -> Any:
     if len(fills) > 1:
         raise refused(desc, "have several values where no file holds them")
     return fills.pop() if fills else desc.conversion.fill_value
+
+
+def _whole_rows(
+    codecs: list[dict[str, Any]], dtype: np.dtype, edge: tuple[int, ...]
+) -> list[dict[str, Any]]:
+    """Return documents with plain bytes for rows of whole bytes, if no chunk lacks some of them."""
+
+    def is_whole(one: dict[str, Any]) -> bool:
+        return one["name"] == ROWS and one["configuration"]["bits"] == 8 * dtype.itemsize
+
+    def plain(config: dict[str, Any]) -> dict[str, Any]:
+        endian = {"endian": config["endian"]} if dtype.itemsize > 1 else {}
+        return {"name": BYTES, "configuration": endian}
+
+    return [plain(one["configuration"]) if is_whole(one) and not edge else one for one in codecs]
 
 
 def _of_all_axes(codecs: list[dict[str, Any]], dtype: np.dtype, more: int) -> list[dict[str, Any]]:

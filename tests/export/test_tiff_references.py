@@ -1,0 +1,231 @@
+"""References to strips and tiles of TIFF files: zarr sees the pixels that we see."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import fsspec
+import icechunk
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from zarr.errors import ZarrUserWarning
+
+from dask_tiled import CorruptFileError, DatasetError, open_dataset, to_references
+from dask_tiled.export.pipeline_codec import NAME, PipelineCodec
+from dask_tiled.testing import counting_frames
+
+TILES, STRIPS, CUT = {"tile": (32, 48)}, {"rowsperstrip": 10}, {"rowsperstrip": 16}
+GREY, RGB = {"photometric": "minisblack"}, {"photometric": "rgb"}
+PREDICTED = {"predictor": 2}
+BIG = {"byteorder": ">"}
+# What is stored, in what way: and the codecs of zarr format 2, or none where it cannot say that.
+WAYS = {
+    "deflate": ("u2", {"compression": "zlib", **TILES}, ["zlib"]),
+    "deflate in strips": ("f4", {"compression": "zlib", **STRIPS, **BIG}, ["zlib"]),
+    "deflate of differences": (
+        "u2",
+        {"compression": "zlib", **PREDICTED, **TILES, **BIG},
+        ["imagecodecs_delta", "zlib"],
+    ),
+    "deflate of bytes of floats": (
+        "f4",
+        {"compression": "zlib", "predictor": 3, **TILES, **BIG},
+        ["imagecodecs_floatpred", "zlib"],
+    ),
+    "zstd": ("i4", {"compression": "zstd", **TILES}, ["zstd"]),
+    "lzma": ("u1", {"compression": "lzma", **STRIPS}, ["lzma"]),
+    "lzw": ("u2", {"compression": "lzw", **TILES, **BIG}, ["imagecodecs_lzw"]),
+    "lzw of differences": (
+        "u1",
+        {"compression": "lzw", **PREDICTED, **STRIPS},
+        ["imagecodecs_delta", "imagecodecs_lzw"],
+    ),
+    "packbits": ("u1", {"compression": "packbits", **STRIPS}, ["imagecodecs_packbits"]),
+    "jpeg": ("u1", {"compression": "jpeg", **TILES}, ["imagecodecs_jpeg"]),
+    "jpeg 2000": ("u2", {"compression": "jpeg2000", **TILES}, ["imagecodecs_jpeg2k"]),
+    "deflate, the last strip is shorter": ("u2", {"compression": "zlib", **CUT}, None),
+    "lzw of differences, too": ("u2", {"compression": "lzw", **PREDICTED, **CUT, **BIG}, None),
+    "jpeg, too": ("u1", {"compression": "jpeg", **CUT}, None),
+}
+
+
+def read(refs):
+    """Open references with what reads them elsewhere: fsspec and zarr."""
+    system = fsspec.filesystem(
+        "reference", fo=refs, remote_protocol="file", asynchronous=True, skip_instance_cache=True
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that zarr has from numcodecs
+        store = zarr.storage.FsspecStore(system, read_only=True)
+        return zarr.open_array(store, path="data", mode="r")
+
+
+def names_of(refs):
+    """List the codecs that format 2 is told of."""
+    told = json.loads(refs["refs"]["data/.zarray"])
+    return [one["id"] for one in (*(told["filters"] or ()), told["compressor"])]
+
+
+@pytest.fixture
+def wrote(tmp_path):
+    """Write a file."""
+
+    def write(frames, **options):
+        path = tmp_path / "scan.tif"
+        tifffile.imwrite(path, frames, **{"metadata": None, **GREY, **options})
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_strips_and_tiles_are_chunks(wrote, way):
+    """With the names of numcodecs and imagecodecs in format 2, and by a codec of ours in 3."""
+    dtype, options, names = WAYS[way]
+    arr = open_dataset(wrote(counting_frames((3, 50, 60), dtype), **options))
+    pixels = arr.compute()
+    refs = to_references(arr)
+    np.testing.assert_array_equal(read(refs)[...], pixels)
+    if names is None:
+        assert "data/zarr.json" in refs["refs"]
+        with pytest.raises(DatasetError, match="for which there is zarr format 3"):
+            to_references(arr, zarr_format=2)
+        return
+    assert names_of(refs) == names
+    array = read(to_references(arr, zarr_format=3))
+    assert array.metadata.zarr_format == 3
+    np.testing.assert_array_equal(array[...], pixels)
+
+
+@pytest.mark.parametrize(
+    ("way", "form"),
+    [
+        *((way, "contig") for way in ("jpeg", "webp", "jpeg2000", "lzw")),
+        *((way, "separate") for way in ("jpeg", "jpeg2000", "lzw")),
+    ],
+)
+def test_colours(wrote, way, form):
+    """Side by side, and in planes."""
+    shape = (2, 50, 60, 3) if form == "contig" else (2, 3, 50, 60)
+    frames = counting_frames(shape, "u1")
+    path = wrote(frames, compression=way, planarconfig=form, **RGB, **TILES)
+    arr = open_dataset(path)
+    refs = to_references(arr)
+    assert "data/.zarray" in refs["refs"]
+    np.testing.assert_array_equal(read(refs)[...], arr.compute())
+
+
+def test_jpeg_that_stores_rgb_is_left_to_our_codec(wrote):
+    """Unless its header says JFIF, which imagecodecs does not look at."""
+    options = {"compression": "jpeg", "compressionargs": {"outcolorspace": "rgb"}, **RGB, **TILES}
+    arr = open_dataset(wrote(counting_frames((2, 50, 60, 3), "u1"), **options))
+    refs = to_references(arr)
+    assert "data/zarr.json" in refs["refs"]
+    np.testing.assert_array_equal(read(refs)[...], arr.compute())
+
+
+@pytest.mark.parametrize("bits", [1, 4, 12])
+def test_packed_samples(wrote, bits):
+    """No codec of numcodecs packs rows."""
+    dtype = "u2" if bits > 8 else "u1"
+    frames = counting_frames((2, 8, 10), dtype, bits=bits)
+    path = wrote(frames.astype(bool) if bits == 1 else frames, bitspersample=bits)
+    arr = open_dataset(path)
+    np.testing.assert_array_equal(read(to_references(arr))[...], arr.compute())
+
+
+def test_tiles_that_were_never_written(tmp_path):
+    """They have no reference, and the fill value is what the page says stands for no data."""
+    path = tmp_path / "scan.tif"
+    tile = np.ones((16, 16), "u1")
+    with tifffile.TiffWriter(path) as writer:
+        encoded = iter([imagecodecs.lzw_encode(tile), b"", b"", b""])
+        extra = [(42113, "s", 0, "7", True)]
+        options = {"tile": (16, 16), "compression": "lzw", "extratags": extra}
+        writer.write(encoded, shape=(32, 32), dtype="u1", metadata=None, **GREY, **options)
+    arr = open_dataset(path)
+    refs = to_references(arr)
+    assert len([key for key in refs["refs"] if "/c/" in key]) == 1
+    array = read(refs)
+    assert array.fill_value == 7
+    np.testing.assert_array_equal(array[...], arr.compute())
+
+
+def test_pages_that_differ_in_storage_are_refused(tmp_path):
+    path = tmp_path / "scan.tif"
+    with tifffile.TiffWriter(path) as writer:
+        for way in ("zlib", "lzw"):
+            writer.write(counting_frames((8, 9), "u2"), compression=way, metadata=None)
+    with pytest.raises(DatasetError, match="do not lie in the same way in all chunks"):
+        to_references(open_dataset(path))
+
+
+def test_parts_of_tiles_are_refused(wrote):
+    arr = open_dataset(wrote(counting_frames((3, 50, 60), "u2"), compression="lzw", **TILES))
+    np.testing.assert_array_equal(read(to_references(arr[1:]))[...], arr[1:].compute())
+    with pytest.raises(DatasetError, match="cut inside of what decodes at once"):
+        to_references(arr[:, 1:])
+
+
+def test_icechunk(wrote, tmp_path):
+    path = wrote(counting_frames((3, 50, 60), "u2"), compression="lzw", **PREDICTED, **CUT)
+    arr = open_dataset(path)
+    config = icechunk.RepositoryConfig.default()
+    place, local = f"file://{tmp_path}/", icechunk.local_filesystem_store(str(tmp_path))
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(place, local))
+    allowed = icechunk.containers_credentials({place: None})
+    repository = icechunk.Repository.create(
+        icechunk.in_memory_storage(), config, authorize_virtual_chunk_access=allowed
+    )
+    session = repository.writable_session("main")
+    to_references(arr, session.store)
+    array = zarr.open_array(session.store, path="data", mode="r")
+    np.testing.assert_array_equal(array[...], arr.compute())
+
+
+def test_readers_without_this_package(wrote, tmp_path):
+    """They register the codecs of imagecodecs, as its documentation says."""
+    path = wrote(counting_frames((3, 50, 60), "u2"), compression="lzw", **PREDICTED, **TILES)
+    arr = open_dataset(path)
+    to_references(arr, tmp_path / "scan.json")
+    code = """
+import sys, zarr
+from imagecodecs.numcodecs import register_codecs
+register_codecs()
+group = zarr.open_group("reference://", storage_options={"fo": sys.argv[1]}, mode="r")
+print(int(group["data"][:].astype("i8").sum()), "dask_tiled" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "scan.json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"{arr.astype('i8').sum().compute()} False\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "told",
+    [None, {}, {"codecs": "lzw"}, {"codecs": [], "edge": 3}, {"codecs": [], "edge": [0, 2]}],
+    ids=repr,
+)
+def test_documents_that_cannot_be(told):
+    with pytest.raises(CorruptFileError, match=r"dask_tiled.pipeline cannot decode"):
+        PipelineCodec.from_dict({"name": NAME, "configuration": told})
+
+
+def test_chunks_that_cannot_be():
+    """Only what is as short as a chunk at the edge may be, and codecs that are known."""
+    rows = {"name": "dask_tiled.rows", "configuration": {"axis": -1, "bits": 8}}
+    codec = PipelineCodec(json.dumps([rows]), (1, 3))
+    whole, dtype = np.arange(12, dtype="u1"), np.dtype("u1")
+    found = codec.decode_bytes(whole[:3], (4, 3), dtype)
+    np.testing.assert_array_equal(found, np.pad(whole[:3].reshape(1, 3), ((0, 3), (0, 0))))
+    unknown = PipelineCodec(json.dumps([{"name": "exec"}]))
+    for one, data in ((codec, whole[:6]), (codec, whole[:2]), (unknown, whole)):
+        with pytest.raises(CorruptFileError, match="cannot decode"):
+            one.decode_bytes(data, (4, 3), dtype)
