@@ -233,12 +233,16 @@ OF_IMAGECODECS = {
     "dask_tiled.lzf": ByteCodec(unlzf, "lzf"),
     "dask_tiled.szip": ByteCodec(unszip, "szip"),
     "dask_tiled.lz4h5": ByteCodec(unlz4, "lz4"),
-    "dask_tiled.bitshuffle": ByteCodec(unbitshuffle),
     "imagecodecs_bitorder": ByteCodec(partial(unpacked, "bitorder")),
     "imagecodecs_lzw": ByteCodec(partial(unpacked, "lzw"), "lzw"),
     "imagecodecs_packbits": ByteCodec(partial(unpacked, "packbits"), "packbits"),
 }
 """Those that nothing else undoes."""
+OF_HDF5 = {
+    **OF_IMAGECODECS,
+    "dask_tiled.bitshuffle": ByteCodec(partial(unbitshuffle, _unzstd)),
+}
+"""Those that HDF5 alone has."""
 CHECKSUMS = "adler32", "crc32", "crc32c", "jenkins_lookup3"
 BYTE_CODECS: Mapping[str, ByteCodec] = {
     "crc32c": ByteCodec(
@@ -257,7 +261,7 @@ BYTE_CODECS: Mapping[str, ByteCodec] = {
     "numcodecs.zstd": ByteCodec(_unzstd, "zstd"),
     "numcodecs.lz4": ByteCodec(_sized_lz4, "lz4"),
     "numcodecs.blosc": ByteCodec(_unblosc, "blosc"),
-    **OF_IMAGECODECS,
+    **OF_HDF5,
 }
 """All that are read, by their names."""
 

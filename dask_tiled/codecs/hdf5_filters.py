@@ -6,14 +6,18 @@ of registered filter plugins of The HDF Group; for bitshuffle the source of its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.model.decoders import function_at
+
 Bytes = npt.NDArray[np.uint8]
 Config = Mapping[str, Any]
+Decode = Callable[[Config, Bytes, Bytes], Any]
 
 
 def _library() -> Any:
@@ -39,52 +43,52 @@ def unszip(config: Config, data: Bytes, out: Bytes) -> Any:
     return _library().szip_decode(data, *options, header=True, out=out)
 
 
-def unbitshuffle(config: Config, data: Bytes, out: Bytes) -> Bytes:
+def unbitshuffle(unzstd: Decode, config: Config, data: Bytes, out: Bytes) -> Bytes:
     """Put the bits of every 8 elements together again; they lie in rows, block by block.
 
     ``config`` has the ``elementsize`` in bytes, the ``blocksize`` in elements, 0 for the usual one,
     and the compressor of blocks: ``cname``, which may be empty.
     """
-    itemsize, count, size = config["elementsize"], config["blocksize"], len(out)
-    if config["cname"]:
-        count = int.from_bytes(data[8:12].tobytes(), "big") // itemsize
-        rest = size // itemsize % 8 * itemsize
-        data = _joined(data, count * itemsize, size, rest, config["cname"])
-    if len(data) != size:
+    itemsize, block, size = config["elementsize"], config["blocksize"], len(out)
+    packed, content = config["cname"], data
+    if packed:
+        block = int.from_bytes(data[8:12].tobytes(), "big") // itemsize
+    elif len(data) != size:
         raise ValueError(f"{len(data)} bytes")
-    _library().bitshuffle_decode(data.data, itemsize=itemsize, blocksize=count, out=out)
+    else:
+        block = block or max(128, 8192 // itemsize // 8 * 8)
+    if packed == "zstd":
+        content = np.empty(size, np.uint8)
+        for place, part in _blocks(data, block, size, itemsize):
+            whole = len(content[place]) >= 8 * itemsize
+            content[place] = unzstd({}, part, content[place]) if whole else part
+    zero, rows = np.zeros(1, np.int64), 0 if packed == "lz4" else block
+    if not bitshuffled()(content, zero, zero + len(content), itemsize, rows, out, zero, size):
+        if packed:  # it may be their lengths that are wrong
+            deque(_blocks(data, block, size, itemsize), 0)
+        raise ValueError("a block is damaged")
     return out
 
 
-def _joined(data: Bytes, block: int, size: int, rest: int, cname: str) -> Bytes:
-    """Decompress what was bitshuffled: blocks after their lengths, and a rest that is not packed.
+def bitshuffled() -> Any:
+    """Return :func:`dask_tiled.kernels.bitshuffle.unbitshuffle`, compiled."""
+    return function_at("dask_tiled.kernels.bitshuffle:compiled_kernel")()
 
-    It begins as LZ4 does, with the size of all and of a block; all sizes are in bytes.
+
+def _blocks(data: Bytes, block: int, size: int, itemsize: int) -> Iterator[tuple[slice, Bytes]]:
+    """List where blocks of elements go, and what is stored of them, behind its length.
+
+    The data begin with the size of all and of a block, and end with less than 8 elements that are
+    not packed.
     """
-    codecs, view, at = _library(), data.data, 12
-    parts: list[memoryview] = []
-    if int.from_bytes(view[:8], "big") != size or not block:
-        raise ValueError(f"{bytes(view[:12]).hex()} before the blocks of {size} bytes")
-    starts = range(0, size - rest, block)
-    for _ in starts:
-        stop = at + 4 + int.from_bytes(view[at : at + 4], "big")
+    head, at, rest = data[:12].tobytes(), 12, size // itemsize % 8 * itemsize
+    if int.from_bytes(head[:8], "big") != size or not block:
+        raise ValueError(f"{head.hex()} before the blocks of {size} bytes")
+    for first in range(0, size - rest, block * itemsize):
+        stop = at + 4 + int.from_bytes(data[at : at + 4].tobytes(), "big")
         if stop + rest > len(data):
             raise ValueError(f"a block from byte {at} to {stop} of {len(data)}")
-        parts.append(view[at + 4 : stop])
+        yield slice(first, min(first + block * itemsize, size - rest)), data[at + 4 : stop]
         at = stop
-    out = np.empty(size, np.uint8)
-    packed = out[: size - rest]
-    if cname == "zstd":
-        done = len(codecs.zstd_decode(b"".join(parts), out=packed)) if parts else 0
-    elif any(len(p) == min(block, size - k) for k, p in zip(starts, parts, strict=True)):
-        # The LZ4 filter leaves blocks of this length as they are, bitshuffle does not.
-        done = sum(
-            len(codecs.lz4_decode(part, out=packed[k : k + block]))
-            for k, part in zip(starts, parts, strict=True)
-        )
-    else:
-        done = len(codecs.lz4h5_decode(view[:at], out=out))
-    if done != len(packed):
-        raise ValueError(f"blocks of {done} bytes, not of {len(packed)}")
-    out[done:] = data[at : at + rest]
-    return out
+    if rest:
+        yield slice(size - rest, size), data[at : at + rest]

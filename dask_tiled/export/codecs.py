@@ -14,7 +14,7 @@ from zarr.abc.buffer import Buffer, NDBuffer
 from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
 from zarr.registry import register_codec
 
-from dask_tiled.codecs.byte_codecs import OF_IMAGECODECS, decoded
+from dask_tiled.codecs.byte_codecs import OF_HDF5, decoded
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.pieces import FARTHEST
 from dask_tiled.reading.ranges import Units
@@ -233,8 +233,8 @@ class PackedCodec(BytesBytesCodec):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read the codec from a document of zarr."""
         configuration = data.get("configuration") or {}
-        if data.get("name") not in OF_IMAGECODECS or not isinstance(configuration, Mapping):
-            raise _corrupt("configuration", ", ".join(OF_IMAGECODECS), data)
+        if data.get("name") not in OF_HDF5 or not isinstance(configuration, Mapping):
+            raise _corrupt("configuration", ", ".join(OF_HDF5), data)
         return cls(data["name"], tuple(configuration.items()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -271,5 +271,5 @@ def _corrupt(where: str, expected: Any, found: Any) -> CorruptFileError:
 
 
 register_codec(NAME, UnitsCodec)
-for _name in OF_IMAGECODECS:
+for _name in OF_HDF5:
     register_codec(_name, PackedCodec)

@@ -52,7 +52,7 @@ def _storer(bits: int) -> Any:
     return store
 
 
-little16, little32, little64 = (_loader(bits, big=False) for bits in (16, 32, 64))
+byte, little16, little32, little64 = (_loader(bits, big=False) for bits in (8, 16, 32, 64))
 big16, big32, big64 = (_loader(bits, big=True) for bits in (16, 32, 64))
 store16, store32, store64 = (_storer(bits) for bits in (16, 32, 64))
 
@@ -69,6 +69,31 @@ def move(typingctx, out, at, src, start, count):
         return context.get_dummy_value()
 
     return types.void(out, types.int64, src, types.int64, types.int64), codegen
+
+
+@intrinsic
+def fill(typingctx, out, at, count, value):
+    """Set bytes to one value."""
+
+    def codegen(context, builder, signature, args):
+        target = place_in(context, builder, signature, args, 0, ir.IntType(8))
+        cgutils.memset(builder, target, args[2], args[3])
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, types.int64, types.uint8), codegen
+
+
+@intrinsic
+def copy16(typingctx, out, at, src, start):
+    """Copy 16 bytes from one array to another, or within one where they do not overlap."""
+
+    def codegen(context, builder, signature, args):
+        line = ir.VectorType(ir.IntType(8), 16)
+        target, source = (place_in(context, builder, signature, args, k, line) for k in (0, 2))
+        builder.store(builder.load(source, align=1), target, align=1)
+        return context.get_dummy_value()
+
+    return types.void(out, types.int64, src, types.int64), codegen
 
 
 @intrinsic

@@ -11,7 +11,7 @@ from checks import refused, write_hdf5
 from manifest import by_file, manifest
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
-from dask_tiled.codecs.byte_codecs import BYTE_CODECS
+from dask_tiled.codecs.byte_codecs import BYTE_CODECS, fast
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -320,6 +320,19 @@ def test_without_the_libraries(tmp_path, monkeypatch, library, compression):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(DatasetError, match=rf'{library}, .* pip install "dask-tiled\[hdf5\]"'):
         describe(path)
+
+
+@pytest.mark.usefixtures("hdf5_here")
+@pytest.mark.parametrize("cname", ["none", "lz4", "zstd"])
+def test_bitshuffle_needs_no_library(tmp_path, monkeypatch, cname):
+    """Dectris' files are read by what is always there."""
+    hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
+    options = {"data": DATA, "chunks": True, **hdf5plugin.Bitshuffle(cname=cname)}
+    path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", **options))
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    fast.cache_clear()
+    np.testing.assert_array_equal(open_dataset(path), DATA)
+    fast.cache_clear()
 
 
 def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch):

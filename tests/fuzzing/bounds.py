@@ -282,6 +282,17 @@ def check_gather(fd, offsets, width, out):
     return outside("room", len(out), 0, len(offsets) * width)
 
 
+def check_unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
+    if not len(starts) == len(sizes) == len(dests) or min(nbytes, block) < 0 or itemsize < 1:
+        return f"{len(starts)} chunks, {len(sizes)} sizes, {len(dests)} places of {nbytes} bytes"
+    ends = starts + sizes
+    return (
+        outside("bytes", len(src), *extent(starts, 0, 1, 0))
+        or outside("bytes", len(src), *extent(ends, 0, 1, 0))
+        or outside("room", len(out), *extent(dests, 0, 1, nbytes))
+    )
+
+
 def check_correct(tile, dark, gain, out):
     if not tile.shape == out.shape == (len(tile), len(dark)) == (len(tile), len(gain)):
         return f"{tile.shape}, {dark.shape}, {gain.shape} into {out.shape}"
@@ -416,6 +427,7 @@ CHECKS = {
     "fold_in_place": check_fold_in_place,
     "add_packed": check_add_packed,
     "gather": check_gather,
+    "unbitshuffle": check_unbitshuffle,
     "correct": check_correct,
     "repair": check_repair,
     "weighted_sums": check_weighted,

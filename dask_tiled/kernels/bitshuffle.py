@@ -1,0 +1,201 @@
+"""Chunks whose bits lie in planes, compressed block by block or not: as detectors write HDF5.
+
+Counts are small, so most planes are zero: what is not is all that is put together.
+
+Layout facts: the source of the HDF5 filter of bitshuffle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
+from dask_tiled.kernels.lz4 import SLACK, unlz4
+from dask_tiled.kernels.words import big32, big64, byte, little64, move
+
+SIGNATURE = types.int64(BYTES, NUMBERS, NUMBERS, NUMBER, NUMBER, types.uint8[::1], NUMBERS, NUMBER)
+HEADER = 12
+"""Bytes of all pixels, in 8 bytes, and of those of a block, in 4."""
+REGISTER_BITS, AT_ONCE = 256, 4
+"""So many registers of pixels are put together at once."""
+
+
+@intrinsic
+def _join(typingctx, pixel, out, at, src, start, width, planes, count, groups):
+    """Store the pixels of some groups, of which ``count`` planes are not zero.
+
+    A plane is ``width`` bytes; ``planes`` has the numbers of those, ``pixel`` is of their type.
+    """
+    bits = pixel.bitwidth
+
+    def codegen(context, builder, signature, args):
+        lanes = REGISTER_BITS // bits
+        number, row = ir.IntType(64), ir.VectorType(ir.IntType(bits), lanes)
+        source, target, numbers = (
+            context.make_array(signature.args[k])(context, builder, args[k]).data for k in (3, 1, 6)
+        )
+        sums = [cgutils.alloca_once(builder, row) for _ in range(AT_ONCE)]
+        with cgutils.for_range(builder, args[8]) as group:
+            for total in sums:
+                builder.store(ir.Constant(row, [0] * lanes), total)
+            first = builder.mul(group.index, number(AT_ONCE * lanes // 8))
+            with cgutils.for_range(builder, args[7]) as some:
+                plane = builder.load(builder.gep(numbers, [some.index]))
+                place = builder.add(args[4], builder.add(builder.mul(plane, args[5]), first))
+                value = builder.shl(number(1), plane)
+                value = builder.trunc(value, row.element) if bits < 64 else value
+                one = builder.insert_element(
+                    ir.Constant(row, ir.Undefined), value, ir.IntType(32)(0)
+                )
+                everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+                value = builder.shuffle_vector(one, one, everywhere)
+                for k, total in enumerate(sums):
+                    word = builder.gep(source, [builder.add(place, number(k * lanes // 8))])
+                    word = builder.bitcast(word, ir.IntType(lanes).as_pointer())
+                    mask = builder.bitcast(
+                        builder.load(word, align=1), ir.VectorType(ir.IntType(1), lanes)
+                    )
+                    found = builder.and_(builder.sext(mask, row), value)
+                    builder.store(builder.or_(builder.load(total), found), total)
+            size = REGISTER_BITS // 8
+            place = builder.add(args[2], builder.mul(group.index, number(AT_ONCE * size)))
+            for k, total in enumerate(sums):
+                to = builder.gep(target, [builder.add(place, number(k * size))])
+                builder.store(builder.load(total), builder.bitcast(to, row.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    arguments = pixel, out, types.int64, src, types.int64, types.int64, planes, types.int64
+    return types.void(*arguments, types.int64), codegen
+
+
+@njit
+def _is_zero(src, at, count):
+    """Return whether bytes are 0."""
+    words, found = count // 8, np.uint64(0)
+    for first in range(0, words, 16):
+        for k in range(first, min(first + 16, words)):
+            found |= little64(src, at + 8 * k)
+        if found:
+            return False
+    for k in range(8 * words, count):
+        found |= np.uint64(byte(src, at + k))
+    return found == 0
+
+
+@njit
+def _columns(src, start, width, first, out, at, itemsize):
+    """Put the bits of pixels together, 8 pixels at a time from those of byte ``first`` on."""
+    for column in range(first, width):
+        for part in range(itemsize):
+            bits = np.uint64(0)
+            for k in range(8):
+                plane = np.uint64(byte(src, start + (8 * part + k) * width + column))
+                bits |= plane << np.uint64(8 * k)
+            # the transpose of 8 rows of 8 bits: of single ones, then of squares of 2 and 4
+            swap = (bits ^ (bits >> np.uint64(7))) & np.uint64(0x00AA00AA00AA00AA)
+            bits ^= swap ^ (swap << np.uint64(7))
+            swap = (bits ^ (bits >> np.uint64(14))) & np.uint64(0x0000CCCC0000CCCC)
+            bits ^= swap ^ (swap << np.uint64(14))
+            swap = (bits ^ (bits >> np.uint64(28))) & np.uint64(0x00000000F0F0F0F0)
+            bits ^= swap ^ (swap << np.uint64(28))
+            for k in range(8):
+                out[at + (8 * column + k) * itemsize + part] = bits >> np.uint64(8 * k)
+
+
+@njit
+def _unshuffle(src, start, count, out, at, itemsize, planes):
+    """Put the bits of ``count`` pixels together, a multiple of 8."""
+    width, first = count // 8, np.int64(0)
+    if itemsize in (1, 2, 4):
+        found = 0
+        for plane in range(8 * itemsize):
+            if not _is_zero(src, start + plane * width, width):
+                planes[found] = plane
+                found += 1
+        groups = width * 8 * itemsize // (AT_ONCE * REGISTER_BITS // 8)
+        if itemsize == 1:
+            _join(np.uint8(0), out, at, src, start, width, planes, found, groups)
+        elif itemsize == 2:
+            _join(np.uint16(0), out, at, src, start, width, planes, found, groups)
+        else:
+            _join(np.uint32(0), out, at, src, start, width, planes, found, groups)
+        first = groups * (AT_ONCE * REGISTER_BITS // 8) // (8 * itemsize)
+    _columns(src, start, width, first, out, at, itemsize)
+
+
+@njit
+def _packed_block(src, at, stop, out, size):
+    """Decompress the block behind its length; return where it ends, or -1."""
+    if stop - at < 4:
+        return np.int64(-1)
+    end = at + 4 + np.int64(big32(src, at))
+    done = end <= stop and unlz4(src, at + 4, end, out, size)
+    return end if done else np.int64(-1)
+
+
+@njit
+def _chunk(src, at, stop, itemsize, block, out, to, nbytes, scratch, planes):
+    """Decode a chunk; return whether that is ``nbytes``."""
+    packed = block == 0
+    if packed and stop - at >= HEADER and big64(src, at) == nbytes:
+        block = np.int64(big32(src, at + 8)) // itemsize
+        at += HEADER
+    count = nbytes // itemsize
+    whole = count - count % 8
+    if block < 8 or block % 8 or nbytes % itemsize or (stop - at < nbytes and not packed):
+        return False
+    for first in range(0, whole, block):
+        some = min(block, whole - first)
+        place = to + first * itemsize
+        if packed:
+            at = _packed_block(src, at, stop, scratch, some * itemsize)
+            if at < 0:
+                return False
+            _unshuffle(scratch, 0, some, out, place, itemsize, planes)
+        else:
+            _unshuffle(src, at, some, out, place, itemsize, planes)
+            at += some * itemsize
+    rest = (count - whole) * itemsize
+    if stop - at < rest:
+        return False
+    move(out, to + whole * itemsize, src, at, rest)
+    return True
+
+
+def unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
+    """Decode chunks; return how many, up to the first that is damaged.
+
+    Parameters
+    ----------
+    src : array of uint8
+    starts, sizes : int64 arrays
+        Where in ``src`` chunks begin, and how many bytes each has.
+    itemsize : int
+        Bytes of a pixel.
+    block : int
+        Pixels of a block; 0 where they are compressed by LZ4, and a header tells.
+    out : array of uint8
+    dests : int64 array
+        Where in ``out`` the pixels of each chunk go.
+    nbytes : int
+        Bytes of the pixels of a chunk.
+    """
+    scratch, planes = np.empty(nbytes + SLACK, np.uint8), np.empty(64, np.int64)
+    for k in range(starts.size):
+        start, to = starts[k], dests[k]
+        if not _chunk(
+            src, start, start + sizes[k], itemsize, block, out, to, nbytes, scratch, planes
+        ):
+            return k
+    return starts.size
+
+
+def compiled_kernel() -> Any:
+    """Return :func:`unbitshuffle`, compiled."""
+    return compiled(f"{__name__}:unbitshuffle", SIGNATURE)

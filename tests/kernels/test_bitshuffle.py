@@ -1,0 +1,166 @@
+"""Bitshuffled and compressed chunks beside the libraries, in memory that ends where it should."""
+
+import ctypes
+import mmap
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_tiled.kernels.bitshuffle import compiled_kernel
+from dask_tiled.kernels.lz4 import SLACK, unlz4
+
+imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
+
+PAGE = mmap.PAGESIZE
+
+
+def guarded(size):
+    """Return memory that ends before a page that nobody may touch: who does ends the process."""
+    if sys.platform != "linux":
+        return np.empty(size, "u1")
+    pages = -(-size // PAGE)
+    memory = np.frombuffer(mmap.mmap(-1, (pages + 1) * PAGE), "u1")
+    end = memory.ctypes.data + pages * PAGE
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(end), ctypes.c_size_t(PAGE), 0) == 0
+    return memory[pages * PAGE - size : pages * PAGE]
+
+
+def at_the_end(data):
+    """Put bytes before such a page."""
+    memory = guarded(len(data))
+    memory[:] = np.frombuffer(data, "u1")
+    return memory
+
+
+def decompress(packed, size):
+    """Decode a block; None if it is damaged."""
+    out = guarded(size + SLACK)
+    return out[:size] if unlz4(at_the_end(packed), 0, len(packed), out, size) else None
+
+
+def periodic(seed, period, size):
+    """Make noise that repeats, with some faults: matches at all distances, of all lengths."""
+    rng = np.random.default_rng(seed)
+    data = np.resize(rng.integers(0, 256, period, "u1"), size)
+    data[rng.integers(0, size, size // 200)] = 7
+    return data.tobytes()
+
+
+CONTENTS = st.one_of(
+    st.builds(periodic, st.integers(0, 9), st.integers(1, 70), st.integers(1, 9000)),
+    st.builds(lambda seed, size: np.random.default_rng(seed).bytes(size), st.integers(0, 9),
+              st.integers(1, 9000)),
+    st.builds(lambda seed, mean, size: np.random.default_rng(seed).poisson(mean, size).astype("u1")
+              .tobytes(), st.integers(0, 9), st.floats(0, 3), st.integers(1, 9000)),
+)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(CONTENTS)
+def test_blocks_of_lz4(content):
+    packed = imagecodecs.lz4_encode(content)
+    assert decompress(packed, len(content)).tobytes() == content
+    assert decompress(packed, len(content) + 1) is None
+    assert decompress(packed, len(content) - 1) is None
+
+
+@settings(max_examples=300)
+@given(CONTENTS, st.data())
+def test_damaged_blocks_of_lz4(content, data):
+    """They are what the library says they are, and nothing outside is read or written."""
+    packed = bytearray(imagecodecs.lz4_encode(content))
+    place = st.integers(0, min(20, len(packed)) - 1) | st.integers(0, len(packed) - 1)
+    for at in data.draw(st.lists(place, max_size=4)):
+        packed[at] = data.draw(st.sampled_from([0, 1, 15, 240, 255]) | st.integers(0, 255))
+    packed = bytes(packed[: data.draw(st.just(len(packed)) | place)])
+    found = decompress(packed, len(content))
+    if found is not None:
+        assert imagecodecs.lz4_decode(packed, out=len(content)) == found.tobytes()
+
+
+def shuffled(pixels, block):
+    """Let the library put bits into planes, as bytes."""
+    out = np.empty(pixels.nbytes, "u1")
+    imagecodecs.bitshuffle_encode(
+        pixels.tobytes(), itemsize=pixels.itemsize, blocksize=block, out=out
+    )
+    return out
+
+
+def packed(pixels, block):
+    """Write a chunk as the filter of HDF5 does."""
+    size, whole = pixels.itemsize, pixels.size - pixels.size % 8
+    content = shuffled(pixels, block)
+    parts = [pixels.nbytes.to_bytes(8, "big"), (block * size).to_bytes(4, "big")]
+    for first in range(0, whole, block):
+        one = content[first * size : min(first + block, whole) * size]
+        made = imagecodecs.lz4_encode(one.tobytes())
+        parts += [len(made).to_bytes(4, "big"), made]
+    return b"".join((*parts, content[whole * size :].tobytes()))
+
+
+def decode(chunks, itemsize, block, nbytes, gap=0):
+    """Decode chunks that lie one after the other."""
+    sizes = np.array([len(chunk) for chunk in chunks])
+    starts = np.cumsum(sizes) - sizes
+    dests = (nbytes + gap) * np.arange(len(chunks))
+    out = guarded((nbytes + gap) * len(chunks) - gap)
+    out[:] = 0x5A
+    src = at_the_end(b"".join(chunks))
+    done = compiled_kernel()(src, starts, sizes, itemsize, block, out, dests, nbytes)
+    between = np.concatenate([out[at + nbytes : at + nbytes + gap] for at in dests.tolist()])
+    assert (between == 0x5A).all()
+    return done, [out[at : at + nbytes] for at in dests.tolist()]
+
+
+PIXELS = st.sampled_from(["u1", "u2", "i2", "u4", "f4", "u8", "c16", "S3"])
+
+
+@settings(max_examples=100)
+@given(
+    *(PIXELS, st.sampled_from([0, 0.01, 0.3, 3, 50]), st.integers(0, 9)),
+    *(st.integers(1, 6000), st.sampled_from([8, 64, 72, 1024, 4096]), st.booleans()),
+)
+def test_chunks(kind, mean, seed, count, block, compressed):
+    """Sparse counts, whose planes are mostly empty, and any others; several at once."""
+    dtype, rng = np.dtype(kind), np.random.default_rng(seed)
+    if mean > 10 or dtype.kind == "S":
+        made = [rng.bytes(count * dtype.itemsize) for _ in range(3)]
+    else:
+        made = [rng.poisson(mean, count).astype(dtype).tobytes() for _ in range(3)]
+    pixels = [np.frombuffer(one, f"V{dtype.itemsize}") for one in made]
+    chunks = [packed(x, block) if compressed else shuffled(x, block).tobytes() for x in pixels]
+    nbytes = count * dtype.itemsize
+    done, found = decode(chunks, dtype.itemsize, 0 if compressed else block, nbytes, gap=5)
+    assert done == 3
+    assert [one.tobytes() for one in found] == made
+
+
+@settings(max_examples=200)
+@given(st.data(), st.sampled_from([2, 4]), st.integers(1, 3000))
+def test_damaged_chunks(data, itemsize, count):
+    """Those before them are decoded, and nothing outside is read or written."""
+    pixels = np.random.default_rng(count).poisson(1, count).astype(f"u{itemsize}")
+    good, bad = packed(pixels, 512), bytearray(packed(pixels, 512))
+    place = st.integers(0, min(24, len(bad)) - 1) | st.integers(0, len(bad) - 1)
+    for at in data.draw(st.lists(place, max_size=4)):
+        bad[at] = data.draw(st.sampled_from([0, 1, 15, 240, 255]) | st.integers(0, 255))
+    bad = bytes(bad[: data.draw(st.just(len(bad)) | place)])
+    other = data.draw(st.just(itemsize) | st.integers(1, 2**32))
+    done, found = decode([good, bad], itemsize, 0, pixels.nbytes)
+    assert done >= 1
+    np.testing.assert_array_equal(found[0].view(pixels.dtype), pixels)
+    decode([bad], other, data.draw(st.just(0) | st.integers(0, 2**32)), pixels.nbytes)
+
+
+@pytest.mark.parametrize("header", [0, 8, 9 * 2, 2**31, 2**32 - 1])
+def test_sizes_of_blocks(header):
+    """A multiple of 8 pixels; a larger one than all of them is one block."""
+    chunk = bytearray(packed(np.arange(800, dtype="u2"), 800))
+    chunk[8:12] = header.to_bytes(4, "big")
+    done, found = decode([bytes(chunk)], 2, 0, 1600)
+    assert done == (header == 2**31)
+    assert not done or (found[0].view("u2") == np.arange(800)).all()
