@@ -246,15 +246,15 @@ def test_a_task_opens_the_file_once(tmp_path, monkeypatch):
     path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=CHUNKS, scaleoffset=0)
     used = []
 
-    def counted():
-        used.append(path)
-        return apart.apart()
+    def counted(**options):
+        used.append(options)
+        return apart.apart(**options)
 
     arr = open_dataset(path, chunks=(4, 6, 12, 20))
     monkeypatch.setattr(boxes, "apart", counted)
     with dask.config.set(scheduler="synchronous"):
         np.testing.assert_array_equal(arr.compute(), COUNTS)
-        assert len(used) == arr.npartitions
+        assert used == [{"renewed": True}] * arr.npartitions
 
 
 @pytest.mark.usefixtures("no_library")

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.hdf5.child import ANSWER, ASKED, ENDED, JOB, RAISED, RENEW, Job
+from dask_tiled.formats.hdf5.child import ANSWER, ASKED, DONE, ENDED, JOB, RAISED, RENEW, Job
 from dask_tiled.model.files import File, is_following, seen_files
 from dask_tiled.model.paths import SHORT, with_room
 from dask_tiled.remote.session import session
@@ -43,7 +43,6 @@ serve(int(sys.argv[2]))
 
 T = TypeVar("T")
 Run = Callable[..., Any]
-"""``run(seconds, nbytes, function, *args)``: :meth:`Child.run`."""
 
 
 class EndedError(Exception):
@@ -100,6 +99,8 @@ class Child:
 
         self.busy = True
         """Whether the answer to a job is awaited."""
+        self.fresh = True
+        """Whether it has done no job yet."""
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
         self.connection, theirs = Pipe()
         with theirs:  # 0 to 2, which may be closed here, mean something else there
@@ -119,6 +120,7 @@ class Child:
         _children.add(self)
         try:
             self._answer(START_SECONDS)
+            self.busy = False
         except BaseException:
             self.end()
             raise
@@ -140,13 +142,23 @@ class Child:
         EndedError
             It misses the deadline, or ends its process.
         """
-        self.busy = True
+        self.busy, fresh = True, self.fresh
         with suppress(ConnectionError):
             job = Job(function, args, seconds, nbytes, is_following(), seen_files())
             self.connection.send((JOB, job))
-        return self._answer()
+        kind, value = self._answer()
+        self.busy, self.fresh = False, kind != DONE
+        if kind == ENDED and value in {signal.SIGPROF, signal.SIGALRM}:
+            raise EndedError("no end of it by the deadline")
+        if kind == ENDED and not fresh:  # that may be the fault of the jobs before
+            return self.run(seconds, nbytes, function, *args)
+        if kind == ENDED:
+            raise EndedError(f"the end of its process, with signal {value}")
+        if kind == RAISED:
+            raise value
+        return value
 
-    def _answer(self, seconds: float | None = None) -> Any:
+    def _answer(self, seconds: float | None = None) -> tuple[int, Any]:
         kind: int = ASKED
         value: Any = None
         while kind == ASKED:
@@ -158,19 +170,7 @@ class Child:
                 raise EndedError(f"the end of its process, with {self.process.wait()}") from None
             if kind == ASKED:
                 self.connection.send((ANSWER, _answered(*value)))
-        self.busy = False
-        if kind == ENDED and value in {signal.SIGPROF, signal.SIGALRM}:
-            raise EndedError("no end of it by the deadline")
-        if kind == ENDED:
-            raise EndedError(f"the end of its process, with signal {value}")
-        if kind == RAISED:
-            raise value
-        return value
-
-    def renew(self) -> None:
-        """Leave nothing in it of what it has done, such as files that are open."""
-        with suppress(ConnectionError):
-            self.connection.send((RENEW, None))
+        return kind, value
 
     def end(self) -> None:
         """End it, and what it has forked."""
@@ -197,8 +197,13 @@ _starting = threading.Lock()
 
 
 @contextmanager
-def apart() -> Iterator[Run]:
-    """Have a process for some jobs, which does no others meanwhile, and keeps nothing of them.
+def apart(*, renewed: bool = False) -> Iterator[Run]:
+    """Have a process for some jobs, which does no others meanwhile.
+
+    Parameters
+    ----------
+    renewed : bool
+        Whether nothing may be left of them afterwards, such as files that are open.
 
     Yields
     ------
@@ -217,7 +222,10 @@ def apart() -> Iterator[Run]:
         if child.busy or len(_idle) >= MOST_IDLE:
             child.end()
         else:
-            child.renew()
+            if renewed:
+                child.fresh = True
+                with suppress(ConnectionError):
+                    child.connection.send((RENEW, None))
             _idle.append(child)
 
 

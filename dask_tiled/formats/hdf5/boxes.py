@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -41,7 +42,7 @@ def read(
     nbytes = dtype.itemsize * math.prod(shape)
     seconds, memory = SECONDS + SECONDS_PER_BYTE * nbytes, MEMORY + MEMORY_RATIO * nbytes
     try:
-        run = fetch.keep("hdf5", apart)
+        run = fetch.keep("hdf5", partial(apart, renewed=True))
         pixels: Array = run(seconds, memory, read_box, block.file, dataset, bounds)
     except (DatasetError, PermissionError):
         raise

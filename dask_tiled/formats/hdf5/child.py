@@ -1,7 +1,7 @@
 """The child process that calls the HDF5 library, which a damaged file may lead round in circles.
 
-A job has a deadline and a limit of memory. Jobs that belong together are done by a fork of this
-process, which has seen no other file, and whose end costs nothing.
+A job has a deadline and a limit of memory. It is done by a fork of this process, whose end costs
+nothing.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partialmethod
 from typing import Any, NamedTuple
 
 from dask_tiled.model.files import File, following, seen
 from dask_tiled.remote.session import Session, opened_together
-from dask_tiled.remote.stores import Place, Version
 
 JOB, DONE, RAISED, ASKED, ANSWER, ENDED, RENEW = range(7)
 """What a message is."""
@@ -50,20 +50,6 @@ class Asking(Session):
         super().__init__()
         self._connection = connection
 
-    def look(self, url: str) -> tuple[Place, Version]:
-        """Have it looked at."""
-        found: tuple[Place, Version] = self._ask("look", url)
-        return found
-
-    def names(self, folder: str) -> list[str] | None:
-        """Have it listed."""
-        found: list[str] | None = self._ask("names", folder)
-        return found
-
-    def read(self, place: Place, version: Version, start: int, stop: int) -> Any:
-        """Have it read."""
-        return self._ask("read", place, version, start, stop)
-
     def _ask(self, name: str, *args: Any) -> Any:
         left, _ = signal.setitimer(signal.ITIMER_REAL, 0)  # servers take their time
         self._connection.send((ASKED, (name, args)))
@@ -72,6 +58,10 @@ class Asking(Session):
         if error is not None:
             raise error
         return answer
+
+    look: Any = partialmethod(_ask, "look")
+    names: Any = partialmethod(_ask, "names")
+    read: Any = partialmethod(_ask, "read")
 
 
 def serve(fd: int) -> None:
@@ -103,14 +93,17 @@ def serve(fd: int) -> None:
 
 
 def _work(connection: Any) -> int:
-    """Do the jobs that belong together."""
+    """Do jobs, up to the first that fails."""
     with suppress(EOFError, ConnectionError):
         while True:
             kind, job = connection.recv()
             if kind == RENEW:
                 return RENEWED
             if kind == JOB:  # and not the answer to another fork
-                connection.send(_do(job, connection))
+                kind, value = _do(job, connection)
+                connection.send((kind, value))
+                if kind == RAISED:
+                    return RENEWED
     return GONE
 
 

@@ -79,7 +79,7 @@ def external_boxes(tree: Tree, dataset: Any, itemsize: int) -> Iterator[tuple[st
         count, rest = divmod(min(size, (total - first) * itemsize), itemsize)
         if rest:
             raise DatasetError("a pixel lies in two files", path=path, where=where, found=name)
-        member = tree.need(name, path, where)
+        member = tree.find(name, path, where)
         for start, box in boxes_between(first, first + count, shape):
             place = int(np.ravel_multi_index(start, shape)) - first
             yield member, (start, box), offset + place * itemsize

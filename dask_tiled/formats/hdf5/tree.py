@@ -46,22 +46,15 @@ class Tree(ExitStack):
         """The group that all others are in."""
         return self.open(self.file.path)
 
-    def find(self, name: str, path: str, where: str) -> str | None:
-        """Find a file that another one names; None if there is none."""
+    def find(self, name: str, path: str, where: str) -> str:
+        """Find a file that another one names, and that holds a part of a dataset."""
         whole, last = os.path.isabs(name), os.path.basename(name)
         for known in (name, last)[whole and is_url(path) : 1 + whole]:  # as the library
             found = named_file(known, path, where)
             if found is not None:
                 return found
-        return None
-
-    def need(self, name: str, path: str, where: str) -> str:
-        """Find a file that holds a part of a dataset."""
-        found = self.find(name, path, where)
-        if found is None:
-            what = "a file that holds a part of the dataset is missing"
-            raise TruncatedFileError(what, path=path, where=where, expected=name)
-        return found
+        what = "a file that holds a part of the dataset is missing"
+        raise TruncatedFileError(what, path=path, where=where, expected=name)
 
     def get(self, start: Any, path: str) -> Any:
         """Follow a path from a group on; LookupError where it leads nowhere."""
@@ -96,9 +89,10 @@ class Tree(ExitStack):
 
     def _follow(self, group: Any, link: str, name: str) -> Any:
         where = f"the link {group.name.rstrip('/')}/{link}"
-        found = self.find(name, group.file.filename, where)
-        if found is None:
-            raise LookupError(f"no file {name!r}")
+        try:
+            found = self.find(name, group.file.filename, where)
+        except TruncatedFileError as error:
+            raise LookupError(str(error)) from error
         return self.open(found)
 
     def members(self, dataset: Any, source: Any) -> Iterator[Any]:
@@ -113,7 +107,7 @@ class Tree(ExitStack):
             with Tree(self.file) as tree:
                 where = f"the sources of {dataset.name}"
                 try:
-                    path = here if name == "." else tree.need(name, here, where)
+                    path = here if name == "." else tree.find(name, here, where)
                     member = tree.get(tree.open(path), inside)
                 except (TruncatedFileError, LookupError):
                     if numbered:  # the first that is not there
