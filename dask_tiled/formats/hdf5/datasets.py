@@ -151,7 +151,7 @@ def picture_of(path: str, item: Any) -> Picture | None:
 def _number_type(dataset: Any) -> np.dtype | None:
     """Return the type of the pixels of a dataset; None if they are no numbers."""
     try:
-        dtype = _bare(dataset.dtype.base)
+        dtype = np.lib.format.drop_metadata(dataset.dtype.base)  # what h5py notes in it
     except BROKEN:  # a type that numpy has not
         return None
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
@@ -159,16 +159,6 @@ def _number_type(dataset: Any) -> np.dtype | None:
     if not numbers or dtype.hasobject:
         return None
     return complex_type(dtype) or dtype
-
-
-def _bare(dtype: np.dtype) -> np.dtype:
-    """Leave out what h5py notes in a type."""
-    if dtype.names is None:
-        return np.dtype(dtype.str) if dtype.subdtype is None else dtype
-    fields: Any = dtype.fields
-    kinds, offsets = [_bare(dtype[n]) for n in dtype.names], [fields[n][1] for n in dtype.names]
-    names, size = list(dtype.names), dtype.itemsize
-    return np.dtype({"names": names, "formats": kinds, "offsets": offsets, "itemsize": size})
 
 
 def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
