@@ -207,17 +207,13 @@ def _lengths(said: Json) -> tuple[Axis, ...]:
 
 def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
     """Make an axis, in the unit that leaves few zeros."""
-    step, start = number_in(scale), number_in(offset)
-    axis = Axis.calibrated(name, text_in(units), step, start)
-    if axis.units == "m" and axis.scale < 1:
-        power = max(min(PREFIXES), 3 * math.floor(math.log10(axis.scale) / 3))
-    elif axis.units == "1/m":
-        power = 9
-    else:
+    axis = Axis.calibrated(name, text_in(units), number_in(scale), number_in(offset))
+    if axis.units == "1/m":
+        return Axis(name, "1/nm", axis.scale / 1e9, axis.offset / 1e9)
+    if axis.units != "m" or axis.scale >= 1:
         return axis
-    factor = 10.0 ** abs(power)
-    if power > 0:
-        return Axis(name, "1/nm", axis.scale / factor, axis.offset / factor)
+    power = max(min(PREFIXES), 3 * math.floor(math.log10(axis.scale) / 3))
+    factor = 10.0**-power
     return Axis(name, f"{PREFIXES[power]}m", axis.scale * factor, axis.offset * factor)
 
 
