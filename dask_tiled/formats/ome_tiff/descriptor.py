@@ -19,10 +19,16 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.ome_tiff.files import Folder, find_members, numbers_of, open_document
-from dask_tiled.formats.ome_tiff.planes import read_planes
+from dask_tiled.formats.ome_tiff.files import (
+    Folder,
+    find_members,
+    is_document,
+    numbers_of,
+    open_document,
+    read_document,
+)
 from dask_tiled.formats.ome_tiff.stack import Stack
-from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo, is_document
+from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo
 from dask_tiled.formats.tiff.ifd import is_ome_tiff
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
@@ -182,15 +188,16 @@ def read_headers(desc: tools.Description) -> Array:
     """Read what the XML says of the planes that are there."""
     told = desc.metadata["ome_tiff"]
     path, number = told["xml_path"], told["dataset"]
-    planes = read_planes(path, number)
-    if not planes.facts.dtype.names:
-        raise tools.DatasetError("the OME-XML says nothing of the planes", path=path)
-    there = np.ones(desc.layout.n_frames, bool)
-    if "missing_planes" in told:  # a file outside of the folder was refused at opening
-        with within(Border([path], outside=True)):
-            document, folder = Document.read(path), Folder(path)
-            there = Stack.read(document, document.images[number], folder, told["level"]).there
-    sizes = planes.sizes[0], len(there) // math.prod(planes.sizes), planes.sizes[1]
+    with within(Border([path], outside=True)):  # a file outside was refused at opening
+        document = read_document(path, number)
+        planes = document.planes
+        if planes is None or not planes.facts.dtype.names or number >= len(document.images):
+            raise tools.DatasetError("the OME-XML says nothing of the planes", path=path)
+        image = document.images[number]
+        there = np.ones(desc.layout.n_frames, bool)
+        if "missing_planes" in told:
+            there = Stack.read(document, image, Folder(path), told["level"]).there
+    sizes = image.sizes["T"], len(there) // (image.sizes["T"] * image.sizes["Z"]), image.sizes["Z"]
     inside = (planes.places < sizes).all(axis=1)
     table = np.full(math.prod(sizes), math.nan, planes.facts.dtype)
     table[np.ravel_multi_index(tuple(planes.places[inside].T), sizes)] = planes.facts[inside]

@@ -1,19 +1,28 @@
-"""OME-TIFF sets: which file on disk is which file of the XML."""
+"""OME-TIFF sets: where the XML stands, and which file on disk is which file of the XML."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.ome_tiff.xml import Document, read_uuid
+from dask_tiled.formats.ome_tiff.xml import MAX_BYTES, Document, plain_uuid
+from dask_tiled.formats.tiff.ifd import find_description, is_tiff
 from dask_tiled.formats.tools.files import named_file
-from dask_tiled.model.paths import absolute, names_in, real
+from dask_tiled.model.files import read_exactly, read_head
+from dask_tiled.model.paths import absolute, file_size, names_in, real
 
+HEAD_BYTES = 1 << 12  # what comes before the UUID of the document fits into them
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
 """Files that are called so may be members under another name than the XML says."""
+_SPACE = b"\0 \t\r\n"
+# Possessive and atomic: comments after comments could be told apart in too many ways.
+_PROLOG = rb"(?:\xef\xbb\xbf)?\s*+(?>(?:<\?.*?\?>|<!--.*?-->)\s*)*+"
+_ROOT = re.compile(_PROLOG + rb"<(?:[\w.-]+:)?OME(?=[\s/>])([^>]*)", re.DOTALL)
+_UUID = re.compile(rb"""\sUUID\s*=\s*["']([^"']*)["']""")
 
 
 class Folder:
@@ -56,9 +65,14 @@ class Folder:
         return uuids
 
 
+def read_document(path: str, planes_of: int | None = None) -> Document:
+    """Read the OME-XML of a TIFF file, or of a file of its own."""
+    return Document.parse(path, read_text(path), planes_of)
+
+
 def open_document(path: str, folder: Folder) -> Document:
     """Read the OME-XML of a set from any of its files."""
-    own = Document.read(path)
+    own = read_document(path)
     if own.elsewhere is None:
         return own
     uuid, name = own.elsewhere
@@ -69,7 +83,7 @@ def open_document(path: str, folder: Folder) -> Document:
         raise DatasetError(
             f"{what} is missing", path=path, where=where, expected=expected, found=found
         )
-    document = Document.read(master)
+    document = read_document(master)
     if document.elsewhere is not None:
         hint = f"It is named in {path}."
         raise CorruptFileError(f"{what} has none itself", path=master, where=where, hint=hint)
@@ -116,3 +130,37 @@ def _own(document: Document) -> set[int]:
         for number, (uuid, name) in enumerate(document.sources)
         if uuid in {"", document.uuid} and (not name or (uuid != "" and names[uuid] <= 1))
     }
+
+
+def is_document(head: bytes) -> bool:
+    """Return whether a file begins as an XML document whose root is OME."""
+    return _ROOT.match(head) is not None
+
+
+def read_text(path: str) -> bytes:
+    """Read the OME-XML of a file, as UTF-8 if it says nothing else."""
+    start, nbytes = 0, file_size(path)
+    if not is_document(read_head(path, HEAD_BYTES)):
+        start, nbytes = find_description(path)
+    if not 0 < nbytes <= MAX_BYTES:
+        problem, most = "no OME-XML in the file, or too much", f"at most {MAX_BYTES} bytes"
+        where = f"byte {start}"
+        raise CorruptFileError(problem, path=path, where=where, expected=most, found=nbytes)
+    text = read_exactly(path, nbytes, start, "the OME-XML").strip(_SPACE)
+    try:
+        text.decode()
+    except UnicodeDecodeError:  # some writers promise UTF-8, and write a micron in Latin 1
+        if b"UTF-8" in text[:64].upper() or not text.startswith(b"<?xml"):
+            return text.decode("latin-1").encode()
+    return text
+
+
+def read_uuid(path: str) -> str:
+    """Read the UUID of the OME-XML in a file, and no more of it; empty where there is none."""
+    head = read_head(path, HEAD_BYTES)
+    if is_tiff(head):
+        start, nbytes = find_description(path)
+        head = read_head(path, min(nbytes, HEAD_BYTES), start).lstrip(_SPACE)
+    root = _ROOT.match(head)
+    uuid = root and _UUID.search(root[1])
+    return plain_uuid(uuid[1].decode(errors="replace")) if uuid else ""

@@ -1,27 +1,24 @@
 """OME-XML: the images of a set of files, and which page of which file holds which plane.
 
-It stands in the first ImageDescription of a TIFF file, or in a file of its own.
-
-Layout facts: TIFF, revision 6.0; the OME-TIFF specification and the OME data model, 2016-06; older
-names where they differ.
+Layout facts: the OME-TIFF specification and the OME data model, 2016-06; older names where they
+differ. Older files name no units, where newer ones do.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
+from array import array
+from functools import cache, partial
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff.ifd import find_description, is_tiff
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Array, Index
 
 MAX_BYTES = 1 << 28  # a plane takes some 200 bytes of the text
-HEAD_BYTES = 1 << 12  # what comes before the UUID of the document fits into them
 LARGEST = 1 << 48
 """Whole numbers in the XML are smaller: products of two pass for sizes, and overflow nothing."""
 MAX_RUNS = 2_000_000
@@ -33,13 +30,13 @@ DEVICES = {
     "DetectorSettings": "detector",
 }
 """What leads from an image to devices, which stand before all images."""
+PLANE_FACTS = {
+    "elapsed_time": ("DeltaT", "s", "s"),
+    "exposure_time": ("ExposureTime", "s", "s"),
+    **{f"position_{axis}": (f"Position{axis.upper()}", "", "m") for axis in "xyz"},
+}
+"""Facts, the attributes that they are, the units that these have by default, and ours."""
 WHOLE_FILE = -1  # as the planes of a run: all pages of its file
-
-_SPACE = b"\0 \t\r\n"
-# Possessive and atomic: comments after comments could be told apart in too many ways.
-_PROLOG = rb"(?:\xef\xbb\xbf)?\s*+(?>(?:<\?.*?\?>|<!--.*?-->)\s*)*+"
-_ROOT = re.compile(_PROLOG + rb"<(?:[\w.-]+:)?OME(?=[\s/>])([^>]*)", re.DOTALL)
-_UUID = re.compile(rb"""\sUUID\s*=\s*["']([^"']*)["']""")
 
 
 class Source(NamedTuple):
@@ -83,6 +80,17 @@ class Modulo(NamedTuple):
     labels: tuple[str, ...]
 
 
+class Planes(NamedTuple):
+    """What the XML says of single planes of an image: when and where each was taken.
+
+    Lengths are given in metres and times in seconds. What has no unit, or that of the "reference
+    frame", is given as it is stored, in fields of other names.
+    """
+
+    places: Index  # along T, C and Z: a row for each
+    facts: Array
+
+
 class Document(NamedTuple):
     """What the OME-XML of a file says."""
 
@@ -93,12 +101,13 @@ class Document(NamedTuple):
     images: tuple[Image, ...]
     modulo: dict[str, dict[str, Modulo]]  # by identifier of an annotation, and Z, C or T
     creator: str
+    planes: Planes | None
 
     @classmethod
-    def read(cls, path: str) -> Document:
-        """Read the OME-XML of a TIFF file, or of a file of its own."""
-        reader = _Reader()
-        root = tools.parse_xml(read_text(path), path, take=reader.take, max_bytes=MAX_BYTES)
+    def parse(cls, path: str, text: bytes, planes_of: int | None = None) -> Document:
+        """Read the OME-XML of a file, with what it says of the planes of one image, if wanted."""
+        reader = _Reader(planes_of)
+        root = tools.parse_xml(text, path, take=reader.take, max_bytes=MAX_BYTES)
         name, problem = tools.local_name(root), "the XML is no OME-XML"
         if name != "OME":
             raise tools.CorruptFileError(problem, path=path, expected="OME", found=name)
@@ -111,6 +120,7 @@ class Document(NamedTuple):
             tuple(reader.images),
             reader.modulo,
             root.get("Creator", ""),
+            None if planes_of is None else reader.planes(),
         )
 
     def name_of(self, source: int) -> str:
@@ -122,7 +132,10 @@ class Document(NamedTuple):
 class _Reader:
     """Gathers what is worth keeping while the XML is read."""
 
-    def __init__(self) -> None:
+    def __init__(self, planes_of: int | None) -> None:
+        self.planes_of = planes_of
+        self.places = array("q")
+        self.columns: dict[str, tuple[array[int], array[float]]] = {}  # of facts of planes
         self.sources: dict[Source, int] = {}
         self.runs: list[tuple[int, ...]] = []
         self.images: list[Image] = []
@@ -131,6 +144,8 @@ class _Reader:
         kinds = "Boolean Comment Double File List Long Map Tag Term Timestamp"
         ignored = ["Plane", "ROI", *(f"{kind}Annotation" for kind in kinds.split())]
         self.take: dict[str, Any] = dict.fromkeys(ignored, lambda _: None)
+        if planes_of is not None:
+            self.take["Plane"] = self.add_plane
         self.take |= {"TiffData": self.add_run, "Image": self.add_image}
         self.take["XMLAnnotation"] = self.add_modulo
         self.take |= dict.fromkeys(["Instrument", "Objective", "Detector"], self.add_device)
@@ -146,6 +161,31 @@ class _Reader:
         first = (whole(element.get(f"First{axis}", "0"), f"First{axis}") for axis in "ZCT")
         number = self.sources.setdefault(source, len(self.sources))
         self.runs.append((number, whole(page or "0", "IFD"), planes, *first))
+
+    def add_plane(self, element: Element) -> None:
+        if len(self.images) != self.planes_of:
+            return
+        row = len(self.places) // 3
+        if row == MAX_RUNS:
+            raise ValueError(f"more than {MAX_RUNS} Plane elements")
+        self.places.extend(whole(element.get(f"The{axis}", "0"), f"The{axis}") for axis in "TCZ")
+        for name, (attribute, usual, unit) in PLANE_FACTS.items():
+            text = element.get(attribute)
+            if text is not None:
+                factor = _factor(element.get(f"{attribute}Unit", usual), unit)
+                field = f"stored_{name}" if factor is None else name
+                rows, values = self.columns.setdefault(field, (array("q"), array("d")))
+                rows.append(row)
+                values.append(_of_plane(text, attribute) * (factor or 1.0))
+
+    def planes(self) -> Planes:
+        """Return what was said of planes."""
+        order = [name for known in PLANE_FACTS for name in (known, f"stored_{known}")]
+        kinds = [(name, "f8") for name in order if name in self.columns]
+        facts = np.full(len(self.places) // 3, math.nan, kinds)
+        for name, (rows, values) in self.columns.items():
+            facts[name][np.frombuffer(rows, np.int64)] = np.frombuffer(values)
+        return Planes(np.array(self.places, np.int64).reshape(-1, 3), facts)
 
     def add_image(self, element: Element) -> None:
         runs = np.array(self.runs, np.int64).reshape(-1, 6)
@@ -212,6 +252,16 @@ def _number(text: str | None) -> float:
         return math.nan
 
 
+def _of_plane(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} of a Plane is {text[:40]!r}") from None
+
+
+_factor = cache(partial(tools.converted, 1.0))
+
+
 def _scales(pixels: Element) -> dict[str, tuple[float, str]]:
     names = {axis: (f"PhysicalSize{axis}", "µm") for axis in "XYZ"} | {"T": ("TimeIncrement", "s")}
     return {
@@ -229,40 +279,6 @@ def _modulo(along: Element) -> Modulo:
     count = (_number(along.get("End")) - start) / step if step else math.nan
     size = math.floor(count + 1.5) if 0 <= count < LARGEST else 0
     return Modulo(name, size, start, step, units, ())
-
-
-def is_document(head: bytes) -> bool:
-    """Return whether a file begins as an XML document whose root is OME."""
-    return _ROOT.match(head) is not None
-
-
-def read_text(path: str) -> bytes:
-    """Read the OME-XML of a file, as UTF-8 if it says nothing else."""
-    start, nbytes = 0, tools.file_size(path)
-    if not is_document(tools.read_head(path, HEAD_BYTES)):
-        start, nbytes = find_description(path)
-    if not 0 < nbytes <= MAX_BYTES:
-        problem, most = "no OME-XML in the file, or too much", f"at most {MAX_BYTES} bytes"
-        where = f"byte {start}"
-        raise tools.CorruptFileError(problem, path=path, where=where, expected=most, found=nbytes)
-    text = tools.read_exactly(path, nbytes, start, "the OME-XML").strip(_SPACE)
-    try:
-        text.decode()
-    except UnicodeDecodeError:  # some writers promise UTF-8, and write a micron in Latin 1
-        if b"UTF-8" in text[:64].upper() or not text.startswith(b"<?xml"):
-            return text.decode("latin-1").encode()
-    return text
-
-
-def read_uuid(path: str) -> str:
-    """Read the UUID of the OME-XML in a file, and no more of it; empty where there is none."""
-    head = tools.read_head(path, HEAD_BYTES)
-    if is_tiff(head):
-        start, nbytes = find_description(path)
-        head = tools.read_head(path, min(nbytes, HEAD_BYTES), start).lstrip(_SPACE)
-    root = _ROOT.match(head)
-    uuid = root and _UUID.search(root[1])
-    return plain_uuid(uuid[1].decode(errors="replace")) if uuid else ""
 
 
 def plain_uuid(text: str | None) -> str:
