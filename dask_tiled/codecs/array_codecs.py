@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.codecs.image_codecs import PREDICTORS, unpredicted
+from dask_tiled.codecs.image_codecs import PREDICTORS, check_predictor, unpredicted
 from dask_tiled.model.indexing import Array
 
 Config = Mapping[str, Any]
@@ -60,6 +60,7 @@ def encoded_pixels(name: str, config: Config, given: Pixels) -> Pixels:
             raise ValueError(f"a transpose in the order {order} of {len(given.shape)} axes")
         return Pixels(tuple(given.shape[k] for k in order), given.dtype)
     if name in PREDICTORS:
+        check_predictor(config, given.shape)
         return given
     if name == "numcodecs.packbits":
         return Pixels((1 + -(-math.prod(given.shape) // 8),), np.dtype("u1"))

@@ -36,6 +36,9 @@ FAX = {f"{PREFIX}ccittrle", f"{PREFIX}ccittfax3", f"{PREFIX}ccittfax4"}
 OTHERS = {f"{PREFIX}{name}" for name in ("jpeg2k", "jpegxl", "jpegxr", "lerc", "png")}
 IMAGE_CODECS = {JPEG, WEBP, *FAX, *OTHERS}
 """What makes a file of an image, or a part of one."""
+OPTIONS = {WEBP: ("hasalpha",), f"{PREFIX}ccittfax3": ("width", "t4options")}
+OPTIONS |= dict.fromkeys(FAX - {*OPTIONS}, ("width",))
+"""What decoders are told: the other parameters that codecs have in numcodecs are for encoders."""
 RGB = 2  # as imagecodecs counts colour spaces
 
 
@@ -51,6 +54,19 @@ def unpacked(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
     return getattr(library(), f"{name}_decode")(data, out=out)
 
 
+def check_predictor(config: Config, shape: Shape) -> None:
+    """Make sure that a predictor is one of TIFF.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    axis, dist = config["axis"], config["dist"]
+    if axis not in range(-len(shape), 0) or dist not in (1, 2, 4):
+        raise ValueError(f"differences of pixels that are {dist} apart along axis {axis}")
+
+
 def unpredicted(name: str, config: Config, array: Array) -> Array:
     """Undo a predictor."""
     decode = getattr(library(), f"{name.removeprefix(PREFIX)}_decode")
@@ -59,8 +75,17 @@ def unpredicted(name: str, config: Config, array: Array) -> Array:
 
 
 def row_bytes(config: Config, shape: Shape) -> int:
-    """Return the bytes of a row."""
-    return -(-math.prod(shape[config["axis"] :]) * config["bits"] // 8)
+    """Return the bytes of a row.
+
+    Raises
+    ------
+    ValueError
+        There are no such rows.
+    """
+    axis, bits = config["axis"], config["bits"]
+    if axis not in (-1, -2) or len(shape) < 1 - axis or bits not in range(1, 129):
+        raise ValueError(f"rows along axis {axis} of {bits} bits for a pixel")
+    return -(-math.prod(shape[axis:]) * bits // 8)
 
 
 def rows_until(config: Config, shape: Shape, inside: Shape) -> int:
@@ -87,7 +112,8 @@ def decoded_rows(config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> 
     data = data[: rows * row]
     order: Literal["<", ">"] = ">" if config.get("endian") == "big" else "<"
     if bits == 8 * dtype.itemsize:
-        return data.view(dtype.newbyteorder(order)).reshape(shape)
+        pixels = data != 0 if dtype.kind == "b" else data.view(dtype.newbyteorder(order))
+        return pixels.reshape(shape)
     native = dtype.newbyteorder("=")
     if bits == 24 and dtype.kind == "f":
         pixels = library().float24_decode(data.data, byteorder=order)
@@ -121,12 +147,13 @@ def decoded_image(
 
 
 def _decoded_image(name: str, config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> Array:
-    short, options = name.removeprefix(PREFIX), dict(config)
+    short = name.removeprefix(PREFIX)
+    options: dict[str, Any] = {one: config[one] for one in OPTIONS.get(name, ()) if one in config}
     check_room(short, len(data), math.prod(shape) * dtype.itemsize)
     pixels = np.empty(shape, "u1" if dtype.kind == "b" else dtype.newbyteorder("="))
     out = pixels
     if name == JPEG:
-        options = _of_jpeg(data, **config)
+        options = _of_jpeg(data, config)
         # Sides that JPEG has no numbers for are taken from here.
         options["shape"] = tuple(n for n in shape if n > 1)[:2] if max(shape) > 65500 else None
     elif name in FAX:
@@ -136,17 +163,11 @@ def _decoded_image(name: str, config: Config, data: Bytes, shape: Shape, dtype: 
     return pixels != 0 if dtype.kind == "b" else pixels  # some write 255
 
 
-def _of_jpeg(
-    data: Bytes,
-    tables: str | None = None,
-    colorspace_jpeg: int | None = None,
-    colorspace_data: int | None = None,
-) -> dict[str, Any]:
+def _of_jpeg(data: Bytes, config: Config) -> dict[str, Any]:
     """Return what imagecodecs is told of a JPEG file; JFIF says by itself what colours it has."""
-    if colorspace_jpeg == RGB and data[6:10].tobytes() == b"JFIF":
-        colorspace_jpeg = None
+    tables, stored = config.get("tables"), config.get("colorspace_jpeg")
     return {
         "tables": None if tables is None else base64.b64decode(tables),
-        "colorspace": colorspace_jpeg,
-        "outcolorspace": colorspace_data,
+        "colorspace": None if stored == RGB and data[6:10].tobytes() == b"JFIF" else stored,
+        "outcolorspace": config.get("colorspace_data"),
     }

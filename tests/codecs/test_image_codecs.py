@@ -54,6 +54,24 @@ def test_rows_begin_with_a_byte_and_need_not_be_there():
         pipeline.decode(stored[:3].ravel(), inside=(2, 2, 5))
 
 
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        [{"name": ROWS, "configuration": {"axis": 0, "bits": 8}}],
+        [{"name": ROWS, "configuration": {"axis": -2, "bits": 0}}],
+        [{"name": "imagecodecs_delta", "configuration": {"axis": -3, "dist": 1}}, "bytes"],
+        [
+            {"name": "imagecodecs_floatpred", "configuration": {"axis": -1, "dist": 1 << 40}},
+            "bytes",
+        ],
+    ],
+    ids=repr,
+)
+def test_documents_that_cannot_be(codecs):
+    with pytest.raises(ValueError, match="axis"):
+        Pipeline(codecs, (4, 5), np.dtype("f4"))
+
+
 def test_no_more_memory_is_taken_than_packed_bytes_can_become():
     codecs = [
         {"name": ROWS, "configuration": {"axis": -1, "bits": 8}},
