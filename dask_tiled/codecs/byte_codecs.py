@@ -293,7 +293,6 @@ def decoded(name: str, config: Config, data: Bytes, most: int, out: Bytes | None
         There are more, or it ends too early. Codecs have errors of their own, too.
     """
     packs = compressor(name, config)
-    # what does not compress makes no more bytes than it is given
     most = min(most, most_bytes(packs, len(data)) if packs else len(data))
     if out is None or len(out) != most:
         out = np.empty(most, np.uint8)

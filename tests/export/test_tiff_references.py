@@ -14,7 +14,7 @@ import tifffile
 import zarr
 from zarr.errors import ZarrUserWarning
 
-from dask_tiled import CorruptFileError, DatasetError, open_dataset, to_references
+from dask_tiled import CorruptFileError, DatasetError, as_zarr, open_dataset, to_references
 from dask_tiled.export.pipeline_codec import NAME, PipelineCodec
 from dask_tiled.testing import counting_frames
 
@@ -90,6 +90,7 @@ def test_strips_and_tiles_are_chunks(wrote, way):
     pixels = arr.compute()
     refs = to_references(arr)
     np.testing.assert_array_equal(read(refs)[...], pixels)
+    np.testing.assert_array_equal(as_zarr(arr)[...], pixels)
     if names is None:
         assert "data/zarr.json" in refs["refs"]
         with pytest.raises(DatasetError, match="for which there is zarr format 3"):
