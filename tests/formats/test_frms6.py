@@ -113,7 +113,7 @@ def test_corrections_of_the_set(tmp_path, binning, suffix):
 
 def test_dark_frames_are_averaged_in_blocks(tmp_path, monkeypatch):
     paths = write(tmp_path)
-    module = importlib.import_module("dask_tiled.formats.frms6")
+    module = importlib.import_module("dask_tiled.formats.frms6.corrections")
     whole = describe(paths[1], corrections="dataset").conversion.corrections
     monkeypatch.setattr(module, "BLOCK_BYTES", 2 * RECORD)
     assert describe(paths[1], corrections="dataset").conversion.corrections == whole

@@ -19,7 +19,7 @@ from dask_tiled import (
 )
 from dask_tiled.testing import counting_frames, write_k2is
 
-blocks = importlib.import_module("dask_tiled.formats.k2is")
+blocks = importlib.import_module("dask_tiled.formats.k2is.sectors")
 pytestmark = pytest.mark.usefixtures("synchronous")
 BLOCK, SIG = 0x5758, (1860, 2048)
 # Frames 0 and 1 are not complete in the third sector, frame 7 not in the last one.

@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from dask_tiled.formats import blo, frms6, mgh, seq, tvips
+from dask_tiled.formats import blo, mgh, seq
+from dask_tiled.formats.frms6 import header as frms6
 from dask_tiled.formats.mrc import header as mrc_header
 from dask_tiled.formats.ser import descriptor as ser
+from dask_tiled.formats.tvips import descriptor as tvips
 from fuzzing.mutators import NUMBERS, POWERS, VALUES, Mutation
 
 SHARE = 8

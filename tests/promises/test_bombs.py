@@ -12,7 +12,7 @@ from bombs import BESIDE, BOMBS, PLACES
 
 import dask_tiled
 from dask_tiled import CorruptFileError, describe, open_dataset
-from dask_tiled.formats.frms6 import _read_hdr
+from dask_tiled.formats.frms6.descriptor import _read_hdr
 from dask_tiled.formats.raw_csr import read_toml
 from dask_tiled.formats.ser import emi
 from dask_tiled.formats.tools import parse_pairs, parse_xml

@@ -5,17 +5,17 @@ Layout after TVIPS' description of the format, as LiberTEM and RosettaSciIO quot
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.model.indexing import Array, Index
+from dask_tiled.formats.tvips.scan import Headers, Scan, find_scan, snake
+from dask_tiled.model.indexing import Array
 
 HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
@@ -81,96 +81,6 @@ def read_frame_headers(
             count -= number
         start = max(0, start - frames)
     return {name: np.concatenate([table[name] for table in tables]) for name in known}
-
-
-Headers = Mapping[str, Array]
-
-
-class Scan(NamedTuple):
-    """A scan: its first frame, its shape if known, and what says so.
-
-    Where frames do not follow one another there are the numbers of those in all places.
-    """
-
-    first: int = 0
-    shape: tuple[int, int] | None = None
-    numbers: Index | None = None
-    told_by: str = ""
-
-
-def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
-    """Find the scan by the first frame headers of a series, and its last one."""
-    scan = None
-    if "Scan_y" in headers:
-        scan = by_position(headers["Scan_y"], headers["Scan_x"], n_frames)
-    if scan is None and "Index_of_rotator" in headers:
-        rotator = headers["Index_of_rotator"].astype(np.int64)
-        scan = by_rotator(rotator, int(last["Index_of_rotator"][0]), n_frames)
-    return scan
-
-
-def by_position(y: Array, x: Array, n_frames: int) -> Scan | None:
-    """Find a scan by its positions: it begins at (0, 0), goes on to (0, 1), and rows end alike."""
-    y, x = (np.trunc(np.nan_to_num(v.astype("f8"), nan=-1.0)) for v in (y, x))
-    origins = np.flatnonzero((y == 0) & (x == 0))
-    seconds = np.flatnonzero((y == 0) & (x == 1))
-    seconds = seconds[seconds > origins[0]] if len(origins) else seconds[:0]
-    if not len(seconds):
-        return None
-    first = int(seconds[0]) - 1
-    row = x[first + 1 :]
-    ends = np.flatnonzero(row < np.maximum.accumulate(row))
-    width = int(row[: ends[0]].max()) + 1 if len(ends) else 0
-    height = (n_frames - first) // width if width else 0
-    shape = (height, width) if height else None
-    return Scan(first, shape, told_by="Scan_x and Scan_y of the frame headers")
-
-
-def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
-    """Find a square scan by the rotator index, which counts its places from 1 on.
-
-    Where the index jumps or stays, frames are missing or come twice. That can be told only if the
-    headers of all frames are at hand; otherwise the index has to go up by one in those that are.
-    """
-    steps = np.flatnonzero(np.diff(rotator) > 0)
-    if not len(steps):
-        return None
-    first = int(steps[0]) + int(rotator[steps[0]] == 0)
-    complete = len(rotator) == n_frames
-    stop = int(steps[-1]) + 2 if complete else n_frames
-    count = int(rotator[stop - 1]) if complete else last
-    indices, side, used = rotator[first:stop], math.isqrt(count), stop - first
-    if side * side != count or side < 2 or not count / 2 <= used <= 2 * count:
-        return None  # it counts something else
-    told_by = "Index_of_rotator of the frame headers"
-    advances = np.diff(indices)
-    if not complete:
-        regular = indices[0] == 1 and (advances == 1).all() and count <= used
-        return Scan(first, (side, side), None, told_by) if regular else None
-    if (advances < 0).any():
-        return None
-    return Scan(first, (side, side), _place(indices, count, first), told_by)
-
-
-def _place(indices: Index, count: int, first: int) -> Index:
-    """Put frames with one index into the places up to the next index, as many as there are."""
-    starts = np.flatnonzero(np.diff(indices, prepend=0))
-    lengths = np.diff(starts, append=len(indices))
-    order = np.arange(len(indices)) - np.repeat(starts, lengths)
-    room = np.diff(indices[starts], append=count + 1)
-    fits = order < np.repeat(room, lengths)
-    numbers = np.full(count, -1, dtype=np.int64)
-    numbers[(indices - 1 + order)[fits]] = first + np.flatnonzero(fits)
-    return numbers
-
-
-def snake(shape: tuple[int, ...], first: int, numbers: Index | None, hysteresis: int) -> Index:
-    """Turn every second row of a scan round, and shift it."""
-    if numbers is None:
-        numbers = first + np.arange(math.prod(shape), dtype=np.int64)
-    rows = numbers.reshape(shape).copy()
-    rows[..., 1::2, :] = np.roll(rows[..., 1::2, ::-1], hysteresis, axis=-1)
-    return rows.ravel()
 
 
 def describe(

@@ -1,0 +1,1 @@
+"""FRMS6 sets of the pnCCD of PNDetector."""

@@ -1,0 +1,91 @@
+"""The mean dark frame of a set, and a gain map that a user names."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.formats import tools
+from dask_tiled.formats.frms6.header import HEADER_BYTES, PIXEL, Frames
+from dask_tiled.model.indexing import Array
+from dask_tiled.model.paths import Border, within
+
+BLOCK_BYTES = 1 << 24
+MAT_KEY = "GainMap"
+TEXT_BYTES = 64
+"""As long as a number in a text file may be."""
+
+
+def read_corrections(desc: tools.Description) -> tools.Corrections:
+    """Read the mean of the dark frames, and the gain map that was named."""
+    facts = desc.metadata["frms6"]
+    dark, gain = facts["dark_frames"], facts.get("gain_map")
+    if gain is None and not tools.is_file(dark):
+        raise tools.DatasetError("the file of the dark frames is missing", path=dark)
+    mean = _mean_dark_frame(dark, facts["binning"]) if tools.is_file(dark) else None
+    if gain is None:
+        return tools.Corrections(mean)
+    with within(Border([gain])):  # named by the user
+        return tools.Corrections(mean, _read_gain_map(gain, math.prod(desc.sig_shape)))
+
+
+def _mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
+    """Average the frames of a file block by block; rows are repeated as in frames of the set."""
+    frames = Frames.at(path)
+    count, record = frames.count_frames(settled=False), frames.record
+    chip = record.sig_shape[1] // 2
+    whole = np.dtype([("header", "V", record.header), ("pixels", PIXEL, record.sig_shape)])
+    per_block = max(1, BLOCK_BYTES // record.nbytes)
+    total = np.zeros(record.sig_shape, dtype=np.uint64)
+    for first in range(0, count, per_block):
+        number = min(per_block, count - first)
+        at = HEADER_BYTES + first * record.nbytes
+        content = tools.read_exactly(path, number * record.nbytes, at, "the dark frames")
+        frames.file.check()
+        block = np.frombuffer(content, whole)
+        total += block["pixels"].sum(axis=0, dtype=np.uint64)
+    mean = (total / count).astype(np.float32)
+    upper, lower = mean[:, :chip], mean[::-1, : chip - 1 : -1]
+    return np.concatenate([upper, lower]).repeat(binning, axis=0)
+
+
+def _read_gain_map(path: str, pixels: int) -> Array:
+    """Read a gain map of ``pixels`` numbers: a ``.mat`` file, or text, a line for each column."""
+    size, most = tools.File.at(path).size, TEXT_BYTES * (1024 + pixels)
+    if size > most:
+        problem, expected = "the gain map is too large", f"at most {most} bytes"
+        raise tools.CorruptFileError(problem, path=path, expected=expected, found=f"{size} bytes")
+    suffix, expected = os.path.splitext(path)[1].lower(), "a .mat or .csv file"
+    if suffix not in {".mat", ".csv"}:
+        raise tools.DatasetError("no gain map", path=path, expected=expected, found=suffix)
+    return _read_mat(path) if suffix == ".mat" else _read_csv(path)
+
+
+def _read_mat(path: str) -> Array:
+    matlab = tools.require("scipy.io", "frms6", path)
+    try:
+        with tools.opened(path) as stream:
+            gain = matlab.loadmat(stream, variable_names=[MAT_KEY]).get(MAT_KEY)
+    except Exception as error:  # scipy raises about anything on damaged files
+        problem, expected = "the .mat file cannot be read", "a file of MATLAB 5 to 7.2"
+        raise tools.CorruptFileError(
+            problem, path=path, expected=expected, found=repr(error)
+        ) from error
+    if gain is None:
+        raise tools.CorruptFileError("no gain map in the .mat file", path=path, expected=MAT_KEY)
+    return np.asarray(gain)
+
+
+def _read_csv(path: str) -> Array:
+    """Read numbers with ``;`` between them; a line is a column of the frame."""
+    with tools.opened(path) as content, io.TextIOWrapper(content, encoding="latin1") as stream:
+        rows = [[cell for cell in line.split(";") if cell.strip()] for line in stream]
+    try:
+        return np.array([row for row in rows if row], dtype=np.float64).T
+    except ValueError as error:
+        problem = "the gain map is no table of numbers"
+        raise tools.CorruptFileError(problem, path=path, found=str(error)) from error

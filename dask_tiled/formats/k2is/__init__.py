@@ -1,0 +1,1 @@
+"""Gatan K2 in-situ sets."""

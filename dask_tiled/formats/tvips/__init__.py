@@ -1,0 +1,1 @@
+"""TVIPS image series."""
