@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dask_tiled.formats import tools
-
-if TYPE_CHECKING:
-    from dask_tiled.formats.mib.descriptor import Geometry
 
 RAW = {
     1: (1, "u1", "bits", "bits_reversed"),
@@ -24,39 +20,60 @@ those of chips that are mounted upside down, whose rows and pixels run backwards
 
 
 def raw_layout(
-    files: Sequence[tools.File], counts: Sequence[int], header: Geometry
+    files: Sequence[tools.File],
+    counts: Sequence[int],
+    header: int,
+    shape: tuple[int, int],
+    depth: int,
+    chips: int,
+    arrangement: str,
 ) -> tools.Layout:
-    """Lay out frames of one chip, or of four as 2 by 2."""
-    bits, dtype, *kernels = RAW[header.depth]
-    halves, pixels = (2 if header.depth == 24 else 1), 64 // bits
-    width = header.width // halves
+    """Lay out frames of one chip, or of four as 2 by 2.
+
+    Parameters
+    ----------
+    files, counts : sequence
+        Files, and how many frames each holds.
+    header : int
+        Bytes before each frame.
+    shape : tuple of int
+        Rows, and stored pixels in all chips side by side.
+    depth, chips : int
+        Bits of a counter, and the number of chips.
+    arrangement : str
+        What the file calls it.
+    """
+    height, stored = shape
+    bits, dtype, *kernels = RAW[depth]
+    halves, pixels = (2 if depth == 24 else 1), 64 // bits
+    width, nbytes = stored // halves, height * stored * bits // 8
     # One chip may be called 2x2, after the assembly that it sits in.
-    known = header.chips == 1 or (header.chips == 4 and header.layout.startswith("2x2"))
-    if not known or width % (pixels * header.chips) or header.width % halves:
+    known = chips == 1 or (chips == 4 and arrangement.startswith("2x2"))
+    if not known or width % (pixels * chips) or stored % halves:
         raise tools.DatasetError(
             "this arrangement of raw chips cannot be read",
             path=files[0].path,
             expected=f"1 chip, or 4 as 2x2, with rows of whole words of {pixels} pixels",
-            found=f"{header.chips} chips ({header.layout}), {header.width} pixels wide",
+            found=f"{chips} chips ({arrangement}), {stored} pixels wide",
         )
-    lag = header.pixel_bytes // 2 if halves == 2 else 0
+    lag = nbytes // 2 if halves == 2 else 0
     decoders = [tools.Decoder(kernel, np.dtype(dtype), 8, pixels, lag) for kernel in kernels]
-    if header.chips == 1:
-        record = tools.Record((header.height, width), decoders[0], header.nbytes, lag)
+    if chips == 1:
+        record = tools.Record((height, width), decoders[0], header, lag)
         return tools.record_layout(files, counts, record)
-    parts = _quad(header, width // 4, 8 * width // 4 // pixels)
-    return tools.part_layout(files, counts, parts, header.record_bytes, decoders)
+    parts = _quad(header, (height, width // 4), 8 * width // 4 // pixels)
+    return tools.part_layout(files, counts, parts, header + nbytes, decoders)
 
 
-def _quad(header: Geometry, width: int, chip_row: int) -> list[tools.Part]:
+def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[tools.Part]:
     """Return the boxes of four chips, 2 by 2, of which a row takes ``chip_row`` bytes.
 
     A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The two
     at the bottom are turned by 180 degrees.
     """
-    height, top, row = header.height, header.nbytes, 4 * chip_row
+    height, width = shape
+    row = 4 * chip_row
     bottom = top + (height - 1) * row + chip_row - 8
-    shape = height, width
     return [
         tools.Part((height, width), shape, bottom, (-row, -8), 1),
         tools.Part((height, 0), shape, bottom + chip_row, (-row, -8), 1),

@@ -242,10 +242,11 @@ def _check_last(
 
 
 def _layout(files: Sequence[tools.File], counts: Sequence[int], header: Geometry) -> tools.Layout:
+    shape = header.height, header.width
     if header.kind == "R64":
-        return raw_layout(files, counts, header)
-    decoder = tools.plain(np.dtype(UNSIGNED[header.kind]))
-    record = tools.Record((header.height, header.width), decoder, header.nbytes)
+        kind = header.depth, header.chips, header.layout
+        return raw_layout(files, counts, header.nbytes, shape, *kind)
+    record = tools.Record(shape, tools.plain(np.dtype(UNSIGNED[header.kind])), header.nbytes)
     return tools.record_layout(files, counts, record)
 
 
