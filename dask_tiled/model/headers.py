@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,27 @@ class Headers:
     layout: Layout
     dtype: np.dtype
     decode: Callable[[Records, Records], None]
+
+
+def stored_headers(
+    layout: Layout, names: Mapping[str, str], times: Mapping[str, Mapping[str, int]] | None = None
+) -> Headers:
+    """Make headers of fields that say something as they are stored.
+
+    Parameters
+    ----------
+    layout : Layout
+        With one pixel for each frame, of a structured type.
+    names : mapping
+        Names of facts, and the fields that they are.
+    times : mapping, optional
+        Names of times, and of each the fields that are added up, with the microseconds since 1970
+        that they count.
+    """
+    (decoder,) = layout.decoders
+    kinds = [(name, decoder.dtype[field].newbyteorder("=")) for name, field in names.items()]
+    kinds += [(name, np.dtype("M8[us]")) for name in times or {}]
+    return Headers(layout, np.dtype(kinds), partial(copy_fields, names=names, times=times or {}))
 
 
 def missing_facts(shape: tuple[int, ...], dtype: np.dtype) -> Records:

@@ -21,9 +21,9 @@ from dask_tiled import (
     TruncatedFileError,
     UnknownFormatError,
 )
+from dask_tiled.codecs import packed_files as compression
 from dask_tiled.formats.nifti.header import HEADERS, intent_of, kind_of
 from dask_tiled.formats.nifti.space import affine_of, slice_times
-from dask_tiled.formats.tools import compression
 from dask_tiled.testing import check_format, counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as hnp
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.codecs import packed_files as compression
 from dask_tiled.formats.nrrd import TYPES
-from dask_tiled.formats.tools import compression
 from dask_tiled.testing import check_format, counting_frames, write_nrrd
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from dask_tiled.codecs.packed_files import read_start
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.tools.compression import read_start
 from dask_tiled.formats.tools.frames import Record
 from dask_tiled.formats.tools.header import Fields, Order, parse_fields, size_of
 from dask_tiled.model.axes import Axis

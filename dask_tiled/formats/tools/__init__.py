@@ -9,7 +9,7 @@ from dask_tiled.errors import (
 from dask_tiled.formats.registry import Format
 from dask_tiled.codecs.chunks import codec, unwritten
 from dask_tiled.codecs.limits import check_room, most_bytes
-from dask_tiled.formats.tools.compression import (
+from dask_tiled.codecs.packed_files import (
     content_reader, is_compressed, read_start, unpacker,
 )
 from dask_tiled.formats.tools.header import (
@@ -18,19 +18,18 @@ from dask_tiled.formats.tools.header import (
     record_dtype, several, size_of, whole, wrong_field,
 )
 from dask_tiled.formats.tools.text import (
-    local_name, local_time, parse_literal, parse_pairs, parse_xml, plain_tree, read_pairs, read_xml,
-    serial_date, since_1970,
+    after_lines, local_name, local_time, parse_literal, parse_pairs, parse_xml, plain_tree,
+    read_pairs, read_text, read_xml, serial_date, since_1970,
 )
 from dask_tiled.formats.tools.frames import (
-    Part, Record, beside_frames, count_frames, lay_out, part_layout, record_layout, run_table,
-    stored_headers,
+    Part, Record, beside_frames, count_frames, lay_out, part_layout, record_layout,
 )
 from dask_tiled.formats.tools.files import (
     Member, beside, common_stem, gather, in_sequence, named_file, natural_key,
 )
 from dask_tiled.formats.tools.volume import (
-    after_lines, anatomical, axis_along, axis_names, check_bytes, describe_volume, pixel_files,
-    pixels_beside, read_text, volume_layout,
+    anatomical, axis_along, axis_names, check_bytes, describe_volume, pixel_files,
+    pixels_beside, volume_layout,
 )
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.corrections import Corrections
@@ -38,7 +37,8 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_exactly, read_head
-from dask_tiled.model.headers import Headers, WrongHeader
+from dask_tiled.model.headers import Headers, WrongHeader, stored_headers
+from dask_tiled.model.runs import run_table
 from dask_tiled.model.instrument import Entry, converted
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import absolute, file_size, is_file, named_in, names_in, real

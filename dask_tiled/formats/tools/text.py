@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 from xml.etree import ElementTree as ET
 from xml.parsers import expat
 
-from dask_tiled.errors import CorruptFileError
-from dask_tiled.model.files import read_head
+from dask_tiled.errors import CorruptFileError, TruncatedFileError
+from dask_tiled.model.files import File, read_head
 
 MAX_BYTES = 1 << 22
-MAX_PAIRS_BYTES = 1 << 20
+MAX_HEADER = 1 << 20
 MAX_COUNT = 25_000
 """Headers have fewer elements and attributes, which take many times the memory and time of their
 text."""
@@ -30,14 +30,16 @@ STRANGE = re.compile(r"""and|else|for|if|in|is|not|or|['"#]|\b[rR]?[fFtT][rR]?\b
 BYTES = re.compile(r"\b[rR]?[bB][rR]?\b")
 """Parts of a literal of Python: texts, backslashes in them that mean something, and outside of
 texts what a header has not, and what stands before bytes."""
-
-
+NUMERIC_DATE = re.compile(
+    r"(\d\d?)[./-](\d\d?)[./-](\d{4})\s+(\d\d?):(\d\d)(?::(\d\d))?(?:\s*([ap])\.?m\.?)?\s*",
+    re.ASCII | re.IGNORECASE,
+)
+QUARTER, SLACK = timedelta(minutes=15), timedelta(minutes=2)
+"""Numbers of a date and a time, the year last; time zones, and how far clocks may differ."""
 BLOCK_BYTES = 1 << 14
 """So many bytes are parsed at a time, and no more after what is refused."""
 MAX_TOKEN = 1 << 17
 """A tag or a comment is shorter: what does not end in a block is looked at again with the next."""
-
-
 Take: TypeAlias = Mapping[str, Callable[[ET.Element], None]]
 """What is called with elements of a name, without namespace, as soon as they are complete. They are
 left out of the tree then, and do not count: there may be millions of them."""
@@ -76,9 +78,10 @@ class _Builder:
         raise ValueError(f"it has a document type, {name!r}, which is not read")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        if attributes:
-            attributes = {_named(name): value for name, value in attributes.items()}
-        self.within.append((self.tree.start(_named(tag), attributes), self.count))
+        # In names with namespaces, expat leaves out the first brace.
+        names = ["{" * ("}" in name) + name for name in (tag, *attributes)]
+        attributes = dict(zip(names[1:], attributes.values(), strict=True))
+        self.within.append((self.tree.start(names[0], attributes), self.count))
         self.count += 1 + len(attributes)
         if self.count > self.max_count or len(self.within) > MAX_DEPTH:
             told = f"more than {self.max_count} elements and attributes, or {MAX_DEPTH} elements"
@@ -93,10 +96,6 @@ class _Builder:
             if self.within:
                 self.within[-1][0].remove(element)
                 self.count = before
-
-
-def _named(name: str) -> str:
-    return "{" + name if "}" in name else name
 
 
 def local_name(element: ET.Element) -> str:
@@ -173,9 +172,34 @@ def parse_json(text: bytes | str) -> Any:
     raise ValueError(f"more than {MAX_DEPTH} inside each other")
 
 
+def read_text(path: str, end: bytes) -> tuple[str, int]:
+    """Read a text header up to what ends it, a regular expression, and give the byte after that."""
+    head = read_head(path, MAX_HEADER)
+    match = re.search(end, head)
+    stop = match.end() if match else len(head)
+    return head[:stop].decode("utf8", "surrogateescape"), stop
+
+
+def after_lines(file: File, at: int, count: int) -> int:
+    """Return the byte of a file after so many lines, from byte `at` on.
+
+    Raises
+    ------
+    TruncatedFileError
+        There are fewer.
+    """
+    lines = read_head(file.path, MAX_HEADER if count else 0, at).split(b"\n", count)
+    if len(lines) <= count:
+        problem, where = "lines to skip are missing", f"byte {at}"
+        expected, path = f"{count} lines, in {MAX_HEADER} bytes", file.path
+        found = len(lines) - 1
+        raise TruncatedFileError(problem, path=path, where=where, expected=expected, found=found)
+    return at + sum(len(line) + 1 for line in lines[:count])
+
+
 def read_pairs(path: str | os.PathLike[str], sep: str, encoding: str) -> dict[str, str]:
     """Read the keys and values of a text file, of which each line has one of each."""
-    return parse_pairs(read_head(path, MAX_PAIRS_BYTES).decode(encoding, "replace"), sep)
+    return parse_pairs(read_head(path, MAX_HEADER).decode(encoding, "replace"), sep)
 
 
 def parse_pairs(text: str, sep: str) -> dict[str, str]:
@@ -183,7 +207,7 @@ def parse_pairs(text: str, sep: str) -> dict[str, str]:
 
     Only the first MiB of a longer text is read.
     """
-    pairs = (line.partition(sep) for line in text[:MAX_PAIRS_BYTES].splitlines())
+    pairs = (line.partition(sep) for line in text[:MAX_HEADER].splitlines())
     return {key.strip(): value.strip() for key, found, value in pairs if found}
 
 
@@ -196,14 +220,12 @@ def plain_tree(element: ET.Element) -> Any:
     children: dict[str, list[Any]] = {}
     for child in element:
         children.setdefault(local_name(child), []).append(plain_tree(child))
-    tree: dict[str, Any] = {
-        f"@{name.rpartition('}')[2]}": value for name, value in element.attrib.items()
-    }
+    tree: dict[str, Any] = {f"@{k.rpartition('}')[2]}": value for k, value in element.items()}
     for tag, values in children.items():
         tree[tag] = values[0] if len(values) == 1 else tuple(values)
-    if not tree:
-        return text
-    return {**tree, "#text": text} if text else tree
+    if tree and text:
+        tree["#text"] = text
+    return tree or text
 
 
 def parse_literal(text: str) -> Any:
@@ -223,14 +245,6 @@ def parse_literal(text: str) -> Any:
     value = ast.literal_eval(text)
     repr(value)  # a number in other digits may be too long to be told
     return value
-
-
-_NUMERIC = re.compile(
-    r"(\d\d?)[./-](\d\d?)[./-](\d{4})\s+(\d\d?):(\d\d)(?::(\d\d))?(?:\s*([ap])\.?m\.?)?\s*",
-    re.ASCII | re.IGNORECASE,
-)
-_QUARTER = timedelta(minutes=15)
-_SLACK = timedelta(minutes=2)
 
 
 def since_1970(seconds: float | str) -> datetime:
@@ -262,18 +276,18 @@ def local_time(text: str, utc: datetime | None = None) -> datetime | None:
     moments = set(_readings(text))
     if utc is not None and not any(moment.tzinfo for moment in moments):
         utc = utc.astimezone(UTC).replace(tzinfo=None)
-        zoned = {moment: _QUARTER * round((moment - utc) / _QUARTER) for moment in moments}
+        zoned = {moment: QUARTER * round((moment - utc) / QUARTER) for moment in moments}
         moments = {
             moment.replace(tzinfo=timezone(zone))
             for moment, zone in zoned.items()
-            if abs(moment - utc - zone) < _SLACK
+            if abs(moment - utc - zone) < SLACK
             and timedelta(hours=-12) <= zone <= timedelta(hours=14)
         }
     return moments.pop() if len(moments) == 1 else None
 
 
 def _readings(text: str) -> Iterator[datetime]:
-    numeric = _NUMERIC.fullmatch(text)
+    numeric = NUMERIC_DATE.fullmatch(text)
     asctime = parsedate(text)
     if numeric is None:
         yield datetime(*asctime[:6]) if asctime else datetime.fromisoformat(text)  # noqa: DTZ001

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.codecs.packed_files import check_ratio, is_compressed, unpacker
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.tools.compression import check_ratio, is_compressed, unpacker
 from dask_tiled.formats.tools.files import beside, named_file
+from dask_tiled.formats.tools.text import MAX_HEADER
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Description
@@ -26,6 +27,11 @@ from dask_tiled.model.pieces import Piece, strides_of
 Parts = File | Sequence[tuple[File, int]]
 ENDS = "LR", "PA", "IS"
 """Left and right, posterior and anterior, inferior and superior."""
+MOST_FILES = 1 << 17
+LIST = re.compile(r"LIST(\s+\d+D?)?", re.IGNORECASE)
+MOST_NAME = 4096
+PATTERN = re.compile(r"((?:[^%]|%%)*)%(0?\d?\d?)d((?:[^%]|%%)*?)((?:\s++-?\d{1,9}){3})(?:\s+\d+)?")
+"""As ``printf`` has it, then the first number, the last one, and the step."""
 
 
 def describe_volume(
@@ -48,11 +54,9 @@ def describe_volume(
     Parameters
     ----------
     format : str
-    parts
+    parts, dtype, exact, skip, decoder
         As for :func:`volume_layout`.
     shape : tuple of int
-    dtype : numpy.dtype
-        Type in the files, of either byte order.
     axes : sequence of Axis
         Where a name comes again, its place in the array takes its stead.
     facts : mapping
@@ -61,8 +65,6 @@ def describe_volume(
         How many of the last axes are signal axes.
     packed : bool, optional
         Whether parts are compressed; by default, whether the first file is, as a whole.
-    exact, skip, decoder
-        As for :func:`volume_layout`.
     scaling : tuple of float, optional
         Gain and offset, if pixels are to be scaled.
 
@@ -80,12 +82,10 @@ def describe_volume(
     whole = isinstance(layout.decoders[0], BlockDecoder)
     base_shape = tuple(layout.columns().shape[0].tolist()) if whole else ()
     names = [axis.name for axis in axes]
-    distinct = tuple(
-        replace(axis, name=f"dim_{k}") if axis.name in names[:k] else axis
-        for k, axis in enumerate(axes)
-    )
-    facts = {format: facts}
-    return Description.of(format, layout, facts, distinct, base_shape=base_shape, scaling=scaling)
+    again = [name in names[:k] for k, name in enumerate(names)]
+    axes = [replace(x, name=f"dim_{k}") if again[k] else x for k, x in enumerate(axes)]
+    told, options = {format: facts}, {"base_shape": base_shape, "scaling": scaling}
+    return Description.of(format, layout, told, tuple(axes), **options)
 
 
 def volume_layout(
@@ -238,22 +238,6 @@ def _check_shape(file: File, shape: tuple[int, ...]) -> None:
         raise DatasetError("the volume is empty", path=file.path, found=f"shape {shape}")
 
 
-MOST_HEADER = 1 << 20
-MOST_FILES = 1 << 17
-LIST = re.compile(r"LIST(\s+\d+D?)?", re.IGNORECASE)
-MOST_NAME = 4096
-PATTERN = re.compile(r"((?:[^%]|%%)*)%(0?\d?\d?)d((?:[^%]|%%)*?)((?:\s++-?\d{1,9}){3})(?:\s+\d+)?")
-"""As ``printf`` has it, then the first number, the last one, and the step."""
-
-
-def read_text(path: str, end: bytes) -> tuple[str, int]:
-    """Read a text header up to what ends it, a regular expression, and give the byte after that."""
-    head = read_head(path, MOST_HEADER)
-    match = re.search(end, head)
-    stop = match.end() if match else len(head)
-    return head[:stop].decode("utf8", "surrogateescape"), stop
-
-
 def pixel_files(header: File, key: str, text: str, end: int) -> list[tuple[File, int]]:
     """Find where the pixels of a header begin: files, and a byte of each.
 
@@ -280,7 +264,7 @@ def pixel_files(header: File, key: str, text: str, end: int) -> list[tuple[File,
     if text.upper() in {"", "LOCAL"}:
         return [(header, end)]
     if LIST.fullmatch(text):
-        lines = read_head(header.path, MOST_HEADER, end).decode("utf8", "surrogateescape")
+        lines = read_head(header.path, MAX_HEADER, end).decode("utf8", "surrogateescape")
         names = [line.rstrip() for line in lines.split("\n") if line.strip()]
     elif pattern:
         first, last, step = map(int, pattern[4].split())
@@ -315,21 +299,3 @@ def pixels_beside(header: str, *endings: str) -> File:
         problem, expected = "the file of the pixels is missing", os.path.basename(stem) + endings[0]
         raise TruncatedFileError(problem, path=header, expected=expected, found="no such file")
     return File.at(path)
-
-
-def after_lines(file: File, at: int, count: int) -> int:
-    """Return the byte of a file after so many lines, from byte `at` on.
-
-    Raises
-    ------
-    TruncatedFileError
-        There are fewer.
-    """
-    lines = read_head(file.path, MOST_HEADER if count else 0, at).split(b"\n", count)
-    if len(lines) <= count:
-        problem, where = "lines to skip are missing", f"byte {at}"
-        expected, found = f"{count} lines, in {MOST_HEADER} bytes", len(lines) - 1
-        raise TruncatedFileError(
-            problem, path=file.path, where=where, expected=expected, found=found
-        )
-    return at + sum(len(line) + 1 for line in lines[:count])
