@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
-import lzma
 import os
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dask_tiled.codecs.limits import most_bytes
+from dask_tiled.codecs.streams import BROKEN, ZLIB, most_streamed, open_stream, stream_codec
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
@@ -26,45 +22,11 @@ STEP = 1 << 20
 """So many bytes are decompressed at a time."""
 MOST_BEFORE = 1 << 28
 """Most decompressed bytes before pixels that are the last ones."""
-BROKEN = (OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error, lzma.LZMAError)
-
-
-class Inflated(io.RawIOBase):
-    """What a zlib stream holds: nothing sure tells that one begins, so it is what is left."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        self._file = file
-        self._stream = zlib.decompressobj()
-
-    def readable(self) -> bool:
-        """Say so to those who ask."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Decompress until there is something; 0 bytes at the end, and for an empty buffer."""
-        while len(buffer) and not self._stream.eof:  # to zlib, a limit of 0 is no limit
-            packed = self._stream.unconsumed_tail or self._file.read(STEP)
-            content = self._stream.decompress(packed, len(buffer))
-            if not packed and not content:
-                raise EOFError("the stream has no end")
-            if content:
-                buffer[: len(content)] = content
-                return len(content)
-        return 0
-
-
-KINDS: dict[bytes, tuple[Any, str]] = {
-    b"\x1f\x8b": (gzip.open, "deflate"),
-    b"BZh": (bz2.open, "bzip2"),
-    b"\xfd7zXZ\0": (lzma.open, "lzma"),
-    b"": (Inflated, "deflate"),
-}
-"""What a compressed file begins with, what reads it, and the codec."""
 
 
 def is_compressed(head: bytes) -> bool:
     """Return whether a file that begins with these bytes is compressed as a whole."""
-    return _kind_of(head)[0] is not Inflated
+    return stream_codec(head)["name"] != ZLIB
 
 
 def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
@@ -78,7 +40,7 @@ def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
     head = read_head(path, nbytes)
     if not is_compressed(head):
         return head
-    with opened(path) as content, _opened(content, head, path) as stream:
+    with opened(path) as content, _opened(content, stream_codec(head), path) as stream:
         return bytes(stream.read(nbytes))
 
 
@@ -106,7 +68,7 @@ def content_reader(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int]
     if not is_compressed(head):
         yield partial(read_head, path)
         return
-    with opened(path) as file, _opened(file, head, path) as stream:
+    with opened(path) as file, _opened(file, stream_codec(head), path) as stream:
 
         def read(nbytes: int, at: int) -> bytes:
             stream.seek(at)
@@ -115,18 +77,37 @@ def content_reader(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int]
         yield read
 
 
-def check_ratio(file: File, nbytes: int, at: int = 0) -> None:
-    """Make sure that what is compressed from byte ``at`` on can be so many bytes."""
-    _, codec = _kind_of(read_head(file.path, 8, at))
-    most = most_bytes(codec, max(0, file.size - at))
+def packed_by(file: File, nbytes: int = 0, at: int = 0) -> dict[str, Any]:
+    """Return the codec of what is compressed from byte ``at`` on, as a document of zarr 3.
+
+    Parameters
+    ----------
+    file : File
+    nbytes : int
+        How many bytes it has to hold.
+    at : int
+
+    Raises
+    ------
+    TruncatedFileError
+        It can never be so many bytes.
+    """
+    codec = stream_codec(read_head(file.path, 8, at))
+    most = most_streamed(codec, file.size - at)
     if nbytes > most:
         problem = "a compressed file of this size cannot hold the pixels"
         expected, found = f"{nbytes} bytes, decompressed", f"{most} at most"
         raise TruncatedFileError(problem, path=file.path, expected=expected, found=found)
+    return codec
 
 
 def unpacker(
-    dtype: np.dtype, offset: int = 0, *, exact: bool = False, moved: np.dtype | None = None
+    dtype: np.dtype,
+    offset: int = 0,
+    *,
+    codec: Mapping[str, Any],
+    exact: bool = False,
+    moved: np.dtype | None = None,
 ) -> BlockDecoder:
     """Return the decoder of pixels in a compressed file.
 
@@ -136,6 +117,8 @@ def unpacker(
         Type in the file, of either byte order.
     offset : int
         Decompressed bytes before the pixels; -1 if these are the last ones.
+    codec : mapping
+        What has packed it, as :func:`packed_by` finds it.
     exact : bool
         Whether decompressed bytes behind the pixels are an error.
     moved : numpy.dtype, optional
@@ -143,19 +126,27 @@ def unpacker(
         less or more.
     """
     shown = moved or dtype.newbyteorder("=")
-    options = {"offset": offset, "dtype": dtype.str, "exact": exact, "moved": moved and moved.str}
+    options = {"packed_by": codec["name"], "offset": offset, "dtype": dtype.str, "exact": exact}
+    options["moved"] = moved and moved.str
     return BlockDecoder(f"{__name__}:decode", shown, tuple(options.items()))
 
 
 def decode(
-    block: Block, fetch: Fetch, *, offset: int, dtype: str, exact: bool, moved: str | None
+    block: Block,
+    fetch: Fetch,
+    *,
+    packed_by: str,
+    offset: int,
+    dtype: str,
+    exact: bool,
+    moved: str | None,
 ) -> Array:
     """Decompress a file, and take its pixels."""
     packed, path = fetch(block.file, block.offset, block.offset + block.nbytes), block.file.path
     pixels = np.empty(block.shape, np.dtype(dtype))
     wanted, filled, skip = pixels.reshape(-1).view(np.uint8), 0, max(offset, 0)
     most = len(wanted) + (MOST_BEFORE if offset < 0 else 0)
-    with _opened(io.BytesIO(packed.data), packed[:8].tobytes(), path) as stream:
+    with _opened(io.BytesIO(packed.data), {"name": packed_by}, path) as stream:
         if skip:
             stream.seek(skip)
         while filled < most:
@@ -181,16 +172,11 @@ def decode(
     return (pixels.view(unsigned) ^ unsigned.type(1 << 8 * pixels.itemsize - 1)).view(moved)
 
 
-def _kind_of(head: bytes) -> tuple[Any, str]:
-    return next(kind for magic, kind in KINDS.items() if head.startswith(magic))
-
-
 @contextmanager
-def _opened(file: Any, head: bytes, path: str | os.PathLike[str]) -> Iterator[Any]:
-    """Open what begins with some bytes; whatever goes wrong with it is a CorruptFileError."""
-    opener, _ = _kind_of(head)
+def _opened(file: Any, codec: Mapping[str, Any], path: str | os.PathLike[str]) -> Iterator[Any]:
+    """Open what a codec has packed; whatever goes wrong with it is a CorruptFileError."""
     try:
-        with opener(file) as stream:
+        with open_stream(codec, file) as stream:
             yield stream
     except DatasetError:  # of who reads it
         raise

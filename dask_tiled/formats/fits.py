@@ -80,7 +80,8 @@ def describe(
     moved = MOVED.get((kind, zero)) if gain == 1 else None
     decoder: tools.Decoder | tools.BlockDecoder | None = None
     if moved and tools.is_compressed(tools.read_head(file.path, 8)):
-        decoder = tools.unpacker(np.dtype(kind), offset, moved=np.dtype(moved))
+        codec = tools.packed_by(file)
+        decoder = tools.unpacker(np.dtype(kind), offset, codec=codec, moved=np.dtype(moved))
     elif moved:
         decoder = tools.Decoder("biased", np.dtype(moved), int(kind[-1]))
     scaling = (gain, zero) if scaled and not moved and (gain, zero) != (1, 0) else None

@@ -10,7 +10,7 @@ from dask_tiled.formats.registry import Format
 from dask_tiled.codecs.chunks import codec, unwritten
 from dask_tiled.codecs.limits import check_room, most_bytes
 from dask_tiled.codecs.packed_files import (
-    content_reader, is_compressed, read_start, unpacker,
+    content_reader, is_compressed, packed_by, read_start, unpacker,
 )
 from dask_tiled.formats.tools.header import (
     NUMBER, POSITIVE, TEXT, WORD, Allowed, Fields, Keys, Order, Value, check_fields, check_lengths,
@@ -57,7 +57,8 @@ __all__ = [
     "choose_dataset", "codec", "common_stem", "content_reader", "converted", "count_frames",
     "describe_volume", "file_size", "gather", "in_sequence",
     "is_compressed", "is_file", "lay_out", "local_name", "local_time", "most_bytes", "named_file",
-    "named_in", "names_in", "natural_key", "nav_axes", "opened", "parse_fields", "parse_keys",
+    "named_in", "names_in", "natural_key", "nav_axes", "opened", "packed_by", "parse_fields",
+    "parse_keys",
     "parse_literal", "parse_pairs", "parse_xml", "part_layout", "piece_table", "pixel_files",
     "pixels_beside", "plain", "plain_tree", "printable", "read_exactly", "read_fields", "read_head",
     "read_pairs", "read_start", "read_table", "read_text", "read_xml", "real", "record_dtype",

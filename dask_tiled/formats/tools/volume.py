@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.codecs.packed_files import check_ratio, is_compressed, unpacker
+from dask_tiled.codecs.packed_files import is_compressed, packed_by, unpacker
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.tools.files import beside, named_file
 from dask_tiled.formats.tools.text import MAX_HEADER
@@ -131,18 +131,22 @@ def volume_layout(
     _check_shape(files[0], nav + sig)
     box, corners = _equal_boxes(files, shape)
     strides, nbytes = strides_of(box, dtype.itemsize), dtype.itemsize * math.prod(box)
-    decoder = decoder or (unpacker(dtype, skip, exact=exact) if packed else plain(dtype))
+    decoders: list[Decoder | BlockDecoder] = []
     pieces = []
     for k, ((file, start), corner) in enumerate(zip(parts, corners, strict=True)):
+        own = decoder or plain(dtype)
         if packed:
-            check_ratio(file, max(skip, 0) + nbytes, start)
-        if isinstance(decoder, BlockDecoder):
-            pieces.append(Piece(k, corner, box, start, strides, nbytes=file.size - start))
+            codec = packed_by(file, max(skip, 0) + nbytes, start)
+            own = decoder or unpacker(dtype, skip, codec=codec, exact=exact)
+        decoders += [own] if own not in decoders else []
+        number = decoders.index(own)
+        if isinstance(own, BlockDecoder):
+            pieces.append(Piece(k, corner, box, start, strides, number, file.size - start))
         else:
             at = start + skip if skip >= 0 else file.size - nbytes
             check_bytes(file, box, dtype, at, exact=len(parts) > 1)  # or they may be other parts
             pieces.append(Piece(k, corner, box, at, strides))
-    return Layout(files, nav or (1,), sig, pieces, [decoder]).show(nav)
+    return Layout(files, nav or (1,), sig, pieces, decoders).show(nav)
 
 
 def _listed(parts: Parts) -> Sequence[tuple[File, int]]:

@@ -1,0 +1,83 @@
+"""Codecs that are undone step by step: what gzip, bzip2, xz and zlib have packed as a whole."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dask_tiled.codecs.byte_codecs import BYTE_CODECS
+from dask_tiled.codecs.limits import most_bytes
+
+STEP = 1 << 20
+"""So many packed bytes are read at a time."""
+BROKEN = (OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error, lzma.LZMAError)
+"""What damaged streams lead to."""
+ZLIB = "numcodecs.zlib"
+MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "numcodecs.bz2", b"\xfd7zXZ\0": "numcodecs.lzma", b"": ZLIB}
+"""What streams begin with; nothing sure tells one of zlib, so it is what is left."""
+
+
+class Inflated(io.RawIOBase):
+    """What a zlib stream holds."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        self._file = file
+        self._stream = zlib.decompressobj()
+
+    def readable(self) -> bool:
+        """Say so to those who ask."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Decompress until there is something; 0 bytes at the end, and for an empty buffer."""
+        while len(buffer) and not self._stream.eof:  # to zlib, a limit of 0 is no limit
+            packed = self._stream.unconsumed_tail or self._file.read(STEP)
+            content = self._stream.decompress(packed, len(buffer))
+            if not packed and not content:
+                raise EOFError("the stream has no end")
+            if content:
+                buffer[: len(content)] = content
+                return len(content)
+        return 0
+
+
+OPENERS: Mapping[str, Callable[[Any], Any]] = {
+    "gzip": gzip.open,
+    "numcodecs.bz2": bz2.open,
+    "numcodecs.lzma": lzma.open,
+    ZLIB: Inflated,
+}
+
+
+def stream_codec(head: bytes) -> dict[str, Any]:
+    """Return the document of the codec of a stream that begins with some bytes, at least 6."""
+    return {"name": next(name for magic, name in MAGIC.items() if head.startswith(magic))}
+
+
+def open_stream(codec: Mapping[str, Any], file: Any) -> Any:
+    """Open what a codec has packed, for reading from its start on.
+
+    Parameters
+    ----------
+    codec : mapping
+        A document of :func:`stream_codec`.
+    file : file object
+        Open for reading bytes.
+
+    Returns
+    -------
+    file object
+        It takes little memory, however much there is in it. Reading what is damaged raises one of
+        :data:`BROKEN`.
+    """
+    return OPENERS[codec["name"]](file)
+
+
+def most_streamed(codec: Mapping[str, Any], packed: int) -> int:
+    """Return how many bytes so many packed ones can become."""
+    return most_bytes(BYTE_CODECS[codec["name"]].compresses, max(0, packed))
