@@ -1,0 +1,114 @@
+"""A sample file: its header, the descriptors of its fields, and its table of allocations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.formats import tools
+from dask_tiled.formats.beton import structure
+from dask_tiled.formats.beton.structure import FIELD_BYTES, HEADER, HEADER_BYTES
+
+KINDS = "float", "int", "image", "bytes", "array", "JSON", "tensor"
+
+
+class Field(NamedTuple):
+    """A field of the samples."""
+
+    type_id: int
+    name: str
+    arguments: bytes
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """A sample file, as its header and the descriptors of its fields tell."""
+
+    file: tools.File
+    header: dict[str, Any]
+    fields: list[Field]
+    record: np.dtype
+
+    @property
+    def start(self) -> int:
+        """Where the records of the samples begin."""
+        return HEADER_BYTES + FIELD_BYTES * len(self.fields)
+
+    @property
+    def count(self) -> int:
+        """Number of samples."""
+        return int(self.header["num_samples"])
+
+    def allocations(self) -> Any:
+        """Read the allocation table, in the order of the file, without regions of no bytes."""
+        at = self.header["alloc_table_ptr"]
+        table = tools.read_exactly(self.file.path, self.file.size - at, at, "the allocation table")
+        rows = np.frombuffer(table, structure.ALLOCATION)
+        rows = rows[rows["size"] > 0]
+        return rows[np.argsort(rows["ptr"], kind="stable")]
+
+
+def read_file(file: tools.File) -> SampleFile:
+    """Read the header and the descriptors, and check where everything lies."""
+    header = tools.read_fields(file.path, HEADER)
+    allowed = {"version": (structure.VERSION,), "num_fields": tools.POSITIVE}
+    tools.check_fields(file.path, header, HEADER, allowed, "not a sample file that is read")
+    if not structure.is_page_size(header["page_size"]):
+        raise tools.CorruptFileError(
+            "no size of pages",
+            path=file.path,
+            where="page_size",
+            expected=f"a power of two from {structure.LEAST_PAGE} on",
+            found=header["page_size"],
+        )
+    size = header["num_fields"] * FIELD_BYTES
+    raw = tools.read_exactly(file.path, size, HEADER_BYTES, "the descriptors of the fields")
+    fields = []
+    for at in range(0, size, FIELD_BYTES):
+        name = raw[at + 1 : at + 17].rstrip(b"\0").decode("ascii", "backslashreplace")
+        fields.append(Field(raw[at], name, raw[at + 17 : at + FIELD_BYTES]))
+        if raw[at] not in structure.STORED:
+            raise tools.DatasetError(
+                f"the field {name!r} has a type of its own, which only its writer knows",
+                path=file.path,
+                expected=f"types 0 to {len(KINDS) - 1}",
+                found=raw[at],
+            )
+    record = structure.record_of([field.type_id for field in fields])
+    end = HEADER_BYTES + size + record.itemsize * header["num_samples"]
+    table = header["alloc_table_ptr"]
+    if not end <= table <= file.size:
+        raise tools.TruncatedFileError(
+            "the records of the samples, or the pages, reach beyond the file",
+            path=file.path,
+            where="alloc_table_ptr",
+            expected=f"{end} to {file.size}",
+            found=table,
+        )
+    if (file.size - table) % structure.ALLOCATION.itemsize:
+        raise tools.TruncatedFileError(
+            "the allocation table ends inside a row",
+            path=file.path,
+            where=f"byte {table}",
+            expected=f"rows of {structure.ALLOCATION.itemsize} bytes",
+            found=f"{file.size - table} bytes",
+        )
+    return SampleFile(file, header, fields, record)
+
+
+def listed(file: SampleFile) -> dict[str, str]:
+    """Say what the fields of a file hold."""
+    return {field.name: _told(field) for field in file.fields}
+
+
+def _told(field: Field) -> str:
+    kind = KINDS[field.type_id]
+    if field.type_id not in (structure.ARRAY, structure.TENSOR):
+        return kind
+    try:
+        dtype, shape = structure.parse_array(field.arguments)
+    except (ValueError, TypeError) as error:
+        return f"{kind} of what cannot be read: {error}"
+    return f"{kind} of {dtype}, shape {shape}"
