@@ -13,11 +13,11 @@ import dask.array as da
 
 from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.export.pictures import open_pictures
-from dask_tiled.export.zarr.facts import name_of, plain
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.export.zarr.labels import labels_of
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
+from dask_tiled.model.mark import name_of, plain
 from dask_tiled.opening import Path, opened
 
 if TYPE_CHECKING:

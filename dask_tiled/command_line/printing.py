@@ -22,7 +22,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def show_json(value: Any) -> None:
     """Print strict JSON; what that has no form for becomes text."""
-    from dask_tiled.export.zarr.facts import plain
+    from dask_tiled.model.mark import plain
 
     click.echo(json.dumps(plain(value), indent=2, allow_nan=False))
 

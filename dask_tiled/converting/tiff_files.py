@@ -15,9 +15,9 @@ from dask_tiled.array.axes import shown_of
 from dask_tiled.converting.flat_files import FlatArray, write_flat
 from dask_tiled.errors import DatasetError, require, warn
 from dask_tiled.export.zarr.targets import telling_of
-from dask_tiled.formats.zarr.ome import TIME
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.instrument import converted
+from dask_tiled.model.ome_zarr import TIME
 from dask_tiled.model.units import Prefixed
 
 CLASSIC = (1 << 32) - (1 << 25)

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.export.zarr.facts import attributes_of
 from dask_tiled.export.zarr.group import DATA, coordinates_of
 from dask_tiled.model.description import Description
+from dask_tiled.model.mark import attributes_of
 from dask_tiled.opening import OPENED, opened
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, read_chunks, split

@@ -15,13 +15,13 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.export.virtual.documents import create_group, documents_of, shown_where_it_lies
 from dask_tiled.export.virtual.stored_blocks import codecs_of, numcodecs_of, stored_blocks
 from dask_tiled.export.virtual.stored_frames import Chunk, chunks_of, refused, stored_frames
-from dask_tiled.export.zarr.facts import MARK
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.export.zarr.new_files import check_place, new_file
 from dask_tiled.export.zarr.stores import file_path
 from dask_tiled.export.zarr.targets import telling_of
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
+from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
 
 BEGIN = json.dumps({MARK: ""})[:-2].encode()

@@ -11,10 +11,10 @@ import numpy as np
 
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.doors import is_xarray, variable_of
-from dask_tiled.export.zarr.facts import MARK, attributes_of
 from dask_tiled.export.zarr.group import DATA, coordinates_of, dimension_names
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
+from dask_tiled.model.mark import MARK, attributes_of
 from dask_tiled.opening import opened
 
 if TYPE_CHECKING:

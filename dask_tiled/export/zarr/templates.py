@@ -13,12 +13,12 @@ from dask_tiled.array.axes import Shown
 from dask_tiled.blocks.alignment import description_of
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder
-from dask_tiled.export.zarr.facts import MARK, attributes_of, plain
 from dask_tiled.export.zarr.group import DATA, LEVEL, consolidate, coordinates_of, write_coordinates
 from dask_tiled.export.zarr.levels import Level, Stack
-from dask_tiled.export.zarr.ome import at_level, image_of
 from dask_tiled.export.zarr.pyramids import Pyramid, Stored
 from dask_tiled.export.zarr.stores import WRITER, Template
+from dask_tiled.model.mark import MARK, attributes_of, plain
+from dask_tiled.model.ome_zarr import at_level, image_of
 
 
 def template_of(

@@ -19,7 +19,6 @@ from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
 from dask_tiled.export.zarr.encoding import Encoder
-from dask_tiled.export.zarr.facts import MARK
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.export.zarr.levels import Level, Stack, halved_shape
 from dask_tiled.export.zarr.parts import Pixels
@@ -27,6 +26,7 @@ from dask_tiled.export.zarr.stored_chunks import StoredChunks
 from dask_tiled.export.zarr.stored_levels import in_blocks
 from dask_tiled.export.zarr.stores import local_path
 from dask_tiled.model.indexing import Array, Box
+from dask_tiled.model.mark import MARK
 from dask_tiled.opening import opened
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.tiling.bases import Grid

@@ -29,7 +29,6 @@ from dask_tiled.export.zarr.following import (
 from dask_tiled.export.zarr.grids import grids_of
 from dask_tiled.export.zarr.group import DATA, dimension_names
 from dask_tiled.export.zarr.labels import own_attributes
-from dask_tiled.export.zarr.ome import image_of
 from dask_tiled.export.zarr.pyramids import Pyramid, Stored, pyramid_of
 from dask_tiled.export.zarr.relay import relayed
 from dask_tiled.export.zarr.sources import may_read
@@ -46,6 +45,7 @@ from dask_tiled.export.zarr.targets import Place, Target
 from dask_tiled.export.zarr.templates import template_of
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
+from dask_tiled.model.ome_zarr import image_of
 from dask_tiled.opening import open_dataset, opened
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid, split

@@ -25,16 +25,14 @@ from dask_tiled.formats.zarr.documents import (
     opened,
     read,
 )
-from dask_tiled.formats.zarr.ome import axes_of, image_in, levels_of
-from dask_tiled.formats.zarr.told import told_instrument, with_missing
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import MAX_NDIM, Layout
+from dask_tiled.model.mark import MARK, told_instrument, with_missing
+from dask_tiled.model.ome_zarr import axes_of, image_in, levels_of
 from dask_tiled.model.paths import Border, border, is_url, real, within
 
-WRITTEN = "dask_tiled"
-"""The attribute in which exports of this package say more of an array."""
 MOST_GROUPS = 8
 """No more of them are looked through, one inside the other, for an array."""
 MOST_POINTS = 1 << 20
@@ -127,7 +125,7 @@ def _describe(
     if not array.ndim or not all(array.shape):
         raise DatasetError("an array without pixels", path=file.path, found=array.shape)
     attributes = dict(array.attrs)
-    mark = attributes.pop(WRITTEN, None)
+    mark = attributes.pop(MARK, None)
     mark = mark if isinstance(mark, dict) else {}
     if sig_dims is None:
         told = mark.get("sig_dims")

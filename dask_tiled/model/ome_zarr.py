@@ -1,16 +1,33 @@
-"""What viewers of OME-Zarr read of a group: axes, their types, scales and units.
+"""What a group of OME-Zarr says of the arrays in it: levels of a pyramid, axes, scales and units.
 
 Facts: the OME-NGFF specification, version 0.5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from dask_tiled.formats.zarr.ome import SPACE, TIME
+import numpy as np
+
 from dask_tiled.model.axes import Axis
 
+SPACE = {
+    "pm": "picometer",
+    "A": "angstrom",
+    "Å": "angstrom",
+    "nm": "nanometer",
+    "um": "micrometer",
+    "µm": "micrometer",
+    "μm": "micrometer",
+    "mm": "millimeter",
+    "cm": "centimeter",
+    "m": "meter",
+}
+TIME = {"ns": "nanosecond", "us": "microsecond", "µs": "microsecond", "ms": "millisecond"}
+TIME |= {"s": "second", "min": "minute", "h": "hour"}
+_SYMBOLS = {name: unit for unit, name in (SPACE | TIME).items()} | {"micrometer": "µm"}
 _FULL_NAMES = SPACE | TIME
 _TYPES: dict[int, list[str | None]] = {
     2: ["space", "space"],
@@ -74,3 +91,43 @@ def at_level(axes: Sequence[Axis | None], binned: int, level: int) -> tuple[Axis
     """Return the axes of a level: each of its pixels lies in the middle of those it is made of."""
     first = len(axes) - binned
     return (*axes[:first], *(axis and axis.binned(1 << level) for axis in axes[first:]))
+
+
+def image_in(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first image of a group; nothing where it has none that can be understood."""
+    with suppress(KeyError, TypeError, IndexError):
+        image = document["attributes"]["ome"]["multiscales"][0]
+        if all(isinstance(one["path"], str) for one in image["datasets"]):
+            return image
+    return {}
+
+
+def levels_of(image: Mapping[str, Any]) -> tuple[str, ...]:
+    """List the arrays of an image, from the largest to the smallest."""
+    return tuple(one["path"] for one in image.get("datasets", ()))
+
+
+def axes_of(image: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
+    """Return names, units, scales and offsets of an array of an image; None where it lacks them."""
+    with suppress(KeyError, TypeError, ValueError):
+        told = image["axes"]
+        scale, offset = np.ones(len(told)), np.zeros(len(told))
+        level = image["datasets"][levels_of(image).index(path)]
+        of_all = image.get("coordinateTransformations", ())
+        for step in (*level["coordinateTransformations"], *of_all):
+            if step["type"] == "scale":
+                scale, offset = scale * step["scale"], offset * step["scale"]
+            elif step["type"] == "translation":
+                offset = offset + step["translation"]
+        if np.isfinite([scale, offset]).all() and (scale > 0).all():
+            columns = told, scale.tolist(), offset.tolist()
+            return [
+                {"name": one["name"], "units": _symbol(one), "scale": size, "offset": start}
+                for one, size, start in zip(*columns, strict=True)
+            ]
+    return None
+
+
+def _symbol(axis: Mapping[str, Any]) -> str:
+    unit = str(axis.get("unit", ""))
+    return _SYMBOLS.get(unit, unit)

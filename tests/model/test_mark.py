@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from dask_tiled import DatasetError, MissingFramesWarning, open_dataset, to_zarr
-from dask_tiled.export.zarr.facts import attributes_of, plain
-from dask_tiled.formats.zarr.told import MOST_PLACES, told_instrument
 from dask_tiled.model.instrument import Fact, Instrument
+from dask_tiled.model.mark import MOST_PLACES, attributes_of, plain, told_instrument
 from dask_tiled.testing import counting_frames, write_blo, write_empad, write_mib
 
 
