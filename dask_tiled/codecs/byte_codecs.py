@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.codecs.checksums import with_crc32c, without_crc32c, without_fletcher32
 from dask_tiled.codecs.hdf5_filters import unbitshuffle, unlz4, unlzf, unszip
 from dask_tiled.codecs.image_codecs import PREFIX, unpacked
 from dask_tiled.codecs.limits import SMALL, most_bytes
 
 Bytes = npt.NDArray[np.uint8]
 Config = Mapping[str, Any]
-
 
 OF_NUMCODECS = "numcodecs."
 """What names of codecs begin with that are no others than those of numcodecs."""
@@ -55,37 +55,6 @@ def fast() -> Any:
     except ImportError:
         return None
     return imagecodecs
-
-
-def crc32c(data: Any) -> int:
-    """Return the CRC32C of bytes or of an array in C order."""
-    from google_crc32c import value
-
-    view = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
-    view.flags.writeable = False  # what it takes
-    return int(value(view))
-
-
-def with_crc32c(data: Any) -> bytes:
-    """Append the CRC32C of bytes."""
-    return b"".join((data, crc32c(data).to_bytes(4, "little")))
-
-
-def without_crc32c(data: Any) -> memoryview:
-    """Check the CRC32C that bytes end with, and leave it out.
-
-    Raises
-    ------
-    ValueError
-        It is that of other bytes.
-    """
-    data = memoryview(data).cast("B")
-    if len(data) < 4:
-        raise ValueError(f"{len(data)} bytes, of which the checksum alone has 4")
-    found, stored = crc32c(data[:-4]), int.from_bytes(data[-4:], "little")
-    if found != stored:
-        raise ValueError(f"a CRC32C of {found:#010x}, where {stored:#010x} is stored")
-    return data[:-4]
 
 
 def _streamed(make: Callable[[Config], Any], config: Config, data: Bytes, out: Bytes) -> Any:
@@ -185,19 +154,6 @@ def _unshuffle(config: Config, data: Bytes, out: Bytes) -> Bytes:
     return out
 
 
-def _fletcher32(config: Config, data: Bytes, out: Bytes) -> Bytes:
-    """Check the sum that HDF5 appends; in some old files the bytes of its halves are swapped."""
-    from numcodecs import Fletcher32
-
-    try:
-        Fletcher32().decode(np.ascontiguousarray(data))
-    except RuntimeError:
-        if len(data) < 4:
-            raise
-        Fletcher32().decode(np.concatenate((data[:-4], data[[-3, -4, -1, -2]])))
-    return data[:-4]
-
-
 def _by_numcodecs(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
     import numcodecs
 
@@ -252,7 +208,7 @@ BYTE_CODECS: Mapping[str, ByteCodec] = {
     "zstd": ByteCodec(_unzstd, "zstd", encode=partial(_encoded, _zstd)),
     "blosc": ByteCodec(_unblosc, "blosc", encode=partial(_encoded, _blosc)),
     **{f"numcodecs.{name}": ByteCodec(partial(_by_numcodecs, name), adds=4) for name in CHECKSUMS},
-    "numcodecs.fletcher32": ByteCodec(_fletcher32, adds=4),
+    "numcodecs.fletcher32": ByteCodec(lambda _, data, __: without_fletcher32(data), adds=4),
     "numcodecs.shuffle": ByteCodec(_unshuffle),
     "numcodecs.gzip": ByteCodec(GZIP, "deflate"),
     "numcodecs.zlib": ByteCodec(partial(_deflated, "deflate_decode", zlib.MAX_WBITS), "deflate"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.codecs.byte_codecs import without_crc32c
+from dask_tiled.codecs.checksums import without_crc32c
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.model.indexing import Index
 

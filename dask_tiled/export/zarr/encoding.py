@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_tiled.codecs.byte_codecs import crc32c, with_crc32c
+from dask_tiled.codecs.checksums import crc32c, with_crc32c
 from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.codecs.shards import ABSENT
 from dask_tiled.export.zarr.parts import Part

@@ -1,0 +1,60 @@
+"""Checksums behind bytes: CRC32C, and the Fletcher32 of HDF5."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def crc32c(data: Any) -> int:
+    """Return the CRC32C of bytes or of an array in C order."""
+    from google_crc32c import value
+
+    view = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+    view.flags.writeable = False  # what it takes
+    return int(value(view))
+
+
+def with_crc32c(data: Any) -> bytes:
+    """Append the CRC32C of bytes."""
+    return b"".join((data, crc32c(data).to_bytes(4, "little")))
+
+
+def without_crc32c(data: Any) -> memoryview:
+    """Check the CRC32C that bytes end with, and leave it out.
+
+    Raises
+    ------
+    ValueError
+        It is that of other bytes.
+    """
+    data = memoryview(data).cast("B")
+    if len(data) < 4:
+        raise ValueError(f"{len(data)} bytes, of which the checksum alone has 4")
+    found, stored = crc32c(data[:-4]), int.from_bytes(data[-4:], "little")
+    if found != stored:
+        raise ValueError(f"a CRC32C of {found:#010x}, where {stored:#010x} is stored")
+    return data[:-4]
+
+
+def without_fletcher32(data: Bytes) -> Bytes:
+    """Check the sum that HDF5 appends; in some old files the bytes of its halves are swapped.
+
+    Raises
+    ------
+    RuntimeError
+        It is that of other bytes.
+    """
+    from numcodecs import Fletcher32
+
+    try:
+        Fletcher32().decode(np.ascontiguousarray(data))
+    except RuntimeError:
+        if len(data) < 4:
+            raise
+        Fletcher32().decode(np.concatenate((data[:-4], data[[-3, -4, -1, -2]])))
+    return data[:-4]
