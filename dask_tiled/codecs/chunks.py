@@ -52,6 +52,7 @@ def chunk_decoder(
         outside, and others whole.
     """
     text = json.dumps(codecs, sort_keys=True)
+    stored = np.dtype(stored.str)  # equal types have one name then, also when they are pickled
     dtype = stored.newbyteorder("=") if dtype is None else dtype
     options = {"codecs": text, "chunk": chunk, "stored": stored, "dtype": dtype, "fill": fill}
     options |= {"called": called} | ({"unbounded": True} if unbounded else {})
