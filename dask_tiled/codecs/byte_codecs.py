@@ -271,9 +271,9 @@ def as_numcodecs(name: str, config: Config) -> Any:
         from imagecodecs.numcodecs import register_codecs
 
         register_codecs([name], verbose=False)
+    if name == "blosc" and config:  # numcodecs writes its configuration in another way
+        return _blosc(config)
     name = name.removeprefix(OF_NUMCODECS)
     if name not in {*numcodecs.registry.codec_registry, *numcodecs.registry.entries}:
         return None
-    if name == "blosc" and config:
-        return _blosc(config)
     return numcodecs.get_codec({"id": name, **config})

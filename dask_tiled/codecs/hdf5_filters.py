@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,25 @@ def _library() -> Any:
     import imagecodecs
 
     return imagecodecs
+
+
+def claimed_bytes(name: str, config: Config, data: Bytes) -> int:
+    """Return how many bytes a chunk claims to become.
+
+    Raises
+    ------
+    ValueError
+        It is shorter than its header.
+    """
+    if name == "dask_tiled.lzf":
+        return int(config["nbytes"])
+    if name == "dask_tiled.bitshuffle" and not config["cname"]:
+        return len(data)
+    order: Literal["little", "big"]
+    length, order = (4, "little") if name == "dask_tiled.szip" else (8, "big")
+    if len(data) < length:
+        raise ValueError(f"{len(data)} bytes")
+    return int.from_bytes(data[:length].tobytes(), order)
 
 
 def unlzf(config: Config, data: Bytes, out: Bytes) -> Any:

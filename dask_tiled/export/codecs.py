@@ -1,4 +1,4 @@
-"""Decoders of this package as a codec of zarr, so that references can point to packed pixels."""
+"""Decoders of this package as codecs of zarr, so that references can point to packed pixels."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from zarr.abc.buffer import Buffer, NDBuffer
-from zarr.abc.codec import ArrayBytesCodec, BytesBytesCodec
+from zarr.abc.buffer import Buffer
+from zarr.abc.codec import BytesBytesCodec
 from zarr.registry import register_codec
 
 from dask_tiled.codecs.byte_codecs import OF_HDF5, decoded
@@ -22,8 +22,10 @@ from dask_tiled.reading.ranges import Units
 if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
 
-NAME = "dask_tiled.units"
-"""Name of the codec, and of its entry point."""
+Bytes = npt.NDArray[np.uint8]
+
+UNITS = "dask_tiled.units"
+"""Name of the codec of packed pixels, and of its entry point."""
 
 
 class Rate(NamedTuple):
@@ -151,9 +153,37 @@ class UnitRuns(NamedTuple):
         compiled(self.decoder)(data, starts, self.step, out, dests, *steps)
 
 
+class _Reading(BytesBytesCodec):
+    """A codec that only decodes, one chunk in a thread."""
+
+    def decode_bytes(self, data: Bytes, size: int) -> Bytes:
+        """Return the bytes of all pixels of a chunk, of which there are ``size``."""
+        raise NotImplementedError
+
+    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
+
+    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        data = np.ascontiguousarray(chunk_data.as_numpy_array()).view(np.uint8)
+        size = math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize
+        return chunk_spec.prototype.buffer.from_array_like(self.decode_bytes(data, size))
+
+    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        return self._encode_sync(chunk_data, chunk_spec)
+
+    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
+        raise NotImplementedError("dask-tiled reads the files of detectors, and writes none")
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
+        """Refuse to foretell the bytes of a stored chunk."""
+        raise NotImplementedError("stored chunks have any size")
+
+
 @dataclass(frozen=True)
-class UnitsCodec(ArrayBytesCodec):
-    """Pixels as detectors store them: packed, swapped, turned, with gaps. It only decodes.
+class UnitsCodec(_Reading):
+    """Pixels as detectors store them: packed, swapped, turned, with gaps.
+
+    What is decoded are little-endian pixels.
 
     Attributes
     ----------
@@ -169,19 +199,24 @@ class UnitsCodec(ArrayBytesCodec):
         """Read the codec from a document of zarr."""
         configuration = data.get("configuration")
         units = configuration.get("units") if isinstance(configuration, Mapping) else None
-        if data.get("name") != NAME or not isinstance(units, list | tuple) or not units:
+        if data.get("name") != UNITS or not isinstance(units, list | tuple) or not units:
             raise _corrupt("configuration", "a list of units", data)
         return cls(tuple(map(UnitRuns.read, units)))
 
     def to_dict(self) -> dict[str, Any]:
         """Write the codec for a document of zarr."""
-        return {"name": NAME, "configuration": {"units": [runs._asdict() for runs in self.units]}}
+        return {"name": UNITS, "configuration": {"units": [runs._asdict() for runs in self.units]}}
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:  # noqa: ARG002
         """Return the bytes of a stored chunk."""
         return max(runs.reach()[1] for runs in self.units)
 
-    def decode_bytes(self, data: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
+    @property
+    def size(self) -> int:
+        """Bytes of all pixels of a chunk."""
+        return sum(runs.size for runs in self.units)
+
+    def decode_bytes(self, data: Bytes, size: int) -> Bytes:
         """Return the bytes of all pixels of a chunk.
 
         Raises
@@ -189,7 +224,7 @@ class UnitsCodec(ArrayBytesCodec):
         CorruptFileError
             They lie elsewhere than in these bytes, or are not as many.
         """
-        if sum(runs.size for runs in self.units) != size:
+        if self.size != size:
             raise _corrupt("units", f"{size} bytes of pixels", self.units)
         for runs in self.units:
             low, high, out_low, out_high = runs.reach()
@@ -201,28 +236,16 @@ class UnitsCodec(ArrayBytesCodec):
             runs.decode(data, out)
         return out
 
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
-
-    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        dtype = chunk_spec.dtype.to_native_dtype()
-        data = np.ascontiguousarray(chunk_data.as_numpy_array()).view(np.uint8)
-        size = math.prod(chunk_spec.shape) * dtype.itemsize
-        pixels: Any = self.decode_bytes(data, size).view(dtype).reshape(chunk_spec.shape)
-        return chunk_spec.prototype.nd_buffer.from_ndarray_like(pixels)
-
-    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        return self._encode_sync(chunk_data, chunk_spec)
-
-    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        raise NotImplementedError("dask-tiled reads the files of detectors, and writes none")
-
 
 @dataclass(frozen=True)
-class PackedCodec(BytesBytesCodec):
-    """What HDF5 compresses with and zarr has no codec for: LZF, SZIP, bitshuffle, LZ4 in blocks.
+class PackedCodec(_Reading):
+    """What HDF5 compresses with and zarr has no codec for.
 
-    It only decodes.
+    Attributes
+    ----------
+    name : str
+        One of :data:`~dask_tiled.codecs.byte_codecs.OF_HDF5`.
+    configuration : tuple of (str, Any)
     """
 
     name: str
@@ -241,24 +264,15 @@ class PackedCodec(BytesBytesCodec):
         """Write the codec for a document of zarr."""
         return {"name": self.name, "configuration": dict(self.configuration)}
 
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Refuse to foretell the bytes of a stored chunk."""
-        raise NotImplementedError("compressed chunks have any size")
+    def decode_bytes(self, data: Bytes, size: int) -> Bytes:
+        """Return the bytes of all pixels of a chunk, at most ``size``.
 
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
-
-    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        data = np.ascontiguousarray(chunk_data.as_numpy_array()).view(np.uint8)
-        size = math.prod(chunk_spec.shape) * chunk_spec.dtype.to_native_dtype().itemsize
-        content = decoded(self.name, dict(self.configuration), data, size)
-        return chunk_spec.prototype.buffer.from_array_like(content)
-
-    async def _encode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        return self._encode_sync(chunk_data, chunk_spec)
-
-    def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        raise NotImplementedError("dask-tiled reads chunks of HDF5, and writes none")
+        Raises
+        ------
+        ValueError, RuntimeError
+            They are damaged, or there are more.
+        """
+        return decoded(self.name, dict(self.configuration), data, size)
 
 
 def _whole(value: Any) -> bool:
@@ -267,9 +281,9 @@ def _whole(value: Any) -> bool:
 
 
 def _corrupt(where: str, expected: Any, found: Any) -> CorruptFileError:
-    return CorruptFileError(f"{NAME} cannot decode", where=where, expected=expected, found=found)
+    return CorruptFileError(f"{UNITS} cannot decode", where=where, expected=expected, found=found)
 
 
-register_codec(NAME, UnitsCodec)
+register_codec(UNITS, UnitsCodec)
 for _name in OF_HDF5:
     register_codec(_name, PackedCodec)

@@ -121,6 +121,7 @@ DERIVED = {
     "dask_tiled.kernels",
     "dask_tiled.tiling.figures",
     "dask_tiled.export.codecs",
+    "dask_tiled.export.filters",
     "dask_tiled.export.pipeline_codec",
     "dask_tiled.export.virtual.store",
     "dask_tiled.export.xarray_engine",
@@ -281,7 +282,13 @@ def test_no_test_imports_from_another():
 
 def test_tests_mirror_the_package():
     """Each package has a folder, and each format a file."""
-    packages = {package_of(module) for module in MODULES} - {"", "errors", "foreign", "notebooks"}
+    packages = {package_of(module) for module in MODULES} - {
+        "",
+        "errors",
+        "foreign",
+        "notebooks",
+        "virtual",
+    }
     assert packages <= {path.name for path in TESTS.iterdir()}
     formats = {path.name for path in (TESTS / "formats").iterdir()}
     assert {f"test_{name}.py" for name in _MODULES} <= formats

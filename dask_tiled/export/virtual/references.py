@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,8 +12,8 @@ from typing import Any, Literal
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.virtual.documents import create_group, documents_of, shown_where_it_lies
-from dask_tiled.export.virtual.stored_blocks import codecs_of, numcodecs_of, stored_blocks
-from dask_tiled.export.virtual.stored_frames import Chunk, chunks_of, refused, stored_frames
+from dask_tiled.export.virtual.parquet import SUFFIXES, check_folder, write_parquet
+from dask_tiled.export.virtual.stored import Stored, stored
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.export.zarr.new_files import check_place, new_file
 from dask_tiled.export.zarr.stores import file_path
@@ -45,15 +44,14 @@ def to_references(
         An opened array, or a part of one, or what :func:`open_dataset` opens, whose frames, or
         compressed chunks, are a range of bytes in one file each.
     target : path-like or store of an icechunk session, optional
-        The JSON file to write, whose folder is made if need be; or an empty store, which needs a
-        container of virtual chunks for the folder of the files, and knows when they were changed.
-        What it is given is not committed.
+        The JSON file to write, whose folder is made if need be; with the suffix ``.parquet`` or
+        ``.parq`` a folder of Parquet files, which suits millions of chunks. Or an empty store,
+        which needs a container of virtual chunks for the folder of the files, and knows when they
+        were changed. What it is given is not committed.
     zarr_format : {2, 3}, optional
-        By default 3 for icechunk, and 2, which everything reads, for JSON where no frame is missing
-        and zarr knows the pixels by itself: those that are stored as numpy has them, in either byte
-        order, or in chunks that codecs of numcodecs compress. Others, packed, turned or with gaps,
-        are decoded by codecs of this package, such as ``dask_tiled.units``, which only zarr format
-        3 can name.
+        By default 3 for icechunk, 2 for Parquet, which knows no other, and for JSON that which most
+        readers know: 2 where no frame is missing and zarr and numcodecs know the pixels by
+        themselves, 3 for others, such as those that codecs of this package decode.
     overwrite : bool
         Replace a file that this function wrote before. Nothing else is ever replaced.
 
@@ -78,22 +76,32 @@ def to_references(
         raise DatasetError("no format of zarr", expected="2 or 3", found=zarr_format)
     versioned = hasattr(target, "set_virtual_refs")
     path = None if target is None or versioned else file_path(target)
-    if path is not None:
+    folder = path is not None and path.endswith(SUFFIXES)
+    if path is not None and folder:
+        check_folder(path, overwrite=overwrite)
+    elif path is not None:
         check_place(path, _is_ours, overwrite=overwrite)
-    shape, chunks, options = _chunks(desc, zarr_format, versioned=versioned)
-    documents = documents_of(desc, shape, **options)
+    needed: Literal[2, 3] | None = 3 if versioned else 2 if folder else None
+    if needed and zarr_format not in (None, needed):
+        found = f"zarr_format={zarr_format}"
+        raise DatasetError("no format of zarr for this target", expected=needed, found=found)
+    chosen = stored(desc, needed or zarr_format)
+    documents = documents_of(desc, chosen.shape, **chosen.options)
     if versioned:
-        _set_in(target, chunks, desc.files, lambda: create_group(target, desc, shape, **options))
+        _set_in(target, desc, chosen)
     for file in desc.files:
         file.check()
     refs: dict[str, Any] = {key: _inline(key, value) for key, value in documents.items()}
-    urls = [*map(_url, desc.files)]
-    for place, number, offset, nbytes in chunks:
+    urls = [*map(url_of, desc.files)]
+    dots = chosen.zarr_format == 2
+    for place, number, offset, nbytes in chosen.chunks:
         numbers = [*map(str, place)]
-        name = ".".join(numbers) or "0" if "dtype" in options else "/".join(["c", *numbers])
+        name = ".".join(numbers) or "0" if dots else "/".join(["c", *numbers])
         refs[f"{DATA}/{name}"] = [urls[number], offset, nbytes]
     references = {MARK: version("dask-tiled"), "version": 1, "refs": refs}
-    if path is not None:
+    if path is not None and folder:
+        write_parquet(path, documents, chosen.chunks, urls, overwrite=overwrite)
+    elif path is not None:
         with (
             new_file(path, _is_ours, overwrite=overwrite) as written,
             telling_of(path),
@@ -103,43 +111,19 @@ def to_references(
     return references
 
 
-def _chunks(
-    desc: Description, zarr_format: int | None, *, versioned: bool
-) -> tuple[tuple[int, ...], list[Chunk], dict[str, Any]]:
-    """Choose chunks: their shape, where they lie, and what zarr is told of their pixels."""
-    blocks = stored_blocks(desc)
-    if blocks is not None:
-        usual = None if versioned or zarr_format == 3 else numcodecs_of(blocks)
-        if zarr_format == 2 and usual is None:
-            raise refused(desc, "need a fill value or codecs, for which there is zarr format 3")
-        return blocks.shape, blocks.chunks, usual or codecs_of(blocks)
-    frames = stored_frames(desc)
-    dtype = frames.plain_dtype()
-    missing = bool((frames.file < 0).any())
-    if zarr_format == 2 and (dtype is None or missing or versioned):
-        need = "icechunk" if versioned else "a codec" if dtype is None else "a plain fill value"
-        raise refused(desc, f"need {need}, for which there is zarr format 3")
-    shape, listed = chunks_of(desc, frames, whole=dtype is None)
-    options: dict[str, Any] = {"zarr_format": 2, "dtype": dtype}
-    if dtype is None or missing or versioned or zarr_format == 3:
-        options = {"serializer": frames.codec(dtype)}
-    return shape, list(listed), options
-
-
-def _set_in(
-    store: Any, chunks: Sequence[Chunk], files: Sequence[File], create: Callable[[], None]
-) -> None:
+def _set_in(store: Any, desc: Description, chosen: Stored) -> None:
     """Set the virtual chunks of an icechunk store, after what describes them."""
     import zarr
     from icechunk import VirtualChunkSpec
 
+    files, chunks = desc.files, chosen.chunks
     for file in files:
         if not file.mtime_ns:
             raise DatasetError("icechunk is told of files on disk only", path=file.path)
     with suppress(FileNotFoundError):
         raise DatasetError("the store holds something already", found=zarr.open(store, mode="r"))
-    create()
-    urls = [*map(_url, files)]
+    create_group(store, desc, chosen.shape, **chosen.options)
+    urls = [*map(url_of, files)]
     # Compared are whole seconds: of the one that has begun, all has to be over.
     seconds = [-(-file.mtime_ns // 10**9) for file in files]
     times = [datetime.fromtimestamp(second, UTC) for second in seconds]
@@ -164,7 +148,8 @@ def _inline(key: str, value: bytes) -> str:
     return "base64:" + base64.b64encode(value).decode()
 
 
-def _url(file: File) -> str:
+def url_of(file: File) -> str:
+    """Return the URL of a file, as references have it: fsspec and icechunk undo no escapes."""
     return file.path if "://" in file.path else f"file://{file.path}"
 
 

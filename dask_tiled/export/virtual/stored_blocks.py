@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import warnings
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ from dask_tiled.model.pieces import strides_of
 
 KINDS = "filters", "serializer", "compressors"
 """What zarr calls codecs from arrays to arrays, from arrays to bytes, and from bytes to bytes."""
+CORE = {"blosc", "crc32c", "gzip", "zstd"}
+"""Of which every reader of format 3 knows several in a row; of format 2, many know but one."""
 
 OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
 """Those that are no codecs of zarr one by one."""
@@ -106,7 +108,7 @@ def stored_blocks(desc: Description) -> StoredBlocks | None:
     edge = (*chunk[:-own], *pieces.shape[written].min(axis=0)[-own:].tolist())
     edge = edge if told["called"] == "strip" and edge != chunk else ()
     documents = _whole_rows(json.loads(told["codecs"]), told["stored"], edge)
-    codecs = _of_all_axes(documents, told["stored"], more)
+    codecs = _complete(documents, told["stored"], chunk, more)
     count = math.prod(-(-n // size) for n, size in zip(desc.shape, chunk, strict=True))
     return StoredBlocks(codecs, chunk, desc.dtype, fill, sorted(chunks), count, edge)
 
@@ -118,7 +120,7 @@ def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
 
     from dask_tiled.export.pipeline_codec import PipelineCodec
 
-    importlib.import_module("dask_tiled.export.codecs")  # so that zarr knows ours
+    import_module("dask_tiled.export.codecs")  # so that zarr knows ours
     kinds: dict[str, list[Any]] = {"filters": [], "serializer": [], "compressors": []}
     if any(one["name"] in OF_IMAGES for one in blocks.codecs):
         told = json.dumps(blocks.codecs, sort_keys=True)
@@ -132,10 +134,14 @@ def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
     return {**kinds, "serializer": serializer, "fill_value": blocks.fill}
 
 
-def numcodecs_of(blocks: StoredBlocks) -> dict[str, Any] | None:
-    """Return the same for format 2, which everything reads; None where it has no such codecs."""
+def numcodecs_of(blocks: StoredBlocks, *, ours: bool) -> dict[str, Any] | None:
+    """Return the same for format 2, which everything reads; None where it cannot say it.
+
+    Codecs of this package, which numcodecs finds where it is installed, are named on request.
+    """
     if not blocks.is_full:
         return None
+    import_module("dask_tiled.export.filters")
     codecs, big = [], False
     for one in blocks.codecs:
         name, config = one["name"], one["configuration"]
@@ -143,6 +149,11 @@ def numcodecs_of(blocks: StoredBlocks) -> dict[str, Any] | None:
             big = config.get("endian") == "big"
         else:
             codecs.append((name, config))
+    names = {name for name, _ in codecs}
+    if len(names) > 1 and names <= CORE:
+        return None
+    if any(name.startswith("dask_tiled.") for name in names) and not ours:
+        return None
     dtype = blocks.dtype.newbyteorder(">" if big else "<")
     found = [_numcodec(blocks, dtype, *one) for one in codecs]
     if not found or None in found:
@@ -192,20 +203,27 @@ def _whole_rows(
     return [plain(one["configuration"]) if is_whole(one) and not edge else one for one in codecs]
 
 
-def _of_all_axes(codecs: list[dict[str, Any]], dtype: np.dtype, more: int) -> list[dict[str, Any]]:
-    """Return documents that say the order of bytes, and of all axes.
+def _complete(
+    codecs: list[dict[str, Any]], dtype: np.dtype, shape: tuple[int, ...], more: int
+) -> list[dict[str, Any]]:
+    """Return documents that say the order of bytes, and of all axes, and the bytes of a chunk.
 
-    There are so many ``more`` axes of length 1 in front, or fewer where it is negative.
+    Its ``shape`` has so many ``more`` axes of length 1 in front, or fewer where it is negative.
     """
-    made = []
+    made, nbytes = [], math.prod(shape) * dtype.itemsize
     for one in codecs:
         config = dict(one.get("configuration", {}))
         if one["name"] == "bytes" and dtype.itemsize > 1:
             order = "big" if dtype.newbyteorder(">") == dtype else "little"
             config.setdefault("endian", order)
+        if one["name"] == "dask_tiled.lzf":
+            config["nbytes"] = nbytes
         if one["name"] == "transpose":
             axes = [k + more for k in config["order"]]
             config["order"] = [*range(more), *(k for k in axes if k >= 0)]
+            long = [k for k in config["order"] if shape[k] > 1]
+            if long == sorted(long):  # bytes stay where they are
+                continue
         made.append({"name": one["name"], "configuration": config})
     return made
 

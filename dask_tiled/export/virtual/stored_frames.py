@@ -60,15 +60,31 @@ class StoredFrames(NamedTuple):
         known = (d for d in stored if d.kind != "b" and plain(d) == decoder)
         return next(known, None)
 
-    def codec(self, dtype: np.dtype | None) -> Any:
-        """Return the codec of zarr that decodes a frame, or frames of such a type."""
+    def codecs(self, dtype: np.dtype | None) -> dict[str, Any]:
+        """Return what :func:`zarr.create_array` takes for frames, or frames of such a type."""
         from zarr.codecs import BytesCodec
 
-        from dask_tiled.export.codecs import UnitRuns, UnitsCodec
+        from dask_tiled.export.codecs import UNITS, UnitsCodec
 
         if dtype is not None:
-            return BytesCodec(endian="little" if dtype.newbyteorder("<") == dtype else "big")
-        return UnitsCodec(tuple(UnitRuns.of(units, start) for units, start in self.parts))
+            little = dtype.newbyteorder("<") == dtype
+            return {"serializer": BytesCodec(endian="little" if little else "big")}
+        units = UnitsCodec.from_dict({"name": UNITS, "configuration": self._units()})
+        return {"serializer": BytesCodec(), "compressors": units}
+
+    def numcodecs(self, dtype: np.dtype | None) -> dict[str, Any]:
+        """Return the same for format 2, and the type that zarr is told."""
+        from dask_tiled.export.filters import Units
+
+        if dtype is not None:
+            return {"zarr_format": 2, "dtype": dtype}
+        return {"zarr_format": 2, "compressors": Units(**self._units())}
+
+    def _units(self) -> dict[str, Any]:
+        """Return the configuration of the codec that decodes a frame."""
+        from dask_tiled.export.codecs import UnitRuns
+
+        return {"units": [UnitRuns.of(units, start)._asdict() for units, start in self.parts]}
 
     def follow(self, count: int) -> bool:
         """Return whether frames, so many at a time, follow one another, or are all missing."""
@@ -137,6 +153,9 @@ def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
     from dask_tiled.export.codecs import RATES
 
     if isinstance(ranges, BlockRange):
+        if "dataset" in dict(ranges.decoder.options):
+            why = "are read by the HDF5 library: N-bit, scale-offset and others are no codecs"
+            raise refused(desc, why)
         raise refused(desc, "decode in blocks only, as compressed ones do")
     if ranges.units.pick is not None:
         raise refused(desc, "are cut inside of what decodes at once, or of several types")

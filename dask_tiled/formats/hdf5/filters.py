@@ -24,6 +24,11 @@ BLOCKS = {0: "", 2: "lz4", 3: "zstd"}
 """What bitshuffle compresses its blocks with, by the number of the method."""
 
 
+def _level(values: Sequence[int]) -> int:
+    """Return with which effort a chunk was compressed: readers want a number that they know."""
+    return min(max((*values, 1)[0], 1), 9)
+
+
 def _szip(values: Sequence[int]) -> Codec:
     names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
     return {"name": "dask_tiled.szip", "configuration": dict(zip(names, values, strict=False))}
@@ -51,11 +56,11 @@ def _bitshuffle(values: Sequence[int]) -> Codec:
 
 
 CODECS: Mapping[int, Callable[[Sequence[int]], Codec]] = {
-    DEFLATE: lambda _: {"name": "numcodecs.zlib"},
+    DEFLATE: lambda v: {"name": "numcodecs.zlib", "configuration": {"level": _level(v)}},
     SHUFFLE: lambda v: {"name": "numcodecs.shuffle", "configuration": {"elementsize": v[0]}},
     FLETCHER32: lambda _: {"name": "numcodecs.fletcher32"},
     SZIP: _szip,
-    BZIP2: lambda _: {"name": "numcodecs.bz2"},
+    BZIP2: lambda v: {"name": "numcodecs.bz2", "configuration": {"level": _level(v)}},
     LZF: lambda _: {"name": "dask_tiled.lzf"},
     BLOSC: _blosc,
     LZ4: lambda _: {"name": "dask_tiled.lz4h5"},

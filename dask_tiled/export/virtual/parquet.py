@@ -1,0 +1,127 @@
+"""References as Parquet files, in the layout that kerchunk defines and fsspec reads lazily."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.errors import DatasetError, require
+from dask_tiled.export.virtual.stored_frames import Chunk
+from dask_tiled.export.zarr.group import DATA
+from dask_tiled.export.zarr.targets import telling_of
+from dask_tiled.model.files import read_head
+from dask_tiled.model.mark import MARK
+from dask_tiled.model.paths import open_file
+
+SUFFIXES = ".parquet", ".parq"
+"""What the name of a folder of Parquet files ends with."""
+METADATA = ".zmetadata"
+ROWS = 100_000
+"""References in a file: fsspec keeps those that it has read."""
+BEGIN = json.dumps({MARK: ""})[:-2].encode()
+"""So begins the metadata of a folder that was written here."""
+
+
+def check_folder(path: str, *, overwrite: bool) -> None:
+    """Make sure that there is nothing at a path, or a folder of ours that may go.
+
+    Raises
+    ------
+    DatasetError
+        Something else is there.
+    """
+    if not os.path.lexists(path):
+        return
+    told = os.path.join(path, METADATA)
+    if os.path.islink(path) or not os.path.isfile(told) or read_head(told, len(BEGIN)) != BEGIN:
+        raise DatasetError("something else is there, and stays", path=path)
+    if not overwrite:
+        raise DatasetError("a folder is there already", path=path, hint="Pass overwrite=True.")
+
+
+def write_parquet(
+    path: str,
+    documents: Mapping[str, bytes],
+    chunks: Sequence[Chunk],
+    urls: Sequence[str],
+    *,
+    overwrite: bool,
+) -> None:
+    """Write references beside their place, and move them there when they are whole.
+
+    Parameters
+    ----------
+    path : str
+        The folder, from the root on.
+    documents : mapping of str to bytes
+        Of a group of zarr format 2, with the chunks of coordinates.
+    chunks : sequence of Chunk
+        All of the array, in C order.
+    urls : sequence of str
+        Those of the files, by their numbers.
+    overwrite : bool
+        Replace a folder of ours.
+
+    Raises
+    ------
+    DatasetError
+        fastparquet is not installed, something else is at the place, or the system refuses.
+    """
+    require("fastparquet", "parquet", path, does="written")
+    check_folder(path, overwrite=overwrite)
+    parent, name = os.path.split(path)
+    with telling_of(path):
+        os.makedirs(parent, exist_ok=True)
+        with TemporaryDirectory(dir=parent, prefix=f".{name}-") as beside:
+            made, before = (os.path.join(beside, part) for part in ("made", "before"))
+            _write(made, documents, chunks, urls)
+            check_folder(path, overwrite=overwrite)  # it may have come since
+            if os.path.lexists(path):
+                os.rename(path, before)
+            os.rename(made, path)
+
+
+def _write(
+    folder: str, documents: Mapping[str, bytes], chunks: Sequence[Chunk], urls: Sequence[str]
+) -> None:
+    from pandas import Categorical
+
+    metadata = {key: json.loads(data) for key, data in documents.items() if _is_metadata(key)}
+    for key, data in documents.items():
+        if not _is_metadata(key):  # the only chunk of a coordinate
+            columns = {"path": [None], "offset": [0], "size": [0], "raw": [data]}
+            _write_rows(os.path.join(folder, key.partition("/")[0]), 0, columns)
+    table = np.array([chunk[1:] for chunk in chunks], np.int64).reshape(-1, 3)
+    for number in range(math.ceil(len(table) / ROWS)):
+        files, offsets, sizes = table[number * ROWS : (number + 1) * ROWS].T
+        path = Categorical.from_codes(files, urls)
+        columns = {"path": path, "offset": offsets, "size": sizes}
+        _write_rows(os.path.join(folder, DATA), number, columns)
+    with open_file(os.path.join(folder, METADATA), "w", encoding="utf8") as file:
+        json.dump({MARK: "", "metadata": metadata, "record_size": ROWS}, file)
+
+
+def _write_rows(folder: str, number: int, columns: Mapping[str, Any]) -> None:
+    import fastparquet
+    from pandas import DataFrame
+
+    os.makedirs(folder, exist_ok=True)
+    fastparquet.write(
+        os.path.join(folder, f"refs.{number}.parq"),
+        DataFrame(columns),
+        compression="ZSTD",
+        write_index=False,
+        stats=False,
+        object_encoding={"path": "utf8", "raw": "bytes"},
+        has_nulls=[name for name in ("path", "raw") if name in columns],
+    )
+
+
+def _is_metadata(key: str) -> bool:
+    return key.rpartition("/")[2].startswith(".z")

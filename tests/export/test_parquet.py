@@ -1,0 +1,96 @@
+"""References as Parquet files: what fsspec reads lazily, and what is replaced."""
+
+import json
+import os
+
+import fsspec
+import h5py
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+from dask_tiled import DatasetError, open_dataset, to_references
+from dask_tiled.export.virtual import parquet
+from dask_tiled.testing import counting_frames, write_dm, write_mib
+
+pytest.importorskip("fastparquet", reason="fastparquet is not installed")
+# fsspec reads by way of pandas, which names the other library.
+pytestmark = pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated")
+FRAMES = counting_frames((5, 7, 8, 16), "uint16")
+AXES = [(0.0, 0.5, "nm"), (2.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (0.0, 0.25, "1/nm")]
+
+
+def read(folder):
+    """Open references with what reads them elsewhere: fsspec and zarr."""
+    system = fsspec.filesystem(
+        "reference",
+        fo=str(folder),
+        remote_protocol="file",
+        lazy=True,
+        asynchronous=True,
+        skip_instance_cache=True,
+    )
+    return zarr.open_group(zarr.storage.FsspecStore(system, read_only=True), mode="r")
+
+
+@pytest.mark.parametrize("rows", [4, 100_000])
+def test_chunks_and_coordinates_are_read(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr(parquet, "ROWS", rows)
+    path = write_dm(tmp_path / "scan #1 \u00b5.dm4", FRAMES, calibrations=AXES)
+    target = tmp_path / "scan.parquet"
+    arr = open_dataset(path)
+    to_references(arr[:, 1:], target)
+    group = read(target)
+    np.testing.assert_array_equal(group["data"][...], FRAMES[:, 1:])
+    np.testing.assert_array_equal(group["scan_x"][...], -0.5 + 0.5 * np.arange(6))
+    assert sorted(os.listdir(tmp_path)) == ["scan #1 \u00b5.dm4", "scan.parquet"]
+
+
+def test_xarray_opens_the_folder(tmp_path):
+    """With the engine of kerchunk."""
+    pytest.importorskip("kerchunk", reason="kerchunk is not installed")
+    path = write_dm(tmp_path / "scan.dm4", FRAMES, calibrations=AXES)
+    to_references(open_dataset(path), tmp_path / "scan.parq")
+    data = xarray.open_dataset(f"{tmp_path}/scan.parq", engine="kerchunk")["data"]
+    assert data.dims == ("scan_y", "scan_x", "y", "x")
+    assert data["scan_x"].attrs["units"] == "nm"
+    np.testing.assert_array_equal(data, FRAMES)
+
+
+def test_codecs_of_numcodecs_and_of_this_package(tmp_path):
+    for name, options in [("gzip", {"compression": 1}), ("lzf", {"compression": "lzf"})]:
+        path = tmp_path / f"{name}.h5"
+        with h5py.File(path, "w") as file:
+            file.create_dataset("d", data=FRAMES % 2, chunks=(1, 7, 8, 16), **options)
+        to_references(open_dataset(path), tmp_path / f"{name}.parquet")
+        np.testing.assert_array_equal(read(tmp_path / f"{name}.parquet")["data"][...], FRAMES % 2)
+
+
+def test_nothing_else_is_replaced(tmp_path):
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
+    target = tmp_path / "new" / "scan.parquet"
+    to_references(arr, target)
+    with pytest.raises(DatasetError, match="overwrite=True"):
+        to_references(arr[:2], target)
+    to_references(arr[:2], target, overwrite=True)
+    assert read(target)["data"].shape == (2, 7, 8, 16)
+    assert os.listdir(target.parent) == ["scan.parquet"]
+    other = tmp_path / "other.parquet"
+    other.mkdir()
+    (other / ".zmetadata").write_text(json.dumps({"metadata": {}}))
+    for path in (other, tmp_path / "link.parquet"):
+        if path != other:
+            path.symlink_to(target)
+        with pytest.raises(DatasetError, match="something else is there"):
+            to_references(arr, path, overwrite=True)
+    assert os.listdir(other) == [".zmetadata"]
+
+
+def test_what_it_cannot_say_is_refused(tmp_path):
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES), nav_shape=(6, 7))
+    with pytest.raises(DatasetError, match="fill value, for which there is zarr format 3"):
+        to_references(arr, tmp_path / "scan.parquet")
+    with pytest.raises(DatasetError, match="for this target; expected 2; found zarr_format=3"):
+        to_references(arr, tmp_path / "scan.parquet", zarr_format=3)
+    assert not (tmp_path / "scan.parquet").exists()
