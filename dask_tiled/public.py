@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dask_tiled.samples as samples  # noqa: PLR0402 - from the package, it would ask this module
 import dask_tiled.tiles as tiles  # noqa: PLR0402 - same
+import dask_tiled.virtual as virtual  # noqa: PLR0402 - same
 from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bad_pixels import find_bad_pixels
@@ -59,6 +60,6 @@ __all__ = [
     "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
     "open_dataset", "open_volumes", "reduce_tiles", "register_format", "samples", "scheme_of",
     "show", "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray", "to_zarr",
-    "verify_zarr",
+    "verify_zarr", "virtual",
 ]
 # fmt: on

@@ -39,6 +39,7 @@ ORDER = [
     "blocks",
     "export",
     "bridges",
+    "virtual",
     "converting",
     "training",
     "testing",
@@ -61,6 +62,7 @@ ONLY_IN = {
     "obstore": {"remote"},
     "rich": {"command_line"},
     "tifffile": {"formats", "converting"},
+    "virtualizarr": {"bridges"},
     "xarray": {"export"},
 }
 # All that the package takes from dask, but for the private names that one module lists.

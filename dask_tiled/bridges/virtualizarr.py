@@ -1,0 +1,158 @@
+"""A parser for VirtualiZarr: files of detectors as its arrays of references."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+
+from dask_tiled.errors import DatasetError, require
+from dask_tiled.export.virtual.documents import create_group, shown_where_it_lies
+from dask_tiled.export.virtual.references import url_of
+from dask_tiled.export.virtual.stored import Stored, stored
+from dask_tiled.export.zarr.group import DATA
+from dask_tiled.model.description import Description
+from dask_tiled.opening import open_dataset
+
+if TYPE_CHECKING:
+    from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestStore
+
+
+class Parser:
+    """Makes VirtualiZarr open what :func:`open_dataset` opens.
+
+    ``open_virtual_dataset(url, registry, parser=Parser(...))`` shows the array ``data``, whose
+    chunks are ranges of bytes of the files, with the names of its axes. The attribute
+    ``dask_tiled`` holds the axes with their scales, and what the file says of itself. Coordinates
+    of the axes that the file gives a scale are variables beside it from VirtualiZarr 2.8 on; before
+    that, VirtualiZarr holds nothing that lies in no file.
+
+    Parameters
+    ----------
+    format : str, optional
+        As for :func:`open_dataset`; by default it is found out.
+    **options
+        More options of :func:`open_dataset`, such as ``nav_shape``, or of the format, such as
+        ``dataset`` of HDF5. How URLs are read is what the registry of VirtualiZarr says, so there
+        are no ``storage_options``.
+
+    Raises
+    ------
+    DatasetError
+        ``storage_options`` are among the options.
+    """
+
+    def __init__(self, format: str | None = None, **options: Any) -> None:
+        if "storage_options" in options:
+            raise DatasetError("a parser reads what the stores of the registry read")
+        self.format = format
+        self.options = options
+
+    def __repr__(self) -> str:
+        given = {"format": self.format, **self.options}
+        told = (f"{name}={value!r}" for name, value in given.items() if value is not None)
+        return f"{type(self).__name__}({', '.join(told)})"
+
+    def __call__(self, url: str, registry: Any) -> ManifestStore:
+        """Find the chunks of a file.
+
+        Parameters
+        ----------
+        url : str
+            A path, or a URL: ``file://…``, or one for which the registry has a store of obstore.
+        registry : obspec_utils.registry.ObjectStoreRegistry
+
+        Returns
+        -------
+        virtualizarr.manifests.ManifestStore
+            A group with the array ``data``, and coordinates.
+
+        Raises
+        ------
+        DatasetError
+            The chunks are no ranges of bytes, as for :func:`to_references`; VirtualiZarr is not
+            installed, or the registry has no store of obstore for the URL. And all that
+            :func:`open_dataset` raises.
+        """
+        manifests = require("virtualizarr", "virtualizarr", url).manifests
+        scheme, _, path, *_ = urlsplit(url)
+        if scheme in {"", "file"}:
+            there: dict[str, Any] = {"path": unquote(path) if scheme else os.path.abspath(url)}
+        else:
+            there = {"path": url, "storage_options": _store_of(url, registry)}
+        arr = open_dataset(**there, format=self.format, **self.options)
+        _, desc, _ = shown_where_it_lies(arr)
+        chosen = stored(desc, 3)
+        import_module("dask_tiled.export.filters")  # so that its writers find them in format 2
+        group: dict[str, Any] = {}
+        create_group(group, desc, chosen.shape, **chosen.options)
+        for file in desc.files:
+            file.check()
+        arrays = {DATA: manifests.ManifestArray(_metadata(group, DATA), _references(desc, chosen))}
+        if hasattr(manifests.manifest, "INLINED_CHUNK_PATH"):
+            arrays |= _coordinates(group)
+        return manifests.ManifestStore(manifests.ManifestGroup(arrays), registry=registry)
+
+
+def _metadata(group: dict[str, Any], name: str) -> Any:
+    """Return what zarr reads of the document of an array."""
+    import zarr
+
+    return zarr.open_array(group, path=name, mode="r").metadata
+
+
+def _references(desc: Description, chosen: Stored) -> ChunkManifest:
+    """Return where the chunks lie."""
+    from virtualizarr.manifests import ChunkManifest
+
+    counts = [-(-n // chunk) for n, chunk in zip(desc.shape, chosen.shape, strict=True)]
+    paths = np.zeros(counts, np.dtypes.StringDType())  # empty for those that are missing
+    offsets, lengths = np.zeros((2, *counts), np.uint64)
+    urls = [*map(url_of, desc.files)]
+    for place, number, offset, nbytes in chosen.chunks:
+        paths[place], offsets[place], lengths[place] = urls[number], offset, nbytes
+    found = {"paths": paths, "offsets": offsets, "lengths": lengths}
+    return ChunkManifest.from_arrays(**found, validate_paths=False)
+
+
+def _coordinates(group: dict[str, Any]) -> dict[str, ManifestArray]:
+    """Return coordinates, whose numbers lie in their arrays."""
+    from virtualizarr.manifests import ChunkManifest, ManifestArray
+    from virtualizarr.manifests.manifest import INLINED_CHUNK_PATH
+
+    inside = np.full(1, INLINED_CHUNK_PATH, np.dtypes.StringDType())
+    arrays = {}
+    for key, data in group.items():
+        name, _, chunk = key.partition("/c/")
+        if chunk:
+            manifest = ChunkManifest.from_arrays(
+                paths=inside,
+                offsets=np.zeros(1, np.uint64),
+                lengths=np.full(1, len(data), np.uint64),
+                inlined={(0,): data.to_bytes()},
+            )
+            arrays[name] = ManifestArray(_metadata(group, name), manifest)
+    return arrays
+
+
+def _store_of(url: str, registry: Any) -> Any:
+    """Return the store of obstore that reads a URL, with keys from the root of its server on."""
+    try:
+        store, _ = registry.resolve(url)
+    except ValueError as error:
+        raise DatasetError("the registry has no store for the URL", path=url) from error
+    kind = type(store)
+    if kind.__module__.partition(".")[0] != "obstore":
+        expected = "a store of obstore"
+        raise DatasetError("a registry of other stores", path=url, expected=expected, found=kind)
+    told = {"client_options": store.client_options, "retry_config": store.retry_config}
+    if kind.__name__ == "HTTPStore":
+        scheme, server, *_ = urlsplit(url)
+        return kind(f"{scheme}://{server}", **told)
+    if not store.prefix:
+        return store
+    more = {"config": store.config, "credential_provider": store.credential_provider}
+    return kind(**told, **more)

@@ -1,0 +1,193 @@
+"""Files in VirtualiZarr: its arrays of references, and what its writers make of them."""
+
+import pickle
+from urllib.parse import quote
+
+import fsspec
+import h5py
+import numpy as np
+import pytest
+import xarray
+import zarr
+from formats_table import TABLE
+from range_server import serving
+
+import dask_tiled
+from dask_tiled import Axis, CorruptFileError, DatasetError, open_dataset
+from dask_tiled.testing import counting_frames, write_dm, write_mib
+
+virtualizarr = pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
+icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed")
+registries = pytest.importorskip("obspec_utils.registry", reason="VirtualiZarr is not installed")
+stores = pytest.importorskip("obstore.store", reason="obstore is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+
+FRAMES = counting_frames((5, 7, 8, 16), "uint16") % 300
+LOCAL = registries.ObjectStoreRegistry({"file://": stores.LocalStore()})
+Parser = dask_tiled.virtual.Parser
+REFUSED = "no references can be made"
+
+
+def read(store):
+    return zarr.open_array(store, path="data", mode="r")[...]
+
+
+def read_references(references):
+    system = fsspec.filesystem(
+        "reference", fo=references, remote_protocol="file", asynchronous=True,
+        skip_instance_cache=True,
+    )  # fmt: skip
+    return read(zarr.storage.FsspecStore(system, read_only=True))
+
+
+@pytest.fixture
+def session(tmp_path):
+    """Begin a version of a repository in memory that may point to the files of a folder."""
+    if quote(str(tmp_path)) != str(tmp_path):
+        pytest.skip("icechunk finds no files in folders with blanks or letters beyond ASCII")
+    there = f"file://{tmp_path}/"
+    config = icechunk.RepositoryConfig.default()
+    local = icechunk.local_filesystem_store(str(tmp_path))
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(there, local))
+    allowed = icechunk.containers_credentials({there: None})
+    memory = icechunk.in_memory_storage()
+    made = icechunk.Repository.create(memory, config, authorize_virtual_chunk_access=allowed)
+    return made.writable_session("main")
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_format_is_an_array_or_refused(name, sample_of):
+    """What references can say, VirtualiZarr can."""
+    sample = sample_of(name)
+    path = sample.options["path"]
+    options = {key: value for key, value in sample.options.items() if key != "path"}
+    if not isinstance(path, str) and not hasattr(path, "__fspath__"):
+        pytest.skip("several files are no URL")
+    try:
+        dask_tiled.to_references(open_dataset(**sample.options), zarr_format=3)
+    except DatasetError as error:
+        with pytest.raises(DatasetError) as caught:
+            Parser(**options)(str(path), LOCAL)
+        assert str(caught.value) == str(error)  # noqa: PT017 - others raise nothing
+        return
+    store = Parser(**options)(str(path), LOCAL)
+    np.testing.assert_array_equal(read(store), sample.expected)
+
+
+PACKED = {
+    "plain": {},
+    "gzip": {"compression": 1, "shuffle": True},
+    "lzf": {"compression": "lzf", "shuffle": True},
+    "bitshuffle": ("Bitshuffle", {}),
+    "blosc": ("Blosc", {"cname": "zstd", "shuffle": 2}),
+    "zstd": ("Zstd", {}),
+    "units": None,
+}
+
+
+def written(folder, name):
+    """Write a file of each kind of codec."""
+    given = PACKED[name]
+    if given is None:
+        frames = counting_frames((5, 7, 8, 64), "uint16", bits=12)
+        return write_mib(folder / "scan.mib", frames, kind="R64", depth=12), frames
+    if isinstance(given, tuple):
+        hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
+        given = dict(getattr(hdf5plugin, given[0])(**given[1]))
+    path = folder / "scan.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("other", data=FRAMES[0])
+        file.create_dataset("scan", data=FRAMES, chunks=(1, 7, 8, 16), **given)
+    return path, FRAMES
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_its_writers_make_the_same_pixels(tmp_path, session, name):
+    path, frames = written(tmp_path, name)
+    parser = Parser() if name == "units" else Parser("hdf5", dataset="scan")
+    shown = virtualizarr.open_virtual_dataset(str(path), registry=LOCAL, parser=parser)
+    assert shown["data"].shape == frames.shape
+    np.testing.assert_array_equal(read_references(shown.vz.to_kerchunk(format="dict")), frames)
+    shown.vz.to_kerchunk(str(tmp_path / "scan.json"), format="json")
+    found = xarray.open_dataset(f"{tmp_path}/scan.json", engine="kerchunk", mask_and_scale=False)
+    np.testing.assert_array_equal(found["data"], frames)
+    shown.vz.to_icechunk(session.store)
+    np.testing.assert_array_equal(read(session.store), frames)
+
+
+def test_arrays_are_put_together(tmp_path):
+    """What VirtualiZarr is for: one array of many files."""
+    for k in range(3):
+        with h5py.File(tmp_path / f"{k}.h5", "w") as file:
+            file.create_dataset("d", data=FRAMES + k, chunks=(1, 7, 8, 16), compression=1)
+    parts = [
+        virtualizarr.open_virtual_dataset(str(tmp_path / f"{k}.h5"), LOCAL, Parser())
+        for k in range(3)
+    ]
+    dim = parts[0]["data"].dims[0]
+    whole = xarray.concat(parts, dim=dim, coords="minimal", compat="override")
+    expected = np.concatenate([FRAMES + k for k in range(3)])
+    found = read_references(whole.vz.to_kerchunk(format="dict"))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_axes_come_along(tmp_path):
+    """Their names and scales; and coordinates, where VirtualiZarr can hold them."""
+    axes = [(0.0, 0.5, "nm"), (2.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (0.0, 0.25, "1/nm")]
+    path = write_dm(tmp_path / "scan.dm4", FRAMES, calibrations=axes)
+    shown = virtualizarr.open_virtual_dataset(f"file://{path}", LOCAL, Parser())
+    assert shown["data"].dims == ("scan_y", "scan_x", "y", "x")
+    told = shown["data"].attrs["dask_tiled"]["axes"]
+    assert [Axis(**one | {"labels": ()}) for one in told] == [*open_dataset(path).axes]
+    if hasattr(virtualizarr.manifests.manifest, "INLINED_CHUNK_PATH"):
+        np.testing.assert_array_equal(shown["scan_x"], -1.0 + 0.5 * np.arange(7))
+        assert shown["scan_x"].attrs["units"] == "nm"
+    else:
+        assert list(shown.variables) == ["data"]
+
+
+def test_missing_frames_have_no_reference(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", FRAMES)
+    store = Parser(nav_shape=(6, 7), fill_value=9)(str(path), LOCAL)
+    manifest = store._group.arrays["data"].manifest
+    assert manifest.shape_chunk_grid == (6, 7, 1, 1)
+    assert len(manifest.dict()) == 35
+    np.testing.assert_array_equal(read(store)[:5], FRAMES)
+    np.testing.assert_array_equal(read(store)[5], np.full_like(FRAMES[0], 9))
+
+
+@pytest.mark.parametrize("prefix", ["", "folder"])
+def test_files_behind_urls(tmp_path, prefix):
+    """The store of the registry reads them, wherever it begins."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path, frames = written(folder, "gzip")
+    with serving(tmp_path) as server:
+        begin = f"{server.url()}{prefix}"
+        http = stores.HTTPStore(begin, client_options={"allow_http": True})
+        registry = registries.ObjectStoreRegistry({begin: http})
+        store = Parser(dataset="scan")(server.url(path), registry)
+        entries = store._group.arrays["data"].manifest.dict().values()
+        assert {entry["path"] for entry in entries} == {server.url(path)}
+        np.testing.assert_array_equal(read(store), frames)
+
+
+def test_urls_that_no_store_reads(tmp_path):
+    with pytest.raises(DatasetError, match="the registry has no store for the URL"):
+        Parser()("s3://bucket/scan.mib", LOCAL)
+    with pytest.raises(DatasetError, match="the stores of the registry"):
+        Parser(storage_options={})
+    with pytest.raises(FileNotFoundError):
+        Parser()(str(tmp_path / "none.mib"), LOCAL)
+    damaged = tmp_path / "a.h5"
+    damaged.write_bytes(b"\\x89HDF\\r\\n\\x1a\\n" + bytes(100))
+    with pytest.raises(CorruptFileError):
+        Parser("hdf5")(str(damaged), LOCAL)
+
+
+def test_a_parser_is_a_value():
+    """It goes to other processes."""
+    parser = Parser("mib", nav_shape=(2, 3))
+    assert repr(parser) == "Parser(format='mib', nav_shape=(2, 3))"
+    assert repr(pickle.loads(pickle.dumps(parser))) == repr(parser)
+    assert isinstance(parser, virtualizarr.parsers.typing.Parser)
