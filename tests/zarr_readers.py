@@ -25,6 +25,14 @@ def by_zarr(path):
     return zarr.open_array("reference://", path="data", storage_options=options, mode="r")[...]
 
 
+def by_zarr_and_imagecodecs(path):
+    """Read references by zarr-python, which is told of the codecs of imagecodecs."""
+    from imagecodecs.numcodecs import register_codecs
+
+    register_codecs(verbose=False)
+    return by_zarr(path)
+
+
 def by_zarrs(path):
     """Read the chunks by zarrs, and by nothing that zarr-python would take in its place."""
     import zarr
@@ -47,6 +55,8 @@ def by_tensorstore(path):
 
 READERS = {"zarr-python": by_zarr, "zarrs": by_zarrs, "TensorStore": by_tensorstore}
 NAMES = *READERS, "zarrita.js"
+IMAGECODECS = "imagecodecs"
+READERS[IMAGECODECS] = by_zarr_and_imagecodecs
 
 
 def digest(pixels):

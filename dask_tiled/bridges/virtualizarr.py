@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from dask_tiled.codecs.byte_codecs import as_numcodecs
 from dask_tiled.errors import DatasetError, require
 from dask_tiled.export.virtual.documents import create_group, shown_where_it_lies
 from dask_tiled.export.virtual.references import url_of
@@ -86,12 +87,13 @@ class Parser:
         arr = open_dataset(**there, format=self.format, **self.options)
         _, desc, _ = shown_where_it_lies(arr)
         chosen = stored(desc, 3)
-        import_module("dask_tiled.export.filters")  # so that its writers find them in format 2
         group: dict[str, Any] = {}
         create_group(group, desc, chosen.shape, **chosen.options)
         for file in desc.files:
             file.check()
-        arrays = {DATA: manifests.ManifestArray(_metadata(group, DATA), _references(desc, chosen))}
+        metadata = _metadata(group, DATA)
+        _register(metadata)
+        arrays = {DATA: manifests.ManifestArray(metadata, _references(desc, chosen))}
         if hasattr(manifests.manifest, "INLINED_CHUNK_PATH"):
             arrays |= _coordinates(group)
         return manifests.ManifestStore(manifests.ManifestGroup(arrays), registry=registry)
@@ -102,6 +104,14 @@ def _metadata(group: dict[str, Any], name: str) -> Any:
     import zarr
 
     return zarr.open_array(group, path=name, mode="r").metadata
+
+
+def _register(metadata: Any) -> None:
+    """Let numcodecs know the codecs of an array, for writers of zarr format 2."""
+    import_module("dask_tiled.export.filters")
+    for codec in metadata.codecs:
+        told = codec.to_dict()
+        as_numcodecs(told["name"], told.get("configuration") or {})
 
 
 def _references(desc: Description, chosen: Stored) -> ChunkManifest:

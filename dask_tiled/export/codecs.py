@@ -153,7 +153,7 @@ class UnitRuns(NamedTuple):
         compiled(self.decoder)(data, starts, self.step, out, dests, *steps)
 
 
-class _Reading(BytesBytesCodec):
+class Reading(BytesBytesCodec):
     """A codec that only decodes, one chunk in a thread."""
 
     def decode_bytes(self, data: Bytes, size: int) -> Bytes:
@@ -180,7 +180,7 @@ class _Reading(BytesBytesCodec):
 
 
 @dataclass(frozen=True)
-class UnitsCodec(_Reading):
+class UnitsCodec(Reading):
     """Pixels as detectors store them: packed, swapped, turned, with gaps.
 
     What is decoded are little-endian pixels.
@@ -238,7 +238,7 @@ class UnitsCodec(_Reading):
 
 
 @dataclass(frozen=True)
-class PackedCodec(_Reading):
+class PackedCodec(Reading):
     """What HDF5 compresses with and zarr has no codec for.
 
     Attributes

@@ -14,6 +14,8 @@ from dask_tiled.codecs.byte_codecs import decoded
 from dask_tiled.codecs.hdf5_filters import claimed_bytes
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.export.codecs import UNITS, UnitsCodec
+from dask_tiled.export.pipeline_codec import NAME as PIPELINE
+from dask_tiled.export.pipeline_codec import PipelineCodec
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -53,10 +55,19 @@ class Units(_Filter):
     """The codec of packed pixels."""
 
     codec_id = UNITS
+    codec: type[UnitsCodec | PipelineCodec] = UnitsCodec
 
     def _decoded(self, data: Bytes) -> Bytes:
-        codec = UnitsCodec.from_dict({"name": UNITS, "configuration": self.configuration})
+        document = {"name": self.codec_id, "configuration": self.configuration}
+        codec = self.codec.from_dict(document)
         return codec.decode_bytes(data, codec.size)
+
+
+class Pipeline(Units):
+    """Codecs that zarr has no names for."""
+
+    codec_id = PIPELINE
+    codec = PipelineCodec
 
 
 class Bitshuffle(_Filter):
@@ -83,5 +94,5 @@ class Szip(_Filter):
     codec_id = "dask_tiled.szip"
 
 
-for _one in (Units, Bitshuffle, Lz4, Lzf, Szip):
+for _one in (Units, Pipeline, Bitshuffle, Lz4, Lzf, Szip):
     register_codec(_one)

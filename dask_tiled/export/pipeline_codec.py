@@ -2,42 +2,47 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
-from zarr.abc.buffer import Buffer, NDBuffer
-from zarr.abc.codec import ArrayBytesCodec
 from zarr.registry import register_codec
 
 from dask_tiled.codecs.pipeline import shared_pipeline
 from dask_tiled.errors import CorruptFileError
-from dask_tiled.model.indexing import Array
-
-if TYPE_CHECKING:
-    from zarr.core.array_spec import ArraySpec
+from dask_tiled.export.codecs import Bytes, Reading
 
 NAME = "dask_tiled.pipeline"
 """Name of the codec, and of its entry point."""
+TYPES = {
+    *("bool", "complex64", "complex128", "float16", "float32", "float64"),
+    *(f"{sign}int{8 << k}" for sign in ("", "u") for k in range(4)),
+}
+"""Types of pixels, as NumPy names them."""
 
 
 @dataclass(frozen=True)
-class PipelineCodec(ArrayBytesCodec):
-    """A pipeline of this package. It only decodes.
+class PipelineCodec(Reading):
+    """A pipeline of this package. It only decodes, to little-endian pixels.
 
     Attributes
     ----------
     codecs : str
         Documents of its codecs, as JSON.
+    shape : tuple of int
+        Shape of a chunk.
+    dtype : str
+        Type of its pixels, such as ``"uint16"``.
     edge : tuple of int
         Shape of chunks at the edges that are stored without what lies outside; empty if none are.
     """
 
     codecs: str
+    shape: tuple[int, ...]
+    dtype: str
     edge: tuple[int, ...] = ()
     is_fixed_size = False
 
@@ -46,57 +51,53 @@ class PipelineCodec(ArrayBytesCodec):
         """Read the codec from a document of zarr."""
         told = data.get("configuration")
         told = told if isinstance(told, Mapping) else {}
-        codecs, edge = told.get("codecs"), told.get("edge", ())
-        well = isinstance(codecs, list | tuple) and isinstance(edge, list | tuple)
-        if data.get("name") != NAME or not well or any(type(n) is not int or n < 1 for n in edge):
-            expected = "a list of codecs, and the shape of chunks at an edge"
+        codecs, shape, dtype = (told.get(name) for name in ("codecs", "shape", "dtype"))
+        edge = told.get("edge", ())
+        well = (
+            data.get("name") == NAME
+            and isinstance(codecs, list | tuple)
+            and all(isinstance(some, list | tuple) for some in (shape, edge))
+            and all(type(n) is int and n > 0 for n in (*shape, *edge))  # type: ignore[misc] # looked at above
+            and isinstance(dtype, str)
+            and dtype in TYPES
+        )
+        if not well:
+            expected = "a list of codecs, the shape and type of a chunk, and its shape at an edge"
             raise _corrupt(expected, data, "configuration")
-        return cls(json.dumps(codecs, sort_keys=True), tuple(edge))
+        return cls(json.dumps(codecs, sort_keys=True), tuple(shape), dtype, tuple(edge))  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
         """Write the codec for a document of zarr."""
-        told: dict[str, Any] = {"codecs": json.loads(self.codecs)}
+        told = {"codecs": json.loads(self.codecs), "shape": [*self.shape], "dtype": self.dtype}
         return {"name": NAME, "configuration": told | ({"edge": [*self.edge]} if self.edge else {})}
 
-    def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Refuse to foretell the bytes of a stored chunk."""
-        raise NotImplementedError("compressed chunks have any size")
+    @property
+    def size(self) -> int:
+        """Bytes of all pixels of a chunk."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
-    def decode_bytes(
-        self, data: npt.NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype
-    ) -> Array:
-        """Return the pixels of a chunk; those outside of the array are 0.
+    def decode_bytes(self, data: Bytes, size: int) -> Bytes:
+        """Return the bytes of all pixels of a chunk; those outside of the array are 0.
 
         Raises
         ------
         CorruptFileError
-            The bytes are damaged, or a codec is not read.
+            The bytes are damaged, a codec is not read, or the chunk has another size.
         """
-        shapes = shape, self.edge or shape
+        shapes, dtype = (self.shape, self.edge or self.shape), np.dtype(self.dtype)
         try:
-            pixels = shared_pipeline(self.codecs, shape, dtype).decode(data, inside=shapes[1])
+            if size != self.size:
+                raise ValueError(f"chunks of {size} bytes")  # noqa: TRY301 - as those of codecs
+            pipeline = shared_pipeline(self.codecs, self.shape, dtype)
+            pixels = pipeline.decode(data, inside=shapes[1])
             if pixels.shape not in shapes:
                 raise ValueError(f"{pixels.shape} pixels")  # noqa: TRY301 - as those of codecs
         except Exception as error:
-            expected = f"{shape} {dtype.name}, as {len(data)} bytes of {self.codecs}"
+            expected = f"{self.shape} {dtype.name}, as {len(data)} bytes of {self.codecs}"
             raise _corrupt(expected, str(error) or repr(error)) from error
-        outside = [(0, n - k) for n, k in zip(shape, pixels.shape, strict=True)]
-        return np.pad(pixels, outside) if pixels.shape != shape else pixels
-
-    async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        return await asyncio.to_thread(self._decode_sync, chunk_data, chunk_spec)
-
-    def _decode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
-        data = np.ascontiguousarray(chunk_data.as_numpy_array()).view(np.uint8)
-        dtype = chunk_spec.dtype.to_native_dtype()
-        pixels: Any = self.decode_bytes(data, chunk_spec.shape, dtype)
-        return chunk_spec.prototype.nd_buffer.from_ndarray_like(pixels)
-
-    async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        return self._encode_sync(chunk_data, chunk_spec)
-
-    def _encode_sync(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer:
-        raise NotImplementedError("dask-tiled reads strips and tiles, and writes none")
+        outside = [(0, n - k) for n, k in zip(self.shape, pixels.shape, strict=True)]
+        whole = np.pad(pixels, outside) if pixels.shape != self.shape else pixels
+        return np.ascontiguousarray(whole, dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
 
 
 def _corrupt(expected: str, found: Any, where: str | None = None) -> CorruptFileError:

@@ -7,6 +7,7 @@ import fsspec
 import h5py
 import numpy as np
 import pytest
+import tifffile
 import xarray
 import zarr
 from formats_table import TABLE
@@ -81,6 +82,8 @@ PACKED = {
     "bitshuffle": ("Bitshuffle", {}),
     "blosc": ("Blosc", {"cname": "zstd", "shuffle": 2}),
     "zstd": ("Zstd", {}),
+    "tiff lzw": {"compression": "lzw", "tile": (16, 16)},
+    "tiff differences": {"compression": "zlib", "predictor": 2, "rowsperstrip": 3},
     "units": None,
 }
 
@@ -91,6 +94,10 @@ def written(folder, name):
     if given is None:
         frames = counting_frames((5, 7, 8, 64), "uint16", bits=12)
         return write_mib(folder / "scan.mib", frames, kind="R64", depth=12), frames
+    if name.startswith("tiff"):
+        path, frames = folder / "scan.tif", FRAMES.reshape(-1, 8, 16)
+        tifffile.imwrite(path, frames, photometric="minisblack", **given)
+        return path, frames
     if isinstance(given, tuple):
         hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
         given = dict(getattr(hdf5plugin, given[0])(**given[1]))
@@ -104,7 +111,7 @@ def written(folder, name):
 @pytest.mark.parametrize("name", PACKED)
 def test_its_writers_make_the_same_pixels(tmp_path, session, name):
     path, frames = written(tmp_path, name)
-    parser = Parser() if name == "units" else Parser("hdf5", dataset="scan")
+    parser = Parser("hdf5", dataset="scan") if path.suffix == ".h5" else Parser()
     shown = virtualizarr.open_virtual_dataset(str(path), registry=LOCAL, parser=parser)
     assert shown["data"].shape == frames.shape
     np.testing.assert_array_equal(read_references(shown.vz.to_kerchunk(format="dict")), frames)

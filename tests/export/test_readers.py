@@ -13,10 +13,11 @@ import h5py
 import hdf5plugin
 import numpy as np
 import pytest
+import tifffile
 import zarr
 from h5py import h5d, h5p, h5s, h5t, h5z
 from zarr.codecs import BloscCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
-from zarr_readers import NAMES, digest, found_by, is_there, lay_out
+from zarr_readers import IMAGECODECS, NAMES, digest, found_by, is_there, lay_out
 
 from dask_tiled import DatasetError, as_zarr, open_dataset, to_references
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_raw
@@ -104,6 +105,19 @@ def of_numcodecs(**config):
     return get_codec(config)
 
 
+def tiff(dtype="uint16", **options):
+    """Write pages of a TIFF file."""
+
+    def write(path):
+        path = path.with_suffix(".tif")
+        pages = FRAMES.reshape(-1, 16, 32).astype(dtype)
+        tifffile.imwrite(path, pages, photometric="minisblack", **options)
+        return path
+
+    return write
+
+
+TILES, CUT = {"tile": (16, 16)}, {"rowsperstrip": 5}
 SHARDS = {"chunks": (1, 1, 16, 32), "shards": (1, 5, 16, 32)}
 BLOSC = {"cname": "zstd", "shuffle": 2}
 ROWS = {
@@ -150,6 +164,17 @@ ROWS = {
         Row("LZ4", of_zarr(2, compressors=of_numcodecs(id="lz4"))),
         Row("LZMA", of_zarr(2, compressors=of_numcodecs(id="lzma"))),
         Row("zlib, shuffle", of_zarr(2, filters=of_numcodecs(id="shuffle", elementsize=2))),
+    ],
+    "TIFF": [
+        Row("not compressed", tiff()),
+        Row("deflate, tiles", tiff(compression="zlib", **TILES)),
+        Row("deflate, strips of which the last is shorter", tiff(compression="zlib", **CUT)),
+        Row("deflate, differences", tiff(compression="zlib", predictor=2, **TILES)),
+        Row("Zstandard", tiff(compression="zstd", **TILES)),
+        Row("LZW", tiff(compression="lzw", **TILES)),
+        Row("PackBits", tiff(compression="packbits", **TILES)),
+        Row("JPEG", tiff("uint8", compression="jpeg", **TILES)),
+        Row("JPEG 2000", tiff(compression="jpeg2000", **TILES)),
     ],
     "Other formats": [
         Row("MIB, counts, which are big-endian", mib()),
@@ -201,7 +226,9 @@ def table(digests, found):
             continue
         reads = [found[reader][str(number)] == digests[name] for reader in NAMES]
         lines += [f"     - {CELLS[one]}" for one in reads]
-        lines.append(f"     - {'nobody' if reads[0] else 'zarr-python'}")
+        with_images = found[IMAGECODECS][str(number)] == digests[name]
+        others = "nobody: zarr-python needs imagecodecs" if with_images else "zarr-python"
+        lines.append(f"     - {'nobody' if reads[0] else others}")
     return "\n".join([*lines, ""])
 
 
@@ -215,7 +242,7 @@ def readings(tmp_path_factory):
             pytest.fail(reason)
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("files")
-    return made(folder), {name: found_by(name, folder) for name in NAMES}
+    return made(folder), {name: found_by(name, folder) for name in (*NAMES, IMAGECODECS)}
 
 
 @pytest.mark.slow
@@ -230,7 +257,8 @@ EVERYBODY = [
     "Velox (.emd): images, not compressed", "Velox (.emd): images, gzip, one in a chunk",
     "zarr 3: not compressed", "zarr 3: gzip", "zarr 3: Zstandard", "zarr 3: Zstandard, CRC-32C",
     "zarr 3: Blosc", "zarr 3: shards", "zarr 3: transposed", "zarr 2: zlib", "zarr 2: Zstandard",
-    "zarr 2: Blosc", "Other formats: the same with ``zarr_format=3``", "Other formats: DM4",
+    "zarr 2: Blosc", "TIFF: not compressed", "TIFF: deflate, tiles", "TIFF: Zstandard",
+    "Other formats: the same with ``zarr_format=3``", "Other formats: DM4",
 ]  # fmt: skip
 
 
@@ -276,5 +304,5 @@ def test_zarr_reads_them_all_with_this_package(tmp_path, name):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         digests = made(Path(folder))
-        found = {name: found_by(name, folder) for name in NAMES}
+        found = {name: found_by(name, folder) for name in (*NAMES, IMAGECODECS)}
     PAGE.write_text(table(digests, found), "utf8")

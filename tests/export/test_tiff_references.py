@@ -211,22 +211,29 @@ print(int(group["data"][:].astype("i8").sum()), "dask_tiled" in sys.modules)
 
 @pytest.mark.parametrize(
     "told",
-    [None, {}, {"codecs": "lzw"}, {"codecs": [], "edge": 3}, {"codecs": [], "edge": [0, 2]}],
+    [
+        *[None, {}, {"codecs": "lzw"}, {"edge": 3}, {"edge": [0, 2]}],
+        *[{"dtype": "O"}, {"dtype": 3}, {"shape": [0, 3]}, {"shape": None}],
+    ],
     ids=repr,
 )
 def test_documents_that_cannot_be(told):
+    well = {"codecs": [], "shape": [4, 3], "dtype": "uint8"} if told else {}
+    document = {"name": NAME, "configuration": told and {**well, **told}}
     with pytest.raises(CorruptFileError, match=r"dask_tiled.pipeline cannot decode"):
-        PipelineCodec.from_dict({"name": NAME, "configuration": told})
+        PipelineCodec.from_dict(document)
 
 
 def test_chunks_that_cannot_be():
     """Only what is as short as a chunk at the edge may be, and codecs that are known."""
     rows = {"name": "dask_tiled.rows", "configuration": {"axis": -1, "bits": 8}}
-    codec = PipelineCodec(json.dumps([rows]), (1, 3))
-    whole, dtype = np.arange(12, dtype="u1"), np.dtype("u1")
-    found = codec.decode_bytes(whole[:3], (4, 3), dtype)
-    np.testing.assert_array_equal(found, np.pad(whole[:3].reshape(1, 3), ((0, 3), (0, 0))))
-    unknown = PipelineCodec(json.dumps([{"name": "exec"}]))
-    for one, data in ((codec, whole[:6]), (codec, whole[:2]), (unknown, whole)):
+    codec = PipelineCodec(json.dumps([rows]), (4, 3), "uint8", (1, 3))
+    whole = np.arange(12, dtype="u1")
+    np.testing.assert_array_equal(codec.decode_bytes(whole[:3], 12), np.pad(whole[:3], (0, 9)))
+    unknown = PipelineCodec(json.dumps([{"name": "exec"}]), (4, 3), "uint8")
+    for one, data, size in [
+        *((codec, whole[:6], 12), (codec, whole[:2], 12)),
+        *((codec, whole[:3], 24), (unknown, whole, 12)),
+    ]:
         with pytest.raises(CorruptFileError, match="cannot decode"):
-            one.decode_bytes(data, (4, 3), dtype)
+            one.decode_bytes(data, size)

@@ -115,6 +115,7 @@ def stored_blocks(desc: Description) -> StoredBlocks | None:
 
 def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
     """Return what :func:`zarr.create_array` takes for the codecs of chunks, in format 3."""
+    from zarr.codecs import BytesCodec
     from zarr.errors import ZarrUserWarning
     from zarr.registry import get_codec_class
 
@@ -124,7 +125,8 @@ def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
     kinds: dict[str, list[Any]] = {"filters": [], "serializer": [], "compressors": []}
     if any(one["name"] in OF_IMAGES for one in blocks.codecs):
         told = json.dumps(blocks.codecs, sort_keys=True)
-        return {**kinds, "serializer": PipelineCodec(told, blocks.edge), "fill_value": blocks.fill}
+        ours = PipelineCodec(told, blocks.shape, blocks.dtype.name, blocks.edge)
+        return {"serializer": BytesCodec(), "compressors": ours, "fill_value": blocks.fill}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZarrUserWarning)  # codecs of numcodecs are not in its core
         for one in blocks.codecs:
