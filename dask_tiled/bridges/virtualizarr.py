@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -102,8 +103,11 @@ class Parser:
 def _metadata(group: dict[str, Any], name: str) -> Any:
     """Return what zarr reads of the document of an array."""
     import zarr
+    from zarr.errors import ZarrUserWarning
 
-    return zarr.open_array(group, path=name, mode="r").metadata
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that are not in its core
+        return zarr.open_array(group, path=name, mode="r").metadata
 
 
 def _register(metadata: Any) -> None:
