@@ -165,6 +165,10 @@ THREAD_CHUNKS = 8
 """So many chunks have to fit into the memory of a thread: results, copies, and what waits."""
 
 
+SHARES, LEAST_SHARE = 32, 16 << 20
+"""Compressed arrays have so many chunks, unless those have fewer bytes than this."""
+
+
 def chunk_limit(q: Question, chunk_bytes: int | None, memory_bytes: int | None) -> int:
     """Find the largest size of a chunk."""
     memory, whose = 0, ""
@@ -180,6 +184,10 @@ def chunk_limit(q: Question, chunk_bytes: int | None, memory_bytes: int | None) 
     else:
         why = "dask's array.chunk-size"
         limit = parse_size(why, config.get("array.chunk-size"))
+    if not asked and q.desc.layout.has_blocks and "pixel" not in q.kinds:
+        share = max(LEAST_SHARE, math.prod(q.desc.shape) * q.pixel_bytes // SHARES)
+        if share < limit:
+            limit, why = share, "several chunks, for cores to decode side by side"
     if chunk_bytes is None and memory and memory // THREAD_CHUNKS < limit:
         limit = max(1, memory // THREAD_CHUNKS)
         why = f"{THREAD_CHUNKS} chunks have to fit into {format_bytes(memory)}, {whose}"

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 import dask_tiled
 from dask_tiled import TilingError, TilingRequest, negotiate, scheme_of
 from dask_tiled.formats.tools.frames import Record, record_layout
-from dask_tiled.model.decoders import Decoder, plain
+from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import Piece
+from dask_tiled.model.pieces import Piece, piece_table
 from dask_tiled.tiling.negotiation import MOST_CHUNKS
 
 MIB = 1 << 20
@@ -283,6 +283,23 @@ def test_the_budget_is_dask_s():
         assert "6.25 KiB" in negotiate(desc).explain()
         assert "array.chunk-size" in negotiate(desc).explain()
     assert negotiate(desc).chunks[0] == (1000,)
+
+
+@pytest.mark.parametrize(
+    ("frames", "size"), [(100, 100), (512, 128), (4096, 128), (8192, 256), (1 << 17, 1024)]
+)
+def test_compressed_frames_are_shared_among_cores(frames, size):
+    """Frames of 128 KiB: chunks of 16 MiB or more, some 32 of them, until they are as usual."""
+    desc = describe((frames,), (256, 256), "u2")
+    one = np.ones((frames, 3), np.int64)
+    one[:, 1:] = 256
+    start = np.zeros((frames, 3), np.int64)
+    start[:, 0] = np.arange(frames)
+    decoder, table = BlockDecoder("a:b", np.dtype("u2")), piece_table(start, one, 0, 0 * one)
+    layout = Layout(desc.files, (frames,), (256, 256), table, [decoder])
+    desc = dataclasses.replace(desc, layout=layout, base_shape=(1, 256, 256))
+    assert negotiate(desc).chunks[0][0] == size
+    assert negotiate(desc, chunk_bytes=1 << 27).chunks[0][0] == min(frames, 1024)
 
 
 @pytest.mark.parametrize(
