@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,22 @@ import numpy.typing as npt
 
 from dask_tiled.codecs.array_codecs import ARRAY_CODECS
 from dask_tiled.codecs.byte_codecs import OF_IMAGECODECS, OF_NUMCODECS, as_numcodecs
-from dask_tiled.codecs.pipeline import BYTES, CODECS, kind_of, of_numcodecs, shared_pipeline
+from dask_tiled.codecs.hdf5_filters import bitshuffled
+from dask_tiled.codecs.pipeline import (
+    BYTES,
+    CODECS,
+    Pipeline,
+    kind_of,
+    of_numcodecs,
+    shared_pipeline,
+)
 from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError, require
-from dask_tiled.model.blocks import Block, Fetch
+from dask_tiled.model.blocks import Block, BlockRun, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, Index
+
+Bytes = npt.NDArray[np.uint8]
 
 
 def chunk_decoder(
@@ -56,7 +68,8 @@ def chunk_decoder(
     dtype = stored.newbyteorder("=") if dtype is None else dtype
     options = {"codecs": text, "chunk": chunk, "stored": stored, "dtype": dtype, "fill": fill}
     options |= {"called": called} | ({"unbounded": True} if unbounded else {})
-    return BlockDecoder(f"{__name__}:decode", dtype, tuple(options.items()))
+    many = f"{__name__}:decode_many"
+    return BlockDecoder(f"{__name__}:decode", dtype, tuple(options.items()), many=many)
 
 
 def decode(
@@ -104,6 +117,61 @@ def _cut(pixels: Array, inside: tuple[int, ...]) -> Array:
     if cut.shape != inside:
         raise ValueError(f"{pixels.shape} pixels")
     return cut
+
+
+def decode_many(run: BlockRun, fetch: Fetch, out: Array, **options: Any) -> None:
+    """Decode chunks that are a frame each into an array of frames, as :func:`decode` does."""
+    codecs, chunk, stored, dtype = (options[k] for k in ("codecs", "chunk", "stored", "dtype"))
+    shape = chunk or run.shape
+    if not stored == dtype == out.dtype or math.prod(shape) != math.prod(run.shape):
+        for k, frame in enumerate(run.frames.tolist()):
+            out[frame] = decode(run.numbered(k), fetch, **options).reshape(out.shape[1:])
+        return
+    unbounded = options.get("unbounded", False)
+    pipeline = shared_pipeline(codecs, shape, stored, unbounded=unbounded)
+    frames = out.reshape(len(out), -1)
+    if pipeline.planes:
+        into = partial(_unbitshuffled, pipeline.planes)
+    else:
+        value = np.frombuffer(options["fill"] or bytes(stored.itemsize), stored)[0]
+        into = partial(_one_by_one, pipeline, value)
+    for some, start, stop in run.spans():
+        chunks = run.offsets[some] - start, run.sizes[some], run.frames[some]
+        done = into(fetch(run.file, start, stop), *chunks, frames)
+        if done < len(chunks[0]):
+            decode(run.numbered(some.start + done), fetch, **options)  # it says what is wrong
+
+
+def _unbitshuffled(
+    itemsize: int, data: Bytes, offsets: Index, sizes: Index, numbers: Index, frames: Array
+) -> int:
+    """Decode chunks into some of the frames; return how many, up to the first damaged one."""
+    out, nbytes = frames.reshape(-1).view(np.uint8), frames[0].nbytes
+    places = nbytes * numbers
+    done: int = bitshuffled()(data, offsets, sizes, itemsize, 0, out, places, nbytes)
+    return done
+
+
+def _one_by_one(
+    pipeline: Pipeline,
+    fill: Any,
+    data: Bytes,
+    offsets: Index,
+    sizes: Index,
+    numbers: Index,
+    frames: Array,
+) -> int:
+    """Do the same by any codecs."""
+    places = zip(offsets.tolist(), sizes.tolist(), numbers.tolist(), strict=True)
+    for k, (offset, size, number) in enumerate(places):
+        room = frames[number]
+        try:
+            pixels = pipeline.decode(data[offset : offset + size], fill, room.view(np.uint8))
+        except Exception:  # noqa: BLE001 - codecs have errors of their own
+            return k
+        if not np.may_share_memory(room, pixels):
+            room[:] = pixels.reshape(-1)
+    return len(sizes)
 
 
 def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> BlockDecoder:

@@ -77,10 +77,11 @@ def unbitshuffle(unzstd: Decode, config: Config, data: Bytes, out: Bytes) -> Byt
     else:
         block = block or max(128, 8192 // itemsize // 8 * 8)
     if packed == "zstd":
-        content = np.empty(size, np.uint8)
-        for place, part in _blocks(data, block, size, itemsize):
-            whole = len(content[place]) >= 8 * itemsize
-            content[place] = unzstd({}, part, content[place]) if whole else part
+        content, rest = np.empty(size, np.uint8), size // itemsize % 8 * itemsize
+        parts = [*_blocks(data, block, size, itemsize)]
+        content[size - rest :] = parts.pop() if rest else ()
+        if parts:
+            content[: size - rest] = unzstd({}, np.concatenate(parts), content[: size - rest])
     zero, rows = np.zeros(1, np.int64), 0 if packed == "lz4" else block
     if not bitshuffled()(content, zero, zero + len(content), itemsize, rows, out, zero, size):
         if packed:  # it may be their lengths that are wrong
@@ -94,8 +95,8 @@ def bitshuffled() -> Any:
     return function_at("dask_tiled.kernels.bitshuffle:compiled_kernel")()
 
 
-def _blocks(data: Bytes, block: int, size: int, itemsize: int) -> Iterator[tuple[slice, Bytes]]:
-    """List where blocks of elements go, and what is stored of them, behind its length.
+def _blocks(data: Bytes, block: int, size: int, itemsize: int) -> Iterator[Bytes]:
+    """List what is stored of each block of elements, behind its length.
 
     The data begin with the size of all and of a block, and end with less than 8 elements that are
     not packed.
@@ -103,11 +104,11 @@ def _blocks(data: Bytes, block: int, size: int, itemsize: int) -> Iterator[tuple
     head, at, rest = data[:12].tobytes(), 12, size // itemsize % 8 * itemsize
     if int.from_bytes(head[:8], "big") != size or not block:
         raise ValueError(f"{head.hex()} before the blocks of {size} bytes")
-    for first in range(0, size - rest, block * itemsize):
+    for _ in range(0, size - rest, block * itemsize):
         stop = at + 4 + int.from_bytes(data[at : at + 4].tobytes(), "big")
         if stop + rest > len(data):
             raise ValueError(f"a block from byte {at} to {stop} of {len(data)}")
-        yield slice(first, min(first + block * itemsize, size - rest)), data[at + 4 : stop]
+        yield data[at + 4 : stop]
         at = stop
     if rest:
-        yield slice(size - rest, size), data[at : at + rest]
+        yield data[at : at + rest]

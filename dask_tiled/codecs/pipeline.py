@@ -171,6 +171,16 @@ class Pipeline:
         return not self.filters and not self.packers and self.inner is None
 
     @property
+    def planes(self) -> int:
+        """Bytes of an element of native pixels in planes of bits, which LZ4 packs; 0 for others."""
+        native = not self.filters and self.inner is None and self.stored.isnative
+        if not native or self.stored.kind == "b" or len(self.packers) != 1:
+            return 0
+        ((name, config),) = self.packers
+        packed = name == "dask_tiled.bitshuffle" and config["cname"] == "lz4"
+        return int(config["elementsize"]) if packed else 0
+
+    @property
     def can_encode(self) -> bool:
         """Whether :meth:`encode` knows all codecs."""
         plain = not self.filters and self.inner is None and self.arrays[0].dtype.kind in "biufc"

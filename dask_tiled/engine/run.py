@@ -28,7 +28,6 @@ from dask_tiled.engine.folding import Fold, FoldSink, FrameSink, are_adjacent, c
 from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
 from dask_tiled.engine.programs import Program, Register, Step
 from dask_tiled.engine.vectors import NoPrimitive
-from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.indexing import Array, Box, Index, c_order
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges
@@ -225,9 +224,9 @@ def take_windows(source: Source, ranges: Sequence[Ranges], folds: Sequence[Frame
     return in_order or not any(fold.needs_order for fold in folds)
 
 
-def _has_long_runs(piece: ReadRanges | BlockRange) -> bool:
+def _has_long_runs(piece: Ranges) -> bool:
     """Return whether runs of units are long enough to go through a file as it lies."""
-    if isinstance(piece, BlockRange):
+    if not isinstance(piece, ReadRanges):
         return False
     units = piece.units
     long = units.runs.length * units.decoder.pixels >= LEAST_RUN

@@ -7,6 +7,7 @@ Layout facts: the source of the HDF5 filter of bitshuffle.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -186,9 +187,13 @@ def unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
     nbytes : int
         Bytes of the pixels of a chunk.
     """
-    scratch, planes = np.empty(nbytes + SLACK, np.uint8), np.empty(64, np.int64)
+    scratch, planes = np.empty(SLACK, np.uint8), np.empty(64, np.int64)
     for k in range(starts.size):
         start, to = starts[k], dests[k]
+        if block == 0 and sizes[k] >= HEADER:
+            room = min(np.int64(big32(src, start + 8)), nbytes) + SLACK
+            if room > scratch.size:
+                scratch = np.empty(room, np.uint8)
         if not _chunk(
             src, start, start + sizes[k], itemsize, block, out, to, nbytes, scratch, planes
         ):
@@ -196,6 +201,7 @@ def unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
     return starts.size
 
 
+@cache
 def compiled_kernel() -> Any:
     """Return :func:`unbitshuffle`, compiled."""
     return compiled(f"{__name__}:unbitshuffle", SIGNATURE)

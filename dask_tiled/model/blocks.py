@@ -1,8 +1,8 @@
-"""Pieces that decode only as a whole: which of their pixels go where."""
+"""Pieces that decode only as a whole: which of their pixels go where, alone or many at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +13,9 @@ from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.decoders import BlockDecoder, function_at
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Index
+
+MOST_BYTES, MOST_BETWEEN = 1 << 20, 1 << 14
+"""So much of a file is fetched in one go for several blocks, and so much between two of them."""
 
 
 class Fetch(Protocol):
@@ -91,6 +94,60 @@ class BlockRange(NamedTuple):
         """Put what is wanted of a decoded block into the output."""
         numbers, frames = _as_slice(self.numbers), _as_slice(self.frames)
         out[(frames, *self.place)] = pixels[(numbers, *self.inside)]
+
+
+class BlockRun(NamedTuple):
+    """Whole frames of a file that are a block each: what decodes them writes into the output."""
+
+    files: tuple[File, ...]
+    file: File
+    decoder: BlockDecoder
+    offsets: Index
+    sizes: Index
+    starts: Index
+    """The corner of each block; ``shape`` is that of all."""
+    shape: tuple[int, ...]
+    frames: Index  # position of each frame in the output, in ascending order
+
+    def between(self, first: int, stop: int) -> BlockRun:
+        """Take the frames at some positions of the output, which become the first ones."""
+        low, high = np.searchsorted(self.frames, (first, stop))
+        numbers = self.offsets, self.sizes, self.starts, self.frames - first
+        offsets, sizes, starts, frames = (column[low:high] for column in numbers)
+        return self._replace(offsets=offsets, sizes=sizes, starts=starts, frames=frames)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks in the file."""
+        return int(self.sizes.sum())
+
+    @property
+    def place(self) -> tuple[slice, ...]:
+        """Where the pixels of a block go in a frame of the output: everywhere."""
+        return ()
+
+    def numbered(self, k: int) -> Block:
+        """Return one of the blocks."""
+        start = tuple(self.starts[k].tolist())
+        return Block(
+            self.files, self.file, int(self.offsets[k]), int(self.sizes[k]), start, self.shape
+        )
+
+    def spans(self) -> Iterator[tuple[slice, int, int]]:
+        """Put blocks together that are fetched in one go: which they are, and their bytes."""
+        first, start, end = 0, int(self.offsets[0]), 0
+        ends = (self.offsets + self.sizes).tolist()
+        for k, (offset, stop) in enumerate(zip(self.offsets.tolist(), ends, strict=True)):
+            near = end <= offset <= end + MOST_BETWEEN and stop - start <= MOST_BYTES
+            if k > first and not near:
+                yield slice(first, k), start, end
+                first, start = k, offset
+            end = stop
+        yield slice(first, len(ends)), start, end
+
+    def decode(self, fetch: Fetch, out: Array) -> None:
+        """Decode all blocks into frames of the output, which is C-contiguous."""
+        function_at(self.decoder.many)(self, fetch, out, **dict(self.decoder.options))
 
 
 def _as_slice(numbers: Index) -> Index | slice:

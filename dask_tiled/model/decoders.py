@@ -76,12 +76,17 @@ class BlockDecoder:
         Further arguments of the function: plain values.
     object_bytes : int
         Bytes of a Python object that it gives, in the mean, where these are its pixels.
+    many : str
+        A Python function, as ``"module:function"``, that decodes whole frames at once, each of
+        which is a block: ``many(run, fetch, out, **options)`` writes the frames of a
+        :class:`~dask_tiled.model.blocks.BlockRun` into an array. Empty if there is none.
     """
 
     function: str
     dtype: np.dtype
     options: tuple[tuple[str, Any], ...] = ()
     object_bytes: int = 0
+    many: str = ""
 
 
 def plain(dtype: np.dtype) -> Decoder:

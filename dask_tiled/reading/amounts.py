@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.model.blocks import BlockRange
+from dask_tiled.model.blocks import BlockRange, BlockRun
 from dask_tiled.model.indexing import Box, Index
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import ALIGNMENT, BLOCK_BYTES, SHOWN_BYTES
@@ -115,6 +115,9 @@ def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
                 seen.add(one.key)
                 fetched += one.block.nbytes
                 decoded += math.prod(one.block.shape) * one.decoder.dtype.itemsize
+        elif isinstance(one, BlockRun):
+            fetched += one.nbytes
+            decoded += len(one.frames) * math.prod(one.shape) * one.decoder.dtype.itemsize
         else:
             fetched += one.nbytes
             decoded += len(one.offsets) * one.units.count * one.units.decoder.dtype.itemsize
@@ -206,12 +209,15 @@ def _blocks_of(source: Source, box: Box, tile_shape: Sequence[int] | None) -> in
     They stay as long as tiles need them.
     """
     region = region_of(source.layout, box)
-    ranges = frame_ranges(source.layout, region.frames, region.sig)
+    ranges = [*frame_ranges(source.layout, region.frames, region.sig)]
     blocks = {one.key: one for one in ranges if isinstance(one, BlockRange)}
+    runs = [one for one in ranges if isinstance(one, BlockRun)]
     sizes = [math.prod(x.block.shape) * x.decoder.dtype.itemsize for x in blocks.values()]
-    largest, packed = (
-        max(sizes, default=0),
-        max((x.block.nbytes for x in blocks.values()), default=0),
+    largest = max(
+        (*sizes, *(math.prod(x.shape) * x.decoder.dtype.itemsize for x in runs)), default=0
+    )
+    packed = max(
+        (*(x.block.nbytes for x in blocks.values()), *(int(x.sizes.max()) for x in runs)), default=0
     )
     if tile_shape is None and source.conversion.nothing:
         return 2 * largest + 2 * packed

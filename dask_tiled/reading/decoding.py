@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from dask_tiled.model.blocks import BlockRange
+from dask_tiled.model.blocks import BlockRange, BlockRun
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.backends import Backend
 from dask_tiled.reading.counting import counters, fetched
@@ -25,11 +25,11 @@ def read_into(
     """Fetch and decode ranges into an array."""
     for piece in together(ranges):
         if isinstance(piece, BlockRange):
-            key = piece.key
-            pixels = kept[key] if kept and key in kept else _decoded(piece, backend)
-            if kept is not None:
-                kept[key] = pixels
-            piece.copy(pixels, out)
+            piece.copy(_decoded(piece, backend, kept), out)
+        elif isinstance(piece, BlockRun):
+            if counters:
+                fetched(piece.nbytes)
+            piece.decode(backend, out)
         elif len(piece) == 1:
             (one,) = piece
             filled = _lies_as(one, out.size, out.dtype) and backend.fill(
@@ -48,10 +48,17 @@ def read_into(
                 run_kernel(Window(one, data, start), out)
 
 
-def _decoded(piece: BlockRange, backend: Backend) -> Array:
+def _decoded(piece: BlockRange, backend: Backend, kept: dict[Hashable, Array] | None) -> Array:
+    """Decode a block, unless that was done before."""
+    key = piece.key
+    if kept and key in kept:
+        return kept[key]
     if counters:
         fetched(piece.block.nbytes)
-    return piece.decode(backend)
+    pixels = piece.decode(backend)
+    if kept is not None:
+        kept[key] = pixels
+    return pixels
 
 
 def run_kernel(window: Window, out: Array) -> None:
@@ -99,7 +106,7 @@ def view_of(
 
 def _lies_as(piece: Ranges, pixels: int, dtype: np.dtype) -> TypeGuard[ReadRanges]:
     """Return whether a piece is all of the pixels, and lies in the file as numpy has them."""
-    if isinstance(piece, BlockRange) or not piece.lies_as(dtype):
+    if not isinstance(piece, ReadRanges) or not piece.lies_as(dtype):
         return False
     return piece.nbytes == pixels * dtype.itemsize
 
@@ -108,20 +115,20 @@ MOST_BYTES = 1 << 20
 """So much is read in one go."""
 
 
-def together(ranges: Iterable[Ranges]) -> Iterator[BlockRange | list[ReadRanges]]:
+def together(ranges: Iterable[Ranges]) -> Iterator[BlockRange | BlockRun | list[ReadRanges]]:
     """Put neighbours together. The order stays: of pieces that overlap, later ones are shown."""
     group: list[ReadRanges] = []
     low, high = 0, 0
     for piece in ranges:
-        start, stop = (0, 0) if isinstance(piece, BlockRange) else piece.span
+        start, stop = piece.span if isinstance(piece, ReadRanges) else (0, 0)
         first, last = min(low, start), max(high, stop)
         # Nothing is read that no piece wants: backends know best how to go over gaps.
         dense = isinstance(piece, ReadRanges) and stop - start <= piece.nbytes
         near = dense and start <= high and stop >= low and last - first <= MOST_BYTES
-        if group and (not near or isinstance(piece, BlockRange) or piece.file != group[0].file):
+        if group and not (near and isinstance(piece, ReadRanges) and piece.file == group[0].file):
             yield group
             group = []
-        if isinstance(piece, BlockRange):
+        if not isinstance(piece, ReadRanges):
             yield piece
         elif dense:
             low, high = (first, last) if group else (start, stop)

@@ -10,15 +10,17 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from dask_tiled.model.blocks import Block, BlockRange
+from dask_tiled.model.blocks import Block, BlockRange, BlockRun
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.indexing import Box, Cut, Index, cut_again
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Columns
 from dask_tiled.reading.ranges import Loop, Pick, ReadRanges, Units
 
-Ranges = ReadRanges | BlockRange
+Ranges = ReadRanges | BlockRange | BlockRun
+Bools = npt.NDArray[np.bool_]
 
 
 class _Overlap(NamedTuple):
@@ -46,7 +48,7 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
 
     Yields
     ------
-    ReadRanges or BlockRange
+    ReadRanges, BlockRange or BlockRun
         For a C-contiguous output: the frames on one axis, then the signal axes.
     """
     there = np.flatnonzero(~layout.selection.are_absent(frames))
@@ -55,13 +57,18 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
     n = len(layout.grid)
     coordinates = np.unravel_index(frames[there], layout.grid) if n > 1 else (frames[there],) * n
     met = _met(layout, coordinates, sig)
-    pieces = met.pieces
+    pieces, alone = met.pieces, _frames_alone(layout, met, sig)
     # Most pieces of a layout have the same signal axes.
     known: dict[Hashable, tuple[list[_Overlap], tuple[Units, int] | None]] = {}
-    for i, some in _together(layout, met, n):
+    for i, some in _together(layout, met, n, alone):
         which, positions = met.which[some], met.positions[some]
         start, shape, strides = (tuple(c[i].tolist()) for c in pieces[4:])
         decoder = layout.decoders[pieces.decoder[i]]
+        file = layout.files[int(pieces.file[i])]
+        if isinstance(decoder, BlockDecoder) and alone[i]:
+            columns = pieces.offset[which], pieces.nbytes[which], pieces.start[which]
+            yield BlockRun(layout.files, file, decoder, *columns, shape, there[positions])
+            continue
         axes = decoder, start[n:], shape[n:], strides[n:]
         if axes not in known:
             overlaps = list(map(_overlap, sig, start[n:], shape[n:]))
@@ -73,7 +80,6 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
         if not all(o.length for o in overlaps):
             continue  # a stride has stepped over the piece
         places = [c[positions] - pieces.start[which, k] for k, c in enumerate(coordinates)]
-        file = layout.files[int(pieces.file[i])]
         if isinstance(decoder, BlockDecoder):
             offset, nbytes = int(pieces.offset[i]), int(pieces.nbytes[i])
             block = Block(layout.files, file, offset, nbytes, start, shape)
@@ -133,8 +139,26 @@ def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _M
     return _Met(pieces, which, positions)
 
 
-def _together(layout: Layout, met: _Met, n: int) -> Iterator[tuple[int, Index | slice]]:
-    """Put pieces together that are read in one go: a piece of each kind, and what meets them."""
+def _frames_alone(layout: Layout, met: _Met, sig: Sequence[Cut]) -> Bools:
+    """Find the blocks that are a frame each, which is wanted once and as it is."""
+    shape, one = met.pieces.shape, (1,) * len(layout.grid)
+    many = np.array([bool(getattr(decoder, "many", "")) for decoder in layout.decoders])
+    found: Bools = many[met.pieces.decoder]
+    whole = all(cut[:3] == (0, 1, n) for cut, n in zip(sig, layout.sig_shape, strict=True))
+    if layout.overlapping or not whole or not found.any():
+        return np.zeros(len(shape), bool)
+    once = np.bincount(met.which, minlength=len(shape)) == 1
+    alone: Bools = found & once & (shape == (*one, *layout.sig_shape)).all(axis=1)
+    return alone
+
+
+def _together(
+    layout: Layout, met: _Met, n: int, alone: Bools
+) -> Iterator[tuple[int, Index | slice]]:
+    """Put pieces together that are read in one go: a piece of each kind, and what meets them.
+
+    Blocks are read one by one, but for frames that are ``alone`` in them.
+    """
     pieces, which = met.pieces, met.which
     if len(layout.pieces) == 1:
         if len(which):
@@ -144,7 +168,7 @@ def _together(layout: Layout, met: _Met, n: int) -> Iterator[tuple[int, Index | 
     if not layout.overlapping:
         labels = _labels(pieces, n)
         whole = np.array([isinstance(d, BlockDecoder) for d in layout.decoders])
-        blocks = np.flatnonzero(whole[pieces.decoder])
+        blocks = np.flatnonzero(whole[pieces.decoder] & ~alone)
         labels[blocks] = len(labels) + blocks
     kinds = labels[which]
     order = None

@@ -272,7 +272,7 @@ def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:
     """Return which pixels of a tile any of the ranges gives."""
     held = np.zeros(shape, bool)
     for piece in ranges:
-        inside = piece.place if isinstance(piece, BlockRange) else piece.units.place
+        inside = piece.units.place if isinstance(piece, ReadRanges) else piece.place
         place: Any = (piece.frames, *inside)
         held[place] = True
     return held

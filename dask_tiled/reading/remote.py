@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.model.blocks import BlockRun
 from dask_tiled.model.files import File, RemoteFile
 from dask_tiled.model.indexing import Index
 from dask_tiled.reading.backends import BLOCK_BYTES, GAPS, Backend, Bytes
@@ -41,6 +42,8 @@ class Remote(Backend):
         for piece in ranges:
             if isinstance(piece, ReadRanges):
                 file, spans = piece.file, [part.span for part in _clusters(piece)]
+            elif isinstance(piece, BlockRun):
+                file, spans = piece.file, [(start, stop) for _, start, stop in piece.spans()]
             else:
                 _, file, offset, nbytes, *_ = piece.block
                 spans = [(offset, offset + nbytes)] if nbytes else []

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.errors import DatasetError, format_bytes
-from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Index
@@ -152,7 +151,7 @@ def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
     """Refuse what no codec of ours decodes."""
     from dask_tiled.export.codecs import RATES
 
-    if isinstance(ranges, BlockRange):
+    if not isinstance(ranges, ReadRanges):
         if "dataset" in dict(ranges.decoder.options):
             why = "are read by the HDF5 library: N-bit, scale-offset and others are no codecs"
             raise refused(desc, why)

@@ -15,6 +15,7 @@ from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Box
 from dask_tiled.reading.planning import frame_ranges, region_of
+from dask_tiled.reading.ranges import ReadRanges
 
 MOST_TIMES = 4
 """So many times bytes may be read; to write and to read them once more takes less from there on."""
@@ -72,9 +73,10 @@ def _nbytes(desc: Description, box: Box) -> int:
     region = region_of(desc.layout, box)
     found = 0
     for piece in frame_ranges(desc.layout, region.frames, region.sig):
-        if isinstance(piece, BlockRange):
-            found += max(PAGE_BYTES, math.prod(piece.block.shape) * desc.dtype.itemsize)
-        else:
+        if isinstance(piece, ReadRanges):
             first, last = piece.units.reach
             found += max(PAGE_BYTES, last - first)
+        else:
+            shape = piece.block.shape if isinstance(piece, BlockRange) else piece.shape
+            found += max(PAGE_BYTES, math.prod(shape) * desc.dtype.itemsize)
     return max(1, found)

@@ -1,0 +1,131 @@
+"""Chunks that are a frame each: many in one go, into the memory where they are wanted."""
+
+import dask
+import h5py
+import numpy as np
+import pytest
+
+from dask_tiled import Corrections, open_dataset
+from dask_tiled.codecs import chunks
+from dask_tiled.errors import CorruptFileError
+from dask_tiled.reading.counting import counted
+
+hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
+
+SHAPE = (6, 5, 40, 24)
+FRAMES = np.random.default_rng(0).poisson(0.3, SHAPE).astype("u2")
+FILTERS = {
+    "bitshuffle": dict(hdf5plugin.Bitshuffle()),
+    "Zstandard": dict(hdf5plugin.Zstd()),
+    "deflate": {"compression": 4, "shuffle": True},
+}
+
+
+@pytest.fixture(params=FILTERS)
+def filters(request):
+    """Return how chunks are written."""
+    return FILTERS[request.param]
+
+
+def write(path, frames=FRAMES, chunk=(1, 1, 40, 24), **options):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("d", data=frames, chunks=chunk, **options)
+    return path
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Count the chunks that are decoded one by one, and the runs of many."""
+    found = {"decode": [], "decode_many": []}
+    for name, some in found.items():
+        original = getattr(chunks, name)
+
+        def spied(first, *args, original=original, some=some, **options):
+            some.append(first)
+            return original(first, *args, **options)
+
+        monkeypatch.setattr(chunks, name, spied)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["u1", ">u2", "u4", "?"])
+def test_whole_frames(tmp_path, filters, calls, dtype):
+    """Those of the other byte order take the way of single ones, and are the same."""
+    frames = FRAMES.astype(dtype)
+    arr = open_dataset(write(tmp_path / "a.h5", frames, **filters), chunks=(4, 5, 40, 24))
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(arr, frames)
+        np.testing.assert_array_equal(arr.sum((2, 3)), frames.sum((2, 3)))
+        np.testing.assert_array_equal(arr[3, 4], frames[3, 4])
+        np.testing.assert_array_equal(arr[::2, ::-1], frames[::2, ::-1])
+    assert calls["decode_many"]
+    assert bool(calls["decode"]) == (dtype == ">u2")
+
+
+def test_parts_of_frames_are_cut_out_of_single_ones(tmp_path, filters, calls):
+    arr = open_dataset(write(tmp_path / "a.h5", **filters))
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(arr[:, :, 3:30:2, 5:], FRAMES[:, :, 3:30:2, 5:])
+    assert not calls["decode_many"]
+
+
+def test_frames_that_are_missing_or_wanted_again(tmp_path, filters):
+    frames = FRAMES.reshape(30, 40, 24)
+    path = write(tmp_path / "a.h5", frames, (1, 40, 24), **filters)
+    arr = open_dataset(path, nav_shape=(5, 8), sync_offset=-4, fill_value=9)
+    with dask.config.set(scheduler="synchronous"):
+        expected = np.full((40, 40, 24), 9, "u2")
+        expected[4:34] = frames
+        np.testing.assert_array_equal(arr, expected.reshape(5, 8, 40, 24))
+        again = arr.reshape(40, 40, 24)[[7, 7, 5, 7]]
+        np.testing.assert_array_equal(again, expected[[7, 7, 5, 7]])
+
+
+def test_corrections_and_types(tmp_path, filters):
+    """Tiles of frames are converted as those of any file."""
+    dark, bad = np.full((40, 24), 0.5), [(3, 3), (20, 7)]
+    arr = open_dataset(
+        write(tmp_path / "a.h5", **filters), corrections=Corrections(dark=dark, excluded_pixels=bad)
+    )
+    with dask.config.set(scheduler="synchronous"):
+        found = arr.compute()
+    good = np.ones((40, 24), bool)
+    good[tuple(np.transpose(bad))] = False
+    np.testing.assert_allclose(found[..., good], (FRAMES - dark)[..., good], rtol=1e-6)
+
+
+def test_the_bytes_of_chunks_are_counted(tmp_path, filters):
+    path = write(tmp_path / "a.h5", **filters)
+    with h5py.File(path) as file:
+        stored = file["d"].id.get_storage_size()
+    arr = open_dataset(path)
+    with counted() as counter, dask.config.set(scheduler="synchronous"):
+        arr.sum().compute()
+    assert counter.nbytes == stored
+
+
+def test_a_damaged_chunk_among_others(tmp_path, filters):
+    """The error names it as if it were alone, and frames of other tasks are right."""
+    path = write(tmp_path / "a.h5", **filters)
+    with h5py.File(path) as file:
+        place = file["d"].id.get_chunk_info_by_coord((2, 3, 0, 0))
+    with open(path, "r+b") as file:
+        file.seek(place.byte_offset)
+        file.write(bytes(place.size))
+    arr = open_dataset(path, chunks=(2, 5, 40, 24))
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(arr[:2], FRAMES[:2])
+        with pytest.raises(CorruptFileError, match=f"byte {place.byte_offset}"):
+            arr.compute()
+
+
+def test_chunks_that_were_never_written(tmp_path, filters):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("d", SHAPE, "u2", chunks=(1, 1, 40, 24), fillvalue=7, **filters)
+        made[1, 2] = FRAMES[1, 2]
+        made[4] = FRAMES[4]
+    expected = np.full(SHAPE, 7, "u2")
+    expected[1, 2], expected[4] = FRAMES[1, 2], FRAMES[4]
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(open_dataset(path), expected)
