@@ -8,7 +8,11 @@ on two threads, from the page cache:
 - contiguous: the dataset, and a raw file of the same bytes;
 - deflated, in chunks of a frame and in chunks on all axes, and bitshuffled with LZ4 as detectors
   write it: the dataset, and dask over h5py, in the same chunks of dask, with dask's lock or
-  without, whichever is faster.
+  without, whichever is faster;
+- a chunk for each frame, sparse counts of several means: sums, one mask and one frame beside a loop
+  over h5py in one thread, LiberTEM in one process, and fabio where it is installed. Here ratios are
+  how many times as fast this package is, on one thread and on two: above 1 it is faster. Opening is
+  a part of what h5py and fabio do; this package and LiberTEM have opened the file before.
 
 All take turns, so that slow moments of a busy machine hit all alike.
 """
@@ -20,6 +24,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +45,18 @@ CHUNKED = {
     "all axes": {"chunks": (32, 32, 32, 32)} | DEFLATED,
     "bitshuffle": {"chunks": FRAME} | dict(hdf5plugin.Bitshuffle()),
 }
+
+BITSHUFFLE = dict(hdf5plugin.Bitshuffle())
+SPARSE = {
+    **{f"bitshuffle + LZ4, mean {mean}": (mean, BITSHUFFLE) for mean in (0.01, 0.05, 1, 10)},
+    "gzip, mean 1": (1, DEFLATED),
+    "Blosc, mean 1": (1, dict(hdf5plugin.Blosc(cname="lz4", shuffle=1))),
+    "Zstandard, mean 1": (1, dict(hdf5plugin.Zstd())),
+    "bitshuffle + Zstandard, mean 1": (1, dict(hdf5plugin.Bitshuffle(cname="zstd"))),
+    "plain chunks, mean 1": (1, {}),
+}
+"""By name: the mean of the counts, and how chunks are stored."""
+PICKED = 17
 
 Run = Callable[[], Any]
 
@@ -99,6 +117,106 @@ def compare(folder: Path, shape: tuple[int, ...], repeats: int) -> None:
                 print(f"{name:<12}{job:<20}{ratio:>6.2f} of {other:<18}{1e3 * own:>8.0f} ms")
 
 
+def loops(path: Path, mask: Any) -> dict[str, dict[str, Run]]:
+    """Return what others do with a file, by reader and by job, one frame after another."""
+
+    def h5py_loop(use: Callable[[Any], Any]) -> list[Any]:
+        with h5py.File(path, "r", locking=False) as file:
+            frames = file["d"]
+            return [use(frames[k]) for k in range(len(frames))]
+
+    def h5py_frame() -> Any:
+        with h5py.File(path, "r", locking=False) as file:
+            return file["d"][PICKED]
+
+    weights = mask.reshape(-1)
+    jobs: dict[str, Callable[[Any], Any]] = {
+        "sums": np.sum,
+        "mask": lambda frame: frame.reshape(-1).astype("f4") @ weights,
+    }
+    found: dict[str, dict[str, Run]] = {
+        "h5py": {k: partial(h5py_loop, use) for k, use in jobs.items()} | {"frame": h5py_frame}
+    }
+    with suppress(ImportError):
+        import fabio
+
+        def fabio_loop(use: Callable[[Any], Any]) -> list[Any]:
+            with fabio.open(f"{path}::/d") as image:
+                return [use(image.get_frame(k).data) for k in range(image.nframes)]
+
+        def fabio_frame() -> Any:
+            with fabio.open(f"{path}::/d") as image:
+                return image.get_frame(PICKED).data
+
+        found["fabio"] = {k: partial(fabio_loop, use) for k, use in jobs.items()}
+        found["fabio"]["frame"] = fabio_frame
+    with suppress(ImportError):
+        from libertem.api import Context
+        from libertem.executor.inline import InlineJobExecutor
+        from libertem.udf.masks import ApplyMasksUDF
+        from libertem.udf.raw import PickUDF
+        from libertem.udf.sumsigudf import SumSigUDF
+
+        context = Context(executor=InlineJobExecutor(inline_threads=1))
+        dataset = context.load("hdf5", path=str(path), ds_path="d")
+        roi = np.arange(dataset.shape.nav.size) == PICKED
+
+        def run(udf: Any, name: str = "intensity", where: Any = None) -> Any:
+            return np.asarray(context.run_udf(dataset, udf, roi=where)[name].data)
+
+        found["LiberTEM"] = {
+            "sums": lambda: run(SumSigUDF()),
+            "mask": lambda: run(ApplyMasksUDF(mask_factories=lambda: mask[None], mask_count=1)),
+            "frame": lambda: run(PickUDF(), where=roi)[0],
+        }
+    return found
+
+
+def compare_loops(folder: Path, frames: int, repeats: int) -> None:
+    """Print a line for each way to store sparse counts, and for each job."""
+    rng = np.random.default_rng(0)
+    mask = (rng.random((256, 256)) < 0.3).astype("f4")
+    for name, (mean, how) in SPARSE.items():
+        path = folder / "sparse.h5"
+        with h5py.File(path, "w") as file:
+            made = file.create_dataset("d", (frames, 256, 256), "u2", chunks=(1, 256, 256), **how)
+            for k in range(frames):
+                made[k] = rng.poisson(mean, (256, 256))
+        arr = dask_tiled.open_dataset(path)
+        own: dict[str, Run] = {
+            "sums": arr.sum((1, 2)).compute,
+            "mask": dask_tiled.tiles.apply_masks(arr, mask).compute,
+            "frame": arr[PICKED].compute,
+        }
+        others = loops(path, mask)
+        for job, run in own.items():
+            runs = {other: some[job] for other, some in others.items()}
+            expected = np.asarray(runs["h5py"]()).reshape(-1)
+            np.testing.assert_allclose(np.asarray(run()).reshape(-1), expected, rtol=1e-4)
+            for threads in (1, 2):
+                runs[f"own {threads}"] = with_threads(run, threads)
+            times = turns(runs, repeats)
+            one, two = times.pop("own 1"), times.pop("own 2")
+            best = min(times, key=times.__getitem__)
+            speed = f"{frames * 131072 / one / 1e9:>6.2f} GB/s" if job != "frame" else " " * 11
+            ratios = ", ".join(f"{other} {t / one:.2f}" for other, t in times.items())
+            print(
+                f"{name:<32}{job:<7}{times[best] / one:>6.2f} x on one thread, "
+                f"{times[best] / two:>5.2f} on two; {speed}; {ratios}"
+            )
+
+
+def with_threads(run: Run, threads: int) -> Run:
+    """Return a job that runs on so many threads of dask."""
+
+    def job() -> Any:
+        scheduler = "synchronous" if threads == 1 else "threads"
+        with dask.config.set(scheduler=scheduler, num_workers=threads):
+            return run()
+
+    return job
+
+
 def compare_opening(folder: Path, shape: tuple[int, ...], repeats: int) -> None:
     """Print a line for the first time, and one for the next ones."""
     path = folder / "counts.h5"
@@ -134,6 +252,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="hdf5-", dir=args.dir) as folder:
         shape = write(Path(folder), args.mib)
         compare_opening(Path(folder), shape, args.repeats)
+        with dask.config.set({"dask-tiled.rest-seconds": 0}):
+            compare_loops(Path(folder), 4 * args.mib, args.repeats)
         with dask.config.set(scheduler="threads", num_workers=2):
             compare(Path(folder), shape, args.repeats)
 

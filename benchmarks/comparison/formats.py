@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
+import hdf5plugin  # noqa: F401 - h5py has its filters then
 import numpy as np
 
 from comparison.file_format import Array, FileFormat, Frames, Shape, stored
@@ -145,6 +147,36 @@ def assemble_quad(words: Array) -> Array:
     return np.concatenate([upper, lower], axis=1)
 
 
+def hdf5(name: str, level: float, **filters: Any) -> FileFormat:
+    """Make the format of HDF5 files with a chunk for each frame, as detectors write them."""
+
+    def write(folder: Path, frames: Frames, nav: Shape) -> None:
+        import h5py
+
+        with h5py.File(folder / "scan.h5", "w") as file:
+            shape = (*nav, 256, 256)
+            made = file.create_dataset(
+                "entry/data/data", shape, "u2", chunks=(1, 1, 256, 256), **filters
+            )
+            for place, frame in zip(np.ndindex(nav), frames, strict=True):
+                made[place] = frame
+
+    return FileFormat(
+        name=name,
+        sig=(256, 256),
+        dtype="u2",
+        level=level,
+        limit=2**16,
+        write=write,
+        files="scan.h5",
+        record=np.dtype(f"V{256 * 256 * 2}"),  # as decoded
+        libertem="hdf5",
+        libertem_options={"ds_path": "entry/data/data"},
+    )
+
+
+BITSHUFFLE = {"compression": 32008, "compression_opts": (0, 2)}
+"""With LZ4, as Dectris' detectors do: the number of the filter, and its parameters."""
 WORDS = ">u8"
 
 FORMATS = {
@@ -267,4 +299,7 @@ FORMATS = {
         libertem="mrc",
         rosettasciio="mrc",
     ),
+    "hdf5": hdf5("HDF5", 1),
+    "hdf5-gzip": hdf5("HDF5, gzip", 1, compression="gzip", shuffle=True),
+    "hdf5-bitshuffle": hdf5("HDF5, bitshuffle + LZ4", 1, **BITSHUFFLE),
 }

@@ -37,6 +37,8 @@ def page_cache(scan: Scan, pool: ThreadPoolExecutor, threads: int) -> dict[str, 
     sizes = [path.stat().st_size for path in scan.files]
     # The files can hold frames beside those of the scan: as many bytes are left out.
     share = scan.nbytes / sum(sizes)
+    if share > 1:
+        raise NotImplementedError("compressed files have fewer bytes than their pixels")
     work = [
         (path, part)
         for path, size in zip(scan.files, sizes, strict=True)
