@@ -10,7 +10,14 @@ import pytest
 from checks import refused, write_hdf5
 from manifest import by_file, manifest
 
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled import (
+    Corrections,
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    describe,
+    open_dataset,
+)
 from dask_tiled.codecs.byte_codecs import BYTE_CODECS, fast
 from dask_tiled.testing import check_format
 
@@ -123,6 +130,37 @@ def test_eiger_masters_are_one_series(eiger):
     assert desc.base_shape == (1, 64, 48)
     assert calibrations(path, dataset="entry/data")[1:] == [(n, "m", 75e-6, 0.0) for n in "yx"]
     check_format(path, frames[4:8], dataset="entry/data/data_000002", cuts=1)
+
+
+def test_the_pixel_mask_of_an_eiger(eiger):
+    """Pixels that the mask has any bit for are repaired; that of another shape is none."""
+    path, frames = eiger
+    with pytest.raises(DatasetError, match="no pixel mask in the file"):
+        open_dataset(path, dataset="/entry/data", corrections="dataset")
+    mask = np.zeros((64, 48), "u4")
+    mask[3, 4], mask[:, 20], mask[40, 40] = 1, 8, 1 << 31
+    with h5py.File(path, "a") as file:
+        detector = file["entry/instrument/detector"]
+        detector["pixel_mask"] = np.ones((5, 5), "u4")
+        own = detector.create_group("detectorSpecific")
+        own.create_dataset("pixel_mask", data=mask, chunks=True, compression=1)
+        own["detectorModule_000/countrate_correction_table"] = np.ones((2, 1000), "f4")
+        detector["countrate_correction_applied"] = 1
+        own["countrate_correction_count_cutoff"] = np.uint32(126634)
+    told = describe(path, dataset="/entry/data").metadata["hdf5"]["detector"]
+    assert told == {
+        "pixel_mask": "/entry/instrument/detector/detectorSpecific/pixel_mask",
+        "countrate_correction_applied": 1,
+        "countrate_correction_count_cutoff": 126634,
+        "countrate_correction_table": "/entry/instrument/detector/detectorSpecific/"
+        "detectorModule_000/countrate_correction_table",
+    }
+    arr = open_dataset(path, dataset="/entry/data", corrections="dataset")
+    expected = open_dataset(
+        path, dataset="/entry/data", corrections=Corrections(excluded_pixels=mask != 0)
+    )
+    np.testing.assert_array_equal(arr, expected)
+    assert (arr.compute()[:, mask == 0] == frames[:, mask == 0]).all()
 
 
 def test_a_gap_in_an_eiger_series_is_an_error(eiger):

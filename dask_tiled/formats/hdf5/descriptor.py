@@ -19,6 +19,7 @@ from dask_tiled.formats.hdf5.choice import Choice, choose
 from dask_tiled.formats.hdf5.convention import Calibration
 from dask_tiled.formats.hdf5.conventions import CONVENTIONS, INSTRUMENT
 from dask_tiled.formats.hdf5.datasets import Picture
+from dask_tiled.formats.hdf5.detector import detector_facts, read_corrections
 from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.library import filters_of, shape_of
 from dask_tiled.formats.hdf5.pieces import Pieces
@@ -128,6 +129,9 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         "facts_complete": said.complete,
     }
     nav, sig = picture.shape[:split], picture.shape[split:]
+    detector = detector_facts(tree, picture.path, sig) if with_facts and not picture.order else {}
+    if detector:
+        metadata["detector"] = detector
     grid = nav or (1,)
     stored = grid + sig
     if picture.order:  # with an axis of one frame, perhaps
@@ -184,6 +188,7 @@ FORMAT = Format(
     sniff=sniff,
     describe=describe,
     instrument=INSTRUMENT,
+    corrections=read_corrections,
     peers=("LiberTEM", "RosettaSciIO", "h5py"),
     aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd", "h5oina"),
 )

@@ -1,0 +1,110 @@
+"""What detectors of Dectris say of their pixels: which are bad, and how counts were corrected.
+
+Names: the documentation of the Eiger detectors of Dectris, and the NeXus class NXdetector.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.formats.hdf5.apart import safely
+from dask_tiled.formats.hdf5.attributes import plain
+from dask_tiled.formats.hdf5.library import load_plugins, shape_of
+from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.model.corrections import Corrections
+from dask_tiled.model.description import Description
+from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Array
+from dask_tiled.model.paths import Border, border, within
+
+DETECTOR = "instrument/detector"
+MASKS = "detectorSpecific/pixel_mask", "pixel_mask"
+"""Where the mask is; of every pixel it has bits that say what is wrong with it, or 0."""
+SAID = ("pixel_mask_applied", "flatfield_correction_applied", "countrate_correction_applied")
+CUTOFF = "countrate_correction_count_cutoff"
+TABLES = ("countrate_correction_table", "detectorModule_000/countrate_correction_table")
+
+
+def detector_facts(tree: Tree, dataset: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
+    """Find the pixel mask that suits the frames, and what is said of corrections of counts.
+
+    Parameters
+    ----------
+    tree : Tree
+    dataset : str
+        Path of the frames; the detector stands in the same entry.
+    sig_shape : tuple of int
+        Shape of a frame.
+
+    Returns
+    -------
+    dict
+        ``pixel_mask`` and ``countrate_correction_table`` are paths in the file; the rest are
+        values, as they stand there. Empty for what is no such detector.
+    """
+    import h5py
+
+    detector = f"/{dataset.strip('/').split('/')[0]}/{DETECTOR}"
+    found: dict[str, Any] = {}
+
+    def at(name: str) -> Any:
+        try:
+            item = tree.look(tree.root, f"{detector}/{name}")
+        except (DatasetError, *BROKEN):  # it leads out of the folder, or is damaged
+            return None
+        return item if isinstance(item, h5py.Dataset) and item.shape is not None else None
+
+    for name in MASKS:
+        item = at(name)
+        if item is not None and item.dtype.kind in "iu" and shape_of(item) == sig_shape:
+            found.setdefault("pixel_mask", f"{detector}/{name}")
+    for name in (*SAID, CUTOFF):
+        items = (at(f"{folder}{name}") for folder in ("", "detectorSpecific/"))
+        item = next((one for one in items if one is not None and not one.shape), None)
+        if item is not None and item.dtype.kind in "biuf":
+            with suppress(*BROKEN):
+                found[name] = plain(tree.read(item), 1)
+    for name in TABLES:
+        if at(f"detectorSpecific/{name}") is not None:
+            found["countrate_correction_table"] = f"{detector}/detectorSpecific/{name}"
+    return found
+
+
+def read_corrections(desc: Description) -> Corrections:
+    """Read the pixel mask of the detector: excluded are the pixels that it has a bit for.
+
+    Raises
+    ------
+    DatasetError
+        The file has none for frames of this shape.
+    """
+    file, shape = desc.files[0], desc.layout.sig_shape
+    path = desc.metadata["hdf5"].get("detector", {}).get("pixel_mask")
+    if path is None:
+        raise DatasetError(
+            "no pixel mask in the file",
+            path=file.path,
+            expected=f"a dataset of {shape} whole numbers at {DETECTOR}/{MASKS[0]}",
+        )
+    mask = safely(file, partial(read_mask, file, path, shape, border()))
+    return Corrections(excluded_pixels=mask != 0)
+
+
+def read_mask(file: File, path: str, shape: tuple[int, ...], known: Border | None) -> Array:
+    """Read a mask in this process."""
+    try:
+        with within(known), Tree(file) as tree:
+            item = tree.get(tree.root, path)
+            if shape_of(item) != shape or item.dtype.kind not in "iu":
+                raise CorruptFileError(
+                    "another mask now", path=file.path, where=path, expected=shape, found=item.shape
+                )
+            load_plugins()
+            mask: Array = tree.read(item)
+    except BROKEN as error:
+        problem = "the pixel mask cannot be read"
+        raise CorruptFileError(problem, path=file.path, where=path, found=str(error)) from error
+    return mask
