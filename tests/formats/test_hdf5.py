@@ -132,6 +132,23 @@ def test_eiger_masters_are_one_series(eiger):
     check_format(path, frames[4:8], dataset="entry/data/data_000002", cuts=1)
 
 
+def test_a_master_of_many_files(tmp_path):
+    """More than a backend keeps open at once; one task goes through all of them."""
+    hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
+    frames = np.random.default_rng(0).poisson(0.1, (240, 16, 24)).astype("u4")
+    with h5py.File(path := tmp_path / "scan_master.h5", "w") as master:
+        for k in range(120):
+            name, part = f"scan_data_{k + 1:06d}.h5", frames[2 * k : 2 * k + 2]
+            with h5py.File(tmp_path / name, "w") as file:
+                options = hdf5plugin.Bitshuffle()
+                file.create_dataset("entry/data/data", data=part, chunks=(1, 16, 24), **options)
+            link = h5py.ExternalLink(name, "/entry/data/data")
+            master[f"entry/data/data_{k + 1:06d}"] = link
+    arr = open_dataset(path)
+    np.testing.assert_array_equal(arr, frames)
+    np.testing.assert_array_equal(arr.sum((1, 2)), frames.sum((1, 2)))
+
+
 def test_the_pixel_mask_of_an_eiger(eiger):
     """Pixels that the mask has any bit for are repaired; that of another shape is none."""
     path, frames = eiger
