@@ -14,10 +14,13 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.header import Order
+from dask_tiled.formats.tools.text import serial_date
+from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.instrument import entries
 
 ID = b"IMGBLO"
-ORDERS: dict[bytes, tools.Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}
+ORDERS: dict[bytes, Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}
 """Byte order by the bytes of the magic number, which is 258 or 259."""
 FIELDS: tools.Fields = {
     "MAGIC": (6, "u2"), "Data_offset_1": (8, "u4"), "Data_offset_2": (12, "u4"),
@@ -67,7 +70,7 @@ def describe(
         metadata["virtual_bright_field"] = {"offset": first, "shape": scan, "dtype": "|u1"}
     # Pixels per centimetre of the screen, times 100.
     pixel = 100 / header["SDP"] if header["SDP"] else 0.0
-    axes = (*tools.nav_axes(1), *(tools.Axis.calibrated(name, "cm", pixel) for name in "yx"))
+    axes = (*nav_axes(1), *(tools.Axis.calibrated(name, "cm", pixel) for name in "yx"))
     desc = tools.Description.of("blo", layout, {"blo": metadata}, axes)
     if nav_shape is not None:
         return desc
@@ -98,7 +101,7 @@ def read_headers(desc: tools.Description) -> tools.Headers:
 ROWS = (
     ("beam_energy", "Beam_energy", "V"),
     ("camera_length", "Camera_length", "mm", lambda tenths: tenths / 10),
-    ("date", "Acquisition_time", "", tools.serial_date),
+    ("date", "Acquisition_time", "", serial_date),
 )
 
 FORMAT = tools.Format(

@@ -14,6 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.files import Member, in_sequence
+from dask_tiled.formats.tools.header import Keys, choice, parse_keys, whole
+from dask_tiled.formats.tools.text import parse_pairs
+from dask_tiled.formats.tools.volume import axis_names
+from dask_tiled.model.pieces import strides_of
 
 MAX_HEADER = 1 << 20
 START = re.compile(rb"\s*\{[^}]*?\b(Dim_1|EDF_DataFormatVersion)\s*=", re.IGNORECASE)
@@ -26,12 +31,12 @@ TYPES |= {f"Uns{name[1:]}": f"u{dtype[1]}" for name, dtype in TYPES.items()}
 TYPES |= dict.fromkeys(("Float", "FloatValue", "Float32", "FloatIEEE32"), "f4")
 TYPES |= dict.fromkeys(("Double", "DoubleValue", "FloatIEEE64", "DoubleIEEE64"), "f8")
 TYPES["UnsignedShortInteger"] = "u2"
-LENGTH = tools.whole(range(1 << 62), 0)
-KEYS: tools.Keys = {
-    "datatype": tools.choice(TYPES),
-    "byteorder": tools.choice({"LowByteFirst": "<", "HighByteFirst": ">"}, "<"),
-    "compression": tools.choice(dict.fromkeys(("None", "NoCompression"), ""), ""),
-    "edf_binaryfilename": tools.choice({"none": ""}, ""),
+LENGTH = whole(range(1 << 62), 0)
+KEYS: Keys = {
+    "datatype": choice(TYPES),
+    "byteorder": choice({"LowByteFirst": "<", "HighByteFirst": ">"}, "<"),
+    "compression": choice(dict.fromkeys(("None", "NoCompression"), ""), ""),
+    "edf_binaryfilename": choice({"none": ""}, ""),
     "edf_binarysize": LENGTH,
     "size": LENGTH,
 }
@@ -55,18 +60,18 @@ def describe(paths: Sequence[str]) -> tools.Description:
     """Describe frames of one shape and type, in one file or several in the order of the frames."""
     files = [tools.File.at(path) for path in paths]
     frames = [frame for k, file in enumerate(files) for frame in _frames(k, file.path)]
-    tools.in_sequence([tools.Member(files[f.file], n, 1, f.geometry) for n, f in enumerate(frames)])
+    in_sequence([Member(files[f.file], n, 1, f.geometry) for n, f in enumerate(frames)])
     if not frames:
         raise tools.CorruptFileError("there are no frames", path=files[0].path)
     _, _, header, (shape, dtype) = frames[0]
-    strides, corner = tools.strides_of(shape, dtype.itemsize), (0,) * len(shape)
+    strides, corner = strides_of(shape, dtype.itemsize), (0,) * len(shape)
     pieces = [
         tools.Piece(frame.file, (n, *corner), (1, *shape), frame.offset, (0, *strides))
         for n, frame in enumerate(frames)
     ]
     grid = (len(frames), *shape[:-2])
     layout = tools.Layout(files, grid, shape[-2:], pieces, [tools.plain(dtype)])
-    axes = tuple(map(tools.Axis, ("frame", *tools.axis_names(len(shape)))))
+    axes = tuple(map(tools.Axis, ("frame", *axis_names(len(shape)))))
     if len(frames) == 1:
         layout, axes = layout.show(grid[1:]), axes[1:]
     return tools.Description.of("edf", layout, {"edf": {"header": header}}, axes)
@@ -82,12 +87,12 @@ def _frames(file: int, path: str) -> Iterator[Frame]:
         keys = {key.lower(): text for key, text in header.items()}
         if "EDF_DataFormatVersion" in own:
             general = {key: text for key, text in own.items() if not key.startswith("EDF_")}
-            at += tools.parse_keys(path, keys, {"edf_binarysize": LENGTH})["edf_binarysize"]
+            at += parse_keys(path, keys, {"edf_binarysize": LENGTH})["edf_binarysize"]
             continue
-        values = tools.parse_keys(path, keys, KEYS)
+        values = parse_keys(path, keys, KEYS)
         axes = next(n for n in itertools.count(1) if f"dim_{n + 1}" not in keys)
-        sizes = {f"dim_{n}": tools.whole(tools.POSITIVE) for n in range(axes, 0, -1)}
-        shape = tuple(tools.parse_keys(path, keys, sizes).values())
+        sizes = {f"dim_{n}": whole(tools.POSITIVE) for n in range(axes, 0, -1)}
+        shape = tuple(parse_keys(path, keys, sizes).values())
         dtype = np.dtype(values["datatype"]).newbyteorder(values["byteorder"])
         nbytes = math.prod(shape) * dtype.itemsize
         stored = values["edf_binarysize"] or values["size"] or nbytes
@@ -107,7 +112,7 @@ def _read_header(path: str, at: int) -> tuple[dict[str, str], int]:
         end = END.search(head)
         if end is not None and head.lstrip(BLANKS).startswith(b"{"):
             text = head[: end.start()].decode("latin1").partition("{")[2]
-            pairs = tools.parse_pairs(text.replace(";", "\n"), "=")
+            pairs = parse_pairs(text.replace(";", "\n"), "=")
             return {key: tools.printable(value) for key, value in pairs.items()}, at + end.end()
     begun = head.lstrip(BLANKS).startswith(b"{") and len(head) < MAX_HEADER
     kind = tools.TruncatedFileError if begun else tools.CorruptFileError

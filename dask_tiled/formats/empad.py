@@ -16,7 +16,18 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from dask_tiled.errors import OutsideFolderError
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.files import (
+    absolute,
+    file_size,
+    named_file,
+    named_in,
+    names_in,
+    natural_key,
+)
+from dask_tiled.formats.tools.text import local_time, plain_tree, read_xml, since_1970
+from dask_tiled.model.axes import nav_axes, sig_axes
 from dask_tiled.model.instrument import entries
 
 NAME = re.compile(r"_x(\d+)(?:_y(\d+))?\.raw$", re.IGNORECASE)
@@ -48,15 +59,15 @@ def raw_name(root: Element, path: str) -> str:
 
 def xml_of(raw: str) -> str | None:
     """Find the ``.xml`` file beside a ``.raw`` file that names it."""
-    folder, name = os.path.split(tools.absolute(raw))
-    names = tools.names_in(folder, os.path.splitext(name)[0] + ".xml")
+    folder, name = os.path.split(absolute(raw))
+    names = names_in(folder, os.path.splitext(name)[0] + ".xml")
     entries = [entry for entry in names if entry.lower().endswith(".xml")]
-    for entry in sorted(entries, key=tools.natural_key)[:MAX_NEIGHBOURS]:
+    for entry in sorted(entries, key=natural_key)[:MAX_NEIGHBOURS]:
         xml = os.path.join(folder, entry)
         try:
-            if is_xml(tools.read_head(xml, 64)) and raw_name(tools.read_xml(xml), xml) == name:
+            if is_xml(tools.read_head(xml, 64)) and raw_name(read_xml(xml), xml) == name:
                 return xml
-        except tools.OutsideFolderError:
+        except OutsideFolderError:
             raise
         except (tools.DatasetError, FileNotFoundError, PermissionError):
             continue
@@ -84,7 +95,7 @@ def scan_shapes(raw: str, root: Element) -> Iterator[tuple[str, tuple[int, ...]]
 
 def scan_axes(shape: tuple[int, ...], root: Element) -> tuple[tools.Axis, ...]:
     """Calibrate the scan, from its field of view."""
-    axes = tools.nav_axes(len(shape))
+    axes = nav_axes(len(shape))
     if len(shape) != 2:
         return axes
     fields = _numbers(root, "optics.get_full_scan_field_of_view")  # one per axis, or the larger one
@@ -115,11 +126,11 @@ def sniff(path: str, head: bytes) -> str | None:
     """Look for XML that names a file of frames, or for such a file."""
     if is_xml(head):
         try:
-            raw_name(tools.read_xml(path), path)
+            raw_name(read_xml(path), path)
         except tools.DatasetError as error:
             return error.problem
         return None
-    frames, rest = divmod(tools.file_size(path), RECORD.nbytes)
+    frames, rest = divmod(file_size(path), RECORD.nbytes)
     if not path.lower().endswith(".raw") or rest or not frames:
         return "neither XML nor a .raw file of whole frames of 130 x 128 float32"
     named = any(math.prod(shape) == frames for _, shape in scan_shapes(path, NO_XML))
@@ -145,14 +156,14 @@ def describe(
     """
     file = tools.File.only(paths, "empad")
     xml = file.path if is_xml(tools.read_head(file.path, 64)) else xml_of(file.path)
-    root = NO_XML if xml is None else tools.read_xml(xml)
+    root = NO_XML if xml is None else read_xml(xml)
     if xml == file.path:
         file = _raw_of(xml, raw_name(root, xml))
     layout = tools.lay_out([file], RECORD, settled=nav_shape is not None)
-    facts = {} if xml is None else {"xml_path": xml, "xml": tools.plain_tree(root)}
+    facts = {} if xml is None else {"xml_path": xml, "xml": plain_tree(root)}
     size = _numbers(root, "calibrated_pixelsize")
     frame = tuple(tools.Axis(name, "1/nm", size[0] * 1e9) for name in "yx" if size)
-    axes = tools.nav_axes(1) + (frame or tools.sig_axes(2))
+    axes = nav_axes(1) + (frame or sig_axes(2))
     desc = tools.Description.of("empad", layout, {"empad": facts}, axes)
     told = [] if nav_shape is not None else list(scan_shapes(file.path, root))
     for told_by, shape in told:
@@ -172,9 +183,9 @@ def describe(
 
 
 def _raw_of(xml: str, name: str) -> tools.File:
-    raw = tools.named_in(os.path.dirname(xml), name)
+    raw = named_in(os.path.dirname(xml), name)
     try:
-        return tools.File.at(tools.named_file(name, xml, "raw_file") or raw)
+        return tools.File.at(named_file(name, xml, "raw_file") or raw)
     except OSError as error:
         raise tools.DatasetError(
             f"the file of frames cannot be found: {error.strerror}",
@@ -193,7 +204,7 @@ def read_headers(desc: tools.Description) -> tools.Headers:
 
 
 def _time(stamp: Mapping[str, str]) -> datetime | None:
-    return tools.local_time(stamp["@isoformat"], tools.since_1970(stamp["@timestamp"]))
+    return local_time(stamp["@isoformat"], since_1970(stamp["@timestamp"]))
 
 
 MEASUREMENTS = (

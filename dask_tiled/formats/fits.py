@@ -13,7 +13,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from dask_tiled.codecs.limits import most_bytes
+from dask_tiled.codecs.packed_files import (
+    content_reader,
+    is_compressed,
+    packed_by,
+    read_start,
+    unpacker,
+)
+from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
+from dask_tiled.formats.tools.volume import axis_names
 from dask_tiled.model.instrument import entries
 
 BLOCK, CARD = 2880, 80
@@ -21,19 +32,19 @@ MAX_HEADER, MAX_HEADERS = BLOCK << 12, BLOCK << 13
 """Bytes of one header, and of all those of a file."""
 START = re.compile(rb"SIMPLE  = +T ")
 PAIR = re.compile(r"([A-Z0-9_-]{1,8}) *= *('(?:[^']|'')*'|[^/ ][^/]*)")
-LENGTH = tools.whole(range(1 << 62))
+LENGTH = whole(range(1 << 62))
 TYPES = {"8": "u1", "16": ">i2", "32": ">i4", "64": ">i8", "-32": ">f4", "-64": ">f8"}
 MOVED = {("u1", -128): "i1", (">i2", 1 << 15): "u2", (">i4", 1 << 31): "u4", (">i8", 1 << 63): "u8"}
 """Types that FITS has not, by those that stand for them and their BZERO."""
-KEYS: tools.Keys = {
-    "BITPIX": tools.choice(TYPES), "NAXIS": tools.whole(range(1000)),
+KEYS: Keys = {
+    "BITPIX": choice(TYPES), "NAXIS": whole(range(1000)),
     "PCOUNT": LENGTH._replace(default=0), "GCOUNT": LENGTH._replace(default=1),
-    "BSCALE": tools.NUMBER._replace(default=1.0), "BZERO": tools.NUMBER,
-    "XTENSION": tools.WORD._replace(default="IMAGE"), "EXTNAME": tools.WORD,
-    "BUNIT": tools.WORD,
+    "BSCALE": NUMBER._replace(default=1.0), "BZERO": NUMBER,
+    "XTENSION": WORD._replace(default="IMAGE"), "EXTNAME": WORD,
+    "BUNIT": WORD,
 }  # fmt: skip
-ALONG: tools.Keys = dict.fromkeys(("CDELT", "CRVAL", "CRPIX"), tools.NUMBER)
-ALONG = {**ALONG, "CTYPE": tools.WORD, "CUNIT": tools.WORD}
+ALONG: Keys = dict.fromkeys(("CDELT", "CRVAL", "CRPIX"), NUMBER)
+ALONG = {**ALONG, "CTYPE": WORD, "CUNIT": WORD}
 TURNED = re.compile(r"(PC|CD)\d+_\d+")
 """Keys of axes that are not those of the array."""
 ORIENTATION = "rows as they are stored: by the standard, the first one is the lowest of a picture"
@@ -55,7 +66,7 @@ class Hdu(NamedTuple):
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the first card."""
-    head = tools.read_start(path, CARD) if tools.is_compressed(head) else head
+    head = read_start(path, CARD) if is_compressed(head) else head
     return None if START.match(head) else "does not begin with 'SIMPLE  = T'"
 
 
@@ -74,14 +85,14 @@ def describe(
         BLANK says of single pixels is left to the metadata.
     """
     file = tools.File.only(paths, "fits")
-    with tools.content_reader(file.path) as read:
+    with content_reader(file.path) as read:
         number, (header, values, shape, offset, _) = _choose(file, read, dataset)
     kind, gain, zero = (values[key] for key in ("BITPIX", "BSCALE", "BZERO"))
     moved = MOVED.get((kind, zero)) if gain == 1 else None
     decoder: tools.Decoder | tools.BlockDecoder | None = None
-    if moved and tools.is_compressed(tools.read_head(file.path, 8)):
-        codec = tools.packed_by(file)
-        decoder = tools.unpacker(np.dtype(kind), offset, codec=codec, moved=np.dtype(moved))
+    if moved and is_compressed(tools.read_head(file.path, 8)):
+        codec = packed_by(file)
+        decoder = unpacker(np.dtype(kind), offset, codec=codec, moved=np.dtype(moved))
     elif moved:
         decoder = tools.Decoder("biased", np.dtype(moved), int(kind[-1]))
     scaling = (gain, zero) if scaled and not moved and (gain, zero) != (1, 0) else None
@@ -101,7 +112,7 @@ def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[in
     nbytes = 0
     while not (dataset is None and hdus[-1].shape):
         at = hdus[-1].end
-        if at > tools.most_bytes("deflate", file.size) or read(8, at) != b"XTENSION":
+        if at > most_bytes("deflate", file.size) or read(8, at) != b"XTENSION":
             break  # anything may follow
         hdus.append(_read_hdu(file.path, read, at))
         nbytes += hdus[-1].offset - at
@@ -111,7 +122,7 @@ def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[in
                 problem, path=file.path, where=f"byte {at}", expected=expected
             )
     names = [hdu.values["EXTNAME"] for hdu in hdus]
-    number = len(hdus) - 1 if dataset is None else tools.choose_dataset(file.path, names, dataset)
+    number = len(hdus) - 1 if dataset is None else choose_dataset(file.path, names, dataset)
     header, where = hdus[number].header, f"HDU {number} {names[number]}"
     packed = "ZIMAGE" in header
     problem = "tile-compressed images are not read" if packed else "there are no pixels"
@@ -123,9 +134,9 @@ def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[in
 
 def _read_hdu(path: str, read: Read, at: int) -> Hdu:
     header, offset = _read_header(path, read, at)
-    values = tools.parse_keys(path, header, KEYS)
+    values = parse_keys(path, header, KEYS)
     axes = {f"NAXIS{n}": LENGTH for n in range(values["NAXIS"], 0, -1)}
-    sizes = tuple(tools.parse_keys(path, header, axes).values())
+    sizes = tuple(parse_keys(path, header, axes).values())
     count = values["GCOUNT"] * (values["PCOUNT"] + math.prod(sizes)) if sizes else 0
     blocks = -(np.dtype(values["BITPIX"]).itemsize * count // -BLOCK)
     image = values["XTENSION"] == "IMAGE" or "ZIMAGE" in header
@@ -158,11 +169,11 @@ def _text(value: str) -> str:
 
 def _axis(path: str, header: Mapping[str, str], n: int) -> tools.Axis:
     """Calibrate an axis, unless it is part of a projection or turned."""
-    along = tools.parse_keys(path, header, {f"{key}{n}": value for key, value in ALONG.items()})
+    along = parse_keys(path, header, {f"{key}{n}": value for key, value in ALONG.items()})
     step, value, at, kind, units = along.values()
     step = 0.0 if "-" in kind or any(map(TURNED.match, header)) else step
     start = value + (1 - at) * step
-    return tools.Axis.calibrated(tools.axis_names(n)[0], units, step, start, signed=True)
+    return tools.Axis.calibrated(axis_names(n)[0], units, step, start, signed=True)
 
 
 ROWS = (("detector", "INSTRUME"), ("exposure_time", "EXPTIME", "s"), ("date", "DATE-OBS"))

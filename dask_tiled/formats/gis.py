@@ -17,6 +17,11 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.files import is_file
+from dask_tiled.formats.tools.header import Keys, Value, parse_keys
+from dask_tiled.formats.tools.text import parse_literal
+from dask_tiled.formats.tools.volume import check_bytes, pixels_beside
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.indexing import Array
 
 MOST_DIM = 1 << 14
@@ -55,11 +60,11 @@ def _voxel_size(text: str) -> float:
     return float(text)
 
 
-KEYS: tools.Keys = {
-    "type": tools.Value(_pixel, ", ".join((*TYPES, "VECTOR_OF_n_type"))),
-    "bo": tools.Value(ORDERS.__getitem__, " or ".join(ORDERS), "="),
-    "om": tools.Value({"binar": False, "ascii": True}.__getitem__, "binar or ascii", default=False),
-    **dict.fromkeys(SIZES, tools.Value(_voxel_size, "a number, but not 0", 1.0)),
+KEYS: Keys = {
+    "type": Value(_pixel, ", ".join((*TYPES, "VECTOR_OF_n_type"))),
+    "bo": Value(ORDERS.__getitem__, " or ".join(ORDERS), "="),
+    "om": Value({"binar": False, "ascii": True}.__getitem__, "binar or ascii", default=False),
+    **dict.fromkeys(SIZES, Value(_voxel_size, "a number, but not 0", 1.0)),
 }
 FIELD = re.compile(rf"(?<!\S)-(?:({'|'.join(KEYS)})(?!\S)\s*(\S*)|([A-Za-z_]\w*)(?!\S)(.*))")
 """A known key and its value; or another one, and the rest of its line."""
@@ -75,7 +80,7 @@ def read_dim(path: str) -> tuple[tuple[int, ...], dict[str, Any], dict[str, Any]
         )
     first, _, rest = text.decode("latin1").lstrip().partition("-")
     sizes, fields = tuple(map(int, first.split())), _fields("-" + rest)
-    values = tools.parse_keys(path, fields, KEYS)
+    values = parse_keys(path, fields, KEYS)
     header = fields | {key: values[key] for key in SIZES if key in fields}
     order_from = "the key -bo" if "bo" in fields else "this machine"
     return sizes, values, {"sizes": sizes, "header": header, "byte_order_from": order_from}
@@ -94,7 +99,7 @@ def read_minf(path: str) -> dict[str, Any]:
         if len(text) > MOST_MINF:
             raise ValueError(f"longer than {MOST_MINF} bytes")  # noqa: TRY301
         _, found, value = text.decode("utf8").partition("=")
-        attributes = tools.parse_literal(value.strip()) if found else None
+        attributes = parse_literal(value.strip()) if found else None
         if not isinstance(attributes, dict):
             raise ValueError("no 'attributes = {...}'")  # noqa: TRY301, TRY004
         return _plain(attributes)
@@ -133,11 +138,11 @@ def describe(paths: Sequence[str]) -> tools.Description:
     named = tools.File.only(paths, "gis").path
     base, suffix = _split(named)
     header_path = base + ".dim" if suffix else named
-    if not tools.is_file(header_path):
+    if not is_file(header_path):
         raise tools.TruncatedFileError(
             "the file of the header is missing", path=named, expected=os.path.basename(header_path)
         )
-    file = tools.pixels_beside(base + ".dim", ".ima")
+    file = pixels_beside(base + ".dim", ".ima")
     sizes, values, facts = read_dim(header_path)
     stored, parts, part_name = values["type"]
     units, scales = ["mm"] * 3 + [""] * 5, [values[key] for key in SIZES[: len(sizes)]]
@@ -156,7 +161,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
         # Longs have the length of those of the machine that wrote them: there are no other bytes.
         if facts["header"]["type"].endswith("LONG") and file.size == 4 * math.prod(shape):
             dtype = np.dtype(f"{dtype.kind}4").newbyteorder(dtype.byteorder)
-        tools.check_bytes(file, shape, dtype, exact=True)
+        check_bytes(file, shape, dtype, exact=True)
         facts["dtype"] = str(dtype)
     return tools.describe_volume(
         "gis", file, shape, dtype, axes, facts, sig_dims=sig_dims, packed=False, decoder=decoder
@@ -173,7 +178,7 @@ def _text_decoder(file: tools.File, shape: tuple[int, ...], dtype: np.dtype) -> 
     return tools.BlockDecoder("dask_tiled.formats.gis:decode", dtype, (("dtype", dtype.str),))
 
 
-def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> Array:
+def decode(block: Block, fetch: Fetch, *, dtype: str) -> Array:
     """Read numbers that are written as text, separated by any blanks; what follows is left out.
 
     Where the last number has lost digits, nothing tells.

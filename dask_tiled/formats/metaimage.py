@@ -13,6 +13,18 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.header import (
+    NUMBER,
+    TEXT,
+    Keys,
+    check_lengths,
+    choice,
+    parse_keys,
+    several,
+    whole,
+)
+from dask_tiled.formats.tools.text import parse_pairs, read_text
+from dask_tiled.formats.tools.volume import axis_along, pixel_files
 
 END = rb"(?m)^ElementDataFile[ \t]*=.*(\n|\Z)"
 MARKS = (re.compile(rb"^NDims\s*=", re.MULTILINE), re.compile(rb"^DimSize\s*=", re.MULTILINE))
@@ -23,7 +35,7 @@ TYPES |= {"FLOAT": "f4", "DOUBLE": "f8"}
 TYPES = {f"MET_{name}": dtype for name, dtype in TYPES.items()}
 TYPES |= {f"{name}_ARRAY": dtype for name, dtype in TYPES.items()}
 TRUE = dict.fromkeys(("True", "T", "1"), True)
-FLAG = tools.choice({**TRUE, **dict.fromkeys(("False", "F", "0"), False)}, default=False)
+FLAG = choice({**TRUE, **dict.fromkeys(("False", "F", "0"), False)}, default=False)
 UNITS = {"mm": "mm", "um": "µm", "cm": "cm", "?": ""}
 OTHER_NAMES = {
     "ElementByteOrderMSB": "BinaryDataByteOrderMSB",
@@ -32,15 +44,15 @@ OTHER_NAMES = {
     "Rotation": "TransformMatrix",
     "Orientation": "TransformMatrix",
 }
-KEYS: tools.Keys = {
-    "ObjectType": tools.choice({"Image": "Image"}, "Image"), "NDims": tools.whole(range(1, 11)),
-    "DimSize": tools.several(tools.whole(tools.POSITIVE)), "ElementType": tools.choice(TYPES),
-    "ElementNumberOfChannels": tools.whole(range(1, 1 << 31), 1),
-    "BinaryData": tools.choice(TRUE, default=True), "BinaryDataByteOrderMSB": FLAG,
-    "CompressedData": FLAG, "HeaderSize": tools.whole(range(-1, 1 << 62), 0),
-    "ElementSpacing": tools.several(tools.NUMBER, ()), "Offset": tools.several(tools.NUMBER, ()),
-    "TransformMatrix": tools.several(tools.NUMBER, ()), "DistanceUnits": tools.choice(UNITS, ""),
-    "ElementDataFile": tools.TEXT,
+KEYS: Keys = {
+    "ObjectType": choice({"Image": "Image"}, "Image"), "NDims": whole(range(1, 11)),
+    "DimSize": several(whole(tools.POSITIVE)), "ElementType": choice(TYPES),
+    "ElementNumberOfChannels": whole(range(1, 1 << 31), 1),
+    "BinaryData": choice(TRUE, default=True), "BinaryDataByteOrderMSB": FLAG,
+    "CompressedData": FLAG, "HeaderSize": whole(range(-1, 1 << 62), 0),
+    "ElementSpacing": several(NUMBER, ()), "Offset": several(NUMBER, ()),
+    "TransformMatrix": several(NUMBER, ()), "DistanceUnits": choice(UNITS, ""),
+    "ElementDataFile": TEXT,
 }  # fmt: skip
 
 
@@ -53,15 +65,15 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(paths: Sequence[str]) -> tools.Description:
     """Describe a volume, by the file of its header."""
     file = tools.File.only(paths, "metaimage")
-    text, end = tools.read_text(file.path, END)
-    pairs = tools.parse_pairs(text, "=")
+    text, end = read_text(file.path, END)
+    pairs = parse_pairs(text, "=")
     known = {OTHER_NAMES.get(key, key): value for key, value in pairs.items()}
-    values = tools.parse_keys(file.path, known, KEYS)
+    values = parse_keys(file.path, known, KEYS)
     ndim, channels, skip = values["NDims"], values["ElementNumberOfChannels"], values["HeaderSize"]
     lengths = {"DimSize": ndim, "ElementSpacing": ndim, "Offset": ndim, "TransformMatrix": ndim**2}
-    tools.check_lengths(file.path, values, lengths)
+    check_lengths(file.path, values, lengths)
     name, packed = values["ElementDataFile"], values["CompressedData"]
-    parts = tools.pixel_files(file, "ElementDataFile", name, end)
+    parts = pixel_files(file, "ElementDataFile", name, end)
     parts = [(part, skip if skip > 0 else start) for part, start in parts]
     order = ">" if values["BinaryDataByteOrderMSB"] else "<"
     dtype = np.dtype(values["ElementType"]).newbyteorder(order)
@@ -78,7 +90,7 @@ def _axes(values: dict[str, Any]) -> list[tools.Axis]:
     ndim, units, origin = values["NDims"], values["DistanceUnits"], values["Offset"]
     matrix = np.reshape(values["TransformMatrix"] or np.eye(ndim), (ndim, ndim))
     steps = np.reshape(values["ElementSpacing"] or np.ones(ndim), (ndim, 1)) * matrix
-    axes = map(tools.axis_along, NAMES, [units] * ndim, steps.tolist(), [origin] * ndim)
+    axes = map(axis_along, NAMES, [units] * ndim, steps.tolist(), [origin] * ndim)
     return [*axes][::-1]
 
 

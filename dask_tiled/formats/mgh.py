@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.codecs.packed_files import is_compressed, read_start
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.volume import anatomical
 
 FIELDS: tools.Fields = {
     "version": (0, "i4"), "width": (4, "i4"), "height": (8, "i4"), "depth": (12, "i4"),
@@ -29,7 +31,7 @@ BEHIND: tools.Fields = {"TR": (0, "f4")}
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for a version, sizes and a type that make sense together; there is no magic number."""
-    head = tools.read_start(path, PIXELS) if tools.is_compressed(head) else head
+    head = read_start(path, PIXELS) if is_compressed(head) else head
     if len(head) < PIXELS:
         return "is shorter than an MGH header"
     header = tools.parse_fields(head, FIELDS, ">")
@@ -40,7 +42,7 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(paths: Sequence[str]) -> tools.Description:
     """Describe a volume, in one file."""
     file = tools.File.only(paths, "mgh")
-    head = tools.read_start(file.path, PIXELS)
+    head = read_start(file.path, PIXELS)
     problem = sniff(file.path, head)
     if problem is not None:
         raise tools.CorruptFileError("not an MGH file", path=file.path, found=problem)
@@ -48,7 +50,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
     dtype = np.dtype(DTYPES[header["type"]])
     shape = tuple(header[name] for name in reversed(SIZES))
     end = PIXELS + math.prod(shape) * dtype.itemsize
-    if not tools.is_compressed(tools.read_head(file.path, 8)) and end + 4 <= file.size:
+    if not is_compressed(tools.read_head(file.path, 8)) and end + 4 <= file.size:
         header |= tools.read_fields(file.path, BEHIND, ">", end)
     steps = *(header["delta"] if header["goodRASFlag"] > 0 else (0.0,) * 3), header.get("TR", 0.0)
     axes = tuple(map(tools.Axis.calibrated, "xyzt", ("mm", "mm", "mm", "ms"), steps))[::-1]
@@ -66,7 +68,7 @@ def _affine(header: Mapping[str, Any]) -> dict[str, Any]:
     told = header["goodRASFlag"] > 0 and np.isfinite(affine).all()
     if not told:
         return {}
-    directions = tools.anatomical("xyz", matrix.T)
+    directions = anatomical("xyz", matrix.T)
     return {"affine": tuple(map(tuple, affine.tolist())), "directions": directions}
 
 

@@ -10,8 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.frames import count_frames
+from dask_tiled.formats.tools.text import parse_literal
+from dask_tiled.formats.tools.volume import check_bytes
+from dask_tiled.model.axes import nav_axes, sig_axes
 from dask_tiled.model.indexing import Cut
+from dask_tiled.model.pieces import strides_of
 
 MAGIC = b"\x93NUMPY"
 ENCODINGS = {MAGIC + b"\1\0": "latin1", MAGIC + b"\2\0": "latin1", MAGIC + b"\3\0": "utf8"}
@@ -51,7 +57,7 @@ def read_header(path: str) -> Header:
         text = OLD_BYTES.sub(r"\1S", text)
         # numpy has no public function for version 3, but all that it says can be said in version 2.
         plain = text.rstrip().encode("ascii", "backslashreplace")  # may be longer than the header
-        tools.parse_literal(plain.decode())  # or numpy repairs the text, and warns
+        parse_literal(plain.decode())  # or numpy repairs the text, and warns
         stream = BytesIO(len(plain).to_bytes(4, "little") + plain)
         shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream, len(plain))
     except Exception as error:  # anything can come of evaluating a text, if only as a literal
@@ -95,9 +101,9 @@ def describe(
             found=header.dtype,
         )
     if not file.grows or header.fortran_order:
-        tools.check_bytes(file, header.shape or (1,), header.dtype, header.offset)
+        check_bytes(file, header.shape or (1,), header.dtype, header.offset)
     metadata = {"npy": {"shape": header.shape, "fortran_order": header.fortran_order}}
-    last = tools.check_whole("sig_dims", sig_dims, least=0, path=file.path)
+    last = check_whole("sig_dims", sig_dims, least=0, path=file.path)
     split = max(0, len(header.shape) - last)
     nav, sig = header.shape[:split], header.shape[split:]
     fortran = header.fortran_order and len(header.shape) > 1
@@ -111,16 +117,16 @@ def describe(
     decoder = tools.plain(header.dtype)
     if file.grows and nav and sig and not fortran:
         record = tools.Record(sig, decoder)
-        (there,) = tools.count_frames([file], record, header.offset)
+        (there,) = count_frames([file], record, header.offset)
         layout = tools.record_layout([file], [min(there, math.prod(nav))], record, header.offset)
         return tools.Description.of("npy", layout, metadata).with_scan(nav, "the header")
     grid, frame = nav or (1,), sig or (1,)
-    strides = tools.strides_of(grid + frame, header.dtype.itemsize, "F" if fortran else "C")
+    strides = strides_of(grid + frame, header.dtype.itemsize, "F" if fortran else "C")
     piece = tools.Piece(0, (0,) * len(strides), grid + frame, header.offset, strides)
     layout = tools.Layout([file], grid, frame, [piece], [decoder]).show(nav)
     if not sig:
         layout = layout.cut([*layout.cuts[:-1], Cut(0, 1, 1, kept=False)])
-    axes = tools.nav_axes(len(nav)) + tools.sig_axes(len(sig))
+    axes = nav_axes(len(nav)) + sig_axes(len(sig))
     return tools.Description("npy", layout, axes, len(nav), metadata)
 
 

@@ -16,6 +16,20 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.header import (
+    NUMBER,
+    TEXT,
+    Keys,
+    Value,
+    check_lengths,
+    choice,
+    parse_keys,
+    several,
+    whole,
+)
+from dask_tiled.formats.tools.text import after_lines, parse_pairs, read_text
+from dask_tiled.formats.tools.volume import anatomical, axis_along, pixel_files
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.indexing import Array
 
 MAGIC = re.compile(rb"NRRD(0\d\.\d\d|000\d)\s*\n")
@@ -56,16 +70,16 @@ def _vectors(text: str) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, words.split(","))) if words else () for words in found)
 
 
-VECTORS = tools.Value(_vectors, "vectors such as (1,0,0)", ())
-QUOTED = tools.Value(lambda text: tuple(shlex.split(text)), "texts in double quotes", ())
-KEYS: tools.Keys = {
-    "dimension": tools.whole(range(1, 17)), "type": tools.choice(TYPES),
-    "endian": tools.choice({"little": "<", "big": ">"}), "encoding": tools.choice(ENCODINGS),
-    "sizes": tools.several(tools.whole(tools.POSITIVE)),
-    "datafile": tools.TEXT._replace(default=""), "lineskip": tools.whole(range(1 << 20), 0),
-    "byteskip": tools.whole(range(-1, 1 << 62), 0), "spacings": tools.several(tools.NUMBER, ()),
+VECTORS = Value(_vectors, "vectors such as (1,0,0)", ())
+QUOTED = Value(lambda text: tuple(shlex.split(text)), "texts in double quotes", ())
+KEYS: Keys = {
+    "dimension": whole(range(1, 17)), "type": choice(TYPES),
+    "endian": choice({"little": "<", "big": ">"}), "encoding": choice(ENCODINGS),
+    "sizes": several(whole(tools.POSITIVE)),
+    "datafile": TEXT._replace(default=""), "lineskip": whole(range(1 << 20), 0),
+    "byteskip": whole(range(-1, 1 << 62), 0), "spacings": several(NUMBER, ()),
     "spacedirections": VECTORS, "spaceorigin": VECTORS, "spaceunits": QUOTED, "units": QUOTED,
-    "labels": QUOTED, "kinds": tools.several(tools.TEXT, ()),
+    "labels": QUOTED, "kinds": several(TEXT, ()),
 }  # fmt: skip
 PER_AXIS = ("spacings", "spacedirections", "units", "labels", "kinds")
 
@@ -78,17 +92,17 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(paths: Sequence[str]) -> tools.Description:
     """Describe a volume, by the file of its header."""
     file = tools.File.only(paths, "nrrd")
-    text, end = tools.read_text(file.path, END)
-    pairs = {key: value for key, value in tools.parse_pairs(text, ":").items() if key[:1] != "#"}
+    text, end = read_text(file.path, END)
+    pairs = {key: value for key, value in parse_pairs(text, ":").items() if key[:1] != "#"}
     fields = {"".join(k.lower().split()): v for k, v in pairs.items() if not v.startswith("=")}
     one_byte = TYPES.get(fields.get("type", "").lower()) in {"i1", "u1"}
     if one_byte or ENCODINGS.get(fields.get("encoding", "").lower()) == "text":
         fields.setdefault("endian", "little")  # which does not matter
-    values = tools.parse_keys(file.path, fields, KEYS)
-    tools.check_lengths(file.path, values, dict.fromkeys(("sizes", *PER_AXIS), values["dimension"]))
+    values = parse_keys(file.path, fields, KEYS)
+    check_lengths(file.path, values, dict.fromkeys(("sizes", *PER_AXIS), values["dimension"]))
     dtype = np.dtype(values["type"]).newbyteorder(values["endian"])
-    parts = tools.pixel_files(file, "data file", values["datafile"], end)
-    parts = [(part, tools.after_lines(part, at, values["lineskip"])) for part, at in parts]
+    parts = pixel_files(file, "data file", values["datafile"], end)
+    parts = [(part, after_lines(part, at, values["lineskip"])) for part, at in parts]
     axes, sig_dims = _axes(values)
     shape, encoding, skip = values["sizes"][::-1], values["encoding"], values["byteskip"]
     facts: dict[str, Any] = {
@@ -120,7 +134,7 @@ def _check_text(parts: Sequence[tuple[tools.File, int]], count: int, skip: int) 
         raise tools.TruncatedFileError(problem, path=path, expected=f"{count} numbers", found=found)
 
 
-def decode(block: tools.Block, fetch: tools.Fetch, *, dtype: str) -> Array:
+def decode(block: Block, fetch: Fetch, *, dtype: str) -> Array:
     """Read pixels that are written as text."""
     text = fetch(block.file, block.offset, block.offset + block.nbytes).tobytes()
     line, path = text.translate(ONE_LINE).strip() or b"no", block.file.path
@@ -151,7 +165,7 @@ def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
         if any(direction):
             sizes = [abs(number) for number in direction[0]]
             units = values["spaceunits"][sizes.index(max(sizes)) :][:1]
-            axes.append(tools.axis_along(name, "".join(units), direction[0], origin))
+            axes.append(axis_along(name, "".join(units), direction[0], origin))
         else:
             scale = sum(step)
             axes.append(tools.Axis.calibrated(name, "".join(units), scale, signed=True))
@@ -168,7 +182,7 @@ def _directions(values: dict[str, Any], space: str, axes: Sequence[tools.Axis]) 
         return {}
     names = [axis.name for axis in axes[::-1]]
     steps = [np.multiply(values["spacedirections"][k], signs) for k in along]
-    return tools.anatomical([names[k] for k in along], steps)
+    return anatomical([names[k] for k in along], steps)
 
 
 FORMAT = tools.Format(

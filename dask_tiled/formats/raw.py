@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
 
 
@@ -50,7 +51,7 @@ def describe(
         raise tools.DatasetError("not a type that files can hold", path=paths[0], found=stored)
     sizes = {"file_header": file_header, "frame_header": frame_header, "frame_footer": frame_footer}
     gaps = {
-        name: tools.check_whole(f"{name}, in bytes,", size, least=0, path=paths[0])
+        name: check_whole(f"{name}, in bytes,", size, least=0, path=paths[0])
         for name, size in sizes.items()
     }
     files, decoder = [tools.File.at(path) for path in paths], tools.plain(stored)

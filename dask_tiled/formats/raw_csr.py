@@ -16,7 +16,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.files import named_file
+from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.indexing import Array
+from dask_tiled.model.pieces import axis_columns, piece_table
 
 MAX_TOML = 1 << 16
 MOST_DOTS = 1000
@@ -83,9 +86,7 @@ def refuse(path: str, where: str, expected: str, found: Any) -> NoReturn:
     raise tools.CorruptFileError(problem, path=path, where=where, expected=expected, found=found)
 
 
-def decode(
-    block: tools.Block, fetch: tools.Fetch, *, indptr: str, indices: str, data: str
-) -> Array:
+def decode(block: Block, fetch: Fetch, *, indptr: str, indices: str, data: str) -> Array:
     """Make the frames of a block, which is a run of row pointers. Values of one pixel add up."""
     _, columns_file, values_file = block.files
     value_type, pixels = np.dtype(data), math.prod(block.shape[1:])
@@ -113,7 +114,7 @@ def decode(
     return frames
 
 
-def _read(fetch: tools.Fetch, file: tools.File, dtype: str, first: int, last: int) -> Array:
+def _read(fetch: Fetch, file: tools.File, dtype: str, first: int, last: int) -> Array:
     size = np.dtype(dtype).itemsize
     return np.frombuffer(fetch(file, first * size, last * size), dtype)
 
@@ -149,7 +150,7 @@ def describe(
         frame = sig_shape
     files, folder = [], os.path.dirname(path)
     for part, (name, _) in zip(PARTS, parts, strict=True):
-        full = tools.named_file(name, path, f"{part}_file")
+        full = named_file(name, path, f"{part}_file")
         if full is None:
             problem, expected = "a file that it names is missing", os.path.join(folder, name)
             raise tools.TruncatedFileError(
@@ -174,9 +175,9 @@ def describe(
     frames = min(max(BLOCK_BYTES // nbytes, fewest, 1), n_frames)
     first = np.arange(0, n_frames, frames)
     size = np.minimum(frames, n_frames - first)
-    start, shape = tools.axis_columns(first, (0,) * len(frame)), tools.axis_columns(size, frame)
+    start, shape = axis_columns(first, (0,) * len(frame)), axis_columns(size, frame)
     width = dtypes[0].itemsize
-    table = tools.piece_table(start, shape, first * width, 0 * start[0], nbytes=(size + 1) * width)
+    table = piece_table(start, shape, first * width, 0 * start[0], nbytes=(size + 1) * width)
     options = tuple((name, dtype.str) for name, dtype in zip(PARTS, dtypes, strict=True))
     decoder = tools.BlockDecoder("dask_tiled.formats.raw_csr:decode", stored, options)
     layout = tools.Layout(files, (n_frames,), frame, table, [decoder])

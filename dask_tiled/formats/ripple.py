@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
+from dask_tiled.formats.tools.text import read_pairs
+from dask_tiled.formats.tools.volume import check_bytes, pixels_beside
 from dask_tiled.model.instrument import entries
 
 MARK = re.compile(rb"^data-length\t", re.MULTILINE | re.IGNORECASE)
@@ -27,15 +30,15 @@ ORDERS = {"little-endian": "<", "big-endian": ">", "dont-care": "<"}
 IMAGE = {"depth": "frame", "height": "y", "width": "x"}
 VECTOR = {"height": "scan_y", "width": "scan_x", "depth": "channel"}
 """The axes in the order of the file, and their names unless it gives some."""
-KEYS: tools.Keys = {
-    **{axis: tools.whole(tools.POSITIVE) for axis in IMAGE},
-    "offset": tools.whole(range(1 << 62)),
-    TYPE: tools.choice(TYPES),
-    "byte-order": tools.choice(ORDERS),
-    "record-by": tools.choice({"image": (IMAGE, 2), "vector": (VECTOR, 1)}),
-    "ev-per-chan": tools.NUMBER,
-    **{f"{axis}-{key}": tools.WORD for axis in IMAGE for key in ("name", "units")},
-    **{f"{axis}-{key}": tools.NUMBER for axis in IMAGE for key in ("scale", "origin")},
+KEYS: Keys = {
+    **{axis: whole(tools.POSITIVE) for axis in IMAGE},
+    "offset": whole(range(1 << 62)),
+    TYPE: choice(TYPES),
+    "byte-order": choice(ORDERS),
+    "record-by": choice({"image": (IMAGE, 2), "vector": (VECTOR, 1)}),
+    "ev-per-chan": NUMBER,
+    **{f"{axis}-{key}": WORD for axis in IMAGE for key in ("name", "units")},
+    **{f"{axis}-{key}": NUMBER for axis in IMAGE for key in ("scale", "origin")},
 }
 
 
@@ -55,14 +58,14 @@ def _header_of(path: str) -> str:
 def describe(paths: Sequence[str]) -> tools.Description:
     """Describe images or spectra, by the header or the pixels, without scan axes of length 1."""
     path = _header_of(tools.File.only(paths, "ripple").path)
-    pairs = {key.lower(): text for key, text in tools.read_pairs(path, "\t", "latin1").items()}
-    values = tools.parse_keys(path, _settled(pairs), KEYS)
+    pairs = {key.lower(): text for key, text in read_pairs(path, "\t", "latin1").items()}
+    values = parse_keys(path, _settled(pairs), KEYS)
     names, sig_dims = values["record-by"]
     shown = [axis for k, axis in enumerate(names, sig_dims - 3) if k >= 0 or values[axis] > 1]
     shape, offset = tuple(values[axis] for axis in shown), values["offset"]
     dtype = np.dtype(values[TYPE]).newbyteorder(values["byte-order"])
-    file = tools.pixels_beside(path, ".raw", ".RAW")
-    tools.check_bytes(file, shape, dtype, offset, exact=True)
+    file = pixels_beside(path, ".raw", ".RAW")
+    check_bytes(file, shape, dtype, offset, exact=True)
     axes = [_axis(axis, values, names[axis]) for axis in shown]
     facts = {"header": {tools.printable(k): tools.printable(v) for k, v in pairs.items()}}
     return tools.describe_volume(

@@ -18,6 +18,9 @@ import numpy.typing as npt
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.mrc.header import HEADER_BYTES, header_of
+from dask_tiled.formats.tools.files import is_file, read_exactly
+from dask_tiled.formats.tools.header import Keys, Value, parse_keys, whole
+from dask_tiled.formats.tools.text import read_xml
 from dask_tiled.model.indexing import Array
 
 MAGIC = b"\xed\xfe\0\0"
@@ -51,9 +54,9 @@ def _range(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
-MAP: tools.Keys = dict.fromkeys(("Rows", "Columns", "Binning"), tools.whole(range(10**9), 0))
-PLACES = tools.Value(_range, "a whole number, or a range", ())
-DEFECT: tools.Keys = dict.fromkeys(("Rows", "Row", "Columns", "Column"), PLACES)
+MAP: Keys = dict.fromkeys(("Rows", "Columns", "Binning"), whole(range(10**9), 0))
+PLACES = Value(_range, "a whole number, or a range", ())
+DEFECT: Keys = dict.fromkeys(("Rows", "Row", "Columns", "Column"), PLACES)
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -126,10 +129,10 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     root = re.sub(r"(\.seq){1,2}$", "", path, flags=re.IGNORECASE) + ".seq"
     names = ("dark.mrc", "gain.mrc", "Config.Metadata.xml", "metadata")
     dark, gain, xml, metadata = (f"{root}.{name}" for name in names)
-    mapped = tools.is_file(xml) and tools.is_file(metadata)
+    mapped = is_file(xml) and is_file(metadata)
     corrections = tools.Corrections(
-        _reference(dark, shape, "dark") if tools.is_file(dark) else None,
-        _reference(gain, shape, "gain") if tools.is_file(gain) else None,
+        _reference(dark, shape, "dark") if is_file(dark) else None,
+        _reference(gain, shape, "gain") if is_file(gain) else None,
         _bad_pixels(xml, metadata, shape) if mapped else None,
     )
     if corrections == tools.Corrections():
@@ -152,7 +155,7 @@ def _reference(path: str, shape: tuple[int, ...], part: str) -> Array:
             expected=shape,
             found=record.sig_shape,
         )
-    pixels = tools.read_exactly(path, record.frame_bytes, header.offset, "the reference")
+    pixels = read_exactly(path, record.frame_bytes, header.offset, "the reference")
     found = np.frombuffer(pixels, header.dtype).reshape(shape)
     given: dict[str, Any] = {part: found}
     try:
@@ -170,11 +173,11 @@ def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[
     others. A defect is a range of rows, of columns, or where both cross; patterns within a range
     are not read, so that all of it counts.
     """
-    maps = tools.read_xml(xml).findall(".//BadPixelMap")
+    maps = read_xml(xml).findall(".//BadPixelMap")
     if not maps:
         return None
     corner, binned = _sensor(metadata, shape)
-    sizes = {node: [*tools.parse_keys(xml, node.attrib, MAP).values()] for node in maps}
+    sizes = {node: [*parse_keys(xml, node.attrib, MAP).values()] for node in maps}
     suited = [node for node in maps if (sizes[node][2] > 1) == (binned > 1)]
     if not suited:
         raise tools.CorruptFileError(
@@ -193,7 +196,7 @@ def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[
         )
     mask = np.zeros(shape, dtype=bool)
     for defect in chosen.iterfind("Defect"):
-        told = tools.parse_keys(xml, defect.attrib, DEFECT)
+        told = parse_keys(xml, defect.attrib, DEFECT)
         if not any(told.values()):
             problem, expected = "a defect has no place", " or ".join(DEFECT)
             raise tools.CorruptFileError(

@@ -11,7 +11,7 @@ from checks import instrument_of, nearly
 import dask_tiled
 from dask_tiled import describe
 from dask_tiled.formats.mrc import header as mrc_header
-from dask_tiled.formats.tools import local_time
+from dask_tiled.formats.tools.text import local_time
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.testing import (
     counting_frames,

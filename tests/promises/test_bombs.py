@@ -15,8 +15,8 @@ from dask_tiled import CorruptFileError, describe, open_dataset
 from dask_tiled.formats.frms6.descriptor import _read_hdr
 from dask_tiled.formats.raw_csr import read_toml
 from dask_tiled.formats.ser import emi
-from dask_tiled.formats.tools import parse_pairs, parse_xml
 from dask_tiled.formats.tools import text as markup
+from dask_tiled.formats.tools.text import parse_pairs, parse_xml
 from dask_tiled.formats.tools.volume import PATTERN
 from dask_tiled.model.instrument import _number
 

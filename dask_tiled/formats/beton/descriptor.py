@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.beton import structure
 from dask_tiled.formats.beton.fields import Samples, lay_out
 from dask_tiled.formats.beton.sample_file import listed, read_file
 from dask_tiled.formats.beton.structure import FIELD_BYTES, HEADER, HEADER_BYTES
+from dask_tiled.model.axes import sig_axes
 from dask_tiled.model.indexing import Cut
 
 
@@ -39,7 +41,7 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
     """
     files = [read_file(tools.File.at(path)) for path in paths]
     first = files[0]
-    number = tools.choose_dataset(first.file.path, [one.name for one in first.fields], field)
+    number = choose_dataset(first.file.path, [one.name for one in first.fields], field)
     for other in files[1:]:
         if other.fields != first.fields:
             raise tools.DatasetError(
@@ -55,7 +57,7 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
     layout = tools.Layout([f.file for f in files], (count,), shape, found.pieces, found.decoders)
     header = {key: first.header[key] for key in ("version", "page_size")}
     facts = {"header": header, "field": samples.field.name, "fields": listed(first)}
-    axes = (tools.Axis("sample"), *(found.axes or tools.sig_axes(len(shape))))
+    axes = (tools.Axis("sample"), *(found.axes or sig_axes(len(shape))))
     desc = tools.Description.of("beton", layout, {"beton": facts}, axes)
     # Numbers and objects have no axes; in their files they are pixels of frames of one.
     return desc if found.sig_shape else desc.cut([Cut(0, 1, count), Cut(0, 1, 1, kept=False)])

@@ -10,8 +10,11 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.beton import structure
 from dask_tiled.formats.beton.sample_file import SampleFile
+from dask_tiled.formats.tools.header import read_table
+from dask_tiled.model.axes import sig_axes
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.pieces import PieceTable, joined
+from dask_tiled.model.pieces import PieceTable, axis_columns, joined, piece_table
+from dask_tiled.model.runs import run_table
 
 SAMPLES = f"{__package__}.samples"
 TOGETHER = 64
@@ -54,7 +57,7 @@ class Samples:
         parts: list[list[Index]] = [[np.empty(0, np.int64)] for _ in names]
         for file, first, count in zip(self.files, self.first, self.counts, strict=True):
             if count:
-                found = tools.read_table(file.file.path, places, first, self.step, count)
+                found = read_table(file.file.path, places, first, self.step, count)
                 for part, name in zip(parts, names, strict=True):
                     # Beyond is beyond, and fits an int64.
                     column = found[name].astype(np.uint64)
@@ -96,7 +99,7 @@ def _nothing(samples: Samples) -> LaidOut:
         dtype = np.dtype(object)
     sig = shape or (1,)
     return LaidOut(
-        tools.piece_table((0,) * (len(sig) + 1), (0, *sig), 0, (0,) * (len(sig) + 1)),
+        piece_table((0,) * (len(sig) + 1), (0, *sig), 0, (0,) * (len(sig) + 1)),
         [tools.plain(dtype)],
         shape,
     )
@@ -105,7 +108,7 @@ def _nothing(samples: Samples) -> LaidOut:
 def _numbers(samples: Samples) -> LaidOut:
     """Lay out numbers, which stand in the records themselves."""
     dtype = structure.STORED[samples.field.type_id]
-    table = tools.run_table(samples.at, (1,), (dtype.itemsize,), file=samples.file)
+    table = run_table(samples.at, (1,), (dtype.itemsize,), file=samples.file)
     return LaidOut(table, [tools.plain(dtype)])
 
 
@@ -139,7 +142,7 @@ def _arrays(samples: Samples) -> LaidOut:
     samples.check(ptr, np.full_like(ptr, record.frame_bytes))
     if not record.frame_bytes:
         ptr = np.zeros_like(ptr)
-    table = tools.run_table(ptr, record.sig_shape, record.sig_strides, file=samples.file)
+    table = run_table(ptr, record.sig_shape, record.sig_strides, file=samples.file)
     return LaidOut(table, [record.decoder], shape)
 
 
@@ -154,9 +157,9 @@ def _objects(samples: Samples) -> LaidOut:
         first += count
     starts = np.concatenate(parts)
     counts = np.diff(starts, append=first)
-    table = tools.piece_table(
-        tools.axis_columns(starts, (0,)),
-        tools.axis_columns(counts, (1,)),
+    table = piece_table(
+        axis_columns(starts, (0,)),
+        axis_columns(counts, (1,)),
         at[starts],
         (0, 0),
         file=samples.file[starts],
@@ -190,12 +193,12 @@ def _images(samples: Samples) -> LaidOut:
     if len(packed):
         tables.append(_blocks(samples, packed, ptr, size, shape if of_one_shape else (1,)))
     if of_one_shape:
-        axes = (*tools.sig_axes(2), tools.Axis("channel"))
+        axes = (*sig_axes(2), tools.Axis("channel"))
         decoder = tools.BlockDecoder(f"{SAMPLES}:jpeg", PIXEL)
         record = tools.Record(shape, tools.plain(PIXEL))
         if len(raw):
             strides, file = record.sig_strides, samples.file[raw]
-            runs = tools.run_table(ptr[raw], shape, strides, numbers=raw, file=file, decoder=1)
+            runs = run_table(ptr[raw], shape, strides, numbers=raw, file=file, decoder=1)
             tables.append(runs)
         return LaidOut(joined(tables), [decoder, record.decoder], shape, axes)
     mean = int((3 * width * height).mean()) + OBJECT_BYTES
@@ -217,8 +220,8 @@ def _blocks(
     decoder: int = 0,
 ) -> PieceTable:
     """Make a piece of each sample."""
-    return tools.piece_table(
-        tools.axis_columns(some, (0,) * len(shape)),
+    return piece_table(
+        axis_columns(some, (0,) * len(shape)),
         (1, *shape),
         offset[some],
         (0,) * (len(shape) + 1),

@@ -10,6 +10,7 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.beton import structure
 from dask_tiled.formats.beton.structure import FIELD_BYTES, HEADER, HEADER_BYTES
+from dask_tiled.formats.tools.files import read_exactly
 
 KINDS = "float", "int", "image", "bytes", "array", "JSON", "tensor"
 
@@ -44,7 +45,7 @@ class SampleFile:
     def allocations(self) -> Any:
         """Read the allocation table, in the order of the file, without regions of no bytes."""
         at = self.header["alloc_table_ptr"]
-        table = tools.read_exactly(self.file.path, self.file.size - at, at, "the allocation table")
+        table = read_exactly(self.file.path, self.file.size - at, at, "the allocation table")
         rows = np.frombuffer(table, structure.ALLOCATION)
         rows = rows[rows["size"] > 0]
         return rows[np.argsort(rows["ptr"], kind="stable")]
@@ -64,7 +65,7 @@ def read_file(file: tools.File) -> SampleFile:
             found=header["page_size"],
         )
     size = header["num_fields"] * FIELD_BYTES
-    raw = tools.read_exactly(file.path, size, HEADER_BYTES, "the descriptors of the fields")
+    raw = read_exactly(file.path, size, HEADER_BYTES, "the descriptors of the fields")
     fields = []
     for at in range(0, size, FIELD_BYTES):
         name = raw[at + 1 : at + 17].rstrip(b"\0").decode("ascii", "backslashreplace")

@@ -17,10 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.dm.instrument import INSTRUMENT
 from dask_tiled.formats.dm.packed import PACKED, boxes, decoders, stored_bytes
 from dask_tiled.formats.dm.tags import Array, group, parse_header, read_tags
+from dask_tiled.formats.tools.files import Member, in_sequence
+from dask_tiled.formats.tools.frames import Part
+from dask_tiled.model.axes import nav_axes, sig_axes
+from dask_tiled.model.pieces import strides_of
 
 COLOUR = np.dtype({"names": list("RGBA"), "formats": ["u1"] * 4, "offsets": [2, 1, 0, 3]})
 DTYPES: dict[int, Any] = {
@@ -91,14 +96,14 @@ def describe(
     files = [tools.File.at(p) for p in paths]
     pictures = _list_pictures(read_tags(path))
     names = tuple(str(tags.get("Name", "")) for tags in pictures.values())
-    number = tools.choose_dataset(path, names, dataset)
+    number = choose_dataset(path, names, dataset)
     key, tags = list(pictures.items())[number]
     further = (read_tags(other, ("ImageList", key, "ImageData")) for other in paths[1:])
     of_each = [tags, *(group(tree, "ImageList", key) for tree in further)]
     members = list(map(_read_picture, paths, of_each))
     order = _find_order(path, tags, len(members[0].shape), transposed=transposed)
-    alike = [tools.Member(file, n, 1, order.frame_of(members[n])) for n, file in enumerate(files)]
-    tools.in_sequence(alike)
+    alike = [Member(file, n, 1, order.frame_of(members[n])) for n, file in enumerate(files)]
+    in_sequence(alike)
     layout = _lay_out(files, members, order)
     metadata = {
         "dataset": number,
@@ -113,7 +118,7 @@ def describe(
     }
     axes = _read_axes(tags, len(members[0].shape), order)
     if len(axes) < len(layout.shape):
-        axes = tools.nav_axes(1) + axes
+        axes = nav_axes(1) + axes
     return tools.Description.of("dm", layout, {"dm": metadata}, axes)
 
 
@@ -177,12 +182,12 @@ def _read_axes(tags: Any, ndim: int, order: Order) -> tuple[tools.Axis, ...]:
     told = [_axis(field) for field in fields][:ndim]
     axes = order.arrange((*told, *[tools.Axis("")] * (ndim - len(told)))[::-1])
     split = ndim - order.sig_ndim
-    names = [axis.name for axis in tools.nav_axes(split) + tools.sig_axes(order.sig_ndim)]
+    names = [axis.name for axis in nav_axes(split) + sig_axes(order.sig_ndim)]
     if order.sig_ndim == 1:
         units = axes[-1].units
         names[-1] = "energy" if units.endswith("eV") else names[-1]
         names[-1] = "wavelength" if units in LENGTHS else names[-1]
-        names[:split] = [axis.name for axis in tools.nav_axes(2)][2 - split :]
+        names[:split] = [axis.name for axis in nav_axes(2)][2 - split :]
     elif split == 1 and axes[0].units in TIMES:
         names[0] = "time"
     return tuple(replace(axis, name=name) for axis, name in zip(axes, names, strict=True))
@@ -203,11 +208,11 @@ def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Ord
     for i, picture in enumerate(members):
         size = picture.dtype.itemsize
         shape = order.arrange(picture.shape)
-        strides = order.arrange(tools.strides_of(picture.shape, size))
+        strides = order.arrange(strides_of(picture.shape, size))
         split = len(shape) - order.sig_ndim
         nav, sig = shape[:split], shape[split:]
         grid, steps = nav or (1,), strides[:split] or (size * math.prod(sig),)
-        parts = [tools.Part((0,) * len(sig), sig, 0, strides[split:])]
+        parts = [Part((0,) * len(sig), sig, 0, strides[split:])]
         if picture.data_type in PACKED:
             parts = boxes(picture.data_type, sig, size)
         for part in parts:

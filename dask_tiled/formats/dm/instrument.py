@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from dask_tiled.formats import tools
+from dask_tiled.formats.tools.text import local_time, since_1970
 from dask_tiled.model.instrument import entries
 
 TAGS = ("dm/tags", "dm/tags/source/Tags at creation")
@@ -50,8 +50,8 @@ def integration_time(acquisition: Mapping[str, Any]) -> float:
 def time_of(tags: Mapping[str, Any], date: str, time: str) -> datetime | None:
     """Read date and time, with the time zone where the time stands there in UTC, too."""
     count = tags.get("Acquisition Time (OS)")
-    utc = None if count is None else tools.since_1970(count / 1e7 - FILE_TIME)
-    return tools.local_time(f"{tags[date]} {tags[time]}", utc)
+    utc = None if count is None else since_1970(count / 1e7 - FILE_TIME)
+    return local_time(f"{tags[date]} {tags[time]}", utc)
 
 
 ROWS = (
@@ -79,7 +79,7 @@ ROWS = (
     ("dwell_time", "DigiScan/Sample Time", "us"),
     ("date", "DataBar", "", partial(time_of, date="Acquisition Date", time="Acquisition Time")),
     ("date", "*/Acquisition", "", partial(time_of, date="Date", time="Start time")),
-    ("date", "*/Acquisition/Acquisition begin", "", tools.local_time),
-    ("date", EPOCH, "", lambda ms: tools.since_1970(ms / 1000)),
+    ("date", "*/Acquisition/Acquisition begin", "", local_time),
+    ("date", EPOCH, "", lambda ms: since_1970(ms / 1000)),
 )
 INSTRUMENT = entries(dict.fromkeys(TAGS, ROWS))

@@ -9,8 +9,10 @@ import os
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.errors import require
 from dask_tiled.formats import tools
 from dask_tiled.formats.frms6.header import HEADER_BYTES, PIXEL, Frames
+from dask_tiled.formats.tools.files import is_file, opened, read_exactly
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import Border, within
 
@@ -24,9 +26,9 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     """Read the mean of the dark frames, and the gain map that was named."""
     facts = desc.metadata["frms6"]
     dark, gain = facts["dark_frames"], facts.get("gain_map")
-    if gain is None and not tools.is_file(dark):
+    if gain is None and not is_file(dark):
         raise tools.DatasetError("the file of the dark frames is missing", path=dark)
-    mean = _mean_dark_frame(dark, facts["binning"]) if tools.is_file(dark) else None
+    mean = _mean_dark_frame(dark, facts["binning"]) if is_file(dark) else None
     if gain is None:
         return tools.Corrections(mean)
     with within(Border([gain])):  # named by the user
@@ -44,7 +46,7 @@ def _mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
     for first in range(0, count, per_block):
         number = min(per_block, count - first)
         at = HEADER_BYTES + first * record.nbytes
-        content = tools.read_exactly(path, number * record.nbytes, at, "the dark frames")
+        content = read_exactly(path, number * record.nbytes, at, "the dark frames")
         frames.file.check()
         block = np.frombuffer(content, whole)
         total += block["pixels"].sum(axis=0, dtype=np.uint64)
@@ -66,9 +68,9 @@ def _read_gain_map(path: str, pixels: int) -> Array:
 
 
 def _read_mat(path: str) -> Array:
-    matlab = tools.require("scipy.io", "frms6", path)
+    matlab = require("scipy.io", "frms6", path)
     try:
-        with tools.opened(path) as stream:
+        with opened(path) as stream:
             gain = matlab.loadmat(stream, variable_names=[MAT_KEY]).get(MAT_KEY)
     except Exception as error:  # scipy raises about anything on damaged files
         problem, expected = "the .mat file cannot be read", "a file of MATLAB 5 to 7.2"
@@ -82,7 +84,7 @@ def _read_mat(path: str) -> Array:
 
 def _read_csv(path: str) -> Array:
     """Read numbers with ``;`` between them; a line is a column of the frame."""
-    with tools.opened(path) as content, io.TextIOWrapper(content, encoding="latin1") as stream:
+    with opened(path) as content, io.TextIOWrapper(content, encoding="latin1") as stream:
         rows = [[cell for cell in line.split(";") if cell.strip()] for line in stream]
     try:
         return np.array([row for row in rows if row], dtype=np.float64).T

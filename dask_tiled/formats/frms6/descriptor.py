@@ -22,6 +22,9 @@ from dask_tiled.formats.frms6.header import (
     HEADER_BYTES,
     Frames,
 )
+from dask_tiled.formats.tools.files import Member, absolute, common_stem, in_sequence, names_in
+from dask_tiled.formats.tools.frames import Part, part_layout
+from dask_tiled.formats.tools.text import parse_pairs
 from dask_tiled.model.files import is_following
 
 SECTION = "measurementInfo"
@@ -68,13 +71,13 @@ def describe(
         A ``.mat`` file with a "GainMap", or a ``.csv`` file, for ``corrections="dataset"``. It has
         a number for each pixel of a frame as it is shown.
     """
-    base = tools.common_stem(paths, lambda path: _split(path)[0])
+    base = common_stem(paths, lambda path: _split(path)[0])
     listed = set() if series else {number for _, number in map(_split, paths) if number}
     sources = _choose(base, [0] if dark else sorted(listed))
     if is_following() and len(sources) > 1 and not _is_begun(sources[max(sources)]):
         del sources[max(sources)]
     parts = {number: Frames.at(path) for number, path in sources.items()}
-    tools.in_sequence([tools.Member(p.file, k, 1, p.record.sig_shape) for k, p in parts.items()])
+    in_sequence([Member(p.file, k, 1, p.record.sig_shape) for k, p in parts.items()])
     settled = max(parts) if nav_shape is not None else None
     counts = [part.count_frames(settled=k == settled) for k, part in parts.items()]
     hdr = tools.beside(base, ".hdr", ".HDR")
@@ -89,7 +92,7 @@ def describe(
         "dark_frames": base + "_000.frms6",
     }
     if gain_map is not None:
-        facts["gain_map"] = tools.absolute(gain_map)
+        facts["gain_map"] = absolute(gain_map)
     layout = _layout(list(parts.values()), counts, facts["binning"])
     desc = tools.Description.of("frms6", layout, {"frms6": facts})
     if nav_shape is not None or hdr is None or dark:
@@ -112,7 +115,7 @@ def _is_hdr(head: bytes) -> bool:
 
 def _split(path: str) -> tuple[str, int | None]:
     """Split a path into what the files of a set have in common, and the number of this one."""
-    stem, suffix = os.path.splitext(tools.absolute(path))
+    stem, suffix = os.path.splitext(absolute(path))
     match = re.fullmatch(r"(.*)_(\d{1,18})", stem, re.DOTALL)
     if suffix.lower() == ".hdr" or match is None:
         return stem, None
@@ -124,7 +127,7 @@ def _choose(base: str, numbers: Sequence[int]) -> dict[int, str]:
     folder, name = os.path.split(base)
     pattern = re.compile(re.escape(name) + r"_(\d{1,18})\.frms6", re.IGNORECASE)
     guesses = (f"{name}_{n:03}.frms6" for n in numbers or range(1, GUESSES))
-    matches = map(pattern.fullmatch, sorted(tools.names_in(folder, *guesses)))
+    matches = map(pattern.fullmatch, sorted(names_in(folder, *guesses)))
     present = {int(match[1]): os.path.join(folder, match[0]) for match in matches if match}
     numbers = numbers or sorted({1, *present} - {0})
     missing = [number for number in numbers if number not in present]
@@ -141,7 +144,7 @@ def _read_hdr(path: str) -> dict[str, Any]:
     """Read a ``.hdr`` file: keys in lower case, ``stemimagesize`` as a pair, and ``binning``."""
     text = tools.read_head(path, HDR_BYTES).decode("latin1")
     section = text.partition(f"[{SECTION}]")[2].partition("\n[")[0]
-    keys: dict[str, Any] = {k.lower(): v for k, v in tools.parse_pairs(section, "=").items()}
+    keys: dict[str, Any] = {k.lower(): v for k, v in parse_pairs(section, "=").items()}
     numbers = {key: int(text) for key, text in keys.items() if re.fullmatch(r"\d{1,18}", text)}
     told = []
     for name, (pattern, expected) in HDR_KEYS.items():
@@ -164,11 +167,11 @@ def _layout(parts: Sequence[Frames], counts: Sequence[int], binning: int) -> too
     row, pixel = record.sig_strides
     last = record.header + record.frame_bytes - pixel
     shape = height * binning, width
-    upper = tools.Part((0, 0), shape, record.header, (row, pixel))
-    lower = tools.Part((height * binning, 0), shape, last, (-row, -pixel))
+    upper = Part((0, 0), shape, record.header, (row, pixel))
+    lower = Part((height * binning, 0), shape, last, (-row, -pixel))
     files, size = [part.file for part in parts], record.nbytes
     decoders, repeats = [record.decoder], (binning, 1)
-    return tools.part_layout(files, counts, [upper, lower], size, decoders, HEADER_BYTES, repeats)
+    return part_layout(files, counts, [upper, lower], size, decoders, HEADER_BYTES, repeats)
 
 
 FRAME: tools.Fields = {"seconds": (4, "u4"), "microseconds": (8, "u4"), "number": (12, "u4")}

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.header import Allowed
 
 FIELDS: tools.Fields = {
     "header_bytes": (0, "u2"), "frame_header_bytes": (2, "u2"), "version": (7, "u1"),
@@ -14,7 +15,7 @@ FIELDS: tools.Fields = {
     "num_frames": (1020, "u4"),
 }  # fmt: skip
 HEADER_BYTES, FRAME_HEADER_BYTES = 1024, 64
-ALLOWED: tools.Allowed = {
+ALLOWED: Allowed = {
     "header_bytes": (HEADER_BYTES,),
     "frame_header_bytes": (FRAME_HEADER_BYTES,),
     "version": (6,),
@@ -48,7 +49,7 @@ class Frames(NamedTuple):
         """Count the frames; if ``settled``, the file may end early."""
         promised, by = int(self.fields["num_frames"]), "byte 1020 (num_frames)"
         file, record = self.file, self.record
-        (present,) = tools.count_frames(
+        (present,) = tools.frames.count_frames(
             [file], record, HEADER_BYTES, promised=promised, promised_by=by, settled=settled
         )
         return min(present, promised) if promised else present  # old files do not say how many

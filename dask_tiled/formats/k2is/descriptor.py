@@ -31,6 +31,7 @@ from dask_tiled.formats.k2is.sectors import (
     first_open,
     synchronise,
 )
+from dask_tiled.formats.tools.files import absolute, common_stem
 
 SECTORS = 8
 UNPACK = tools.Decoder("unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)
@@ -63,7 +64,7 @@ def describe(
     comes one frame late, which is allowed for. The scan of the ``.gtg`` file counts the flyback
     in; without one, a set is a series of frames.
     """
-    stem = tools.common_stem(paths, lambda path: _parts(path)[0])
+    stem = common_stem(paths, lambda path: _parts(path)[0])
     sectors = [Sector.at(path) for path in _sector_paths(stem)]
     starts, counts = synchronise(sectors)
     n_frames = min(counts)
@@ -133,7 +134,7 @@ def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
 
 def _parts(path: str) -> tuple[str, str]:
     """Split a path into what the files of a set have in common, and the suffix."""
-    stem, suffix = os.path.splitext(tools.absolute(path))
+    stem, suffix = os.path.splitext(absolute(path))
     suffix = suffix.lower()
     return (stem if suffix == ".gtg" else re.sub(r"[1-8]$", "", stem)), suffix
 

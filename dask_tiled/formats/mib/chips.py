@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.frames import Part, part_layout
 
 RAW = {
     1: (1, "u1", "bits", "bits_reversed"),
@@ -62,10 +63,10 @@ def raw_layout(
         record = tools.Record((height, width), decoders[0], header, lag)
         return tools.record_layout(files, counts, record)
     parts = _quad(header, (height, width // 4), 8 * width // 4 // pixels)
-    return tools.part_layout(files, counts, parts, header + nbytes, decoders)
+    return part_layout(files, counts, parts, header + nbytes, decoders)
 
 
-def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[tools.Part]:
+def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[Part]:
     """Return the boxes of four chips, 2 by 2, of which a row takes ``chip_row`` bytes.
 
     A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The two
@@ -75,8 +76,8 @@ def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[tools.Part]:
     row = 4 * chip_row
     bottom = top + (height - 1) * row + chip_row - 8
     return [
-        tools.Part((height, width), shape, bottom, (-row, -8), 1),
-        tools.Part((height, 0), shape, bottom + chip_row, (-row, -8), 1),
-        tools.Part((0, width), shape, top + 2 * chip_row, (row, 8)),
-        tools.Part((0, 0), shape, top + 3 * chip_row, (row, 8)),
+        Part((height, width), shape, bottom, (-row, -8), 1),
+        Part((height, 0), shape, bottom + chip_row, (-row, -8), 1),
+        Part((0, width), shape, top + 2 * chip_row, (row, 8)),
+        Part((0, 0), shape, top + 3 * chip_row, (row, 8)),
     ]

@@ -17,6 +17,9 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.mib.chips import RAW, raw_layout
 from dask_tiled.formats.mib.facts import INSTRUMENT, decode, facts_type
 from dask_tiled.formats.mib.fly_back import with_lines
+from dask_tiled.formats.tools.files import Member, absolute, gather, is_file, names_in, natural_key
+from dask_tiled.formats.tools.frames import count_frames
+from dask_tiled.formats.tools.text import read_pairs
 
 MAGIC = b"MQ1,"
 HDR_MAGIC = b"HDR,"
@@ -182,20 +185,20 @@ def describe(
     if series and len(paths) == 1:
         path, hdr = _find_pair(paths[0])
         paths = [path]
-    found = tools.gather(paths, read_member, series=series)
+    found = gather(paths, read_member, series=series)
     members = found.members
     header = members[0].geometry
     files = [member.file for member in members]
     settled = nav_shape is not None
     record = tools.Record((header.pixel_bytes,), tools.plain(np.dtype("u1")), header.nbytes)
-    counts = tools.count_frames(files, record, settled=settled)
+    counts = count_frames(files, record, settled=settled)
     _check_last(members, counts, header, whole=not settled)
     layout = _layout(files, counts, header)
     facts = {"header": read_named_fields(files[0].path, header.nbytes), "units": "counts"}
     desc = tools.Description.of("mib", layout, {"mib": facts})
     shape = None
     if hdr is not None:
-        keys = tools.read_pairs(hdr, ":\t", "latin1")
+        keys = read_pairs(hdr, ":\t", "latin1")
         desc = desc.with_facts(hdr=keys)
         shape = None if settled else scan_shape(keys)
     # What the .hdr file promises is there.
@@ -205,15 +208,15 @@ def describe(
     return with_lines(desc, header.nbytes, header.record_bytes)
 
 
-def read_member(path: str) -> tools.Member:
+def read_member(path: str) -> Member:
     """Read what tells whether a file belongs to a series."""
     file = tools.File.at(path)
     sequence, geometry = read_header(file.path)
-    return tools.Member(file, sequence, file.size // geometry.record_bytes, geometry)
+    return Member(file, sequence, file.size // geometry.record_bytes, geometry)
 
 
 def _check_last(
-    members: Sequence[tools.Member], counts: Sequence[int], header: Geometry, *, whole: bool
+    members: Sequence[Member], counts: Sequence[int], header: Geometry, *, whole: bool
 ) -> None:
     """Make sure that each file ends with a frame of the same kind, and that none is missing."""
     for member, count in zip(members, counts, strict=True):
@@ -252,13 +255,13 @@ def _layout(files: Sequence[tools.File], counts: Sequence[int], header: Geometry
 
 def _find_pair(path: str) -> tuple[str, str | None]:
     """Find the first ``.mib`` file of a ``.hdr`` file, or the ``.hdr`` file of a ``.mib`` file."""
-    stem, suffix = os.path.splitext(tools.absolute(path))
+    stem, suffix = os.path.splitext(absolute(path))
     if _is_hdr(path):
-        return _first_mib(stem), tools.absolute(path)
+        return _first_mib(stem), absolute(path)
     for name in (stem, re.sub(r"\d+$", "", stem), re.sub(r"[ _-]?\d+$", "", stem)):
         if not os.path.basename(name):
             continue
-        if name != stem and tools.is_file(name + suffix):
+        if name != stem and is_file(name + suffix):
             return path, None  # the .hdr file, if there is one, is that of this other file
         hdr = tools.beside(name, ".hdr", ".HDR")
         if hdr is not None and _is_hdr(hdr):
@@ -274,8 +277,8 @@ def _first_mib(stem: str) -> str:
     """Find the file with the lowest number among those that are called like a ``.hdr`` file."""
     folder, name = os.path.split(stem)
     pattern = re.compile(re.escape(name) + r"(?:[ _-]?\d+)?\.mib", re.IGNORECASE)
-    present = tools.names_in(folder, name + ".mib", name + "1.mib", name + "_1.mib")
-    names = sorted(filter(pattern.fullmatch, present), key=tools.natural_key)
+    present = names_in(folder, name + ".mib", name + "1.mib", name + "_1.mib")
+    names = sorted(filter(pattern.fullmatch, present), key=natural_key)
     names.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # exactly its name goes first
     if not names:
         raise tools.DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")

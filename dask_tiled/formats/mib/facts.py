@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
-from dask_tiled.model.headers import Records, WrongHeader
-from dask_tiled.model.indexing import Array
 
 SETTINGS = {
     "sequence_number": (1, "i8"), "time": (9, "M8[us]"), "counter": (11, "i2"),
@@ -95,7 +93,7 @@ def facts_type(header: bytes, chips: int) -> np.dtype:
     return np.dtype([(name, kind, shapes[name]) for name, kind in kinds.items() if name in found])
 
 
-def decode(records: Records, facts: Records) -> None:
+def decode(records: npt.NDArray[Any], facts: npt.NDArray[Any]) -> None:
     """Decode headers, at once those with commas in the same places, which one of them stands for.
 
     Raises
@@ -113,7 +111,7 @@ def decode(records: Records, facts: Records) -> None:
             found = places.get(name, ())
             if len(found) != of_one.shape[1]:
                 count = f"{of_one.shape[1]} values, as in the first frame"
-                raise WrongHeader(int(rows[0]), name, count, len(found))
+                raise tools.WrongHeader(int(rows[0]), name, count, len(found))
             for k, place in enumerate(found):
                 of_one[rows, k] = _values(text, rows, place, of_one.dtype, name)
             facts[name] = of_one.reshape(facts[name].shape)
@@ -133,7 +131,7 @@ def _alike(separators: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.int64]]
 
 def _values(
     text: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], at: Place, dtype: np.dtype, name: str
-) -> Array:
+) -> npt.NDArray[Any]:
     """Read a value of some headers; most have the same."""
     part = text[rows, at.start : at.stop]
     texts = np.ascontiguousarray(part).view(f"S{at.stop - at.start}")[:, 0]
@@ -145,11 +143,11 @@ def _values(
         number = next(k for k in range(len(texts)) if not _is_read(texts[k : k + 1], dtype))
         where, expected = f"bytes {at.start} to {at.stop} ({name})", f"a {dtype}"
         found = repr(bytes(texts[number]).decode("latin1"))
-        raise WrongHeader(int(rows[number]), where, expected, found) from None
+        raise tools.WrongHeader(int(rows[number]), where, expected, found) from None
     return values if at.per is None else values / at.per
 
 
-def _read(texts: npt.NDArray[np.bytes_], dtype: np.dtype) -> Array:
+def _read(texts: npt.NDArray[np.bytes_], dtype: np.dtype) -> npt.NDArray[Any]:
     if dtype.kind == "M":  # numpy takes words, and moves by time zones
         signs = texts.view(np.uint8).reshape(len(texts), -1).copy()
         signs[:, 10:11][signs[:, 10:11] == ord("T")] = ord(" ")

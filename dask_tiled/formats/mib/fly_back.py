@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
-from dask_tiled.model.paths import is_url
+from dask_tiled.formats.tools.files import is_url
+from dask_tiled.formats.tools.header import read_table
 
 TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}")
 WINDOWS = 64, 512, 4096
@@ -36,7 +37,7 @@ def with_lines(desc: tools.Description, header_bytes: int, step: int) -> tools.D
     fields = {"time": (found.start(), f"S{len(found[0])}")}
 
     def read(first: int, distance: int, number: int) -> Times:
-        texts = tools.read_table(file.path, fields, first * step, distance * step, number)["time"]
+        texts = read_table(file.path, fields, first * step, distance * step, number)["time"]
         if not all(map(TIME.fullmatch, texts.tolist())):
             raise ValueError("no times")  # numbers of more digits move them
         return texts.astype("M8[ns]").astype(np.int64)

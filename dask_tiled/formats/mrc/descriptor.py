@@ -14,9 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.codecs.packed_files import is_compressed, read_start
 from dask_tiled.formats import tools
 from dask_tiled.formats.mrc import direct_electron
 from dask_tiled.formats.mrc import header as mrc_header
+from dask_tiled.formats.tools.frames import count_frames
+from dask_tiled.formats.tools.text import serial_date
+from dask_tiled.formats.tools.volume import volume_layout
 from dask_tiled.model.instrument import entries
 
 VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
@@ -24,8 +28,8 @@ VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for the map identifier, and a header that makes sense."""
-    if tools.is_compressed(head):
-        head = tools.read_start(path, mrc_header.HEADER_BYTES)
+    if is_compressed(head):
+        head = read_start(path, mrc_header.HEADER_BYTES)
     if head[208:211] != b"MAP":
         return "has no 'MAP ' at byte 208"
     try:
@@ -54,7 +58,7 @@ def describe(
     """
     file = tools.File.only(paths, "mrc")
     session = direct_electron.find_session(file.path)
-    start = tools.read_start(file.path, mrc_header.HEADER_BYTES)
+    start = read_start(file.path, mrc_header.HEADER_BYTES)
     header = mrc_header.header_of(start, file.path, unfinished=file.grows)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
@@ -77,11 +81,11 @@ def describe(
 def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout, tuple[int, ...]]:
     """Lay out the sections that are there; those of a compressed file are one block."""
     record, offset, nz = header.record, header.offset, header.fields["nz"]
-    if tools.is_compressed(tools.read_head(file.path, 8)):
+    if is_compressed(tools.read_head(file.path, 8)):
         shape = (nz,), record.sig_shape
-        layout = tools.volume_layout(file, *shape, header.dtype, skip=offset, packed=True)
+        layout = volume_layout(file, *shape, header.dtype, skip=offset, packed=True)
         return layout, layout.shape
-    (whole,) = tools.count_frames([file], record, offset, settled=True)
+    (whole,) = count_frames([file], record, offset, settled=True)
     return tools.record_layout([file], [min(whole, nz or whole)], record, offset), ()
 
 
@@ -115,9 +119,9 @@ def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.
 def read_headers(desc: tools.Description) -> tools.Headers:
     """Find the extended headers of FEI microscopes and of SerialEM, one for each section."""
     path, count = desc.files[0].path, desc.layout.n_frames
-    if tools.is_compressed(tools.read_head(path, 8)):
+    if is_compressed(tools.read_head(path, 8)):
         raise tools.DatasetError("headers inside a compressed file are not read", path=path)
-    start = tools.read_start(path, mrc_header.HEADER_BYTES)
+    start = read_start(path, mrc_header.HEADER_BYTES)
     header = mrc_header.header_of(start, path, unfinished=desc.files[0].grows)
     fields, size = mrc_header.extended_fields(header), header.fields["nsymbt"]
     step, units = mrc_header.OLD_FEI_BYTES // 1024, dict[str, float]()
@@ -177,7 +181,7 @@ OF_FEI = (
     ("exposure_time", "Integration time", "s"),
     ("exposure_time", "Exposure time", "s"),
     ("dwell_time", "Dwell time", "s"),
-    ("date", "Timestamp", "", tools.serial_date),
+    ("date", "Timestamp", "", serial_date),
 )
 """What FEI's extended header of the first section says; a camera's name is there for scans, too."""
 INSTRUMENT = entries({"mrc/direct_electron": direct_electron.ROWS, "mrc/extended_header": OF_FEI})

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.files import opened
+from dask_tiled.formats.tools.text import local_time, read_pairs, since_1970
 from dask_tiled.model.indexing import Index
 
 KINDS = {
@@ -46,8 +48,8 @@ ROWS = (
     ("dwell_time", DWELL_TIME, "us", None, lambda info: info["Scan - Enable"] == "Enable"),
     ("gain", "ADUs Per Electron"),
     ("gain", "ADUs Per Electron Bin1x"),
-    ("date", "", "", lambda x: tools.local_time(x["Local time"], tools.since_1970(x[EPOCH]))),
-    ("date", EPOCH, "", tools.since_1970),
+    ("date", "", "", lambda x: local_time(x["Local time"], since_1970(x[EPOCH]))),
+    ("date", EPOCH, "", since_1970),
 )
 """What the ``_info.txt`` file says of the instrument; -1 stands for what is not known."""
 
@@ -101,7 +103,7 @@ def find_session(path: str) -> Session | None:
     )
     if info is None:
         return None
-    return Session(kind, tools.read_pairs(info, "=", "utf8"), info, coordinates)
+    return Session(kind, read_pairs(info, "=", "utf8"), info, coordinates)
 
 
 def show_session(desc: tools.Description, session: Session, *, scan: bool) -> tools.Description:
@@ -192,7 +194,7 @@ def read_coordinates(path: str, frames: int) -> Index:
 def _lines(path: str) -> Iterator[bytes]:
     """Read the lines of a file that are neither empty nor comments, but for one of too many."""
     skipped = 0
-    with tools.opened(path) as file:
+    with opened(path) as file:
         for line in map(bytes.strip, iter(partial(file.readline, MAX_LINE), b"")):
             skipped += not line or line.startswith(b"#")
             if skipped > MAX_SKIPPED or (line and not line.startswith(b"#")):

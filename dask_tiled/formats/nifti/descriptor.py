@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.codecs.packed_files import is_compressed, read_start
 from dask_tiled.formats import tools
 from dask_tiled.formats.nifti.header import (
     Kind,
@@ -28,7 +29,9 @@ from dask_tiled.formats.nifti.header import (
     units_of,
 )
 from dask_tiled.formats.nifti.space import affine_of, slice_times
+from dask_tiled.formats.tools.volume import anatomical, axis_names, pixels_beside
 from dask_tiled.model.indexing import Array
+from dask_tiled.model.instrument import converted
 
 MOST_EXTENSIONS = 1000
 MOST_START = 1 << 20
@@ -41,7 +44,7 @@ def _axes(ndim: int, kind: Kind, header: Any) -> tuple[tools.Axis, ...]:
     start = float(header["toffset"]) if kind.version else 0.0
     units, starts = (*[space] * 3, time, "", "", ""), (0.0, 0.0, 0.0, start, 0.0, 0.0, 0.0)
     sizes = np.abs(header["pixdim"][1:]).tolist()
-    names = reversed(tools.axis_names(ndim))
+    names = reversed(axis_names(ndim))
     return tuple(map(tools.Axis.calibrated, names, units, sizes, starts))[::-1]
 
 
@@ -66,7 +69,7 @@ def _facts(kind: Kind, header: Any) -> dict[str, Any]:
         told_by = next((name for name in codes if codes[name]), None)
         facts["affine_from"] = told_by or "pixdim"
         if told_by and "affine" in facts:
-            facts["directions"] = tools.anatomical("xyz", np.array(facts["affine"])[:3, :3].T)
+            facts["directions"] = anatomical("xyz", np.array(facts["affine"])[:3, :3].T)
         facts["intent"] = intent_of(header)
     return facts
 
@@ -77,7 +80,7 @@ def _extensions(path: str, kind: Kind, offset: int) -> tuple[tuple[int, int], ..
         return ()
     end = min(offset, MOST_START) if kind.in_one_file else MOST_START
     at = kind.nbytes + 4
-    start = tools.read_start(path, max(end, at))
+    start = read_start(path, max(end, at))
     if not start[kind.nbytes : kind.nbytes + 1].strip(b"\0"):
         return ()
     found: list[tuple[int, int]] = []
@@ -102,8 +105,8 @@ PACKED = (".gz", ".bz2", ".xz")
 
 def sniff(path: str, head: bytes) -> str | None:
     """Look for a header in the file, or in the .hdr file beside an .img file."""
-    if tools.is_compressed(head):
-        head = tools.read_start(path, 540)
+    if is_compressed(head):
+        head = read_start(path, 540)
     if kind_of(head) is not None or _header_of(path) is not None:
         return None
     return "has no NIfTI or Analyze 7.5 header"
@@ -133,7 +136,7 @@ def describe(paths: Sequence[str], *, scaled: bool = False) -> tools.Description
     facts["scaled"] = bool(scaled and scaling)
     stem, _, suffixes = _pair(path, ".img")
     one = kind.in_one_file
-    file = tools.File.at(path) if one else tools.pixels_beside(f"{stem}.hdr", *suffixes)
+    file = tools.File.at(path) if one else pixels_beside(f"{stem}.hdr", *suffixes)
     shown, sig_dims = scaling if scaled else None, 3 if samples else 2
     return tools.describe_volume(
         "nifti", file, shape, dtype, axes, facts, sig_dims=sig_dims, skip=offset, scaling=shown
@@ -145,7 +148,7 @@ def _header_of(path: str) -> str | None:
     stem, own, suffixes = _pair(path, ".hdr")
     header = tools.beside(stem, *suffixes) if own.lower() == ".img" else None
     with suppress(FileNotFoundError, tools.DatasetError):
-        if header and kind_of(tools.read_start(header, 540)) is not None:
+        if header and kind_of(read_start(header, 540)) is not None:
             return header
     return None
 
@@ -179,12 +182,12 @@ def _times(nav: tuple[int, ...], kind: Kind, header: Any) -> dict[str, Array]:
     """Return times in seconds, along the last of the axes (..., t, z), or the last two."""
     times: dict[str, Array] = {}
     axis = _axes(4, kind, header)[0]
-    second = tools.converted(1.0, axis.units, "s")
+    second = converted(1.0, axis.units, "s")
     if len(nav) > 1 and second:
         at = axis.offset + axis.scale * np.arange(nav[-2])
         times["elapsed_time"] = at[:, None] * second
     known = units_of(header) if kind.version else None
-    second = tools.converted(1.0, known[1], "s") if known else None
+    second = converted(1.0, known[1], "s") if known else None
     taken = slice_times(header, nav[-1]) if nav and second else None
     if taken is not None:
         times["slice_time"] = taken * second

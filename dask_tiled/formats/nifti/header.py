@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.codecs.packed_files import read_start
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.header import Order
 
 
 def _record(fields: str) -> np.dtype:
@@ -93,14 +95,14 @@ class Kind(NamedTuple):
     """Which header it is: version 1 or 2, or 0 for Analyze 7.5."""
 
     version: int
-    order: tools.Order
+    order: Order
     nbytes: int
     in_one_file: bool
 
 
 def kind_of(head: bytes) -> Kind | None:
     """Recognise a header by its length and its magic; None where it is none of ours."""
-    orders: tuple[tools.Order, ...] = "<", ">"
+    orders: tuple[Order, ...] = "<", ">"
     for order in orders:
         nbytes = int.from_bytes(head[:4], "little" if order == "<" else "big")
         if nbytes not in MAGIC or len(head) < nbytes:
@@ -122,7 +124,7 @@ def _is_analyze(head: bytes, order: str) -> bool:
 
 def read_header(path: str) -> tuple[Kind, Any]:
     """Read the header of a file, which may be compressed, as a record of NumPy."""
-    start = tools.read_start(path, 540)
+    start = read_start(path, 540)
     kind = kind_of(start)
     if kind is None:
         problem = "neither a NIfTI nor an Analyze 7.5 header"

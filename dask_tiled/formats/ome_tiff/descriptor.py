@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.errors import check_whole, choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.ome_tiff.files import (
     Folder,
@@ -32,6 +33,8 @@ from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo
 from dask_tiled.formats.tiff.ifd import is_ome_tiff
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
+from dask_tiled.formats.tools.files import absolute
+from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import Border, within
 
@@ -66,7 +69,7 @@ def describe(
     squeeze : bool
         Whether T, C and Z are left out where they have one plane.
     """
-    tools.check_whole("level", level, least=0, path=paths[0])
+    check_whole("level", level, least=0, path=paths[0])
     folder = Folder(paths[0])
     document = open_document(paths[0], folder)
     _check_listed(paths, document, folder)
@@ -74,13 +77,13 @@ def describe(
         raise tools.CorruptFileError("the OME-XML has no image", path=document.path)
     if dataset is None:
         dataset = _number_of(paths[0], document, folder)
-    number = tools.choose_dataset(document.path, [one.name for one in document.images], dataset)
+    number = choose_dataset(document.path, [one.name for one in document.images], dataset)
     image = document.images[number]
     stack = Stack.read(document, image, folder, level)
     modulo = next((document.modulo[i] for i in image.annotations if i in document.modulo), {})
     axes, shape = _nav_axes(image, stack.shape, modulo, squeeze=squeeze)
     if nav_shape is not None and nav_shape != shape:
-        axes, shape = tools.nav_axes(len(nav_shape)), nav_shape
+        axes, shape = nav_axes(len(nav_shape)), nav_shape
     numbers = None if stack.there.all() else stack.frame_numbers(math.prod(shape))
     layout = layout_of(stack.pages, stack.rows[stack.there]).show(shape, numbers=numbers)
     facts = {"ome_tiff": {**_facts(stack, number, modulo), "level": level}}
@@ -107,8 +110,8 @@ def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> N
     if len(paths) == 1:
         return
     members = find_members(document, range(len(document.sources)), folder)
-    known = {tools.absolute(document.path), *members.values()}
-    stray = next((path for path in paths if tools.absolute(path) not in known), None)
+    known = {absolute(document.path), *members.values()}
+    stray = next((path for path in paths if absolute(path) not in known), None)
     if stray is not None:
         raise tools.DatasetError("not of one set", path=stray, expected=f"a file of {paths[0]}")
 

@@ -16,7 +16,9 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.text import local_name, parse_xml, plain_tree
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.model.instrument import converted
 
 MAX_BYTES = 1 << 28  # a plane takes some 200 bytes of the text
 LARGEST = 1 << 48
@@ -107,8 +109,8 @@ class Document(NamedTuple):
     def parse(cls, path: str, text: bytes, planes_of: int | None = None) -> Document:
         """Read the OME-XML of a file, with what it says of the planes of one image, if wanted."""
         reader = _Reader(planes_of)
-        root = tools.parse_xml(text, path, take=reader.take, max_bytes=MAX_BYTES)
-        name, problem = tools.local_name(root), "the XML is no OME-XML"
+        root = parse_xml(text, path, take=reader.take, max_bytes=MAX_BYTES)
+        name, problem = local_name(root), "the XML is no OME-XML"
         if name != "OME":
             raise tools.CorruptFileError(problem, path=path, expected="OME", found=name)
         other = _child(root, "BinaryOnly")
@@ -198,10 +200,10 @@ class _Reader:
             raise ValueError(f"the DimensionOrder {order!r}")
         devices: dict[str, Any] = {}
         for one in element.iter():
-            name, number = DEVICES.get(tools.local_name(one)), one.get("ID")
+            name, number = DEVICES.get(local_name(one)), one.get("ID")
             if name and number in self.devices:
                 devices.setdefault(name, self.devices[number])
-        channels = [child for child in pixels if tools.local_name(child) == "Channel"]
+        channels = [child for child in pixels if local_name(child) == "Channel"]
         self.images.append(
             Image(
                 element.get("Name", ""),
@@ -210,26 +212,26 @@ class _Reader:
                 Runs(runs[:, 0], runs[:, 1], runs[:, 2], runs[:, 3:]),
                 _scales(pixels),
                 tuple(channel.get("Name", "") for channel in channels),
-                tuple(c.get("ID", "") for c in element if tools.local_name(c) == "AnnotationRef"),
+                tuple(c.get("ID", "") for c in element if local_name(c) == "AnnotationRef"),
                 devices,
-                tools.plain_tree(element),
+                plain_tree(element),
             )
         )
 
     def add_device(self, element: Element) -> None:
         if len(self.devices) < MAX_DEVICES:
-            self.devices[element.get("ID", "")] = tools.plain_tree(element)
+            self.devices[element.get("ID", "")] = plain_tree(element)
 
     def add_modulo(self, element: Element) -> None:
         names = {f"ModuloAlong{axis}": axis for axis in "ZCT"}
-        inner = {tools.local_name(along): along for along in element.iter()}
+        inner = {local_name(along): along for along in element.iter()}
         axes = {axis: _modulo(inner[name]) for name, axis in names.items() if name in inner}
         if axes:
             self.modulo[element.get("ID", "")] = axes
 
 
 def _child(element: Element, name: str) -> Element | None:
-    return next((child for child in element if tools.local_name(child) == name), None)
+    return next((child for child in element if local_name(child) == name), None)
 
 
 def _source(uuid: str | None, name: str | None) -> Source:
@@ -259,7 +261,7 @@ def _of_plane(text: str, name: str) -> float:
         raise ValueError(f"{name} of a Plane is {text[:40]!r}") from None
 
 
-_factor = cache(partial(tools.converted, 1.0))
+_factor = cache(partial(converted, 1.0))
 
 
 def _scales(pixels: Element) -> dict[str, tuple[float, str]]:
@@ -273,7 +275,7 @@ def _scales(pixels: Element) -> dict[str, tuple[float, str]]:
 def _modulo(along: Element) -> Modulo:
     name, units = along.get("Type", "other").lower(), along.get("Unit", "")
     if "Start" not in along.attrib:
-        labels = tuple(child.text or "" for child in along if tools.local_name(child) == "Label")
+        labels = tuple(child.text or "" for child in along if local_name(child) == "Label")
         return Modulo(name, len(labels), 0.0, math.nan, units, labels)
     start, step = _number(along.get("Start")), _number(along.get("Step", "1"))
     count = (_number(along.get("End")) - start) / step if step else math.nan

@@ -14,8 +14,11 @@ import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.ser import emi
+from dask_tiled.formats.tools.files import read_exactly
+from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import entries
+from dask_tiled.model.runs import run_table
 
 # fmt: off
 START: tools.Fields = {
@@ -99,7 +102,7 @@ def describe(
     if image:  # the last row in the file is the top one
         first += record.frame_bytes - strides[0]
         strides = -strides[0], *strides[1:]
-    table = tools.run_table(first, record.sig_shape, strides)
+    table = run_table(first, record.sig_shape, strides)
     count = len(offsets)
     scan, told_by, axes = _scan(header, dimensions, count)
     layout = tools.Layout([file], (count,), record.sig_shape, table, [record.decoder]).show(scan)
@@ -219,10 +222,10 @@ def _scan(
         told_by = "the number of valid elements: a series that was stopped is only shorter"
     elif math.prod(shape) != header["total_elements"]:
         told_by = "the number of valid elements: the dimensions do not fit that of all"
-        return (count,), told_by, tools.nav_axes(1)
+        return (count,), told_by, nav_axes(1)
     if math.prod(shape) == 1:
         return (), "one element has no navigation axes", ()
-    names = tools.nav_axes(len(shape))
+    names = nav_axes(len(shape))
     if len(shape) == 1 and dimensions[0]["description"] == "Position":
         names = (tools.Axis("position"),)
     axes = tuple(
@@ -269,14 +272,14 @@ def read_headers(desc: tools.Description) -> tools.Headers:
     word = np.dtype("<u4" if header["version"] == 0x0210 else "<u8")
     count, record = desc.layout.n_frames, tools.record_dtype(fields)
     at = header["offset_array"] + word.itemsize * header["total_elements"]
-    offsets = np.frombuffer(tools.read_exactly(file.path, word.itemsize * count, at, "tags"), word)
+    offsets = np.frombuffer(read_exactly(file.path, word.itemsize * count, at, "tags"), word)
     there = np.flatnonzero((offsets > 0) & (offsets <= file.size - record.itemsize))
     if not len(there) or record.itemsize > file.size:
         raise tools.DatasetError(
             "no element has a tag", path=file.path, expected=f"{count} tags", found="none"
         )
     first = offsets[there].astype(np.int64)
-    table = tools.run_table(first, (1,), (record.itemsize,), numbers=there)
+    table = run_table(first, (1,), (record.itemsize,), numbers=there)
     layout = tools.Layout(
         [file], (count,), (1,), table, [tools.plain(record)], partial=len(there) < count
     )

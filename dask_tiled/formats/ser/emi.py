@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
 
+from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.text import MAX_COUNT
+from dask_tiled.formats.tools.files import absolute, is_file, names_in, natural_key
+from dask_tiled.formats.tools.text import MAX_COUNT, local_time, parse_xml
 
 MAGIC = b"JK\x00\x02"
 SCANNED_BYTES = 1 << 24  # so much of a file is searched: it can hold images, too
@@ -25,24 +27,24 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 def ser_of(emi: str, dataset: int | str | None) -> str:
     """Find the ``.ser`` file of an ``.emi`` file with this number or name, or else the first."""
-    folder, name = os.path.split(tools.absolute(emi))
+    folder, name = os.path.split(absolute(emi))
     stem = os.path.splitext(name)[0]
     pattern = re.compile(re.escape(stem) + r"_\d+\.ser", re.IGNORECASE)
-    present = tools.names_in(folder, *(f"{stem}_{n}.ser" for n in (1, 2)))
-    names = sorted(filter(pattern.fullmatch, present), key=tools.natural_key)
+    present = names_in(folder, *(f"{stem}_{n}.ser" for n in (1, 2)))
+    names = sorted(filter(pattern.fullmatch, present), key=natural_key)
     if not names:
         hint = "TIA keeps some single spectra in the .emi file alone, which cannot be read."
         raise tools.DatasetError("no .ser file beside the .emi file", path=emi, hint=hint)
     stems = [os.path.splitext(entry)[0] for entry in names]
     by_name = names if dataset in names else stems
-    return os.path.join(folder, names[tools.choose_dataset(emi, by_name, dataset)])
+    return os.path.join(folder, names[choose_dataset(emi, by_name, dataset)])
 
 
 def emi_of(ser: str) -> str | None:
     """Find the ``.emi`` file that a ``.ser`` file belongs to, if it is there."""
     stem = re.sub(r"_\d+$", "", os.path.splitext(ser)[0])
     for emi in (stem + ".emi", stem + ".EMI"):
-        if tools.is_file(emi) and tools.read_head(emi, len(MAGIC)) == MAGIC:
+        if is_file(emi) and tools.read_head(emi, len(MAGIC)) == MAGIC:
             return emi
     return None
 
@@ -89,7 +91,7 @@ ROWS = (
     ("exposure_time", DWELL, "s", None, lambda acquired: "CameraNamePath" in acquired),
     ("exposure_time", "AcquireInfo/IntegrationTime", "s"),
     ("dwell_time", DWELL, "s", None, lambda acquired: "CameraNamePath" not in acquired),
-    ("date", "AcquireDate", "", tools.local_time),
+    ("date", "AcquireDate", "", local_time),
 )
 """What TIA says of the instrument, with the units in the names; times are in seconds."""
 
@@ -104,7 +106,7 @@ def _share(tree: Any, seen: dict[str, Any]) -> Any:
 def _object(text: bytes, path: str, most: int) -> tuple[Any, int]:
     """Read an object; tell how many elements and attributes may follow it."""
     try:
-        root = tools.parse_xml(text.decode("utf8", "replace").encode(), path, max_count=most)
+        root = parse_xml(text.decode("utf8", "replace").encode(), path, max_count=most)
     except tools.CorruptFileError as error:
         return f"not read: {error.found}", most // 2
     return _tree(root), most - sum(1 + len(one.attrib) for one in root.iter())

@@ -18,6 +18,8 @@ import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.ifd import read_description
+from dask_tiled.formats.tools.files import read_exactly
+from dask_tiled.formats.tools.text import parse_pairs, parse_xml, plain_tree
 
 IMAGEJ = ("ImageJ=", "SCIFIO=")  # its descriptions begin so
 LENGTHS = {"inch": 0.0254, "cm": 1e-2, "mm": 1e-3, "m": 1.0}  # in metres
@@ -83,7 +85,7 @@ def read_report(file: tools.File, ifd: int) -> Mapping[str, Any]:
     """Read the XML with which JEOL SightX describes a page; empty where that cannot be read."""
     text = re.sub(r"[\x00-\x08\x0b-\x1f]", "", read_description(file, ifd))
     with suppress(tools.CorruptFileError):
-        report = tools.plain_tree(tools.parse_xml(text.encode(), file.path))
+        report = plain_tree(parse_xml(text.encode(), file.path))
         if isinstance(report, Mapping):
             return report
     return {}
@@ -103,7 +105,7 @@ def _imagej(page: Page) -> Calibration | None:
     description = page.text("ImageDescription")
     if not description.startswith(IMAGEJ):
         return None
-    pairs = tools.parse_pairs(description, "=")
+    pairs = parse_pairs(description, "=")
     named, told = _unit(pairs.get("unit", "")), page.resolution_unit
     steps = {name: page.step(name) for name in "yx"}
     if not named and told == "inch":
@@ -191,7 +193,7 @@ def _hamamatsu(page: Page) -> Calibration | None:
         if not units or not place:  # in pixels
             continue
         try:
-            stored = tools.read_exactly(page.file.path, 4 * size, int(place[1]), "a scale")
+            stored = read_exactly(page.file.path, 4 * size, int(place[1]), "a scale")
         except tools.DatasetError:  # others may have written the file anew, without it
             continue
         points = np.frombuffer(stored, "<f4")

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.errors import check_whole, choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.calibration import Page, is_jeol, read_calibration, read_report
 from dask_tiled.formats.tiff.dates import dates_of
@@ -60,7 +61,7 @@ def describe(
     level : int
         Level of its pyramid, 0 for full resolution.
     """
-    tools.check_whole("level", level, least=0, path=paths[0])
+    check_whole("level", level, least=0, path=paths[0])
     pages = Pages()
     found, rows = _choose_pages(pages, paths, dataset, level, settled=nav_shape is not None)
     nav, letters, source = _nav_of([series[number] for _, series, number in found])
@@ -104,7 +105,7 @@ def _choose_pages(
         alone = is_one_frame(pages, chain)
         series = (alone and shared) or find_series(pages, chain)
         shared = series if alone else shared
-        number = tools.choose_dataset(path, [one.name for one in series], dataset)
+        number = choose_dataset(path, [one.name for one in series], dataset)
         found.append((chain, series, number))
     rows = [series[n].rows(pages, chain, level, settled=settled) for chain, series, n in found]
     return found, np.concatenate(rows)

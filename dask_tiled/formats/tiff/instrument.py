@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from dask_tiled.formats.tools import Entry, local_time
+from dask_tiled.formats.tools import Entry
+from dask_tiled.formats.tools.text import local_time
 
 FEI = "tiff/tags/FEI_*"  # FEI_HELIOS or FEI_SFEG
 ZEISS = "tiff/tags/CZ_SEM"

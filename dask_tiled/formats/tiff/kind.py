@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.codecs.chunks import unwritten
+from dask_tiled.errors import require
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, Source, Values
 from dask_tiled.formats.tiff.storage import decoder_of
@@ -84,7 +86,7 @@ def read_kind(ifd: Ifd, values: Values) -> Kind:
             tiled=bool(page.is_tiled),
             dtype=dtype,
             decoder=decoder,
-            blank=tools.unwritten(dtype, np.array([page.nodata]).astype(dtype).tobytes()),
+            blank=unwritten(dtype, np.array([page.nodata]).astype(dtype).tobytes()),
             problem=problem if known else f"samples of {page.bitspersample} bits",
         )
 
@@ -109,7 +111,7 @@ def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...
 def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
     """Have tifffile parse some entries of a page, in a small file that leads nowhere."""
     path = ifd.source.file.path
-    tifffile = tools.require("tifffile", "tiff", path)
+    tifffile = require("tifffile", "tiff", path)
     # Where segments are is none of its business, but it complains without.
     places = ifd.small_values((*OFFSETS, *COUNTS), MOST_PLACES_BYTES)
     logging.getLogger("tifffile").addFilter(_divert)  # there is one, however often it is added

@@ -15,7 +15,7 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.kind import Kind, counts_of
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.pieces import Columns, joined
+from dask_tiled.model.pieces import Columns, axis_columns, joined, piece_table
 
 MOST_SAMPLES = 1 << 62  # pixels of larger arrays cannot be numbered
 
@@ -45,7 +45,7 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
         axes = [0, *(1 + k for k in kind.kept)]
         shown = {name: getattr(boxes, name)[:, axes] for name in ("start", "shape", "strides")}
         boxes = boxes._replace(decoder=np.array(both)[boxes.decoder], **shown)
-        tables.append(tools.piece_table(**boxes._asdict()))
+        tables.append(piece_table(**boxes._asdict()))
     chosen = [pages.files[k] for k in used]
     return tools.Layout(chosen, (n_frames,), first.shape, joined(tables), [*decoders])
 
@@ -109,9 +109,9 @@ def _boxes_of(
         decoder=blank.astype(np.int64),
         offset=np.where(blank, 0, offsets.ravel()),
         nbytes=np.where(blank | is_plain, 0, nbytes.ravel()),
-        start=tools.axis_columns(frames[page], start[segment]),
-        shape=tools.axis_columns(counts[page], shape[segment]),
-        strides=tools.axis_columns(steps, strides) * ~blank[:, None],
+        start=axis_columns(frames[page], start[segment]),
+        shape=axis_columns(counts[page], shape[segment]),
+        strides=axis_columns(steps, strides) * ~blank[:, None],
     )
     if not is_plain:
         return boxes

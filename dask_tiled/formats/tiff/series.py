@@ -17,7 +17,7 @@ from dask_tiled.formats.tiff.calibration import IMAGEJ
 from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
-from dask_tiled.formats.tools.text import parse_json
+from dask_tiled.formats.tools.text import parse_json, parse_pairs
 from dask_tiled.model.indexing import Index
 
 SHAPED = ('{"shape":', "shape=(")  # descriptions that say how pages belong together begin so
@@ -96,7 +96,7 @@ def _plain_series(numbers: Index) -> Series:
 
 def _imagej(pages: Pages, chain: Index, description: str) -> list[Series] | None:
     """Follow the description of ImageJ; None where the pages contradict it."""
-    pairs = tools.parse_pairs(description, "=")
+    pairs = parse_pairs(description, "=")
     kind = pages.kind_of(int(chain[0]))
     counts = {axis: _count(pairs.get(name, "1")) for axis, name in COUNTS.items()}
     told = _count(pairs.get("images", "1"))

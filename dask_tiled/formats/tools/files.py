@@ -16,19 +16,40 @@ from dask_tiled.errors import (
     TruncatedFileError,
 )
 from dask_tiled.model.description import DOUBTS, Description
-from dask_tiled.model.files import File, is_following, is_refusal
+from dask_tiled.model.files import File, is_following, is_refusal, opened, read_exactly
 from dask_tiled.model.paths import (
     Border,
     absolute,
     border,
     check_inside,
+    file_size,
     is_file,
     is_link,
     is_url,
     list_folder,
     named_in,
+    names_in,
     real,
 )
+
+__all__ = [
+    "Member",
+    "Series",
+    "absolute",
+    "beside",
+    "common_stem",
+    "file_size",
+    "gather",
+    "in_sequence",
+    "is_file",
+    "is_url",
+    "named_file",
+    "named_in",
+    "names_in",
+    "natural_key",
+    "opened",
+    "read_exactly",
+]
 
 
 class Member(NamedTuple):

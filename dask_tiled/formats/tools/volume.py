@@ -27,9 +27,8 @@ from dask_tiled.model.pieces import Piece, strides_of
 Parts = File | Sequence[tuple[File, int]]
 ENDS = "LR", "PA", "IS"
 """Left and right, posterior and anterior, inferior and superior."""
-MOST_FILES = 1 << 17
+MOST_FILES, MOST_NAME = 1 << 17, 4096
 LIST = re.compile(r"LIST(\s+\d+D?)?", re.IGNORECASE)
-MOST_NAME = 4096
 PATTERN = re.compile(r"((?:[^%]|%%)*)%(0?\d?\d?)d((?:[^%]|%%)*?)((?:\s++-?\d{1,9}){3})(?:\s+\d+)?")
 """As ``printf`` has it, then the first number, the last one, and the step."""
 
@@ -73,9 +72,9 @@ def describe_volume(
     DatasetError
         As for :func:`volume_layout`.
     """
-    parts = _listed(parts)
     if packed is None:
-        packed = is_compressed(read_head(parts[0][0].path, 8))
+        first = parts if isinstance(parts, File) else parts[0][0]
+        packed = is_compressed(read_head(first.path, 8))
     nav, sig = shape[: max(0, len(shape) - sig_dims)], shape[-sig_dims:]
     options: dict[str, Any] = {"skip": skip, "packed": packed, "exact": exact, "decoder": decoder}
     layout = volume_layout(parts, nav, sig, dtype, **options)
@@ -126,7 +125,7 @@ def volume_layout(
     TruncatedFileError
         A file is too short.
     """
-    parts = _listed(parts)
+    parts = [(parts, 0)] if isinstance(parts, File) else parts
     files, shape = [file for file, _ in parts], (nav or (1,)) + sig
     _check_shape(files[0], nav + sig)
     box, corners = _equal_boxes(files, shape)
@@ -147,10 +146,6 @@ def volume_layout(
             check_bytes(file, box, dtype, at, exact=len(parts) > 1)  # or they may be other parts
             pieces.append(Piece(k, corner, box, at, strides))
     return Layout(files, nav or (1,), sig, pieces, decoders).show(nav)
-
-
-def _listed(parts: Parts) -> Sequence[tuple[File, int]]:
-    return [(parts, 0)] if isinstance(parts, File) else parts
 
 
 def _equal_boxes(

@@ -13,7 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.files import Member, gather
+from dask_tiled.formats.tools.frames import count_frames
+from dask_tiled.formats.tools.header import Allowed, read_table
+from dask_tiled.formats.tools.text import since_1970
 from dask_tiled.formats.tvips.scan import Headers, Scan, find_scan, snake
 from dask_tiled.model.indexing import Array
 
@@ -35,14 +40,14 @@ FRAME: tools.Fields = {
     "DENS_T_measure": (52, "f4"), "DENS_T_setpoint": (56, "f4"), "DENS_Power": (60, "f4"),
     "TEM_Obj_current": (64, "f4"), "Scan_x": (68, "f4"), "Scan_y": (72, "f4"),
 }  # fmt: skip
-ALLOWED: tools.Allowed = {
+ALLOWED: Allowed = {
     "ISize": (HEADER_BYTES,), "IVersion": (1, 2), "IXDim": tools.POSITIVE, "IYDim": tools.POSITIVE,
     "IBPP": (8, 16),
 }  # fmt: skip
 ALLOWED_OF_2 = {**ALLOWED, "IImgHeaderBytes": range(12, MAX_FRAME_HEADER + 1)}
 
 
-def _allowed(fields: dict[str, Any]) -> tools.Allowed:
+def _allowed(fields: dict[str, Any]) -> Allowed:
     return ALLOWED if fields["IVersion"] == 1 else ALLOWED_OF_2
 
 
@@ -77,7 +82,7 @@ def read_frame_headers(
         number = min(count, frames - start)
         if number > 0:
             at = (0 if i else HEADER_BYTES) + start * record.nbytes
-            tables.append(tools.read_table(file.path, known, at, record.nbytes, number))
+            tables.append(read_table(file.path, known, at, record.nbytes, number))
             count -= number
         start = max(0, start - frames)
     return {name: np.concatenate([table[name] for table in tables]) for name in known}
@@ -109,14 +114,14 @@ def describe(
     path = paths[0]
     if scan not in ("auto", "none"):
         raise tools.DatasetError("no such scan", path=path, expected="auto or none", found=scan)
-    if tools.check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
+    if check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
         problem = "hysteresis is one of winding scans"
         raise tools.DatasetError(problem, path=path, expected="winding=True")
-    found = tools.gather(paths, _member, series=series)
+    found = gather(paths, _member, series=series)
     files = [member.file for member in found.members]
     fields, record = read_header(files[0].path)
     starts = [HEADER_BYTES, *[0] * (len(files) - 1)]
-    counts = tools.count_frames(files, record, starts, settled=nav_shape is not None)
+    counts = count_frames(files, record, starts, settled=nav_shape is not None)
     n_frames = sum(counts)
     searched = min(n_frames, MAX_HEADERS if scan == "auto" else 2)
     first = read_frame_headers(files, counts, record, 0, searched)
@@ -131,11 +136,11 @@ def describe(
     return _show(desc, start or Scan(), nav_shape, hysteresis if winding else None)
 
 
-def _member(path: str) -> tools.Member:
+def _member(path: str) -> Member:
     """Take the number in a name for the place of the file in its series."""
     file = tools.File.at(path)
     number = re.search(r"_(\d+)\.[^.]*$", file.path)
-    return tools.Member(file, int(number[1]) if number else 0, 1, ())
+    return Member(file, int(number[1]) if number else 0, 1, ())
 
 
 def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[tools.Axis, ...]:
@@ -184,7 +189,7 @@ def read_headers(desc: tools.Description) -> tools.Headers:
 
 
 def _first_time(frame: Mapping[str, Any]) -> datetime:
-    return tools.since_1970(frame["ITime"] + frame["IMS"] / 1000)
+    return since_1970(frame["ITime"] + frame["IMS"] / 1000)
 
 
 IMAGE, PATTERN = 1, 2

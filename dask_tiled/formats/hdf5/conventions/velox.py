@@ -29,7 +29,7 @@ from dask_tiled.formats.hdf5.conventions.velox_json import (
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
-from dask_tiled.formats.tools import since_1970
+from dask_tiled.formats.tools.text import since_1970
 from dask_tiled.model.axes import Axis
 
 PICTURE = re.compile(r"/Data/(Image|Spectrum|EelsSpectrumImage)/[^/]+/Data")
