@@ -213,16 +213,16 @@ def loads(monkeypatch):
 @pytest.fixture
 def written(monkeypatch):
     """List the keys of the chunks that exports write below a path."""
-    from dask_tiled.export.zarr.targets import JournaledFolder
+    from dask_tiled.storing.folders import FolderPlace
 
-    keys, put = [], JournaledFolder.put
+    keys, put = [], FolderPlace.put
 
     def listed(self, key, data):
         if "/c/" in f"/{key}":
             keys.append(key)
         put(self, key, data)
 
-    monkeypatch.setattr(JournaledFolder, "put", listed)
+    monkeypatch.setattr(FolderPlace, "put", listed)
     return keys
 
 

@@ -18,12 +18,12 @@ from dask_tiled.converting.flat_files import write_npy
 from dask_tiled.converting.hyperspy_files import write_hspy, write_zspy
 from dask_tiled.converting.tiff_files import write_ome_tiff, write_tiff
 from dask_tiled.errors import DatasetError, VerificationError, nearest
-from dask_tiled.export.zarr.new_files import check_place, new_file
-from dask_tiled.export.zarr.stores import file_path, local_path
 from dask_tiled.export.zarr.verification import first_difference, verify_zarr
 from dask_tiled.export.zarr.zarr_export import check_blocks, to_zarr
 from dask_tiled.model.files import read_head
 from dask_tiled.opening import open_dataset, opened
+from dask_tiled.storing.folders import local_path
+from dask_tiled.storing.new_files import check_place, file_path, new_file
 from dask_tiled.tiling import machine
 
 Write = Callable[..., None]
@@ -105,7 +105,7 @@ def convert(
         Where to. A file is written beside it, below ``target + ".part"``, and moved there when it
         is whole.
     overwrite : bool
-        Replace a file of the same format, or an earlier export to zarr. Nothing else is ever
+        Replace a file of the same format, or an array or a group of zarr. Nothing else is ever
         replaced.
     verify : bool
         Read it back, and compare every bit.

@@ -16,10 +16,10 @@ from dask_tiled.array.tiled_array import read_once
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.targets import telling_of
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.paths import with_room
 from dask_tiled.reading.reader import Source
+from dask_tiled.storing.disk import telling_of
 from dask_tiled.tiling.bases import Grid
 
 

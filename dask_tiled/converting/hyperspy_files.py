@@ -21,7 +21,7 @@ from dask_tiled.blocks.iteration import iter_blocks
 from dask_tiled.bridges.hyperspy import signal_of
 from dask_tiled.errors import DatasetError, require
 from dask_tiled.export.zarr.grids import grids_of
-from dask_tiled.export.zarr.targets import telling_of
+from dask_tiled.storing.disk import telling_of
 
 FORMAT_VERSION = "3.3"
 LEVEL = 1

@@ -14,11 +14,11 @@ import dask.array as da
 from dask_tiled.array.axes import shown_of
 from dask_tiled.converting.flat_files import FlatArray, write_flat
 from dask_tiled.errors import DatasetError, require, warn
-from dask_tiled.export.zarr.targets import telling_of
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.instrument import converted
 from dask_tiled.model.ome_zarr import TIME
 from dask_tiled.model.units import Prefixed
+from dask_tiled.storing.disk import telling_of
 
 CLASSIC = (1 << 32) - (1 << 25)
 """Bytes of pixels from which on a file is BigTIFF: there is room for the pages of smaller ones."""

@@ -24,8 +24,6 @@ import numpy.typing as npt
 from dask_tiled.array.doors import arrays_by_name
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.export.zarr.new_files import new_file
-from dask_tiled.export.zarr.stores import file_path
 from dask_tiled.formats.beton.descriptor import sniff
 from dask_tiled.formats.beton.structure import (
     FIELD_BYTES,
@@ -36,6 +34,7 @@ from dask_tiled.formats.beton.structure import (
 from dask_tiled.model.files import read_head
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.paths import with_room
+from dask_tiled.storing.new_files import file_path, new_file
 from dask_tiled.tiling import machine
 from dask_tiled.training.fields import Column, Field, field_of, kind_of
 from dask_tiled.training.pages import PageWriter

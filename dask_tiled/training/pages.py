@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.targets import telling_of
 from dask_tiled.formats.beton import structure
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.storing.disk import telling_of
 from dask_tiled.training.fields import Column, Field
 
 

@@ -98,7 +98,7 @@ def test_an_array_that_cannot_be_kept_in_its_place_is_taken_back(tmp_path, monke
     def fail(_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("dask_tiled.export.zarr.stores.flush_folders", fail)
+    monkeypatch.setattr("dask_tiled.storing.folders.flush_folders", fail)
     with pytest.raises(DatasetError, match="Input/output error"):
         export("plain", tmp_path, out)
     np.testing.assert_array_equal(da.from_zarr(str(out / "data")), np.zeros(3))

@@ -11,7 +11,8 @@ import zarr
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.blocks import alignment
-from dask_tiled.export.zarr import following, stores
+from dask_tiled.export.zarr import following
+from dask_tiled.storing import folders
 from dask_tiled.testing import counting_frames, write_mib_series, write_mrc, write_tvips
 
 FRAMES = counting_frames((48, 8, 16), "uint16")
@@ -179,7 +180,7 @@ def test_ends_that_were_too_early_are_written_again(acquisition, tmp_path, monke
     out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
     acquisition.then(9, 22)
     with monkeypatch.context() as patch:
-        patch.setattr(stores, "_move", interrupt)
+        patch.setattr(folders, "_move", interrupt)
         with pytest.raises(KeyboardInterrupt):
             follow(acquisition, out, **options)
     acquisition.then(48)

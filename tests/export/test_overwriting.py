@@ -1,4 +1,4 @@
-"""What is at the place of an export: replaced where it is ours and that was asked for, or kept."""
+"""What is at the place of an export: replaced if it is of zarr and that was asked for, or kept."""
 
 import os
 import shutil
@@ -86,44 +86,6 @@ def bucket(_):
     return "memory://overwriting/out.zarr"
 
 
-REPLACED = {
-    "a path": ours,
-    "a slash at its end": lambda folder: f"{ours(folder)}/",
-    "a relative path": lambda folder: ours(folder).name,
-    "an address": lambda folder: f"file://{ours(folder)}",
-    "a store": lambda folder: zarr.storage.LocalStore(ours(folder)),
-    "in a store": in_a_store,
-    "below a link": below_a_link,
-    "renamed": lambda folder: ours(folder, "a.zarr").rename(folder / "out.zarr"),
-    "moved": moved,
-    "levels": partial(ours, pyramid=2, dimension_names=["a", "b", "c"]),
-    "an array": partial(ours, layout="array"),
-    "changed pixels": changed_pixels,
-    "hard links": hard_links,
-    "an old one beside": old_beside,
-    "a bucket": bucket,
-}
-
-
-@pytest.mark.parametrize("case", REPLACED)
-def test_what_is_ours_is_replaced_if_asked(tmp_path, monkeypatch, case):
-    """And nothing beside it is touched."""
-    monkeypatch.chdir(tmp_path)
-    place = REPLACED[case](tmp_path)
-    before = tree(tmp_path)
-    with pytest.raises(DatasetError, match="overwrite=True"):
-        export(ARR, place)
-    assert tree(tmp_path) == before
-    stored = export(ARR, place, overwrite=True)
-    np.testing.assert_array_equal(stored[...], PIXELS)
-    names = {"out.zarr", "other/out.zarr", "real/out.zarr", "group.zarr/out"}
-    roots = tuple(f"{name}/" for name in names)
-    kept = {name for name in before if name not in names and not name.startswith(roots)}
-    now = tree(tmp_path)
-    assert {name: now.get(name) for name in kept} == {name: before[name] for name in kept}
-    assert {name for name in now if name not in names and not name.startswith(roots)} == kept
-
-
 def link_for_a_chunk(folder):
     (folder / "mine").write_text("mine")
     chunk = ours(folder) / "data" / "c" / "0" / "0" / "0"
@@ -137,20 +99,10 @@ def copied_attributes(folder):
     group.create_array("data", data=PIXELS, attributes=dict(like["data"].attrs))
 
 
-def copied_record(folder):
-    """A foreign array with our record beside it."""
-    foreign_group(folder)
-    record = ours(folder, "a.zarr") / "data" / ".dask_tiled"
-    shutil.copytree(record, folder / "out.zarr" / "data" / ".dask_tiled")
-
-
-RECORD = "data/.dask_tiled/export.json"
-
-
 def a_pipe_inside(folder):
-    record = ours(folder) / RECORD
-    record.unlink()
-    os.mkfifo(record)
+    document = ours(folder) / "data" / "zarr.json"
+    document.unlink()
+    os.mkfifo(document)
 
 
 def a_socket_inside(folder):
@@ -170,14 +122,15 @@ def changed_coordinates(folder):
     zarr.open_array(folder / "out.zarr", path="x", mode="r+")[0] = 7
 
 
-def two_records(folder):
-    shutil.copytree((ours(folder) / RECORD).parent, folder / "out.zarr" / ".dask_tiled")
-
-
 def two_exports(folder):
     """One of ours inside another one."""
     ours(folder)
     ours(folder, "out.zarr/second")
+
+
+def old_record(folder):
+    """What exports once kept beside the chunks."""
+    text_at("data/.dask_tiled/export.json")(ours(folder))
 
 
 def part_with_an_array(folder):
@@ -222,20 +175,69 @@ def samples(place):
     return lambda folder: to_beton(folder / place, {"x": np.arange(9)}, progress=False)
 
 
+def at_place(make):
+    """Return what makes something at the place of the export, and returns that."""
+    return lambda folder: (make(folder), folder / "out.zarr")[1]
+
+
+REPLACED = {
+    "a path": ours,
+    "a slash at its end": lambda folder: f"{ours(folder)}/",
+    "a relative path": lambda folder: ours(folder).name,
+    "an address": lambda folder: f"file://{ours(folder)}",
+    "a store": lambda folder: zarr.storage.LocalStore(ours(folder)),
+    "in a store": in_a_store,
+    "below a link": below_a_link,
+    "renamed": lambda folder: ours(folder, "a.zarr").rename(folder / "out.zarr"),
+    "moved": moved,
+    "levels": partial(ours, pyramid=2, dimension_names=["a", "b", "c"]),
+    "an array": partial(ours, layout="array"),
+    "changed pixels": changed_pixels,
+    "hard links": hard_links,
+    "an old one beside": old_beside,
+    "a bucket": bucket,
+    "an array of others": at_place(foreign_array("out.zarr")),
+    "an array of version 2": at_place(foreign_array("out.zarr", zarr_format=2)),
+    "a group of others": at_place(foreign_group),
+    "copied attributes": at_place(copied_attributes),
+    "a copy": at_place(a_copy),
+    "a copy of links": at_place(partial(a_copy, copy_function=os.link)),
+    "added array": at_place(added_to(lambda x: x.create_array("labels", data=PIXELS))),
+    "added attributes": at_place(added_to(lambda x: x.attrs.update(remark="mine"))),
+    "appended": at_place(added_to(lambda x: x["data"].append(PIXELS))),
+    "changed coordinates": at_place(changed_coordinates),
+    "a record of versions before": at_place(old_record),
+    "two exports": at_place(two_exports),
+}
+
+
+@pytest.mark.parametrize("case", REPLACED)
+def test_what_is_of_zarr_is_replaced_if_asked(tmp_path, monkeypatch, case):
+    """And nothing beside it is touched."""
+    monkeypatch.chdir(tmp_path)
+    place = REPLACED[case](tmp_path)
+    before = tree(tmp_path)
+    with pytest.raises(DatasetError, match="overwrite=True"):
+        export(ARR, place)
+    assert tree(tmp_path) == before
+    stored = export(ARR, place, overwrite=True)
+    np.testing.assert_array_equal(stored[...], PIXELS)
+    names = {"out.zarr", "other/out.zarr", "real/out.zarr", "group.zarr/out"}
+    roots = tuple(f"{name}/" for name in names)
+    kept = {name for name in before if name not in names and not name.startswith(roots)}
+    now = tree(tmp_path)
+    assert {name: now.get(name) for name in kept} == {name: before[name] for name in kept}
+    assert {name for name in now if name not in names and not name.startswith(roots)} == kept
+
+
 KEPT = {
     "link to ours": lambda folder: link("out.zarr", ours(folder, "real.zarr"))(folder),
     "dangling link": link("out.zarr", "nowhere"),
     "link inside": lambda folder: link("out.zarr/data/c/0/1", ours(folder).parent)(folder),
     "link for a chunk": link_for_a_chunk,
-    "foreign array": foreign_array("out.zarr"),
-    "foreign array of version 2": foreign_array("out.zarr", zarr_format=2),
-    "foreign group": foreign_group,
-    "copied attributes": copied_attributes,
-    "copied record": copied_record,
-    "a copy": a_copy,
-    "a copy of links": partial(a_copy, copy_function=os.link),
     "files": text_at("out.zarr/thesis.txt"),
     "files named like chunks": text_at("out.zarr/c/0/0"),
+    "a file named like metadata": text_at("out.zarr/zarr.json"),
     "a file": text_at("out.zarr"),
     "an empty folder": lambda folder: (folder / "out.zarr").mkdir(),
     "empty folders": lambda folder: (folder / "out.zarr" / "c" / "0").mkdir(parents=True),
@@ -243,26 +245,18 @@ KEPT = {
     "a pipe inside": a_pipe_inside,
     "a socket inside": a_socket_inside,
     "added file": lambda folder: text_at("data/c/notes.txt")(ours(folder)),
-    "added array": added_to(lambda group: group.create_array("labels", data=PIXELS)),
-    "added chunk": lambda folder: text_at("data/c/7")(ours(folder)),
-    "added attributes": added_to(lambda group: group.attrs.update(remark="mine")),
-    "appended": added_to(lambda group: group["data"].append(PIXELS)),
-    "changed coordinates": changed_coordinates,
-    "no record": lambda folder: (ours(folder) / RECORD).unlink(),
-    "two records": two_records,
-    "two exports": two_exports,
+    "added file like a chunk": lambda folder: text_at("notes/7")(ours(folder)),
     "a sample file": samples("out.zarr"),
     "a part": text_at("out.zarr.part/thesis.txt"),
     "a part that is a file": text_at("out.zarr.part"),
     "a part that is a link": link("out.zarr.part", "."),
     "a part with a folder": lambda folder: (folder / "out.zarr.part" / "my").mkdir(parents=True),
     "a part with an array": part_with_an_array,
-    "a part with an array like a replaced one": foreign_array("out.zarr.part/replaced"),
 }
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_what_is_not_ours_is_kept(tmp_path, case):
+def test_what_is_not_of_zarr_is_kept(tmp_path, case):
     """Whatever is asked for."""
     KEPT[case](tmp_path)
     before = tree(tmp_path)
@@ -313,21 +307,45 @@ def test_what_is_mounted_inside_is_kept(tmp_path):
     assert tree(tmp_path) == before
 
 
-def test_stores_that_hold_something_else(tmp_path):
-    """Of others, nothing is removed."""
+@pytest.mark.parametrize("layout", ["array", "group"])
+def test_a_store_with_an_array_of_others(layout):
+    """It is replaced if that is asked for, down to the last key."""
     contents = {}
-    zarr.create_array(contents, data=PIXELS)
+    zarr.create_array(contents, data=PIXELS + 1, chunks=(1, 1, 1))
+    with pytest.raises(DatasetError, match="overwrite=True"):
+        export(ARR, contents, layout=layout)
+    np.testing.assert_array_equal(zarr.open_array(contents, mode="r")[...], PIXELS + 1)
+    stored = export(ARR, contents, layout=layout, overwrite=True)
+    np.testing.assert_array_equal(stored[...], PIXELS)
+    alone = {}
+    export(ARR, alone, layout=layout)
+    assert {*contents} == {*alone}
+
+
+@pytest.mark.parametrize("name", ["mine/thesis.txt", "mine/zarr.json", "mine/c/0", "a/b.txt"])
+def test_stores_that_hold_something_else(name):
+    """Nothing of it is removed, also not beside an array."""
+    system = fsspec.filesystem("memory")
+    if name == "a/b.txt":
+        export(ARR, "memory://overwriting/a")
+    system.pipe(f"/overwriting/{name}", b"mine")
+    folder = f"memory://overwriting/{name.partition('/')[0]}"
+    before = {path: system.cat(path) for path in system.find("/overwriting")}
+    for overwrite in (False, True):
+        with pytest.raises(DatasetError, match="holds something"):
+            export(ARR, folder, overwrite=overwrite)
+    assert {path: system.cat(path) for path in system.find("/overwriting")} == before
+    system.rm("/overwriting", recursive=True)
+
+
+def test_zip_files_that_hold_something(tmp_path):
+    """Nothing can be removed from them."""
     with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as archive:
         zarr.create_array(archive, data=PIXELS)
-    fsspec.filesystem("memory").pipe("/overwriting/mine/thesis.txt", b"mine")
     with zarr.storage.ZipStore(tmp_path / "a.zip", mode="a") as archive:
-        before = {key: value.to_bytes() for key, value in contents.items()}
-        for store in (contents, "memory://overwriting/mine", archive):
-            for overwrite in (False, True):
-                with pytest.raises(DatasetError):
-                    export(ARR, store, overwrite=overwrite)
-    assert {key: value.to_bytes() for key, value in contents.items()} == before
-    assert fsspec.filesystem("memory").cat("/overwriting/mine/thesis.txt") == b"mine"
+        for overwrite in (False, True):
+            with pytest.raises(DatasetError):
+                export(ARR, archive, overwrite=overwrite)
     with zarr.storage.ZipStore(tmp_path / "a.zip", mode="r") as archive:
         np.testing.assert_array_equal(zarr.open_array(archive)[...], PIXELS)
 

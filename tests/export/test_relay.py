@@ -12,7 +12,8 @@ import zarr
 from dask_tiled import Corrections, DatasetError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.zarr import relay, targets
 from dask_tiled.export.zarr.relay import relayed, times_read
-from dask_tiled.export.zarr.targets import JournaledFolder, Target
+from dask_tiled.export.zarr.targets import Target
+from dask_tiled.storing.folders import FolderPlace
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 FRAMES = counting_frames((6, 10, 12, 20), "uint16")
@@ -43,7 +44,7 @@ def stopped(tmp_path, monkeypatch, steps):
     """Interrupt an export in its second step, when it notes a chunk or has noted it."""
 
     def stop(*, noted):
-        arr, note = scan_of(tmp_path / "scan.mib"), JournaledFolder.note
+        arr, note = scan_of(tmp_path / "scan.mib"), FolderPlace.note
 
         def stopping(folder, entries):
             if noted or len(set(steps)) < 2:
@@ -52,7 +53,7 @@ def stopped(tmp_path, monkeypatch, steps):
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
-            patch.setattr(JournaledFolder, "note", stopping)
+            patch.setattr(FolderPlace, "note", stopping)
             with pytest.raises(KeyboardInterrupt):
                 to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
         return arr
@@ -183,14 +184,14 @@ def test_what_goes_on_does_not_start_afresh(tmp_path, stopped, monkeypatch, recw
 @pytest.mark.parametrize("step", [0, 1])
 def test_an_error_leaves_nothing(tmp_path, steps, monkeypatch, step):
     """In either step."""
-    arr, put = scan_of(tmp_path / "scan.mib"), JournaledFolder.put
+    arr, put = scan_of(tmp_path / "scan.mib"), FolderPlace.put
 
     def failing(folder, key, data):
         if len(set(steps)) == step + 1 and "c/" in key:
             raise DatasetError("no room", path=key)
         put(folder, key, data)
 
-    monkeypatch.setattr(JournaledFolder, "put", failing)
+    monkeypatch.setattr(FolderPlace, "put", failing)
     with pytest.raises(DatasetError, match="no room"):
         to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
     assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib"]

@@ -276,12 +276,12 @@ def test_a_store_shows_an_array_when_it_is_complete(arr):
 
 
 def test_other_keys_of_a_store_stay(arr):
-    """Only what an export wrote goes, and below its own path."""
+    """Only what is below its own path goes."""
     store = {}
     group = zarr.create_group(store)
     group.create_array("other", shape=(3,), dtype="u1")[:] = 7
     with pytest.raises(DatasetError, match="holds something"):
-        to_zarr(arr, store, overwrite=True)
+        to_zarr(arr, store)
     place = zarr.storage.StorePath(zarr.storage.MemoryStore(store), "scan")
     to_zarr(arr, place)
     to_zarr(arr[1:], place, overwrite=True)

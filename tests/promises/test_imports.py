@@ -37,6 +37,7 @@ ORDER = [
     "array",
     "",
     "blocks",
+    "storing",
     "export",
     "bridges",
     "virtual",
@@ -95,7 +96,7 @@ FROM_PRIVATE = {
     "dask_tiled.kernels.gathering": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.kernels.primitives": {"llvmlite.ir"},
     "dask_tiled.kernels.words": {"llvmlite.ir", "numba.core.cgutils"},
-    "dask_tiled.export.zarr.targets": {"zarr.core.sync.sync"},
+    "dask_tiled.storing.object_stores": {"zarr.core.sync.sync"},
     "dask_tiled.export.xarray_engine": {  # what xarray's page on backends names
         "xarray.core.indexing.ExplicitIndexer",
         "xarray.core.indexing.IndexingSupport",

@@ -14,10 +14,10 @@ import numpy as np
 from dask_tiled.errors import DatasetError, require
 from dask_tiled.export.virtual.stored_frames import Chunk
 from dask_tiled.export.zarr.group import DATA
-from dask_tiled.export.zarr.targets import telling_of
 from dask_tiled.model.files import read_head
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
+from dask_tiled.storing.disk import telling_of
 
 SUFFIXES = ".parquet", ".parq"
 """What the name of a folder of Parquet files ends with."""

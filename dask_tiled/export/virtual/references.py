@@ -15,13 +15,12 @@ from dask_tiled.export.virtual.documents import create_group, documents_of, show
 from dask_tiled.export.virtual.parquet import SUFFIXES, check_folder, write_parquet
 from dask_tiled.export.virtual.stored import Stored, stored
 from dask_tiled.export.zarr.group import DATA
-from dask_tiled.export.zarr.new_files import check_place, new_file
-from dask_tiled.export.zarr.stores import file_path
-from dask_tiled.export.zarr.targets import telling_of
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
+from dask_tiled.storing.disk import telling_of
+from dask_tiled.storing.new_files import check_place, file_path, new_file
 
 BEGIN = json.dumps({MARK: ""})[:-2].encode()
 """So begins a file that was written here."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_tiled.codecs.checksums import crc32c, with_crc32c
+from dask_tiled.codecs.checksums import with_crc32c
 from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.codecs.shards import ABSENT
 from dask_tiled.export.zarr.parts import Part
@@ -113,13 +113,3 @@ class Encoder:
         )
         array[...] = pixels
         return contents["/".join(["c", *("0" for _ in self.chunk)])].to_bytes()
-
-
-def fingerprint(data: bytes | bytearray) -> list[int]:
-    """Return what tells stored bytes from any others: length, CRC32C, and sum of 64-bit words.
-
-    The CRC32C of bytes that end with their own CRC32C depends on their number alone: it tells
-    damage, but not one chunk from another.
-    """
-    words = np.frombuffer(data, "<u8", count=len(data) // 8)
-    return [len(data), crc32c(data), int(words.sum(dtype="u8"))]

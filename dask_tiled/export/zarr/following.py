@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,18 +14,16 @@ from dask.base import tokenize
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.errors import DatasetError, StaleFileError, warn
-from dask_tiled.export.zarr.encoding import fingerprint
-from dask_tiled.export.zarr.ownership import Record
-from dask_tiled.export.zarr.stores import Template, build_beside, check_complete, proven_in
-from dask_tiled.export.zarr.targets import JournaledFolder, Target
+from dask_tiled.export.zarr.targets import Target
+from dask_tiled.export.zarr.templates import Template
 from dask_tiled.model.description import Description
 from dask_tiled.model.growth import Sample
+from dask_tiled.storing.beginning import begin
+from dask_tiled.storing.places import Place
 from dask_tiled.tiling.scheme import negotiate
 
 POLL = 0.1
 """Seconds from one look at the files to the next, at least."""
-LONGEST = 1 << 40
-"""So many keys along the axis that becomes longer are those of the export."""
 _SAMPLE, _PARTIAL = "#sample", "#partial"
 """What the journal notes beside keys; no key ends so."""
 _SAMPLES = 64
@@ -231,30 +227,27 @@ def export_growing(
         Show a progress bar; by default in a terminal and in a notebook. It is as long as what is
         known of the array.
     """
-
-    def fill(folder: JournaledFolder) -> None:
-        record, proven = None, set[str]()
-        hidden = None if show is None else not show
-        with progress_bar(desc="to_zarr", unit="B", unit_scale=True, disable=hidden) as bar:
-            for rows in steps:
-                template = make(rows.arr)
-                if record is None:
-                    record = _begun(folder, template, attempt)
-                    proven = _still_right(folder, rows.arr)
-                target = Target(template.stack, folder)
-                if not rows.complete:
-                    keys = _keys(target, rows)
-                    folder.note({key + _PARTIAL: [0] for key in keys})
-                    proven -= set(keys)
-                write(rows, target, proven)
-                if rows.complete:
-                    _note_sample(folder, rows)
-                bar.total = int(rows.arr.nbytes)
-                bar.update((rows.stop - rows.first) * int(rows.arr.nbytes) // rows.arr.shape[0])
-        assert record is not None  # noqa: S101 - there are always rows in the end
-        _finish(folder, record, template)
-
-    build_beside(path, [attempt], fill, overwrite=overwrite, resume=resume)
+    hidden = None if show is None else not show
+    with (
+        begin(path, [attempt], lambda _: False, overwrite=overwrite, resume=resume) as (place,),
+        progress_bar(desc="to_zarr", unit="B", unit_scale=True, disable=hidden) as bar,
+    ):
+        proven = None
+        for rows in steps:
+            if proven is None:
+                proven = _still_right(place, rows.arr)
+            template = make(rows.arr)
+            target = Target(template.stack, place)
+            if not rows.complete:
+                keys = _keys(target, rows)
+                place.note({key + _PARTIAL: [0] for key in keys})
+                proven -= set(keys)
+            write(rows, target, proven)
+            if rows.complete:
+                _note_sample(place, rows)
+            bar.total = int(rows.arr.nbytes)
+            bar.update((rows.stop - rows.first) * int(rows.arr.nbytes) // rows.arr.shape[0])
+        place.commit(template.documents, template.keys())
 
 
 def _keys(target: Target, rows: Rows) -> list[str]:
@@ -263,39 +256,13 @@ def _keys(target: Target, rows: Rows) -> list[str]:
     return [*target.stack.keys(((rows.first, rows.stop), *others))]
 
 
-def _begun(folder: JournaledFolder, template: Template, attempt: str) -> Record:
-    """Write down that any number of rows may come; give the record."""
-    found = folder.record()
-    record = template.record()._replace(attempt=attempt, documents={})
-    if found is not None:  # it was stopped just before its end, perhaps
-        record = record._replace(documents=found.documents)
-    first, *others = record.grids[template.prefix]
-    record = record._replace(grids={template.prefix: [max(first, LONGEST), *others]})
-    folder.begin(record)
-    for key in record.documents:
-        with suppress(FileNotFoundError):
-            os.remove(os.path.join(folder.store, *key.split("/")))
-    return record
-
-
-def _finish(folder: JournaledFolder, record: Record, template: Template) -> None:
-    """Write what makes an array of the pixels."""
-    documents = {key: fingerprint(data) for key, data in template.documents.items()}
-    folder.begin(record._replace(documents=documents))
-    for key, data in template.in_order():
-        folder.put(key, data)
-    check_complete(os.path.dirname(folder.root), folder.missing(template.keys()))
-    final = template.record()._replace(id=record.id, attempt=record.attempt)
-    folder.begin(final)
-
-
-def _note_sample(folder: JournaledFolder, rows: Rows) -> None:
+def _note_sample(place: Place, rows: Rows) -> None:
     """Note a frame of what was written, by which the file is known again."""
     layout = description_of_growing(rows.arr).layout
     frame = layout.n_frames - 1
     sample = Sample.of(layout, frame)
     if sample is not None:
-        folder.note({_SAMPLE: [frame, int(sample.digest, 16)]})
+        place.note({_SAMPLE: [frame, int(sample.digest, 16)]})
 
 
 LOOKED_AT = 1 << 20
@@ -312,9 +279,9 @@ def at_length(arr: TiledArray) -> TiledArray:
     return TiledArray(longer, negotiate(longer, arr.scheme.requests), arr.io)
 
 
-def _still_right(folder: JournaledFolder, arr: TiledArray) -> set[str]:
+def _still_right(place: Place, arr: TiledArray) -> set[str]:
     """Find what an export that was stopped has left, if it was of the same frames."""
-    noted = folder.noted()
+    noted = place.noted()
     layout = description_of_growing(arr).layout
     samples = sorted(noted.pop(_SAMPLE, []))
     for frame, digest in samples[:: -(-len(samples) // _SAMPLES) or 1]:
@@ -327,4 +294,4 @@ def _still_right(folder: JournaledFolder, arr: TiledArray) -> set[str]:
             warn(message)
             return set()
     partial = {key.removesuffix(_PARTIAL) for key in noted if key.endswith(_PARTIAL)}
-    return proven_in(folder) - partial
+    return place.whole() - partial

@@ -12,9 +12,9 @@ import numpy as np
 from dask_tiled.codecs.shards import parse_index
 from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.parts import Place
-from dask_tiled.export.zarr.targets import StorePlace
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import open_file
+from dask_tiled.storing.object_stores import StorePlace
 
 if TYPE_CHECKING:
     import zarr

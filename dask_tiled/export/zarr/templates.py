@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -16,9 +16,37 @@ from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.group import DATA, LEVEL, consolidate, coordinates_of, write_coordinates
 from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.pyramids import Pyramid, Stored
-from dask_tiled.export.zarr.stores import WRITER, Template
 from dask_tiled.model.mark import MARK, attributes_of, plain
 from dask_tiled.model.ome_zarr import at_level, image_of
+
+WRITER = "to_zarr"
+"""What is written by an export says so, for people; it proves nothing."""
+
+
+class Template(NamedTuple):
+    """An export without its pixels."""
+
+    documents: Mapping[str, bytes]
+    """All that is stored beside the pixels, under its keys."""
+    stack: Stack
+    """The arrays of pixels: one, or the levels of a pyramid."""
+    source: str
+    settings: str
+    """What changes with the array and with the settings: 32 hexadecimal digits each."""
+
+    @property
+    def attempt(self) -> str:
+        """What is the same for exports that may go on with each other."""
+        return f"{self.source}-{self.settings}"
+
+    @property
+    def prefix(self) -> str:
+        """What keys of the array begin with, or of the first level."""
+        return self.stack.base.prefix
+
+    def keys(self) -> Iterable[str]:
+        """List the keys of the pixels."""
+        return self.stack.keys(tuple((0, n) for n in self.stack.base.encoder.shape))
 
 
 def template_of(

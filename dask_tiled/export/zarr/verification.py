@@ -24,11 +24,11 @@ from dask_tiled.export.zarr.levels import Level, Stack, halved_shape
 from dask_tiled.export.zarr.parts import Pixels
 from dask_tiled.export.zarr.stored_chunks import StoredChunks
 from dask_tiled.export.zarr.stored_levels import in_blocks
-from dask_tiled.export.zarr.stores import local_path
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.mark import MARK
 from dask_tiled.opening import opened
 from dask_tiled.reading.reader import Source, Workspace
+from dask_tiled.storing.folders import local_path
 from dask_tiled.tiling.bases import Grid
 
 if TYPE_CHECKING:

@@ -33,21 +33,16 @@ from dask_tiled.export.zarr.pyramids import Pyramid, Stored, pyramid_of
 from dask_tiled.export.zarr.relay import relayed
 from dask_tiled.export.zarr.sources import may_read
 from dask_tiled.export.zarr.stored_levels import in_blocks
-from dask_tiled.export.zarr.stores import (
-    Template,
-    Write,
-    export_to_path,
-    export_to_store,
-    local_path,
-    opened_at,
-)
-from dask_tiled.export.zarr.targets import Place, Target
-from dask_tiled.export.zarr.templates import template_of
+from dask_tiled.export.zarr.targets import Target
+from dask_tiled.export.zarr.templates import Template, template_of
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.ome_zarr import image_of
 from dask_tiled.opening import open_dataset, opened
 from dask_tiled.reading.reader import Source
+from dask_tiled.storing.beginning import begin
+from dask_tiled.storing.folders import FolderPlace, local_path
+from dask_tiled.storing.places import Place
 from dask_tiled.tiling.bases import Grid, split
 
 if TYPE_CHECKING:
@@ -103,8 +98,8 @@ def to_zarr(
         every axis that has a scale, an offset or units; or is all that is written. The former is
         what ``xarray.open_zarr`` opens.
     overwrite : bool
-        Replace an array that this function wrote before, and nobody copied, or changed but for its
-        pixels. Nothing else is ever replaced.
+        Replace an array or a group of zarr, whoever wrote it. At a path, it stays until the new one
+        is complete. Nothing else is ever replaced: no other folder, and none with other files.
     resume : bool
         Go on where an export of the same array with the same settings to the same place was
         stopped: what the journal has, and is found whole, is not computed again. Without it, that
@@ -173,8 +168,6 @@ def to_zarr(
     Arrays are the same if dask gives them the same name. It does so for files that have not
     changed, and for what is computed of them in the same way.
     """
-    import zarr
-
     given, arr = arr, opened(arr)
     _check(arr, attributes, layout)
     attributes = own_attributes(given, arr) | dict(attributes or {})
@@ -204,10 +197,10 @@ def to_zarr(
     )
     member = template.prefix.removesuffix("/")
 
-    def write(place: Place, proven: set[str], before: str | None) -> None:
-        given = arr
-        if before is not None:  # frames that are missing are still known to be
-            given = open_dataset(before, "zarr", chunks=arr.chunks, missing="fill")
+    def write(place: Place, before: Place | None) -> None:
+        given, proven = arr, place.whole()
+        if isinstance(before, FolderPlace):  # frames that are missing are still known to be
+            given = open_dataset(before.store, "zarr", chunks=arr.chunks, missing="fill")
         for stack in template.stack.passes():
             target = Target(stack, place)
             if stack.stored:
@@ -219,23 +212,35 @@ def to_zarr(
                 blocks = read_once(aligned(given, stack.unit))
             _write(blocks, target, proven, show=progress)
 
+    def write_parts(place: Place, _: None) -> None:
+        blocks = read_once(aligned(arr, parts.stack.unit))
+        _write(blocks, Target(parts.stack, place), place.whole(), show=progress)
+
     path = local_path(store)
-    if path is not None:
-        steps: list[tuple[Template, Write]] = [(template, write)]
-        between = relayed(arr, template.stack.passes()[0].unit)
-        if between is not None:
-            options: Any = {"shown": shown, "layout": "array", "names": None, "attributes": None}
-            parts = template_of(arr, source, between, Pyramid(), "auto", **options)
+    steps: list[tuple[Template, Any]] = [(template, write)]
+    between = None if path is None else relayed(arr, template.stack.passes()[0].unit)
+    if between is not None:
+        options: Any = {"shown": shown, "layout": "array", "names": None, "attributes": None}
+        parts = template_of(arr, source, between, Pyramid(), "auto", **options)
+        steps.insert(0, (parts, write_parts))
+    attempts, before = [made.attempt for made, _ in steps], None
+    reads = partial(may_read, arr)
+    with begin(store, attempts, reads, overwrite=overwrite, resume=resume) as places:
+        for place, (made, fill) in zip(places, steps, strict=True):
+            fill(place, before)
+            place.commit(made.documents, made.keys())
+            before = place
+    return _opened(store, member)
 
-            def write_parts(place: Place, proven: set[str], _: object) -> None:
-                blocks = read_once(aligned(arr, parts.stack.unit))
-                _write(blocks, Target(parts.stack, place), proven, show=progress)
 
-            steps.insert(0, (parts, write_parts))
-        export_to_path(path, steps, overwrite=overwrite, resume=resume)
-        return opened_at(path, member)
-    is_source = partial(may_read, arr)
-    export_to_store(store, template, write, is_source, overwrite=overwrite, resume=resume)
+def _opened(store: Any, member: str) -> zarr.Array[Any]:
+    """Open what was written."""
+    import zarr
+
+    path = local_path(store)
+    if path is not None:  # given a path, zarr would take a name with ``::`` for a URL
+        place = zarr.storage.LocalStore(path, read_only=True)
+        return zarr.open_array(place, mode="r", path=member)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".
     return zarr.open_array(store, mode="r+", path=member)
 
@@ -297,7 +302,7 @@ def _follow(
         resume=settings.resume,
         show=show,
     )
-    return opened_at(path, template.prefix.removesuffix("/"))
+    return _opened(path, template.prefix.removesuffix("/"))
 
 
 def _source_token(arr: da.Array) -> Any:

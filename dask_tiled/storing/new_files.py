@@ -7,11 +7,21 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Any
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.attempts import claimed
-from dask_tiled.export.zarr.targets import flush_folders, telling_of
 from dask_tiled.model.paths import with_room
+from dask_tiled.storing.claims import claimed
+from dask_tiled.storing.disk import flush_folders, telling_of
+from dask_tiled.storing.folders import local_path
+
+
+def file_path(target: Any) -> str:
+    """Return the absolute path of a file that is to be written."""
+    path = local_path(target) if isinstance(target, str | os.PathLike) else None
+    if path is None:
+        raise DatasetError("no path", expected="where the file goes", found=repr(target))
+    return path
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What may be removed: what an export wrote and nobody changed, however it was stopped."""
+"""What exports leave when they are stopped: gone on with or removed, and nothing beside it is."""
 
 import json
 import os
@@ -14,8 +14,8 @@ import zarr
 from checks import stop_export
 
 from dask_tiled import DatasetError, to_zarr
-from dask_tiled.export.zarr import attempts, targets
-from dask_tiled.export.zarr.targets import JournaledFolder
+from dask_tiled.storing import claims, folders
+from dask_tiled.storing.folders import FolderPlace
 from dask_tiled.testing import counting_frames
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
@@ -32,42 +32,9 @@ def everything(folder):
 
 def stop(monkeypatch, path, arr=ARR, after=1, **options):
     """Stop an export when it has noted so many of its chunks, and give the folder that it left."""
-    stop_export(monkeypatch, JournaledFolder, arr, path, after, **{"layout": "array"} | options)
+    stop_export(monkeypatch, FolderPlace, arr, path, after, **{"layout": "array"} | options)
     (left,) = (path.parent / f"{path.name}.part").iterdir()
     return left
-
-
-@pytest.mark.parametrize("layout", ["array", "group"])
-def test_copied_attributes_prove_nothing(tmp_path, layout):
-    """An array of somebody else that was made with the attributes of ours, in a store."""
-    ours = to_zarr(ARR, tmp_path / "ours.zarr", layout=layout)
-    store = zarr.storage.MemoryStore()
-    theirs = zarr.create_array(store, data=PIXELS + 1, attributes=dict(ours.attrs))
-    with pytest.raises(DatasetError, match="something"):
-        to_zarr(ARR, store, overwrite=True)
-    np.testing.assert_array_equal(theirs[:], PIXELS + 1)
-    assert theirs.attrs["dask_tiled"]["written_by"] == "to_zarr"
-
-
-@pytest.mark.parametrize("change", ["attributes", "append", "chunk", "record"])
-def test_what_was_changed_in_a_store_is_not_ours_any_more(change):
-    """Neither what it says nor what was appended is thrown away."""
-    place = zarr.storage.MemoryStore()
-    to_zarr(ARR, place)
-    theirs = zarr.open_array(place, mode="r+")
-    if change == "attributes":
-        theirs.attrs["remark"] = "mine"
-    elif change == "append":
-        theirs.append(PIXELS)
-    else:
-        key = {"chunk": "c/9/0/0", "record": "c/.dask_tiled/export.json"}[change]
-        data = zarr.core.buffer.cpu.Buffer.from_bytes(b"mine")
-        zarr.core.sync.sync(theirs.store.set(key, data))
-    before = theirs[:]
-    with pytest.raises(DatasetError, match="something") as caught:
-        to_zarr(ARR, place, overwrite=True)
-    assert caught.value.where or change == "record"
-    np.testing.assert_array_equal(theirs[:], before)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +170,7 @@ def test_what_is_being_removed_does_not_come_back(tmp_path, monkeypatch):
 @pytest.mark.parametrize("late", ["made", "moved"])
 def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkeypatch, late):
     """They make a file, or put it in its place, just when what is to be removed has been listed."""
-    done, listed = [], attempts.listed
+    done, listed = [], claims.listed
 
     def listing(folder):
         half, found = Path(folder, "0f" * 16), listed(folder)
@@ -222,7 +189,7 @@ def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkey
 
     arr = ARR.rechunk((2, 4, 4)).map_blocks(fail, dtype=ARR.dtype, meta=ARR._meta)
     with monkeypatch.context() as patch:
-        patch.setattr(attempts, "listed", listing)
+        patch.setattr(claims, "listed", listing)
         with pytest.raises(ZeroDivisionError):
             to_zarr(arr, tmp_path / "out.zarr", chunks=(2, 4, 4))
     assert done
@@ -232,22 +199,22 @@ def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkey
 @pytest.mark.parametrize("late", ["put", "note"])
 def test_tasks_do_not_make_an_export_again_that_is_over(tmp_path, monkeypatch, late):
     """What they are writing when it is removed goes nowhere."""
-    folder = JournaledFolder(str(tmp_path / "attempt"))
+    folder = FolderPlace(str(tmp_path / "attempt"))
     folder.make()
 
     def opening(path, *args, **options):
         file = open(path, *args, **options)  # noqa: SIM115 - closed by who opens it
-        attempts.discard(folder.root)
+        claims.discard(folder.root)
         return file
 
-    monkeypatch.setattr(targets, "open_file", opening)
+    monkeypatch.setattr(folders, "open_file", opening)
     with pytest.raises(DatasetError, match="stopped"):
         folder.put("c/0/0/0", b"chunk") if late == "put" else folder.note({"c/0/0/0": [5, 1]})
     assert not os.listdir(tmp_path)
 
 
-def test_records_differ(tmp_path):
-    """Two exports of one array write the same but for that."""
+def test_nothing_is_left_beside_what_is_stored(tmp_path):
+    """Two exports of one array are the same, to the last file."""
     to_zarr(ARR, tmp_path / "a.zarr")
     to_zarr(ARR, tmp_path / "b.zarr")
     one, other = (
@@ -255,25 +222,32 @@ def test_records_differ(tmp_path):
         for name in ("a.zarr", "b.zarr")
         for found in [everything(tmp_path / name)]
     )
-    assert [key for key in one if one[key] != other[key]] == ["/.dask_tiled/export.json"]
-    assert json.loads(one["/.dask_tiled/export.json"])["grids"] == {"": [3, 1, 1]}
+    assert one == other
+    assert {*one} == {"/zarr.json", *(f"/c/{k}/0/0" for k in range(3))}
 
 
-@pytest.mark.parametrize(
-    "value", ["null", "3", '["zarr.json"]', '{"": 3}', '{"": [1e999]}', "[" * 9999]
-)
-@pytest.mark.parametrize("field", ["documents", "grids"])
-def test_a_record_that_is_none_proves_nothing(tmp_path, field, value):
-    """Whatever JSON it is."""
+def test_what_a_version_before_has_left(tmp_path, monkeypatch, written):
+    """It kept a record beside the chunks, which is no part of the array now."""
     place = tmp_path / "out.zarr"
+    record = stop(monkeypatch, place) / "store" / ".dask_tiled" / "export.json"
+    record.parent.mkdir()
+    record.write_text(json.dumps({"id": "0f" * 16, "attempt": record.parts[-4], "prefix": ""}))
+    written.clear()
     to_zarr(ARR, place)
-    path = place / ".dask_tiled" / "export.json"
-    record = json.loads(path.read_text()) | {field: "here"}
-    path.write_text(json.dumps(record).replace('"here"', value))
-    before = everything(place)
-    with pytest.raises(DatasetError, match="something else"):
-        to_zarr(ARR, place, overwrite=True)
-    assert everything(place) == before
+    assert len(written) == 2
+    assert not (place / ".dask_tiled").exists()
+    np.testing.assert_array_equal(zarr.open_array(place)[:], PIXELS)
+
+
+def test_what_was_replaced_when_an_export_was_stopped_comes_back(tmp_path):
+    """Whoever wrote it."""
+    place = tmp_path / "out.zarr"
+    (tmp_path / "out.zarr.part").mkdir()
+    zarr.create_array(tmp_path / "out.zarr.part" / "replaced", data=PIXELS + 1)
+    with pytest.raises(DatasetError, match="the array exists"):
+        to_zarr(ARR, place)
+    np.testing.assert_array_equal(zarr.open_array(place)[:], PIXELS + 1)
+    assert os.listdir(tmp_path) == ["out.zarr"]
 
 
 def test_a_folder_given_as_a_path_in_a_store_is_a_path(tmp_path):

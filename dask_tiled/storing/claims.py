@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from dask_tiled.errors import warn
-from dask_tiled.export.zarr.locking import locked
-from dask_tiled.export.zarr.ownership import (
-    at_once,
-    check_ours,
+from dask_tiled.model.paths import listed, with_room
+from dask_tiled.storing.disk import at_once, telling_of
+from dask_tiled.storing.locks import locked
+from dask_tiled.storing.nodes import (
+    check_node,
+    check_parts,
     files,
     foreign,
     is_name,
@@ -23,8 +25,6 @@ from dask_tiled.export.zarr.ownership import (
     remove,
     remove_empty,
 )
-from dask_tiled.export.zarr.targets import telling_of
-from dask_tiled.model.paths import listed, with_room
 
 _ATTEMPT = re.compile("[0-9a-f]{32}-[0-9a-f]{32}")
 _GONE = re.compile("gone-[0-9a-f]{32}")
@@ -44,7 +44,7 @@ def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
     Raises
     ------
     DatasetError
-        There is something that no export has written; then all of it stays.
+        There is something else than exports leave; then all of it stays.
     """
     part = f"{path}.part"
     around = [folder for folder in Path(part).parents if not os.path.lexists(folder)]
@@ -63,12 +63,12 @@ def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
 
 
 def set_aside(part: str, path: str) -> None:
-    """Move an array out of its place."""
+    """Move what is replaced out of its place."""
     os.rename(path, os.path.join(part, _REPLACED))
 
 
 def put_back(part: str, path: str) -> None:
-    """Move the array back that was set aside, if there is one."""
+    """Move back what was set aside, if there is anything."""
     with suppress(FileNotFoundError):
         os.rename(os.path.join(part, _REPLACED), path)
 
@@ -154,8 +154,11 @@ def _check(part: str, name: str) -> None:
     left = os.path.join(part, name)
     if is_name(name) and os.path.isfile(left) and not os.path.islink(left):
         return  # a sample file that is not whole
-    if name == _REPLACED or _OLD.fullmatch(name):
-        check_ours(left)
+    if name == _REPLACED:
+        check_node(left)
+        return
+    if _OLD.fullmatch(name):
+        check_parts(left)
         return
     known = _ATTEMPT.fullmatch(name) or _GONE.fullmatch(name)
     if not known or os.path.islink(left) or not os.path.isdir(left):
@@ -163,7 +166,7 @@ def _check(part: str, name: str) -> None:
     for inside in listed(left):
         folder = os.path.join(left, inside)
         if inside == "store":
-            check_ours(folder)
+            check_parts(folder)
         elif inside not in {"journal", "writing"} or os.path.islink(folder):
             raise foreign(part, f"{name}/{inside}")
         else:

@@ -1,0 +1,1 @@
+"""Places on disk and in object stores: claimed, filled with bytes under keys, shown when whole."""

@@ -1,0 +1,69 @@
+"""What the file system is asked for: whole files, folders on the disk, many of them at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.paths import with_room
+from dask_tiled.remote.stores import said
+
+
+def unwritable(
+    path: str, error: BaseException, where: str | None = None, hint: str | None = None
+) -> DatasetError:
+    """Say that something cannot be written, and why."""
+    found = getattr(error, "strerror", None) or said(error)
+    return DatasetError("it cannot be written", path=path, where=where, found=found, hint=hint)
+
+
+@contextmanager
+def telling_of(path: str) -> Iterator[None]:
+    """Name the place where the system refuses to write."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def flush(path: str) -> None:
+    """Have the system bring a file, or the names in a folder, to the disk."""
+    opened = with_room(partial(os.open, path, os.O_RDONLY), path)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # of folders, some systems cannot
+            raise
+    finally:
+        os.close(opened)
+
+
+def flush_folders(path: str) -> None:
+    """Have the system bring a file or the names in a folder, and those around it, to the disk."""
+    with telling_of(path), suppress(PermissionError):  # some may not be opened
+        for each in (path, *map(str, Path(path).parents)):
+            flush(each)
+
+
+def at_once(
+    func: Callable[[str], None], names: Iterable[str], turn: Callable[[str], Any] = lambda _: 0
+) -> None:
+    """Have the system do something to many files at once, since it is the disk that it waits for.
+
+    Parameters
+    ----------
+    turn : callable
+        Files for which it returns less come first.
+    """
+    with ThreadPoolExecutor() as pool:
+        for _, some in groupby(sorted(names, key=turn), turn):
+            for _ in pool.map(func, some):
+                pass

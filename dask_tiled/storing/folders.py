@@ -1,0 +1,202 @@
+"""Folders of this machine: filled beside their place, and moved there when all is on the disk."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.paths import listed, open_file
+from dask_tiled.storing.claims import claimed, discard, put_back, remove_replaced, set_aside
+from dask_tiled.storing.disk import at_once, flush, flush_folders, telling_of, unwritable
+from dask_tiled.storing.nodes import check_node, files
+from dask_tiled.storing.places import Place, is_stop, not_cancelled
+
+
+def local_path(store: Any) -> str | None:
+    """Return the absolute path of a store; None for any other zarr store, and for an address."""
+    from zarr.storage import LocalStore, StorePath
+
+    if isinstance(store, StorePath):
+        root = local_path(store.store)
+        return root and os.path.join(root, *store.path.split("/"))
+    if isinstance(store, LocalStore) and not store.read_only:
+        return os.path.abspath(store.root)
+    if not isinstance(store, (str, os.PathLike)):
+        return None
+    text = os.fspath(store).removeprefix("file://")
+    if "\0" in text:
+        raise DatasetError("no path", expected="a path as text", found=repr(text))
+    return None if "://" in text else os.path.abspath(text)
+
+
+class FolderPlace(Place):
+    """A folder that is filled beside the place of an export, and the journal of that.
+
+    Parameters
+    ----------
+    root : str
+        It holds the folders ``store``, ``journal``, and ``writing`` for files that are not whole.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.path = os.path.dirname(root)
+        self.store, self.journal, self.writing = (
+            os.path.join(root, name) for name in ("store", "journal", "writing")
+        )
+
+    def make(self) -> None:
+        """Make the folders."""
+        with telling_of(self.root):
+            for folder in (self.store, self.journal, self.writing):
+                os.makedirs(folder, exist_ok=True)
+
+    def is_unused(self) -> bool:
+        """Return whether nothing was noted in the journal."""
+        return not os.path.isdir(self.journal) or not listed(self.journal)
+
+    def flush(self) -> None:
+        """Have the system bring to the disk all that is in the store.
+
+        In one go at the end: that takes less time than file by file.
+        """
+        folders: list[str] = []
+        with telling_of(self.root):
+            keys = [*files(self.store, folders)]
+            at_once(flush, [os.path.join(self.store, key) for key in keys + folders])
+
+    def put(self, key: str, data: bytes | bytearray) -> None:
+        """Write a file of the store."""
+        self._write(self._path(key), data)
+
+    def get(self, key: str) -> bytes | None:
+        """Read a file of the store."""
+        return _read(self._path(key))
+
+    def keys(self) -> set[str]:
+        """List the files of the store."""
+        with telling_of(self.root):
+            return {*files(self.store)}
+
+    def missing(self, wanted: set[str], there: set[str]) -> list[str]:
+        """List the files that are not there, or not as long as was noted."""
+        noted = self.noted()
+
+        def is_noted(key: str) -> bool:
+            lengths = {entry[0] for entry in noted.get(key, ())}
+            return key in there and os.stat(self._path(key)).st_size in lengths
+
+        return sorted(key for key in wanted if not is_noted(key))
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove files of the store, and folders that are empty then."""
+        for key in keys:
+            path = self._path(key)
+            with telling_of(path), suppress(FileNotFoundError):
+                os.remove(path)
+            with suppress(OSError):
+                while (path := os.path.dirname(path)) != self.store:
+                    os.rmdir(path)
+
+    def _write_note(self, text: bytes) -> None:
+        self._write(os.path.join(self.journal, uuid.uuid4().hex), text)
+
+    def _notes(self) -> Iterator[bytes | None]:
+        return (_read(os.path.join(self.journal, name)) for name in listed(self.journal))
+
+    def _write(self, path: str, data: bytes | bytearray) -> None:
+        part = os.path.join(self.writing, uuid.uuid4().hex)
+        try:
+            with open_file(part, "xb", buffering=0) as file:
+                # To find room for all at once takes half the time; macOS has no call for it.
+                if data and hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, len(data))
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[file.write(rest) :]
+            self._make_folders(os.path.dirname(path))
+            os.replace(part, path)
+        except FileNotFoundError:
+            raise DatasetError(
+                "the export has been stopped, or cannot be seen from here",
+                path=self.root,
+                hint="All workers have to write to the same file system.",
+            ) from None
+        except BaseException as error:
+            with suppress(OSError):
+                os.remove(part)
+            if isinstance(error, OSError):
+                raise unwritable(path, error) from error
+            raise
+
+    def _make_folders(self, path: str) -> None:
+        """Make folders of the store, but not those of the export: they are gone when it is over."""
+        if path not in {self.store, self.journal} and not os.path.isdir(path):
+            self._make_folders(os.path.dirname(path))
+            with suppress(FileExistsError):
+                os.mkdir(path)
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.store, *key.split("/"))
+
+
+def _read(path: str) -> bytes | None:
+    with suppress(FileNotFoundError), open_file(path) as file:
+        return bytes(file.read())
+    return None
+
+
+@contextmanager
+def begin_beside(
+    path: str, attempts: Sequence[str], *, overwrite: bool, resume: bool
+) -> Iterator[list[FolderPlace]]:
+    """Make a folder beside a place for each attempt, and move the last one there in the end."""
+    _check_free(path, overwrite=overwrite)
+    with claimed(path, attempts if resume else ()) as part:
+        _check_free(path, overwrite=overwrite)  # something may be back there
+        places = [FolderPlace(os.path.join(part, attempt)) for attempt in attempts]
+        try:
+            for place in places:
+                place.make()
+            with not_cancelled(part):
+                yield places
+            places[-1].flush()
+            _move(places[-1].store, path, part, overwrite=overwrite)
+        except BaseException as error:
+            for place in places:
+                if place.is_unused() or not is_stop(error):
+                    discard(place.root)
+            raise
+        for place in places:
+            discard(place.root)
+        with telling_of(path):
+            remove_replaced(part)
+
+
+def _check_free(path: str, *, overwrite: bool) -> None:
+    """Make sure that there is nothing at a path, or only a node of zarr that may go."""
+    if os.path.lexists(path):
+        check_node(path)
+        if not overwrite:
+            hint = "Pass overwrite=True to replace it."
+            raise DatasetError("the array exists", path=path, hint=hint)
+
+
+def _move(store: str, path: str, part: str, *, overwrite: bool) -> None:
+    """Put a node that is whole in its place."""
+    _check_free(path, overwrite=overwrite)  # it may have come since
+    with telling_of(path):
+        if os.path.lexists(path):
+            set_aside(part, path)
+        try:
+            os.rename(store, path)
+            flush_folders(path)
+        except BaseException:
+            if os.path.lexists(path) and not os.path.lexists(store):
+                os.rename(path, store)
+            put_back(part, path)
+            raise

@@ -1,0 +1,181 @@
+"""Which files a node of zarr consists of: nothing but these is ever replaced or removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.paths import OF_ZARR, give_back, open_file, with_room
+from dask_tiled.storing.disk import at_once
+
+OWN = ".dask_tiled/"
+"""What an export keeps in a store as long as it lasts."""
+RECORD, JOURNAL = f"{OWN}export.json", f"{OWN}journal/"
+
+_DOCUMENTS = {*OF_ZARR, ".zattrs", ".zmetadata"}
+_HEX = "[0-9a-f]{32}"
+_NAME = re.compile(_HEX)
+_CHUNK = re.compile(r"(?:c|\d+)(?:[./]\d+)*")
+_NOTES = re.compile(rf"(?:.+/)?{re.escape(OWN)}(?:export\.json|journal/{_HEX})")
+_HALF = re.compile(rf"(.+)\.{_HEX}\.partial")
+"""What a store of zarr in a folder leaves when it is killed; it takes the end off some names."""
+
+
+def is_name(name: str) -> bool:
+    """Return whether a file has one of the random names that are given here."""
+    return _NAME.fullmatch(name) is not None
+
+
+def is_document(key: str) -> bool:
+    """Return whether metadata of zarr are stored under a key."""
+    return key.rpartition("/")[2] in _DOCUMENTS
+
+
+def is_note(key: str) -> bool:
+    """Return whether an export keeps its own notes under a key, or was about to."""
+    half = _HALF.fullmatch(key)
+    names = [key] if half is None else [half[1], f"{half[1]}.json"]
+    return any(map(_NOTES.fullmatch, names))
+
+
+def is_metadata(data: bytes | None) -> bool:
+    """Return whether bytes are the metadata of a node of zarr."""
+    with suppress(ValueError, RecursionError):
+        told = json.loads(data or b"")
+        return isinstance(told, dict) and told.get("zarr_format") in (2, 3)
+    return False
+
+
+def stranger(keys: Collection[str], *, whole: bool = True) -> str | None:
+    """Find a key that belongs to no node of zarr; None where all do.
+
+    Parameters
+    ----------
+    whole : bool
+        Whether every chunk needs the metadata of its array; some have come, or gone, before these.
+    """
+    arrays = {key.rpartition("/")[0] for key in keys if is_document(key)} if whole else None
+    return next((key for key in keys if not _is_known(key, arrays)), None)
+
+
+def _is_known(key: str, arrays: Collection[str] | None) -> bool:
+    half = _HALF.fullmatch(key)
+    if half is not None:
+        return _is_known(half[1], arrays) or _is_known(f"{half[1]}.json", arrays)
+    if is_document(key) or is_note(key):
+        return True
+    parts = key.split("/")
+    splits = (("/".join(parts[:k]), "/".join(parts[k:])) for k in range(len(parts)))
+    return any(
+        _CHUNK.fullmatch(chunk) and (arrays is None or array in arrays) for array, chunk in splits
+    )
+
+
+def files(path: str, folders: list[str] | None = None) -> Iterator[str]:
+    """List what is below a folder, as keys. What is no plain file there is nobody's.
+
+    Folders that it goes through are put into a list.
+    """
+    folders = [] if folders is None else folders
+    folders.append("")
+    mounted = _mounted_below(path)
+    for folder in folders:
+        place = os.path.join(path, folder)
+        with with_room(partial(os.scandir, place), place) as entries:
+            for entry in entries:
+                key = folder + entry.name
+                if entry.is_symlink():
+                    yield f"{key}, a link"
+                elif key in mounted:
+                    yield f"{key}, a mount"
+                elif entry.is_dir():
+                    folders.append(f"{key}/")
+                else:
+                    yield key if entry.is_file() else f"{key}, no file"
+
+
+def _mounted_below(path: str) -> set[str]:
+    """List what is mounted below a folder, as keys, as far as Linux tells."""
+    root = os.fsencode(os.path.join(os.path.realpath(path), ""))
+    with suppress(FileNotFoundError), open_file("/proc/self/mountinfo") as file:
+        escaped = (line.split(b" ")[4] for line in file)
+        places = [re.sub(rb"\\(\d{3})", lambda x: bytes([int(x[1], 8)]), x) for x in escaped]
+        return {os.fsdecode(x.removeprefix(root)) for x in places if x.startswith(root)}
+    return set()
+
+
+def check_node(path: str) -> None:
+    """Make sure that there is a node of zarr at a path, and nothing else.
+
+    Raises
+    ------
+    DatasetError
+        There is something else in the folder, or something else than a folder.
+    """
+    if os.path.islink(path) or not os.path.isdir(path):
+        raise foreign(path)
+    with reading_of(path):
+        # Another folder may have a whole disk below: one file tells enough.
+        if not any(_shows_node(os.path.join(path, name)) for name in OF_ZARR):
+            raise foreign(path, next(files(path), None))
+    check_parts(path, whole=True)
+
+
+def check_parts(path: str, *, whole: bool = False) -> None:
+    """Make sure that there are only files below a folder that nodes of zarr consist of."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        raise foreign(path)
+    with reading_of(path):
+        found = stranger([*files(path)], whole=whole)
+    if found is not None:
+        raise foreign(path, found)
+
+
+def _shows_node(path: str) -> bool:
+    """Return whether a file is the metadata of a node."""
+    if os.path.islink(path) or not os.path.isfile(path):
+        return False
+    with open_file(path) as file:
+        return is_metadata(bytes(file.read()))
+
+
+def foreign(path: str, where: str | None = None) -> DatasetError:
+    """Say that nothing is done to what is no node of zarr."""
+    hint = "Only arrays and groups of zarr are replaced." if where is not None else None
+    return DatasetError("something else is there, and stays", path=path, where=where, hint=hint)
+
+
+@contextmanager
+def reading_of(path: str) -> Iterator[None]:
+    """Name the place where the system does not let somebody look at what is there."""
+    try:
+        yield
+    except OSError as error:
+        problem = "what is there cannot be read, and stays"
+        where, found = os.fsdecode(error.filename or path), error.strerror
+        raise DatasetError(problem, path=path, where=where, found=found) from error
+
+
+def remove(path: str) -> None:
+    """Remove a node of zarr, or what is left of one, and nothing that comes there meanwhile."""
+    ours = (key for key in files(path) if _is_known(key, None))
+    with suppress(OSError):  # what cannot go now goes with the next export
+        # What shows the node goes first.
+        at_once(lambda key: os.remove(os.path.join(path, key)), ours, lambda x: not is_document(x))
+    remove_empty(path)
+
+
+def remove_empty(path: str) -> None:
+    """Remove a folder, and those inside of it, unless there are files."""
+
+    def try_remove(folder: str) -> None:
+        with suppress(OSError):
+            os.rmdir(folder)
+
+    give_back()  # to walk through folders needs a descriptor, and nothing says that there is none
+    at_once(try_remove, (x for x, _, _ in os.walk(path)), lambda folder: -folder.count(os.sep))

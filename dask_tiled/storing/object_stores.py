@@ -1,0 +1,243 @@
+"""Stores of zarr that cannot move anything: filled in place, what shows a node comes last."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+from dask_tiled.errors import DatasetError, warn
+from dask_tiled.model.paths import OF_ZARR
+from dask_tiled.storing.disk import telling_of, unwritable
+from dask_tiled.storing.nodes import JOURNAL, RECORD, is_document, is_metadata, is_note, stranger
+from dask_tiled.storing.places import Place, another, not_cancelled
+
+if TYPE_CHECKING:
+    from zarr.abc.store import Store
+
+Result = TypeVar("Result")
+
+
+class Record(NamedTuple):
+    """Which export writes to a store, as that keeps it until the export is complete."""
+
+    id: str
+    """Random: no two exports have the same."""
+    attempt: str
+    """What is the same for exports that may go on with each other."""
+
+
+def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Return what a store of zarr is asked for."""
+    try:
+        from zarr.core.sync import sync
+    except ImportError:  # not public: without it, an event loop of its own
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, coroutine).result()
+    return sync(coroutine)
+
+
+class StorePlace(Place):
+    """A path in a zarr store, and the journal beside what is stored there.
+
+    Stores have no locks. An export whose record is no longer the one in the store stops. A store in
+    memory is not copied when it is pickled, since a copy would take the chunks with it, nor is a
+    zip file, which a copy would empty: they are found again in the process that holds them, and
+    nowhere else.
+
+    Parameters
+    ----------
+    prefix : str
+        What all keys of the store below the path begin with.
+    record : Record, optional
+        The export that writes; without one, nothing is guarded or noted.
+    """
+
+    def __init__(self, store: Store, prefix: str, record: Record | None = None) -> None:
+        from zarr.storage import StorePath
+
+        self.store, self.prefix, self.record = store, prefix, record
+        self.path = str(store)
+        self.token = uuid.uuid4().hex
+        with telling_of(self.path):
+            wait_for(StorePath.open(store, ""))  # zip files are not opened by themselves
+
+    def put(self, key: str, data: bytes | bytearray) -> None:
+        """Set the bytes of a key, unless another export has begun since."""
+        from zarr.buffer import default_buffer_prototype
+
+        if self.record is not None and key != RECORD and self._find(RECORD) != self.record:
+            raise DatasetError("another export has begun to write there", path=self.path)
+        buffer = default_buffer_prototype().buffer.from_bytes(data)
+        try:
+            wait_for(self.store.set(self.prefix + key, buffer))
+        except Exception as error:  # each store has its own
+            hint = "What is stored so far stays: call it again to go on."
+            raise unwritable(self.path, error, key, hint) from error
+
+    def get(self, key: str, part: tuple[int, int | None] | None = None) -> bytes | None:
+        """Get the bytes of a key; None where there are none.
+
+        Parameters
+        ----------
+        part : (int, int or None), optional
+            First byte and the one after the last; ``(-n, None)`` for the last n bytes.
+        """
+        from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+        from zarr.buffer import default_buffer_prototype
+
+        wanted: Any = None
+        if part is not None:
+            start, stop = part
+            wanted = SuffixByteRequest(-start) if stop is None else RangeByteRequest(start, stop)
+        found = wait_for(self.store.get(self.prefix + key, default_buffer_prototype(), wanted))
+        return None if found is None else found.to_bytes()
+
+    def has(self, key: str) -> bool:
+        """Return whether there are bytes under a key."""
+        return wait_for(self.store.exists(self.prefix + key))
+
+    def keys(self) -> set[str]:
+        """List the keys."""
+
+        async def listed() -> set[str]:
+            return {key async for key in self.store.list_prefix(self.prefix)}
+
+        return {key.removeprefix(self.prefix) for key in wait_for(listed())}
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove keys one after the other."""
+        for key in keys:
+            wait_for(self.store.delete(self.prefix + key))
+
+    def find_record(self, keys: Iterable[str]) -> Record | None:
+        """Read the record of an export that began to write here; None where none did."""
+        found = sorted((key for key in keys if f"/{key}".endswith(f"/{RECORD}")), key=len)
+        return self._find(found[0]) if found else None
+
+    def _find(self, key: str) -> Record | None:
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            told = json.loads(self.get(key) or b"")
+            return Record(str(told["id"]), str(told["attempt"]))
+        return None
+
+    def _write_note(self, text: bytes) -> None:
+        if self.record is not None:
+            self.put(JOURNAL + uuid.uuid4().hex, text)
+
+    def _notes(self) -> Iterator[bytes | None]:
+        if self.record is not None:
+            yield from (self.get(key) for key in self.keys() if f"/{JOURNAL}" in f"/{key}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from zarr.storage import MemoryStore, ZipStore
+
+        protocol = getattr(getattr(self.store, "fs", None), "protocol", ())
+        if isinstance(self.store, (MemoryStore, ZipStore)) or "memory" in protocol:
+            _IN_MEMORY[self.token] = self
+            return _found, (self.token,)
+        return StorePlace, (self.store, self.prefix, self.record)
+
+
+_IN_MEMORY: WeakValueDictionary[str, StorePlace] = WeakValueDictionary()
+
+
+class _Elsewhere:
+    """A place that cannot be reached from this process.
+
+    It complains when it is used, not when it is unpickled: a worker that cannot read a task dies.
+    """
+
+    def _complain(self, *_: Any) -> Any:
+        raise DatasetError(
+            "a store in memory, or a zip file, cannot be written to by other processes",
+            hint="Export to a path, or compute with threads.",
+        )
+
+    put = get = note = _complain
+
+
+def _found(token: str) -> Any:
+    return _IN_MEMORY.get(token) or _Elsewhere()
+
+
+def open_store(store: Any) -> tuple[Store, str]:
+    """Return the zarr store that something means, and the path in it."""
+    from zarr.abc.store import Store
+    from zarr.storage import FsspecStore, MemoryStore, StorePath
+
+    if isinstance(store, StorePath):
+        return store.store, store.path
+    if isinstance(store, str):
+        try:
+            return FsspecStore.from_url(store), ""
+        except Exception as error:  # each file system has its own
+            raise unwritable(store, error) from error
+    if isinstance(store, dict):
+        return MemoryStore(store), ""
+    if not isinstance(store, Store):
+        raise DatasetError("no store", expected="a path or a zarr store", found=repr(store))
+    return store, ""
+
+
+@contextmanager
+def begin_in_store(
+    store: Any, attempt: str, reads: Callable[[Any], bool], *, overwrite: bool, resume: bool
+) -> Iterator[StorePlace]:
+    """Claim a zarr store, or a path in one.
+
+    What is replaced is removed first: nothing can be moved aside.
+
+    Parameters
+    ----------
+    reads : callable
+        Whether what will be stored may be read from a store.
+    """
+    opened, path = open_store(store)
+    name = "/".join(filter(None, (str(opened), path)))
+    alone = not opened.supports_deletes  # zip files are not read while they are written
+    record = None if alone else Record(uuid.uuid4().hex, attempt)
+    place = StorePlace(opened, f"{path}/" if path else "", record)
+    there = place.keys()
+    journal = {key for key in there if f"/{JOURNAL}" in f"/{key}"}
+    goes_on = False
+    if there:
+        found = _check_store(place, there, name, overwrite=overwrite)
+        goes_on = resume and found is not None and found.attempt == attempt
+        if not goes_on and not all(map(is_note, there)) and reads(opened):
+            hint = "Export it to another store."
+            raise DatasetError("the store may be what is read", path=name, hint=hint)
+        if resume and found is not None and not goes_on:
+            warn(another(name, found.attempt, attempt))
+    if not goes_on:
+        place.remove(journal)
+    if record is not None:
+        place.put(RECORD, json.dumps(record._asdict()).encode())
+    others = (key for key in there - journal - {RECORD} if not goes_on or is_note(key))
+    # What shows a node goes first.
+    place.remove(sorted(others, key=lambda key: (not is_document(key), key.count("/"))))
+    with not_cancelled(name):
+        yield place
+
+
+def _check_store(
+    place: StorePlace, there: set[str], name: str, *, overwrite: bool
+) -> Record | None:
+    """Return the record of an export that was stopped; make sure that what is there may go."""
+    shown = sorted(there & {*OF_ZARR})
+    found = None if shown else place.find_record(there)
+    odd = stranger(there, whole=bool(shown))
+    known = is_metadata(place.get(shown[0])) if shown else found or all(map(is_note, there))
+    hint = None
+    if odd is None and known:
+        hint = "Pass overwrite=True to replace it."
+    if hint is None or (shown and not overwrite):
+        raise DatasetError("the store holds something already", path=name, where=odd, hint=hint)
+    if not place.store.supports_deletes:
+        raise DatasetError("nothing can be replaced in such a store", path=name)
+    return found

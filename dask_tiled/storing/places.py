@@ -1,0 +1,148 @@
+"""A place that any number of tasks fill with bytes under keys, and that shows when all is there."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from dask_tiled.codecs.checksums import crc32c
+from dask_tiled.errors import DatasetError
+from dask_tiled.storing.nodes import is_note, stranger
+
+Entries = Mapping[str, list[int]]
+"""What was stored under keys, by which it is known again."""
+
+
+def fingerprint(data: bytes | bytearray | memoryview) -> list[int]:
+    """Return what tells stored bytes from any others: length, CRC32C, and sum of 64-bit words.
+
+    The CRC32C of bytes that end with their own CRC32C depends on their number alone: it tells
+    damage, but not one chunk from another.
+    """
+    words = np.frombuffer(data, "<u8", count=len(data) // 8)
+    return [len(data), crc32c(data), int(words.sum(dtype="u8"))]
+
+
+class Place(ABC):
+    """What one attempt to fill a place has stored so far.
+
+    A journal tells those who go on with it what was stored, by fingerprints: a key that is there
+    proves nothing by itself, nor does the journal.
+    """
+
+    path: str
+    """What to call it in errors."""
+
+    @abstractmethod
+    def put(self, key: str, data: bytes | bytearray) -> None:
+        """Store bytes under a key, at once or not at all."""
+
+    @abstractmethod
+    def get(self, key: str) -> bytes | None:
+        """Return what is stored under a key; None where nothing is."""
+
+    @abstractmethod
+    def keys(self) -> set[str]:
+        """List the keys under which something is stored."""
+
+    @abstractmethod
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove keys."""
+
+    @abstractmethod
+    def _write_note(self, text: bytes) -> None:
+        """Add to the journal."""
+
+    @abstractmethod
+    def _notes(self) -> Iterator[bytes | None]:
+        """Read the parts of the journal."""
+
+    def note(self, entries: Entries) -> None:
+        """Note what was stored, when it is certain that it was right."""
+        if entries:
+            self._write_note(json.dumps(dict(entries)).encode())
+
+    def noted(self) -> dict[str, list[list[int]]]:
+        """Return all that was noted of keys. What cannot be read was not written."""
+        found: dict[str, list[list[int]]] = {}
+        for text in self._notes():
+            with suppress(ValueError, TypeError, AttributeError, RecursionError):
+                for key, entry in json.loads(text or b"").items():
+                    length, *rest = map(int, entry)
+                    found.setdefault(key, []).append([length, *rest])
+        return found
+
+    def whole(self) -> set[str]:
+        """Find the keys that were stored and noted before this attempt goes on, and are whole."""
+
+        def is_whole(key: str) -> bool:
+            data = self.get(key)
+            return data is not None and fingerprint(data) in noted[key]
+
+        noted = self.noted()
+        with ThreadPoolExecutor() as pool:
+            found = zip(noted, pool.map(is_whole, noted), strict=True)
+            return {key for key, whole in found if whole}
+
+    def missing(self, wanted: set[str], there: set[str]) -> list[str]:
+        """List the keys that are not there, in order."""
+        return sorted(wanted - there)
+
+    def commit(self, documents: Mapping[str, bytes], keys: Iterable[str]) -> None:
+        """Store what makes a node of zarr of all that is there, and remove what is no part of it.
+
+        Parameters
+        ----------
+        documents : mapping of str to bytes
+            What is stored beside the chunks.
+        keys : iterable of str
+            Those of all chunks.
+
+        Raises
+        ------
+        DatasetError
+            A chunk is missing: zarr would read it as zeros.
+        """
+        there, wanted = self.keys(), {*keys}
+        missing = self.missing(wanted, there)
+        if missing:
+            raise DatasetError(
+                "chunks of the export are missing",
+                path=self.path,
+                where=missing[0],
+                found=f"{len(missing)} of them",
+                hint="All workers have to write to the same file system.",
+            )
+        others = there - wanted - documents.keys()
+        self.remove(key for key in others if not is_note(key) and not stranger([key], whole=False))
+        # What makes all of it visible comes last.
+        for key in sorted(documents, key=lambda key: ("zarr.json" in key, -key.count("/"))):
+            self.put(key, documents[key])
+        self.remove(filter(is_note, others))
+
+
+@contextmanager
+def not_cancelled(path: str) -> Iterator[None]:
+    """Say where an export was writing whose tasks somebody has cancelled."""
+    try:
+        yield
+    except CancelledError as error:
+        hint = "Call it again to go on."
+        raise DatasetError("tasks of the export were cancelled", path=path, hint=hint) from error
+
+
+def is_stop(error: BaseException) -> bool:
+    """Return whether somebody has stopped an export, who may go on with it."""
+    return not isinstance(error, Exception) or isinstance(error.__cause__, CancelledError)
+
+
+def another(path: str, other: str, name: str) -> str:
+    """Say that an export that was stopped is thrown away, and why."""
+    same_source = name.partition("-")[0] == other.partition("-")[0]
+    had = "other settings" if same_source else "another source"
+    return f"{path}: the export that was stopped there had {had}; it starts afresh"
