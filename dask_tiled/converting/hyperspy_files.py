@@ -15,7 +15,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.tiled_array import read_once
-from dask_tiled.blocks.alignment import aligned
+from dask_tiled.blocks.alignment import Given, aligned
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.iteration import iter_blocks
 from dask_tiled.bridges.hyperspy import signal_of
@@ -55,7 +55,7 @@ def write_hspy(
     h5py = require("h5py", "hdf5", path, does="written")
     _check(arr, path)
     level = _gzip_level(compressors, path)
-    chunk, _ = grids_of(arr, chunks, None)
+    chunk, _ = grids_of(Given.of(arr), chunks, None)
     with telling_of(path):  # from version 1.8 on, texts of any length are attributes
         file = h5py.File(at, "w", libver=("v108", "latest"))
     try:
@@ -101,7 +101,7 @@ def write_zspy(
     import zarr
 
     _check(arr, path)
-    chunk, _ = grids_of(arr, chunks, None)
+    chunk, _ = grids_of(Given.of(arr), chunks, None)
     codec = _codec(compressors, path)
     store = zarr.storage.ZipStore(at, mode="w")
     try:

@@ -33,6 +33,44 @@ def local_path(store: Any) -> str | None:
     return None if "://" in text else os.path.abspath(text)
 
 
+class FileReader:
+    """Reads parts of files below a folder, each into the memory of the one before."""
+
+    is_local = True
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._memory = bytearray()
+
+    def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> memoryview | None:
+        """Read a part of a file; None where there is no file."""
+        with (
+            suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError),
+            open_file(below(self.folder, key), buffering=0) as file,
+        ):
+            first, last, _ = slice(*part).indices(os.fstat(file.fileno()).st_size)
+            count = max(0, last - first)
+            if len(self._memory) < count:
+                self._memory = bytearray(count)
+            view, done = memoryview(self._memory)[:count], 0
+            while done < count:
+                more = os.preadv(file.fileno(), [view[done:]], first + done)
+                if not more:
+                    break
+                done += more
+            return view[:done]
+        return None
+
+    def has(self, key: str) -> bool:
+        """Return whether there is a file."""
+        return os.path.isfile(below(self.folder, key))
+
+
+def below(folder: str, key: str) -> str:
+    """Return the path of what is stored under a key."""
+    return os.path.join(folder, *key.split("/"))
+
+
 class FolderPlace(Place):
     """A folder that is filled beside the place of an export, and the journal of that.
 
@@ -73,9 +111,9 @@ class FolderPlace(Place):
         """Write a file of the store."""
         self._write(self._path(key), data)
 
-    def get(self, key: str) -> bytes | None:
-        """Read a file of the store."""
-        return _read(self._path(key))
+    def reader(self) -> FileReader:
+        """Return what reads files of the store."""
+        return FileReader(self.store)
 
     def keys(self) -> set[str]:
         """List the files of the store."""
@@ -105,8 +143,8 @@ class FolderPlace(Place):
     def _write_note(self, text: bytes) -> None:
         self._write(os.path.join(self.journal, uuid.uuid4().hex), text)
 
-    def _notes(self) -> Iterator[bytes | None]:
-        return (_read(os.path.join(self.journal, name)) for name in listed(self.journal))
+    def _notes(self) -> Iterator[memoryview | None]:
+        return map(FileReader(self.journal).get, listed(self.journal))
 
     def _write(self, path: str, data: bytes | bytearray) -> None:
         part = os.path.join(self.writing, uuid.uuid4().hex)
@@ -141,13 +179,7 @@ class FolderPlace(Place):
                 os.mkdir(path)
 
     def _path(self, key: str) -> str:
-        return os.path.join(self.store, *key.split("/"))
-
-
-def _read(path: str) -> bytes | None:
-    with suppress(FileNotFoundError), open_file(path) as file:
-        return bytes(file.read())
-    return None
+        return below(self.store, key)
 
 
 @contextmanager

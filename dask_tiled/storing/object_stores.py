@@ -80,19 +80,19 @@ class StorePlace(Place):
             hint = "What is stored so far stays: call it again to go on."
             raise unwritable(self.path, error, key, hint) from error
 
-    def get(self, key: str, part: tuple[int, int | None] | None = None) -> bytes | None:
-        """Get the bytes of a key; None where there are none.
+    is_local = False
 
-        Parameters
-        ----------
-        part : (int, int or None), optional
-            First byte and the one after the last; ``(-n, None)`` for the last n bytes.
-        """
+    def reader(self) -> StorePlace:
+        """Return the place itself."""
+        return self
+
+    def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> bytes | None:
+        """Get bytes of a key; None where there are none."""
         from zarr.abc.store import RangeByteRequest, SuffixByteRequest
         from zarr.buffer import default_buffer_prototype
 
         wanted: Any = None
-        if part is not None:
+        if part != (0, None):
             start, stop = part
             wanted = SuffixByteRequest(-start) if stop is None else RangeByteRequest(start, stop)
         found = wait_for(self.store.get(self.prefix + key, default_buffer_prototype(), wanted))
@@ -159,7 +159,7 @@ class _Elsewhere:
             hint="Export to a path, or compute with threads.",
         )
 
-    put = get = note = _complain
+    put = reader = note = _complain
 
 
 def _found(token: str) -> Any:

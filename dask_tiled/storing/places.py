@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 import numpy as np
 
@@ -28,6 +29,25 @@ def fingerprint(data: bytes | bytearray | memoryview) -> list[int]:
     return [len(data), crc32c(data), int(words.sum(dtype="u8"))]
 
 
+class PartReader(Protocol):
+    """Reads parts of what is stored under keys, for one thread."""
+
+    is_local: bool
+    """Whether it reads files of this machine."""
+
+    def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> bytes | memoryview | None:
+        """Return bytes, valid until the next call; None where nothing is.
+
+        Parameters
+        ----------
+        part : (int, int or None)
+            First byte and the one after the last; ``(-n, None)`` for the last n bytes.
+        """
+
+    def has(self, key: str) -> bool:
+        """Return whether there are bytes under a key."""
+
+
 class Place(ABC):
     """What one attempt to fill a place has stored so far.
 
@@ -43,8 +63,8 @@ class Place(ABC):
         """Store bytes under a key, at once or not at all."""
 
     @abstractmethod
-    def get(self, key: str) -> bytes | None:
-        """Return what is stored under a key; None where nothing is."""
+    def reader(self) -> PartReader:
+        """Return what reads what is stored."""
 
     @abstractmethod
     def keys(self) -> set[str]:
@@ -59,7 +79,7 @@ class Place(ABC):
         """Add to the journal."""
 
     @abstractmethod
-    def _notes(self) -> Iterator[bytes | None]:
+    def _notes(self) -> Iterator[bytes | memoryview | None]:
         """Read the parts of the journal."""
 
     def note(self, entries: Entries) -> None:
@@ -72,7 +92,7 @@ class Place(ABC):
         found: dict[str, list[list[int]]] = {}
         for text in self._notes():
             with suppress(ValueError, TypeError, AttributeError, RecursionError):
-                for key, entry in json.loads(text or b"").items():
+                for key, entry in json.loads(bytes(text or b"")).items():
                     length, *rest = map(int, entry)
                     found.setdefault(key, []).append([length, *rest])
         return found
@@ -81,7 +101,7 @@ class Place(ABC):
         """Find the keys that were stored and noted before this attempt goes on, and are whole."""
 
         def is_whole(key: str) -> bool:
-            data = self.get(key)
+            data = self.reader().get(key)
             return data is not None and fingerprint(data) in noted[key]
 
         noted = self.noted()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.blocks.alignment import Given
 from dask_tiled.export.zarr import sources
 from dask_tiled.export.zarr.grids import grids_of
 from dask_tiled.testing import counting_frames, write_mib, write_raw
@@ -302,7 +303,7 @@ def test_other_keys_of_a_store_stay(arr):
 def test_chunks_and_shards_are_chosen(shape, chunks, shards):
     """Chunks of about 1 MiB in shards of about 16 MiB, whatever the lengths of the axes."""
     arr = da.zeros(shape, chunks=shape, dtype="u2")
-    assert grids_of(arr, None, None) == (chunks, shards)
+    assert grids_of(Given.of(arr), None, None) == (chunks, shards)
 
 
 def test_shards_are_multiples_of_chunks(arr, tmp_path):

@@ -93,15 +93,33 @@ class Encoder:
             whole = np.full(self.chunk, self.fill_value, self.dtype)
             whole[tuple(map(slice, pixels.shape))] = pixels
             pixels = whole
-        if self.pipeline is None:
-            return self._encode_by_zarr(pixels)
-        return self.pipeline.encode(pixels)
+        if self.pipeline is not None:
+            return self.pipeline.encode(pixels)
+        contents: dict[str, Any] = {}
+        self._alone(contents)[...] = pixels
+        return contents[self._first].to_bytes()
 
-    def _encode_by_zarr(self, pixels: Array) -> bytes:
-        import zarr
+    def decode(self, data: Any, memory: Array) -> Array:
+        """Decode a chunk, perhaps into memory of at least its size, whatever is beyond its end."""
+        if self.pipeline is not None:
+            return self.pipeline.decode(np.frombuffer(data, np.uint8), out=memory)
+        from zarr.buffer import default_buffer_prototype
 
         contents: dict[str, Any] = {}
-        array = zarr.create_array(
+        array = self._alone(contents)
+        contents[self._first] = default_buffer_prototype().buffer.from_bytes(bytes(data))
+        return np.asarray(array[...])
+
+    @property
+    def _first(self) -> str:
+        """The key of the first chunk."""
+        return "/".join(["c", *("0" for _ in self.chunk)])
+
+    def _alone(self, contents: dict[str, Any]) -> zarr.Array[Any]:
+        """Have zarr make an array of one chunk, with the same codecs."""
+        import zarr
+
+        return zarr.create_array(
             zarr.storage.MemoryStore(contents),
             shape=self.chunk,
             chunks=self.chunk,
@@ -111,5 +129,3 @@ class Encoder:
             zarr_format=3,
             **self.codecs,
         )
-        array[...] = pixels
-        return contents["/".join(["c", *("0" for _ in self.chunk)])].to_bytes()

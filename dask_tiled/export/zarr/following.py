@@ -5,21 +5,27 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from dask.base import tokenize
 
 from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.blocks.alignment import Given, aligned_chunks
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.errors import DatasetError, StaleFileError, warn
-from dask_tiled.export.zarr.targets import Target
-from dask_tiled.export.zarr.templates import Template
+from dask_tiled.export.zarr.grids import grids_of
+from dask_tiled.export.zarr.layout import Settings
+from dask_tiled.export.zarr.plan import Step, plan_of
+from dask_tiled.export.zarr.pyramids import Stored
+from dask_tiled.export.zarr.targets import Target, write_blocks
 from dask_tiled.model.description import Description
 from dask_tiled.model.growth import Sample
 from dask_tiled.storing.beginning import begin
+from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.places import Place
+from dask_tiled.tiling.bases import split
 from dask_tiled.tiling.scheme import negotiate
 
 POLL = 0.1
@@ -30,7 +36,7 @@ _SAMPLES = 64
 """So many samples of frames are compared before an export goes on."""
 
 
-class Rows(NamedTuple):
+class _Rows(NamedTuple):
     """Rows of the first axis that can be written."""
 
     arr: TiledArray
@@ -56,7 +62,7 @@ def check_seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def description_of_growing(arr: Any) -> Description:
+def _description_of_growing(arr: Any) -> Description:
     """Return what an array that can be followed shows.
 
     Raises
@@ -74,29 +80,29 @@ def description_of_growing(arr: Any) -> Description:
     return desc
 
 
-def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]:
+def _rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[_Rows]:
     """Yield rows of an array as soon as all their frames are there, and what is left in the end.
 
     Parameters
     ----------
     step : int
-        Rows are given so many at a time, or a multiple of that.
+        _Rows are given so many at a time, or a multiple of that.
     rest : float
         Seconds without growth after which nothing more is expected.
 
     Yields
     ------
-    Rows
+    _Rows
         In their order. The last ones may lack frames, and may be none.
     """
     seen, done, since, failed = _Seen(), 0, time.monotonic(), None
-    seen.look(description_of_growing(arr))
+    seen.look(_description_of_growing(arr))
     while True:
-        desc = description_of_growing(arr)
+        desc = _description_of_growing(arr)
         rows = _rows_there(desc)
         there = rows // step * step
         if there > done:
-            yield Rows(arr, done, there, complete=True)
+            yield _Rows(arr, done, there, complete=True)
             done = there
         told = rows == desc.shape[0] and (arr.is_settled or seen.foretold(desc))
         rests = time.monotonic() - since > rest
@@ -113,7 +119,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
         except DatasetError as error:  # a header may be half written
             failed = error
             continue
-        now = description_of_growing(new)
+        now = _description_of_growing(new)
         _check_same(desc, now, done)
         if _extent(now) != _extent(desc):
             since = started
@@ -124,7 +130,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
         path = desc.files[-1].path
         message = f"{path}: no more frames have come; {absent} of {count} are missing"
         warn(message)
-    yield Rows(arr, done, desc.shape[0], complete=told)
+    yield _Rows(arr, done, desc.shape[0], complete=told)
 
 
 def _refreshed(arr: TiledArray) -> TiledArray:
@@ -184,7 +190,7 @@ def _check_same(old: Description, new: Description, done: int) -> None:
         )
 
 
-def attempt_of(template: Template, desc: Description, attributes: Any) -> str:
+def _attempt_of(step: Step, desc: Description, settings: Settings) -> str:
     """Return what exports have in common that may continue one another, however long the files."""
     layout, selection = desc.layout, desc.layout.selection
     sample = Sample.of(layout, 0)
@@ -197,68 +203,89 @@ def attempt_of(template: Template, desc: Description, attributes: Any) -> str:
         desc.conversion,
         (selection.first, desc.nav_shape[1:], numbers),
     )
-    document = json.loads(template.documents[f"{template.prefix}zarr.json"])
+    prefix = step.stack.base.prefix
+    document = json.loads(step.documents[f"{prefix}zarr.json"])
     for name in ("shape", "attributes"):  # they say how many frames there are
         del document[name]
-    settings = tokenize(json.dumps(document, sort_keys=True), template.prefix, attributes)
-    return f"{source}-{settings}"
+    told = tokenize(json.dumps(document, sort_keys=True), prefix, settings.attributes)
+    return f"{source}-{told}"
 
 
-def export_growing(
-    path: str,
-    attempt: str,
-    steps: Iterator[Rows],
-    make: Callable[[TiledArray], Template],
-    write: Callable[[Rows, Target, set[str]], None],
+def follow_files(
+    arr: Any,
+    store: Any,
+    settings: Settings,
+    rest: float,
     *,
     overwrite: bool,
     resume: bool,
     show: bool | None,
 ) -> None:
-    """Have rows written beside the place of an array as they come, and all moved there in the end.
+    """Have rows written beside a path as they come, and all moved there in the end.
 
     Parameters
     ----------
-    make : callable
-        Gives the export of an array without its pixels.
-    write : callable
-        Writes rows to a target, but the keys that it is given.
+    rest : float
+        Seconds without growth after which nothing more is expected.
     show : bool, optional
         Show a progress bar; by default in a terminal and in a notebook. It is as long as what is
         known of the array.
+
+    Raises
+    ------
+    DatasetError
+        The array cannot be followed, or not so, or to another place than a path.
     """
+    if settings.pyramid:
+        hint = "Export it once more when it is complete."
+        raise DatasetError("no pyramid is made of files that are followed", hint=hint)
+    if local_path(store) is None:
+        raise DatasetError("only to a path files are followed", path=str(store))
+    _description_of_growing(arr)
+    arr = arr.refresh()
+    # Zarr chunks and tasks are chosen once, however long the array becomes.
+    long = Given.of(_at_length(arr))
+    chunk, shard = grids_of(long, settings.chunks, settings.shards)
+    sizes = [axis[0] for axis in aligned_chunks(long, shard or chunk)]
+
+    def step_of(now: TiledArray) -> Step:
+        (step,) = plan_of(now, settings, first=Stored(now.shape, chunk, shard)).steps
+        return step
+
+    attempt = _attempt_of(step_of(arr), _description_of_growing(arr), settings)
     hidden = None if show is None else not show
     with (
-        begin(path, [attempt], lambda _: False, overwrite=overwrite, resume=resume) as (place,),
+        begin(store, [attempt], lambda _: False, overwrite=overwrite, resume=resume) as (place,),
         progress_bar(desc="to_zarr", unit="B", unit_scale=True, disable=hidden) as bar,
     ):
-        proven = None
-        for rows in steps:
-            if proven is None:
-                proven = _still_right(place, rows.arr)
-            template = make(rows.arr)
-            target = Target(template.stack, place)
+        done = None
+        for rows in _rows_as_they_come(arr, sizes[0], rest):
+            if done is None:
+                done = _still_right(place, rows.arr)
+            step, nbytes = step_of(rows.arr), int(rows.arr.nbytes)
             if not rows.complete:
-                keys = _keys(target, rows)
+                keys = _keys(step, rows)
                 place.note({key + _PARTIAL: [0] for key in keys})
-                proven -= set(keys)
-            write(rows, target, proven)
+                done -= set(keys)
+            blocks = rows.arr.with_chunks(tuple(map(split, rows.arr.shape, sizes)))
+            some = range(rows.first // sizes[0], -(-rows.stop // sizes[0]))
+            write_blocks(blocks, Target(step.stack, place), done, show=False, rows=some)
             if rows.complete:
                 _note_sample(place, rows)
-            bar.total = int(rows.arr.nbytes)
-            bar.update((rows.stop - rows.first) * int(rows.arr.nbytes) // rows.arr.shape[0])
-        place.commit(template.documents, template.keys())
+            bar.total = nbytes
+            bar.update((rows.stop - rows.first) * nbytes // rows.arr.shape[0])
+        place.commit(step.documents, step.keys())
 
 
-def _keys(target: Target, rows: Rows) -> list[str]:
+def _keys(step: Step, rows: _Rows) -> list[str]:
     """List the keys of rows."""
     others = ((0, n) for n in rows.arr.shape[1:])
-    return [*target.stack.keys(((rows.first, rows.stop), *others))]
+    return [*step.stack.keys(((rows.first, rows.stop), *others))]
 
 
-def _note_sample(place: Place, rows: Rows) -> None:
+def _note_sample(place: Place, rows: _Rows) -> None:
     """Note a frame of what was written, by which the file is known again."""
-    layout = description_of_growing(rows.arr).layout
+    layout = _description_of_growing(rows.arr).layout
     frame = layout.n_frames - 1
     sample = Sample.of(layout, frame)
     if sample is not None:
@@ -269,9 +296,9 @@ LOOKED_AT = 1 << 20
 """Chunks are chosen as for so many frames, where their number is not known."""
 
 
-def at_length(arr: TiledArray) -> TiledArray:
+def _at_length(arr: TiledArray) -> TiledArray:
     """Show an array that becomes longer as one of many frames, which are missing yet."""
-    desc = description_of_growing(arr)
+    desc = _description_of_growing(arr)
     selection = desc.layout.selection
     if arr.is_settled or desc.nav_ndim > 1 or selection.numbers is not None:
         return arr
@@ -282,7 +309,7 @@ def at_length(arr: TiledArray) -> TiledArray:
 def _still_right(place: Place, arr: TiledArray) -> set[str]:
     """Find what an export that was stopped has left, if it was of the same frames."""
     noted = place.noted()
-    layout = description_of_growing(arr).layout
+    layout = _description_of_growing(arr).layout
     samples = sorted(noted.pop(_SAMPLE, []))
     for frame, digest in samples[:: -(-len(samples) // _SAMPLES) or 1]:
         sample = Sample.of(layout, frame) if frame < layout.n_frames else None

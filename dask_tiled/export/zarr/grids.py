@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import dask.array as da
 import numpy as np
 
-from dask_tiled.blocks.alignment import description_of, grown
+from dask_tiled.blocks.alignment import Given, grown
 from dask_tiled.errors import TilingError
 from dask_tiled.tiling.bases import largest_divisor, read_chunks, split
 
@@ -20,38 +19,31 @@ SHARD_BYTES = 16 << 20
 
 
 def grids_of(
-    arr: da.Array, chunks: Any, shards: Any
+    given: Given, chunks: Any, shards: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Choose the zarr chunks and the shards: as asked for, or of whole frames."""
-    shard = None if shards is None else _equal("shards", shards, arr.shape, arr.dtype)
+    shape, dtype = given.shape, given.dtype
+    shard = None if shards is None else _equal("shards", shards, shape, dtype)
     if chunks is not None:
-        grid = _equal("zarr chunks", chunks, arr.shape, arr.dtype)
+        grid = _equal("zarr chunks", chunks, shape, dtype)
     else:
-        desc, size = description_of(arr), arr.dtype.itemsize
-        whole = axes_to_cut(arr)
-        if shard is None and desc is not None:  # its dask chunks need not be kept
-            grid = cut(arr.shape, arr.shape, whole, CHUNK_BYTES // size)
-            shard = tuple(grown(grid, arr.shape, SHARD_BYTES // size))
+        whole, size = given.nav_ndim, dtype.itemsize
+        if shard is None and given.description is not None:  # its dask chunks need not be kept
+            grid = cut(shape, shape, whole, CHUNK_BYTES // size)
+            shard = tuple(grown(grid, shape, SHARD_BYTES // size))
         else:
-            chunk = tuple(map(int, arr.chunksize))
-            shard = shard or cut(chunk, arr.shape, whole, SHARD_BYTES // size)
-            grid = cut(shard, arr.shape, whole, CHUNK_BYTES // size)
+            shard = shard or cut(given.chunksize, shape, whole, SHARD_BYTES // size)
+            grid = cut(shard, shape, whole, CHUNK_BYTES // size)
         if shards is None and grid == shard:
             shard = None
     if shard is None:
         return grid, None
     # A shard that holds a whole axis may be longer than that.
-    axes = zip(shard, grid, arr.shape, strict=True)
+    axes = zip(shard, grid, shape, strict=True)
     shard = tuple(-(-n // k) * k if n == size else n for n, k, size in axes)
     if any(n % k for n, k in zip(shard, grid, strict=True)):
         raise TilingError("shards must be multiples of zarr chunks", expected=grid, found=shard)
     return grid, shard
-
-
-def axes_to_cut(arr: da.Array) -> int:
-    """Count the first axes that may be cut, so that frames stay whole."""
-    desc = description_of(arr)
-    return arr.ndim if desc is None else desc.nav_ndim
 
 
 def cut(sizes: tuple[int, ...], shape: tuple[int, ...], whole: int, budget: int) -> tuple[int, ...]:

@@ -23,6 +23,21 @@ class Level(NamedTuple):
     """That of its keys."""
     encoder: Encoder
 
+    @property
+    def name(self) -> str:
+        """The name of the array in its group."""
+        return self.prefix.removesuffix("/") or "pixels"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is stored under one key, before they are encoded."""
+        return _nbytes(self.encoder, self.encoder.stored)
+
+    def __str__(self) -> str:
+        encoder = self.encoder
+        sharded = "" if encoder.shard is None else f" in shards of {encoder.shard}"
+        return f"{self.name}: {encoder.dtype} {encoder.shape}, chunks of {encoder.chunk}{sharded}"
+
 
 class Stack(NamedTuple):
     """Levels that are made in one go: all but the first of means of the one before."""

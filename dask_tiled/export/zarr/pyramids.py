@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import dask.array as da
-
-from dask_tiled.blocks.alignment import description_of
+from dask_tiled.blocks.alignment import Given
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.export.zarr.grids import CHUNK_BYTES, axes_to_cut, cut
+from dask_tiled.export.zarr.grids import CHUNK_BYTES, cut
 from dask_tiled.export.zarr.levels import halved_shape
 from dask_tiled.tiling.bases import largest_divisor
 
@@ -37,13 +35,14 @@ class Pyramid(NamedTuple):
 
 
 def pyramid_of(
-    arr: da.Array, wanted: Any, image: Mapping[str, Any], first: Stored, *, like: bool
+    given: Given, wanted: Any, image: Mapping[str, Any], first: Stored, *, like: bool
 ) -> Pyramid:
     """Choose the levels of an array.
 
     Parameters
     ----------
-    arr : dask.array.Array
+    given : Given
+        The array.
     wanted : bool or int
         Their number, without the array itself; True for as many as leave at most ``SMALL`` pixels
         along each axis that is halved.
@@ -64,11 +63,11 @@ def pyramid_of(
     if not image:
         problem = "a pyramid is made of images of OME-Zarr only"
         expected = "a group of 2 to 4 axes, each with a name of its own, none of them backwards"
-        raise DatasetError(problem, expected=expected, found=f"an array of {arr.ndim} axes")
-    if arr.dtype.kind not in "biufc":
-        raise DatasetError("a pyramid is made of numbers only", found=str(arr.dtype))
-    binned = _binned_axes(arr, image)
-    longest = max(arr.shape[arr.ndim - binned :])
+        raise DatasetError(problem, expected=expected, found=f"an array of {given.ndim} axes")
+    if given.dtype.kind not in "biufc":
+        raise DatasetError("a pyramid is made of numbers only", found=str(given.dtype))
+    binned = _binned_axes(given, image)
+    longest = max(given.shape[given.ndim - binned :])
     if wanted is True:
         count = max(0, -(-longest // SMALL) - 1).bit_length()
     else:
@@ -76,33 +75,33 @@ def pyramid_of(
         count = check_whole("pyramid", wanted, least=0, most=most)
     levels = [first]
     while len(levels) <= count:
-        levels.append(_next(arr, levels[-1], binned, first.chunk if like else None))
+        levels.append(_next(given, levels[-1], binned, first.chunk if like else None))
     return Pyramid(binned, tuple(levels[1:]))
 
 
-def _binned_axes(arr: da.Array, image: Mapping[str, Any]) -> int:
+def _binned_axes(given: Given, image: Mapping[str, Any]) -> int:
     """Count the axes that are halved: those of a frame or of a volume."""
     (described,) = image["ome"]["multiscales"]
-    if arr.ndim == 3 and all(axis.get("type") == "space" for axis in described["axes"]):
+    if given.ndim == 3 and all(axis.get("type") == "space" for axis in described["axes"]):
         return 3
-    desc = description_of(arr)
+    desc = given.description
     return 2 if desc is None else min(3, len(desc.sig_shape) or 2)
 
 
-def _next(arr: da.Array, before: Stored, binned: int, chunk: Sequence[int] | None) -> Stored:
+def _next(given: Given, before: Stored, binned: int, chunk: Sequence[int] | None) -> Stored:
     """Choose a level by the one before it, with zarr chunks like those that were asked for."""
-    first, size = arr.ndim - binned, arr.dtype.itemsize
+    first, size = given.ndim - binned, given.dtype.itemsize
     shape, kept = halved_shape(before.shape, binned), before.shard or before.chunk
     covers = [n >= length for n, length in zip(kept, before.shape, strict=True)]
     kept = tuple(max(1, shape[k]) if covers[k] and k >= first else n for k, n in enumerate(kept))
-    inner = (1,) * arr.ndim if chunk is None else chunk
+    inner = (1,) * given.ndim if chunk is None else chunk
     halves = tuple(
         n if covers[k] or k < first or n % 2 or n // 2 % min(inner[k], n // 2) else n // 2
         for k, n in enumerate(kept)
     )
     stored = halves if math.prod(map(min, halves, shape)) * size >= LEAST_BYTES else kept
     if chunk is None:
-        chunk = cut(stored, shape, axes_to_cut(arr), CHUNK_BYTES // size)
+        chunk = cut(stored, shape, given.nav_ndim, CHUNK_BYTES // size)
     else:
         chunk = tuple(
             min(n, whole) if covers[k] else largest_divisor(whole, n)

@@ -1,14 +1,13 @@
-"""Exports in two steps, where tasks would read the same bytes again and again."""
+"""What is stored in between, where tasks would read the same bytes again and again."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-import dask.array as da
 import numpy as np
 
-from dask_tiled.blocks.alignment import aligned, description_of
+from dask_tiled.blocks.alignment import Chunks, Given
 from dask_tiled.export.zarr.grids import cut, grids_of
 from dask_tiled.export.zarr.pyramids import Stored
 from dask_tiled.model.blocks import BlockRange
@@ -25,7 +24,7 @@ LOOKED_AT = 1 << 20
 """Positions at which a frame is looked for that is there."""
 
 
-def relayed(arr: da.Array, unit: Sequence[int]) -> Stored | None:
+def relayed(given: Given, chunks: Chunks) -> Stored | None:
     """Choose what is stored in between; None where an export does without.
 
     Parts of frames that memory has room for may be less than what a disk, or a compressed block,
@@ -33,23 +32,23 @@ def relayed(arr: da.Array, unit: Sequence[int]) -> Stored | None:
 
     Parameters
     ----------
-    arr : dask.array.Array
-    unit : sequence of int
-        What a task of the export has at least.
+    given : Given
+        The array.
+    chunks : tuple of tuple of int
+        Those of the tasks of an export without.
     """
-    desc = description_of(arr)
-    if desc is None or arr.dtype.kind not in "biufc" or not arr.size:
+    desc, shape = given.description, given.shape
+    if desc is None or given.dtype.kind not in "biufc" or 0 in shape:
         return None
-    nav_ndim = desc.nav_ndim
-    blocks = [axis[0] for axis in aligned(arr, tuple(unit)).chunks]
-    if times_read(desc, blocks[nav_ndim:]) < MOST_TIMES:
+    blocks = [axis[0] for axis in chunks]
+    if times_read(desc, blocks[desc.nav_ndim :]) < MOST_TIMES:
         return None
-    shard = cut(arr.shape, arr.shape, nav_ndim, math.prod(map(int, arr.chunksize)))
+    shard = cut(shape, shape, desc.nav_ndim, math.prod(given.chunksize))
     chunk = [
         n if n % block and n < size else min(n, block)
-        for n, block, size in zip(shard, blocks, arr.shape, strict=True)
+        for n, block, size in zip(shard, blocks, shape, strict=True)
     ]
-    return Stored(arr.shape, *grids_of(arr, tuple(chunk), shard))
+    return Stored(shape, *grids_of(given, tuple(chunk), shard))
 
 
 def times_read(desc: Description, sizes: Sequence[int]) -> float:

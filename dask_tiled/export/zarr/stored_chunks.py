@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
 
+import dask.array as da
 import numpy as np
 
+from dask_tiled.array.tasks import Block
 from dask_tiled.codecs.shards import parse_index
-from dask_tiled.export.zarr.encoding import Encoder
-from dask_tiled.export.zarr.parts import Place
-from dask_tiled.model.indexing import Array
-from dask_tiled.model.paths import open_file
-from dask_tiled.storing.object_stores import StorePlace
-
-if TYPE_CHECKING:
-    import zarr
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.zarr.encoding import Encoder, Region
+from dask_tiled.export.zarr.levels import Level
+from dask_tiled.export.zarr.parts import Place as ChunkPlace
+from dask_tiled.model.indexing import Array, Box
+from dask_tiled.storing.places import PartReader, Place
+from dask_tiled.tiling.bases import Grid
 
 WINDOW_BYTES = 4 << 20
 """So much of a shard is fetched at a time, unless one chunk is larger, or it lies in a file."""
@@ -26,28 +29,27 @@ WINDOW_BYTES = 4 << 20
 class StoredChunks:
     """Reads chunks in any order; in the order in which they are stored, each byte once.
 
-    Like an encoder, it calls the codecs that nearly everyone uses directly.
-
     Parameters
     ----------
-    array : zarr.Array
+    reader : PartReader
+    prefix : str
+        What the keys of the array begin with.
     encoder : Encoder
-        Of that array.
+        Of the array. The index of a shard is at its end, with a checksum.
     """
 
-    def __init__(self, array: zarr.Array[Any], encoder: Encoder) -> None:
-        self.array = array
+    def __init__(self, reader: PartReader, prefix: str, encoder: Encoder) -> None:
+        self.reader = reader
+        self.prefix = prefix
         self.encoder = encoder
-        self.prefix = f"{array.path}/" if array.path else ""
-        self.place = _place_of(array.store, self.prefix)
-        self.pipeline = encoder.pipeline if _is_usual(array) else None
         self._key: str | None = None
         self._index: Any = None
         self._window: tuple[int, memoryview] = 0, memoryview(b"")
-        self._memory: Array = np.empty(0, np.uint8)
+        rooms = [] if encoder.pipeline is None else encoder.pipeline.rooms
+        self._memory: Array = np.empty(rooms[0] if rooms else 0, np.uint8)
 
-    def read(self, key: str, place: Place, corner: Sequence[int], shape: Place) -> Array | None:
-        """Read a chunk; None where there is none.
+    def read(self, key: str, place: ChunkPlace) -> Array | None:
+        """Read a chunk, whole even at the end of an axis; None where there is none.
 
         Parameters
         ----------
@@ -55,31 +57,54 @@ class StoredChunks:
             Of the shard, or of the chunk that is stored by itself.
         place : tuple of int
             Position of the chunk in the shard.
-        corner, shape : sequence of int
-            Where in the array the chunk begins, and how much of it is there.
 
         Returns
         -------
         ndarray
             Valid until the next call.
         """
-        if self.pipeline is None:
-            if not self.place.has(key):
-                return None
-            ends = zip(corner, shape, strict=True)
-            return np.asarray(self.array[tuple(slice(k, k + n) for k, n in ends)])
-        data = self._stored(key, place)
-        if data is None:
-            return None
-        if not self._memory.size:
-            self._memory = np.empty(self.pipeline.rooms[0], np.uint8)
-        pixels = self.pipeline.decode(np.frombuffer(data, np.uint8), out=self._memory)
-        return pixels[tuple(map(slice, shape))].astype(self.encoder.dtype, copy=False)
+        data = self._stored(self.prefix + key, place)
+        return None if data is None else self.encoder.decode(data, self._memory)
 
-    def _stored(self, key: str, place: Place) -> memoryview | None:
+    def box(self, box: Box) -> Array:
+        """Read a part of the array.
+
+        Raises
+        ------
+        DatasetError
+            Some of it is not there, or cannot be decoded.
+        """
+        out = np.empty([stop - start for start, stop in box], self.encoder.dtype)
+        for key, region in self.encoder.keys(box):
+            for place, theirs, ours in self._meeting(region, box):
+                try:
+                    found = self.read(key, place)
+                except Exception as error:  # whatever a codec says
+                    problem, where = "what was stored cannot be read again", self.prefix + key
+                    raise DatasetError(problem, where=where, found=str(error)) from error
+                if found is None:
+                    raise DatasetError("what was stored is gone", where=self.prefix + key)
+                out[ours] = found[theirs]
+        return out
+
+    def _meeting(self, region: Region, box: Box) -> Iterator[tuple[ChunkPlace, Region, Region]]:
+        """Yield the chunks of a region that a box meets: which part of them, where in the box."""
+        axes = []
+        for some, (start, stop), n in zip(region, box, self.encoder.chunk, strict=True):
+            low, high = max(start, some.start), min(stop, some.stop)
+            first, last = (low - some.start) // n, -(-(high - some.start) // n)
+            starts = ((k, some.start + k * n) for k in range(first, last))
+            axes.append([(k, at, max(low, at), min(high, at + n)) for k, at in starts])
+        for found in product(*axes):
+            theirs = tuple(slice(a - at, b - at) for _, at, a, b in found)
+            ends = zip(found, box, strict=True)
+            ours = tuple(slice(a - low, b - low) for (_, _, a, b), (low, _) in ends)
+            yield tuple(k for k, *_ in found), theirs, ours
+
+    def _stored(self, key: str, place: ChunkPlace) -> memoryview | None:
         """Fetch a chunk as it is stored; it is valid until the next one is fetched."""
         if self.encoder.shard is None:
-            whole = self.place.get(key)
+            whole = self.reader.get(key)
             return None if whole is None else memoryview(whole)
         if key != self._key:
             self._index = self._read_index(key)
@@ -89,73 +114,37 @@ class StoredChunks:
         start, nbytes = self._index[place].tolist()
         origin, window = self._window
         if start < origin or start + nbytes > origin + len(window):
-            window_bytes = 0 if isinstance(self.place, _Folder) else WINDOW_BYTES
+            window_bytes = 0 if self.reader.is_local else WINDOW_BYTES
             end = min(start + max(nbytes, window_bytes), int(self._index.sum(axis=-1).max()))
-            found = self.place.get(key, (start, end))
+            found = self.reader.get(key, (start, end))
             origin, window = self._window = start, memoryview(found or b"")
         return window[start - origin : start - origin + nbytes]
 
     def _read_index(self, key: str) -> Any:
         counts = self.encoder.counts
         nbytes = 16 * math.prod(counts) + 4
-        found = self.place.get(key, (-nbytes, None))
+        found = self.reader.get(key, (-nbytes, None))
         if found is None:
             return None
         return parse_index(found, nbytes).reshape(*counts, 2)
 
 
-class _Folder:
-    """Reads files as :class:`StorePlace` does, each part of one into the memory of the last."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._memory = bytearray()
-
-    def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> memoryview | None:
-        try:
-            with open_file(self._path(key), buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                first, last, _ = slice(*part).indices(size)
-                count = max(0, last - first)
-                if len(self._memory) < count:
-                    self._memory = bytearray(count)
-                view, done = memoryview(self._memory)[:count], 0
-                while done < count:
-                    more = os.preadv(file.fileno(), [view[done:]], first + done)
-                    if not more:
-                        break
-                    done += more
-                return view[:done]
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            return None
-
-    def has(self, key: str) -> bool:
-        return os.path.isfile(self._path(key))
-
-    def _path(self, key: str) -> str:
-        return os.path.join(self.path, *key.split("/"))
+def stored_blocks(place: Place, level: Level, chunks: Sequence[tuple[int, ...]]) -> da.Array:
+    """Show a level that is stored as an array, in chunks."""
+    return da.map_blocks(
+        _read_block,
+        partial(_read, place, level),  # one value for dask
+        Grid.of(tuple(chunks)),
+        chunks=tuple(chunks),
+        dtype=level.encoder.dtype,
+        meta=np.empty((0,) * len(chunks), level.encoder.dtype),
+        name=f"stored-level-{uuid.uuid4().hex}",  # what is stored may change
+    )
 
 
-def _place_of(store: Any, prefix: str) -> _Folder | StorePlace:
-    from zarr.storage import LocalStore
-
-    if type(store) is LocalStore:
-        return _Folder(os.path.join(store.root, *prefix.split("/")))
-    return StorePlace(store, prefix)
+def _read_block(read: Callable[[Box], Array], grid: Grid, block_id: Block) -> Array:
+    return read(grid.box(block_id))
 
 
-def _is_usual(array: zarr.Array[Any]) -> bool:
-    """Return whether keys are as usual, and the index of a shard is at its end, with a checksum."""
-    metadata: Any = array.metadata
-    if metadata.zarr_format != 3:
-        return False
-    keys = metadata.chunk_key_encoding
-    if (keys.name, keys.separator) != ("default", "/"):
-        return False
-    if array.shards is None:
-        return True
-    (sharding,) = metadata.codecs
-    given = sharding.to_dict()["configuration"]
-    names = [codec["name"] for codec in given["index_codecs"]]
-    endian = given["index_codecs"][0].get("configuration", {}).get("endian")
-    return (given["index_location"], names, endian) == ("end", ["bytes", "crc32c"], "little")
+def _read(place: Place, level: Level, box: Box) -> Array:
+    return StoredChunks(place.reader(), level.prefix, level.encoder).box(box)

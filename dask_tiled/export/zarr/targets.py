@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Container
 
+import dask.array as da
 import numpy as np
+import numpy.typing as npt
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.array.tasks import Block
+from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.export.zarr.levels import Stack
 from dask_tiled.export.zarr.parts import Pixels
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.storing.places import Place, fingerprint
+from dask_tiled.tiling.bases import Grid
 
 
 class Target:
@@ -39,29 +44,39 @@ class Target:
         # Files that were read have been found to be the same as before: now it counts.
         self.place.note(entries)
 
-    def read(self, box: Box, document: bytes) -> Array:
-        """Read a part of the first level, which is stored already.
 
-        Parameters
-        ----------
-        document : bytes
-            What zarr calls the level's metadata: it may not be in the store yet.
-        """
-        import zarr
-        from zarr.buffer import default_buffer_prototype
+def write_blocks(
+    arr: da.Array,
+    target: Target,
+    done: Container[str],
+    *,
+    show: bool | None,
+    rows: Container[int] | None = None,
+) -> None:
+    """Write dask chunks, or some along the first axis, but those of which all is done.
 
-        contents = {"zarr.json": document}
-        for key, _ in self.stack.base.encoder.keys(box):
-            name = self.stack.base.prefix + key
-            data = self.place.get(name)
-            if data is None:
-                raise DatasetError("what was stored is gone", where=name)
-            contents[key] = data
-        make = default_buffer_prototype().buffer.from_bytes
-        store = zarr.storage.MemoryStore({key: make(data) for key, data in contents.items()})
-        try:
-            array = zarr.open_array(store, mode="r")
-            return np.asarray(array[tuple(slice(*ends) for ends in box)])
-        except Exception as error:  # whatever a codec says
-            problem, where = "what was stored cannot be read again", self.stack.base.prefix
-            raise DatasetError(problem, where=where, found=str(error)) from error
+    Their edges are edges of what is stored, so no two tasks share a key.
+    """
+    grid = Grid.of(arr.chunks)
+
+    def wanted(block: Block) -> bool:
+        if rows is not None and block[0] not in rows:
+            return False
+        return any(key not in done for key in target.stack.keys(grid.box(block)))
+
+    run_on_blocks(
+        _write_block,
+        arr,
+        target,
+        name=f"to-zarr-{target.token}",  # never the same twice: no cache can know the result
+        wanted=wanted,
+        show=show,
+        title="to_zarr",
+    )
+
+
+def _write_block(
+    held: Array | Source, target: Target, grid: Grid, block_id: Block
+) -> npt.NDArray[np.bool_]:
+    target.write(grid.box(block_id), held)
+    return np.ones((1,) * len(block_id), dtype=bool)

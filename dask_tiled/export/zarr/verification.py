@@ -6,9 +6,9 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
@@ -21,14 +21,15 @@ from dask_tiled.errors import DatasetError, VerificationError, check_whole
 from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.export.zarr.levels import Level, Stack, halved_shape
-from dask_tiled.export.zarr.parts import Pixels
+from dask_tiled.export.zarr.parts import Pixels, Place
 from dask_tiled.export.zarr.stored_chunks import StoredChunks
-from dask_tiled.export.zarr.stored_levels import in_blocks
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.mark import MARK
 from dask_tiled.opening import opened
 from dask_tiled.reading.reader import Source, Workspace
-from dask_tiled.storing.folders import local_path
+from dask_tiled.storing.folders import FileReader, local_path
+from dask_tiled.storing.object_stores import StorePlace
+from dask_tiled.storing.places import PartReader
 from dask_tiled.tiling.bases import Grid
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
     by_path = {array.path: array for array in arrays}
     for part in stack.passes():
         if part.stored:  # and has been compared
-            base = by_path[part.base.prefix]
-            blocks = in_blocks(partial(_read, base), base.shape, base.dtype, part.unit)
+            blocks = da.from_array(by_path[part.base.prefix], part.unit, name=False)
         else:
             blocks = read_once(aligned(arr, part.unit))
         run_on_blocks(
@@ -164,8 +164,47 @@ def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], int]:
         raise VerificationError(problem, path=path, found=str(error)) from error
 
 
-def _read(array: zarr.Array[Any], box: Box) -> Array:
-    return np.asarray(array[tuple(slice(*ends) for ends in box)])
+def _is_usual(array: zarr.Array[Any]) -> bool:
+    """Return whether keys are as usual, and the index of a shard is at its end, with a checksum."""
+    metadata: Any = array.metadata
+    if metadata.zarr_format != 3:
+        return False
+    keys = metadata.chunk_key_encoding
+    if (keys.name, keys.separator) != ("default", "/"):
+        return False
+    if array.shards is None:
+        return True
+    (sharding,) = metadata.codecs
+    given = sharding.to_dict()["configuration"]
+    names = [codec["name"] for codec in given["index_codecs"]]
+    endian = given["index_codecs"][0].get("configuration", {}).get("endian")
+    return (given["index_location"], names, endian) == ("end", ["bytes", "crc32c"], "little")
+
+
+class _Chunks:
+    """Reads the chunks of a stored array; where its layout is unusual, zarr does."""
+
+    def __init__(self, array: zarr.Array[Any], encoder: Encoder) -> None:
+        from zarr.storage import LocalStore
+
+        self.array, self.encoder = array, encoder
+        self.prefix = f"{array.path}/" if array.path else ""
+        store: Any = array.store
+        self.reader: PartReader = (
+            FileReader(str(store.root)) if type(store) is LocalStore else StorePlace(store, "")
+        )
+        self.stored = StoredChunks(self.reader, self.prefix, encoder) if _is_usual(array) else None
+
+    def read(self, key: str, place: Place, corner: Sequence[int], shape: Place) -> Array | None:
+        """Read a chunk, which begins at a corner of the array; None where there is none."""
+        if self.stored is not None:
+            found = self.stored.read(key, place)
+            inside = tuple(map(slice, shape))
+            return None if found is None else found[inside].astype(self.encoder.dtype, copy=False)
+        if not self.reader.has(self.prefix + key):
+            return None
+        ends = zip(corner, shape, strict=True)
+        return np.asarray(self.array[tuple(slice(k, k + n) for k, n in ends)])
 
 
 class _Stored:
@@ -186,7 +225,7 @@ class _Stored:
     def compare(self, box: Box, held: Array | Source) -> None:
         """Raise the first difference from a part of the array: its pixels, or their source."""
         readers = {
-            level.prefix: StoredChunks(self.arrays[level.prefix], level.encoder)
+            level.prefix: _Chunks(self.arrays[level.prefix], level.encoder)
             for level in self.stack.levels
         }
         with Workspace() as workspace:

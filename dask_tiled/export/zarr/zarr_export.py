@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
-from dask.base import tokenize
 
-from dask_tiled.array.axes import Shown, shown_of
-from dask_tiled.array.tasks import Block
-from dask_tiled.array.tiled_array import TiledArray, read_once
-from dask_tiled.blocks.alignment import aligned, description_of
-from dask_tiled.blocks.running import run_on_blocks
+from dask_tiled.array.tiled_array import read_once
+from dask_tiled.blocks.alignment import in_chunks
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.export.zarr.following import (
-    Rows,
-    at_length,
-    attempt_of,
-    check_seconds,
-    description_of_growing,
-    export_growing,
-    rows_as_they_come,
-)
-from dask_tiled.export.zarr.grids import grids_of
-from dask_tiled.export.zarr.group import DATA, dimension_names
+from dask_tiled.export.zarr.following import check_seconds, follow_files
 from dask_tiled.export.zarr.labels import own_attributes
-from dask_tiled.export.zarr.pyramids import Pyramid, Stored, pyramid_of
-from dask_tiled.export.zarr.relay import relayed
+from dask_tiled.export.zarr.layout import Settings
+from dask_tiled.export.zarr.plan import Plan, plan_of
 from dask_tiled.export.zarr.sources import may_read
-from dask_tiled.export.zarr.stored_levels import in_blocks
-from dask_tiled.export.zarr.targets import Target
-from dask_tiled.export.zarr.templates import Template, template_of
+from dask_tiled.export.zarr.stored_chunks import stored_blocks
+from dask_tiled.export.zarr.targets import Target, write_blocks
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.indexing import Array
-from dask_tiled.model.ome_zarr import image_of
-from dask_tiled.opening import open_dataset, opened
-from dask_tiled.reading.reader import Source
+from dask_tiled.opening import opened
 from dask_tiled.storing.beginning import begin
-from dask_tiled.storing.folders import FolderPlace, local_path
-from dask_tiled.storing.places import Place
-from dask_tiled.tiling.bases import Grid, split
+from dask_tiled.storing.folders import local_path
 
 if TYPE_CHECKING:
     import zarr
@@ -171,66 +150,32 @@ def to_zarr(
     given, arr = arr, opened(arr)
     _check(arr, attributes, layout)
     attributes = own_attributes(given, arr) | dict(attributes or {})
+    names = dimension_names
+    settings = Settings(chunks, shards, compressors, layout, names, attributes, pyramid)
     if follow:
-        if pyramid:
-            hint = "Export it once more when it is complete."
-            raise DatasetError("no pyramid is made of files that are followed", hint=hint)
-        settings = _Settings(
-            chunks, shards, compressors, layout, dimension_names, attributes, overwrite, resume
-        )
-        return _follow(arr, store, settings, check_seconds("rest", rest), show=progress)
-    first = Stored(arr.shape, *grids_of(arr, chunks, shards))
-    source = tokenize(_source_token(arr))
-    shown, names = _labelled(arr, dimension_names, layout)
-    image = image_of([DATA], names or (), shown.axes) if layout == "group" else {}
-    levels = pyramid_of(arr, pyramid, image, first, like=chunks is not None)
-    template = template_of(
-        arr,
-        source,
-        first,
-        levels,
-        compressors,
-        shown=shown,
-        layout=layout,
-        names=names,
-        attributes=attributes,
-    )
-    member = template.prefix.removesuffix("/")
+        rest = check_seconds("rest", rest)
+        follow_files(arr, store, settings, rest, overwrite=overwrite, resume=resume, show=progress)
+    else:
+        plan = plan_of(arr, settings, relay=local_path(store) is not None)
+        _export(plan, arr, store, overwrite=overwrite, resume=resume, show=progress)
+    return _opened(store, settings.member)
 
-    def write(place: Place, before: Place | None) -> None:
-        given, proven = arr, place.whole()
-        if isinstance(before, FolderPlace):  # frames that are missing are still known to be
-            given = open_dataset(before.store, "zarr", chunks=arr.chunks, missing="fill")
-        for stack in template.stack.passes():
-            target = Target(stack, place)
-            if stack.stored:
-                level = stack.base
-                document = template.documents[f"{level.prefix}zarr.json"]
-                read = partial(target.read, document=document)
-                blocks = in_blocks(read, level.encoder.shape, level.encoder.dtype, stack.unit)
-            else:
-                blocks = read_once(aligned(given, stack.unit))
-            _write(blocks, target, proven, show=progress)
 
-    def write_parts(place: Place, _: None) -> None:
-        blocks = read_once(aligned(arr, parts.stack.unit))
-        _write(blocks, Target(parts.stack, place), place.whole(), show=progress)
-
-    path = local_path(store)
-    steps: list[tuple[Template, Any]] = [(template, write)]
-    between = None if path is None else relayed(arr, template.stack.passes()[0].unit)
-    if between is not None:
-        options: Any = {"shown": shown, "layout": "array", "names": None, "attributes": None}
-        parts = template_of(arr, source, between, Pyramid(), "auto", **options)
-        steps.insert(0, (parts, write_parts))
-    attempts, before = [made.attempt for made, _ in steps], None
-    reads = partial(may_read, arr)
+def _export(
+    plan: Plan, arr: da.Array, store: Any, *, overwrite: bool, resume: bool, show: bool | None
+) -> None:
+    """Do what is planned, but for what has been stored already."""
+    attempts, reads = [step.attempt for step in plan.steps], partial(may_read, arr)
     with begin(store, attempts, reads, overwrite=overwrite, resume=resume) as places:
-        for place, (made, fill) in zip(places, steps, strict=True):
-            fill(place, before)
-            place.commit(made.documents, made.keys())
-            before = place
-    return _opened(store, member)
+        for step, place in zip(plan.steps, places, strict=True):
+            done = place.whole()
+            for some in step.passes:
+                if some.source is None:
+                    blocks = read_once(in_chunks(arr, some.chunks))
+                else:
+                    blocks = stored_blocks(places[some.step], some.source, some.chunks)
+                write_blocks(blocks, Target(some.stack, place), done, show=show)
+            place.commit(step.documents, step.keys())
 
 
 def _opened(store: Any, member: str) -> zarr.Array[Any]:
@@ -243,90 +188,6 @@ def _opened(store: Any, member: str) -> zarr.Array[Any]:
         return zarr.open_array(place, mode="r", path=member)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".
     return zarr.open_array(store, mode="r+", path=member)
-
-
-class _Settings(NamedTuple):
-    """What :func:`to_zarr` is given, of what it passes on."""
-
-    chunks: Any
-    shards: Any
-    compressors: Any
-    layout: _LAYOUTS
-    names: Any
-    attributes: Mapping[str, Any] | None
-    overwrite: bool
-    resume: bool
-
-
-def _follow(
-    arr: Any, store: Any, settings: _Settings, rest: float, *, show: bool | None
-) -> zarr.Array[Any]:
-    """Export files that grow to a path."""
-    path = local_path(store)
-    if path is None:
-        raise DatasetError("only to a path files are followed", path=str(store))
-    description_of_growing(arr)
-    arr = arr.refresh()
-    long = at_length(arr)
-    stored = grids_of(long, settings.chunks, settings.shards)
-    sizes = [axis[0] for axis in aligned(long, stored[1] or stored[0]).chunks]
-
-    def make(now: TiledArray) -> Template:
-        shown, names = _labelled(now, settings.names, settings.layout)
-        return template_of(
-            now,
-            "",
-            Stored(now.shape, *stored),
-            Pyramid(),
-            settings.compressors,
-            shown=shown,
-            layout=settings.layout,
-            names=names,
-            attributes=settings.attributes,
-        )
-
-    def write(rows: Rows, target: Target, proven: set[str]) -> None:
-        shape = rows.arr.shape
-        now = rows.arr.with_chunks(tuple(map(split, shape, sizes)))
-        some = range(rows.first // sizes[0], -(-rows.stop // sizes[0]))
-        _write(now, target, proven, show=False, some=some)
-
-    template = make(arr)
-    export_growing(
-        path,
-        attempt_of(template, description_of_growing(arr), settings.attributes),
-        rows_as_they_come(arr, sizes[0], rest),
-        make,
-        write,
-        overwrite=settings.overwrite,
-        resume=settings.resume,
-        show=show,
-    )
-    return _opened(path, template.prefix.removesuffix("/"))
-
-
-def _source_token(arr: da.Array) -> Any:
-    """Return what the name of an array is made of; of an opened one, that of the files alone."""
-    desc = description_of(arr)
-    return arr.name if desc is None else (desc.layout, desc.conversion)
-
-
-def _labelled(arr: da.Array, given: Any, layout: Any) -> tuple[Shown, list[Any] | None]:
-    """Choose the axes, and the names of the dimensions: in a group all have one, as for xarray."""
-    shown = shown_of(arr)
-    if given is None:
-        if layout == "group":
-            return shown, dimension_names(shown.axes)
-        known = [axis and axis.name for axis in shown.axes]
-        return shown, known if any(known) else None
-    told = [] if isinstance(given, str) else [*given]
-    names = [one.name if isinstance(one, Axis) else one for one in told]
-    if len(names) != arr.ndim or not all(isinstance(x, str) for x in names):
-        problem = "no names of dimensions"
-        raise DatasetError(problem, expected=f"{arr.ndim} of them, as text", found=repr(given))
-    pairs = zip(told, shown.axes, strict=True)
-    axes = tuple(one if isinstance(one, Axis) else axis for one, axis in pairs)
-    return shown._replace(axes=axes), names
 
 
 def check_blocks(arr: da.Array) -> None:
@@ -356,40 +217,3 @@ def _check(arr: da.Array, attributes: Any, layout: Any) -> None:
         raise DatasetError("no attributes", expected="a mapping", found=repr(attributes))
     if layout not in get_args(_LAYOUTS):
         raise DatasetError("no such layout", expected=get_args(_LAYOUTS), found=repr(layout))
-
-
-def _write_block(
-    held: Array | Source, target: Target, grid: Grid, block_id: Block
-) -> npt.NDArray[np.bool_]:
-    target.write(grid.box(block_id), held)
-    return np.ones((1,) * len(block_id), dtype=bool)
-
-
-def _write(
-    arr: da.Array,
-    target: Target,
-    proven: set[str],
-    *,
-    show: bool | None,
-    some: Container[int] | None = None,
-) -> None:
-    """Write dask chunks, or some along the first axis, but those of which all is proven.
-
-    Their edges are edges of what is stored, so no two tasks share a key.
-    """
-    grid = Grid.of(arr.chunks)
-
-    def wanted(block: tuple[int, ...]) -> bool:
-        if some is not None and block[0] not in some:
-            return False
-        return any(key not in proven for key in target.stack.keys(grid.box(block)))
-
-    run_on_blocks(
-        _write_block,
-        arr,
-        target,
-        name=f"to-zarr-{target.token}",  # never the same twice: no cache can know the result
-        wanted=wanted,
-        show=show,
-        title="to_zarr",
-    )

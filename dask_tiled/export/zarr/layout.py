@@ -1,16 +1,14 @@
-"""An export without its pixels: zarr makes all of it but these, in memory."""
+"""The layout of what is stored: zarr makes all of it but the pixels, in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import dask.array as da
 import numpy as np
-from dask.base import tokenize
 
 from dask_tiled.array.axes import Shown
-from dask_tiled.blocks.alignment import description_of
+from dask_tiled.blocks.alignment import Given
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.group import DATA, LEVEL, consolidate, coordinates_of, write_coordinates
@@ -23,61 +21,43 @@ WRITER = "to_zarr"
 """What is written by an export says so, for people; it proves nothing."""
 
 
-class Template(NamedTuple):
-    """An export without its pixels."""
+class Settings(NamedTuple):
+    """How an array is stored, as :func:`to_zarr` is told."""
 
-    documents: Mapping[str, bytes]
-    """All that is stored beside the pixels, under its keys."""
-    stack: Stack
-    """The arrays of pixels: one, or the levels of a pyramid."""
-    source: str
-    settings: str
-    """What changes with the array and with the settings: 32 hexadecimal digits each."""
-
-    @property
-    def attempt(self) -> str:
-        """What is the same for exports that may go on with each other."""
-        return f"{self.source}-{self.settings}"
+    chunks: Any = None
+    shards: Any = None
+    compressors: Any = "auto"
+    layout: str = "group"
+    names: Any = None
+    attributes: Mapping[str, Any] | None = None
+    pyramid: bool | int = False
 
     @property
-    def prefix(self) -> str:
-        """What keys of the array begin with, or of the first level."""
-        return self.stack.base.prefix
-
-    def keys(self) -> Iterable[str]:
-        """List the keys of the pixels."""
-        return self.stack.keys(tuple((0, n) for n in self.stack.base.encoder.shape))
+    def member(self) -> str:
+        """The name of the array in what is stored; empty where it is all of that."""
+        return DATA if self.layout == "group" else ""
 
 
-def template_of(
-    arr: da.Array,
-    source: str,
-    first: Stored,
-    pyramid: Pyramid,
-    compressors: Any,
-    *,
-    shown: Shown,
-    layout: str,
-    names: Any,
-    attributes: Mapping[str, Any] | None,
-) -> Template:
+def documents_of(
+    given: Given, shown: Shown, settings: Settings, first: Stored, pyramid: Pyramid
+) -> tuple[dict[str, bytes], Stack]:
     """Make all that is stored of an array but its pixels, and of the levels of its pyramid."""
     import zarr
 
     contents: dict[str, Any] = {}
     parent: Any = zarr.storage.MemoryStore(contents)
     mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
-    desc = description_of(arr)
+    desc, names = given.description, settings.names
     signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
     units = {"units": shown.units} if shown.units else {}
-    of_data = {**units, **(attributes or {}), MARK: mark | signal}
+    of_data = {**units, **(settings.attributes or {}), MARK: mark | signal}
     options = {
-        "dtype": arr.dtype,
-        "compressors": _checked(compressors, arr.dtype),
+        "dtype": given.dtype,
+        "compressors": _checked(settings.compressors, given.dtype),
         "dimension_names": names,
-        "fill_value": np.zeros((), arr.dtype)[()],
+        "fill_value": np.zeros((), given.dtype)[()],
     }
-    if layout == "array":
+    if not settings.member:
         levels = [Level("", _array(parent, None, first, of_data, options))]
     else:
         small = {key: mark[key] for key in ("version", "written_by")}
@@ -97,8 +77,7 @@ def template_of(
             write_coordinates(group, coordinates, {MARK: small})
         consolidate(parent)
     documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
-    settings = tokenize(sorted(documents.items()))
-    return Template(documents, Stack(tuple(levels), pyramid.binned), source, settings)
+    return documents, Stack(tuple(levels), pyramid.binned)
 
 
 def _array(

@@ -1,0 +1,175 @@
+"""What an export does, decided once, before anything is stored: a value that prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import dask.array as da
+from dask.base import tokenize
+
+from dask_tiled.array.axes import Shown, shown_of
+from dask_tiled.blocks.alignment import Chunks, Given, aligned_chunks
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.zarr.grids import grids_of
+from dask_tiled.export.zarr.group import DATA, dimension_names
+from dask_tiled.export.zarr.layout import Settings, documents_of
+from dask_tiled.export.zarr.levels import Level, Stack
+from dask_tiled.export.zarr.pyramids import Pyramid, Stored, pyramid_of
+from dask_tiled.export.zarr.relay import relayed
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.ome_zarr import image_of
+from dask_tiled.tiling.bases import split
+
+
+class Pass(NamedTuple):
+    """Tasks that go once over an array, or over a level that is stored, block by block."""
+
+    stack: Stack
+    """The levels that are made of it."""
+    chunks: Chunks
+    """The blocks along each axis."""
+    source: Level | None = None
+    """What is read; None for the array itself."""
+    step: int = 0
+    """The step that has stored what is read."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the largest block, before it is encoded."""
+        block = (max(axis, default=0) for axis in self.chunks)
+        return math.prod(block) * self.stack.base.encoder.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Step:
+    """What fills one place."""
+
+    documents: Mapping[str, bytes]
+    """All that is stored beside the pixels, under its keys."""
+    stack: Stack
+    """All that is stored of pixels: one array, or the levels of a pyramid."""
+    passes: tuple[Pass, ...]
+    source: str
+    settings: str
+    """What changes with the array and with the settings: 32 hexadecimal digits each."""
+
+    @property
+    def attempt(self) -> str:
+        """What is the same for exports that may go on with each other."""
+        return f"{self.source}-{self.settings}"
+
+    def keys(self) -> Iterator[str]:
+        """List the keys of the pixels."""
+        return self.stack.keys(tuple((0, n) for n in self.stack.base.encoder.shape))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An export: what is stored in between, if anything is, and what is asked for."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a worker holds at most: a block, its means, and what is stored of it."""
+        return max(
+            one.block_bytes * 4 // 3 + max(level.nbytes for level in one.stack.levels)
+            for step in self.steps
+            for one in step.passes
+        )
+
+    def __str__(self) -> str:
+        lines = []
+        for number, step in enumerate(self.steps):
+            between = len(self.steps) - 1 > number
+            size = sum(map(len, step.documents.values()))
+            lines.append(
+                f"{'stored in between' if between else 'stored'}: "
+                f"{len(step.documents)} documents, {size:,} bytes"
+            )
+            lines += [f"  {level}" for level in step.stack.levels]
+            for one in step.passes:
+                made = one.stack.levels[one.stack.stored :]
+                source = "the array" if one.source is None else one.source.name
+                count = math.prod(map(len, one.chunks))
+                lines.append(
+                    f"  {source} -> {', '.join(level.name for level in made)}: "
+                    f"{count:,} blocks of {one.block_bytes / 2**20:,.1f} MiB"
+                )
+        lines.append(f"memory: {self.memory / 2**20:,.1f} MiB a worker")
+        return "\n".join(lines)
+
+
+def plan_of(
+    arr: da.Array, settings: Settings, *, relay: bool = False, first: Stored | None = None
+) -> Plan:
+    """Decide how an array is exported.
+
+    Parameters
+    ----------
+    relay : bool
+        Whether there is room for what is stored in between.
+    first : Stored, optional
+        What is stored of the array; by default as the settings say.
+
+    Raises
+    ------
+    DatasetError, TilingError
+        The array cannot be stored so.
+    """
+    given, shown = Given.of(arr), shown_of(arr)
+    desc = given.description
+    # Dask chunks of an opened array do not change what is stored.
+    source = tokenize(arr.name if desc is None else (desc.layout, desc.conversion))
+    shown, names = _labelled(shown, settings)
+    if first is None:
+        first = Stored(given.shape, *grids_of(given, settings.chunks, settings.shards))
+    image = image_of([DATA], names or (), shown.axes) if settings.member else {}
+    pyramid = pyramid_of(given, settings.pyramid, image, first, like=settings.chunks is not None)
+    labelled = settings._replace(names=names)
+    step = _step(given, source, shown, labelled, first, pyramid)
+    between = relayed(given, step.passes[0].chunks) if relay else None
+    if between is None:
+        return Plan((step,))
+    alone = Settings(layout="array")
+    parts = _step(given, source, shown, alone, between, Pyramid())
+    start = step.passes[0]._replace(source=parts.stack.base, step=0)
+    rest = (one._replace(step=1) for one in step.passes[1:])
+    passes = (start, *rest)
+    return Plan((parts, Step(step.documents, step.stack, passes, source, step.settings)))
+
+
+def _step(
+    given: Given, source: str, shown: Shown, settings: Settings, first: Stored, pyramid: Pyramid
+) -> Step:
+    documents, stack = documents_of(given, shown, settings, first, pyramid)
+    passes = []
+    for some in stack.passes():
+        if some.stored:
+            chunks = tuple(map(split, some.base.encoder.shape, some.unit))
+            passes.append(Pass(some, chunks, some.base))
+        else:
+            passes.append(Pass(some, aligned_chunks(given, some.unit)))
+    return Step(documents, stack, tuple(passes), source, tokenize(sorted(documents.items())))
+
+
+def _labelled(shown: Shown, settings: Settings) -> tuple[Shown, list[Any] | None]:
+    """Choose the axes, and the names of the dimensions: in a group all have one, as for xarray."""
+    given, axes = settings.names, shown.axes
+    if given is None:
+        if settings.member:
+            return shown, dimension_names(axes)
+        known = [axis and axis.name for axis in axes]
+        return shown, known if any(known) else None
+    told = [] if isinstance(given, str) else [*given]
+    names = [one.name if isinstance(one, Axis) else one for one in told]
+    if len(names) != len(axes) or not all(isinstance(x, str) for x in names):
+        problem = "no names of dimensions"
+        raise DatasetError(problem, expected=f"{len(axes)} of them, as text", found=repr(given))
+    pairs = zip(told, axes, strict=True)
+    return shown._replace(
+        axes=tuple(one if isinstance(one, Axis) else x for one, x in pairs)
+    ), names

@@ -1,0 +1,77 @@
+"""What an export will do is decided once, and can be printed."""
+
+import math
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+
+from dask_tiled import open_dataset, to_zarr
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.export.zarr import relay
+from dask_tiled.export.zarr.layout import Settings
+from dask_tiled.export.zarr.plan import plan_of
+from dask_tiled.testing import counting_frames, write_mib
+
+FRAMES = counting_frames((6, 10, 12, 20), "uint16")
+
+
+@pytest.fixture
+def arr(tmp_path):
+    """Open a small scan."""
+    return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
+
+
+def test_a_plan_prints(arr, monkeypatch):
+    """What is stored, what is read for it in which blocks, and how much memory that takes."""
+    monkeypatch.setattr(relay, "MOST_TIMES", 0)
+    plan = plan_of(arr, Settings(chunks=(6, 10, 4, 8), pyramid=1), relay=True)
+    text = str(plan)
+    for line in (
+        "stored in between: 1 documents",
+        "pixels: uint16 (6, 10, 12, 20), chunks of (6, 10, 12, 20)",
+        "the array -> pixels: 1 blocks of 0.0 MiB",
+        "data: uint16 (6, 10, 12, 20), chunks of (6, 10, 4, 8)",
+        "level_1/data: uint16 (6, 10, 6, 10), chunks of (6, 10, 4, 8)",
+        "pixels -> data, level_1/data",
+        "memory: ",
+    ):
+        assert line in text
+    assert plan.memory >= math.prod((6, 10, 12, 20)) * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"pyramid": 1}, {"chunks": (3, 5, 6, 10)}])
+def test_a_plan_lists_all_that_is_stored(arr, options):
+    """Keys of chunks and documents are what an export leaves, and every pixel is in one block."""
+    step = plan_of(arr, Settings(**options)).steps[-1]
+    contents = {}
+    to_zarr(arr, contents, progress=False, **options)
+    assert {*contents} == {*step.keys(), *step.documents}
+    for one in step.passes:
+        assert tuple(map(sum, one.chunks)) == one.stack.base.encoder.shape
+
+
+def test_an_array_is_asked_once(arr, monkeypatch):
+    """Which files it reads, and what its axes are."""
+    asked = []
+    true = TiledArray.description
+
+    def description(self):
+        asked.append(self)
+        return true.fget(self)
+
+    monkeypatch.setattr(TiledArray, "description", property(description))
+    plan_of(arr, Settings(pyramid=1, chunks=(6, 10, 4, 8)), relay=True)
+    assert len(asked) <= 2
+
+
+def test_what_is_stored_in_between_holds_the_pixels(tmp_path, monkeypatch):
+    """Of any type, in blocks that cut its chunks and shards anyhow."""
+    monkeypatch.setattr(relay, "MOST_TIMES", 0)
+    monkeypatch.setattr("dask_tiled.export.zarr.grids.CHUNK_BYTES", 500)
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES), chunks=(1, 7, -1, -1))
+    stored = to_zarr(arr, tmp_path / "out.zarr", chunks=(4, 3, 5, 7), progress=False)
+    np.testing.assert_array_equal(stored[...], FRAMES)
+    assert isinstance(stored, zarr.Array)
+    assert da.from_zarr(stored).shape == FRAMES.shape
