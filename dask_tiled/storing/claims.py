@@ -25,6 +25,7 @@ from dask_tiled.storing.nodes import (
     remove,
     remove_empty,
 )
+from dask_tiled.storing.places import another
 
 _ATTEMPT = re.compile("[0-9a-f]{32}-[0-9a-f]{32}")
 _GONE = re.compile("gone-[0-9a-f]{32}")
@@ -108,16 +109,16 @@ def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
             elif _OLD.fullmatch(name):
                 remove(left)
             elif name not in {*attempts, _REPLACED}:
-                if attempts and attempts[-1] not in found and _ATTEMPT.fullmatch(name):
+                afresh = attempts and attempts[-1] not in found and _ATTEMPT.fullmatch(name)
+                if afresh and not _is_moved(left):
                     warn(another(part, name, attempts[-1]))
                 discard(left)
 
 
-def another(path: str, other: str, name: str) -> str:
-    """Say that an export that was stopped is thrown away, and why."""
-    same_source = name.partition("-")[0] == other.partition("-")[0]
-    had = "other settings" if same_source else "another source"
-    return f"{path}: the export that was stopped there had {had}; it starts afresh"
+def _is_moved(attempt: str) -> bool:
+    """Return whether what was made by an attempt is in its place, or was."""
+    store, journal = (os.path.join(attempt, name) for name in ("store", "journal"))
+    return os.path.isdir(journal) and not os.path.lexists(store)
 
 
 def discard(attempt: str) -> None:

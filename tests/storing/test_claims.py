@@ -130,6 +130,14 @@ def test_empty_folders_are_no_obstacle(tmp_path, made):
     assert os.listdir(tmp_path) == ["out.zarr"]
 
 
+def test_who_was_stopped_after_the_move_starts_nothing_afresh(tmp_path):
+    """What is left has no store any more; another export goes on without a word."""
+    for name in ("journal", "writing"):
+        (tmp_path / "out.zarr.part" / "-".join(["0f" * 16] * 2) / name).mkdir(parents=True)
+    to_zarr(ARR, tmp_path / "out.zarr")
+    assert os.listdir(tmp_path) == ["out.zarr"]
+
+
 def test_what_comes_while_an_old_array_is_removed_stays(tmp_path, monkeypatch):
     """Files are removed by name."""
     place, removed = tmp_path / "out.zarr", os.remove
