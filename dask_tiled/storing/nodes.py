@@ -146,7 +146,7 @@ def _shows_node(path: str) -> bool:
 
 def foreign(path: str, where: str | None = None) -> DatasetError:
     """Say that nothing is done to what is no node of zarr."""
-    hint = "Only arrays and groups of zarr are replaced." if where is not None else None
+    hint = "Only arrays and groups of zarr, without other files, are replaced." if where else None
     return DatasetError("something else is there, and stays", path=path, where=where, hint=hint)
 
 
