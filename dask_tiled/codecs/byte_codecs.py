@@ -18,14 +18,13 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.codecs.checksums import with_crc32c, without_crc32c, without_fletcher32
 from dask_tiled.codecs.hdf5_filters import unbitshuffle, unlz4, unlzf, unszip
-from dask_tiled.codecs.image_codecs import PREFIX, unpacked
+from dask_tiled.codecs.image_codecs import PREFIX, library, unpacked
 from dask_tiled.codecs.limits import SMALL, most_bytes
+from dask_tiled.model.indexing import Bytes
 
-Bytes = npt.NDArray[np.uint8]
 Config = Mapping[str, Any]
 
 OF_NUMCODECS = "numcodecs."
@@ -51,10 +50,9 @@ class ByteCodec(NamedTuple):
 def fast() -> Any:
     """Return imagecodecs; None if it is not installed."""
     try:
-        import imagecodecs
+        return library()
     except ImportError:
         return None
-    return imagecodecs
 
 
 def _streamed(make: Callable[[Config], Any], config: Config, data: Bytes, out: Bytes) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+from dask_tiled.model.indexing import Bytes
 
 
 def crc32c(data: Any) -> int:

@@ -28,9 +28,7 @@ from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError, require
 from dask_tiled.model.blocks import Block, BlockRun, Fetch
 from dask_tiled.model.decoders import BlockDecoder, Decoder
-from dask_tiled.model.indexing import Array, Index
-
-Bytes = npt.NDArray[np.uint8]
+from dask_tiled.model.indexing import Array, Bytes, Index
 
 
 def chunk_decoder(

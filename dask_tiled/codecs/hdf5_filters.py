@@ -11,19 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from dask_tiled.codecs.image_codecs import library
 from dask_tiled.model.decoders import function_at
+from dask_tiled.model.indexing import Bytes
 
-Bytes = npt.NDArray[np.uint8]
 Config = Mapping[str, Any]
 Decode = Callable[[Config, Bytes, Bytes], Any]
-
-
-def _library() -> Any:
-    import imagecodecs
-
-    return imagecodecs
 
 
 def claimed_bytes(name: str, config: Config, data: Bytes) -> int:
@@ -47,19 +41,19 @@ def claimed_bytes(name: str, config: Config, data: Bytes) -> int:
 
 def unlzf(config: Config, data: Bytes, out: Bytes) -> Any:
     """Decode LZF without a header."""
-    return _library().lzf_decode(data, out=out)
+    return library().lzf_decode(data, out=out)
 
 
 def unlz4(config: Config, data: Bytes, out: Bytes) -> Any:
     """Decode LZ4 in blocks behind their lengths."""
-    return _library().lz4h5_decode(data, out=out)
+    return library().lz4h5_decode(data, out=out)
 
 
 def unszip(config: Config, data: Bytes, out: Bytes) -> Any:
     """Decode SZIP behind the number of bytes that it makes."""
     names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
     options = (config[name] for name in names)
-    return _library().szip_decode(data, *options, header=True, out=out)
+    return library().szip_decode(data, *options, header=True, out=out)
 
 
 def unbitshuffle(unzstd: Decode, config: Config, data: Bytes, out: Bytes) -> Bytes:

@@ -16,12 +16,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.codecs.limits import check_room
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, Bytes
 
-Bytes = npt.NDArray[np.uint8]
 Config = Mapping[str, Any]
 Shape = tuple[int, ...]
 

@@ -11,15 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.codecs.streams import BROKEN, ZLIB, most_streamed, open_stream, stream_codec
+from dask_tiled.codecs.streams import (
+    BROKEN,
+    STEP,
+    ZLIB,
+    most_streamed,
+    open_stream,
+    stream_codec,
+)
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.files import File, is_refusal, opened, read_head
 from dask_tiled.model.indexing import Array
 
-STEP = 1 << 20
-"""So many bytes are decompressed at a time."""
 MOST_BEFORE = 1 << 28
 """Most decompressed bytes before pixels that are the last ones."""
 

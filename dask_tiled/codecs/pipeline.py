@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.codecs.array_codecs import (
     ARRAY_CODECS,
@@ -36,10 +35,7 @@ from dask_tiled.codecs.image_codecs import (
 )
 from dask_tiled.codecs.limits import check_room
 from dask_tiled.codecs.shards import PLAIN, named, read_index
-from dask_tiled.model.indexing import Array
-
-Bytes = npt.NDArray[np.uint8]
-Codec = Mapping[str, Any]
+from dask_tiled.model.indexing import Array, Bytes
 
 BYTES, SHARDS = "bytes", "sharding_indexed"
 SERIALIZERS = {BYTES, SHARDS, ROWS, *IMAGE_CODECS}

@@ -14,7 +14,7 @@ from dask_tiled.codecs.byte_codecs import BYTE_CODECS
 from dask_tiled.codecs.limits import most_bytes
 
 STEP = 1 << 20
-"""So many packed bytes are read at a time."""
+"""Bytes that are read, or decompressed, at a time."""
 BROKEN = (OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error, lzma.LZMAError)
 """What damaged streams lead to."""
 ZLIB = "numcodecs.zlib"

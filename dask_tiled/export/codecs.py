@@ -16,13 +16,13 @@ from zarr.registry import register_codec
 
 from dask_tiled.codecs.byte_codecs import OF_HDF5, decoded
 from dask_tiled.errors import CorruptFileError
+from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.pieces import FARTHEST
 from dask_tiled.reading.ranges import Units
 
 if TYPE_CHECKING:
     from zarr.core.array_spec import ArraySpec
 
-Bytes = npt.NDArray[np.uint8]
 
 UNITS = "dask_tiled.units"
 """Name of the codec of packed pixels, and of its entry point."""

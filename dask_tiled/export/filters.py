@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray, ndarray_copy
 from numcodecs.registry import register_codec
@@ -16,8 +15,7 @@ from dask_tiled.errors import CorruptFileError
 from dask_tiled.export.codecs import UNITS, UnitsCodec
 from dask_tiled.export.pipeline_codec import NAME as PIPELINE
 from dask_tiled.export.pipeline_codec import PipelineCodec
-
-Bytes = npt.NDArray[np.uint8]
+from dask_tiled.model.indexing import Bytes
 
 
 class _Filter(Codec):  # type: ignore[misc] # it has no types

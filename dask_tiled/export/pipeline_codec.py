@@ -13,7 +13,8 @@ from zarr.registry import register_codec
 
 from dask_tiled.codecs.pipeline import shared_pipeline
 from dask_tiled.errors import CorruptFileError
-from dask_tiled.export.codecs import Bytes, Reading
+from dask_tiled.export.codecs import Reading
+from dask_tiled.model.indexing import Bytes
 
 NAME = "dask_tiled.pipeline"
 """Name of the codec, and of its entry point."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
 Box = tuple[tuple[int, int], ...]
 """Along each axis the first position and the one after the last."""
 

@@ -15,18 +15,16 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import StaleFileError
 from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.paths import GIVES_BACK, allowed, with_room
 from dask_tiled.reading.cluster import on_a_cluster, thread_limit
 from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.rest import rests
-
-Bytes = npt.NDArray[np.uint8]
 
 MAPPED_BYTES = 32 << 20
 """So much is mapped at a time: touched pages count as memory of the process."""
