@@ -159,7 +159,7 @@ def _one_by_one(
     numbers: Index,
     frames: Array,
 ) -> int:
-    """Do the same by any codecs."""
+    """Decode chunks as :func:`_unbitshuffled` does, with any codecs."""
     places = zip(offsets.tolist(), sizes.tolist(), numbers.tolist(), strict=True)
     for k, (offset, size, number) in enumerate(places):
         room = frames[number]
@@ -167,7 +167,8 @@ def _one_by_one(
             pixels = pipeline.decode(data[offset : offset + size], fill, room.view(np.uint8))
         except Exception:  # noqa: BLE001 - codecs have errors of their own
             return k
-        if not np.may_share_memory(room, pixels):
+        in_place = np.may_share_memory(room, pixels) and pixels.flags.c_contiguous
+        if not in_place or not pixels.dtype.isnative:
             room[:] = pixels.reshape(-1)
     return len(sizes)
 

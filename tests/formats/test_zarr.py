@@ -196,6 +196,24 @@ def made(codecs):
     return codecs
 
 
+FRAMES_AS_CHUNKS = [
+    {"dtype": ">u2", "zarr_format": 2},
+    {"dtype": "<u2", "zarr_format": 2, "order": "F"},
+    {"dtype": ">u2", "zarr_format": 2, "order": "F"},
+    {"dtype": "u2", "serializer": BytesCodec(endian="big")},
+    {"dtype": "u2", "filters": [TransposeCodec(order=(1, 0, 3, 2))]},
+]
+
+
+@pytest.mark.parametrize("options", FRAMES_AS_CHUNKS)
+def test_frames_that_are_a_chunk_each_in_any_order_of_bytes_and_axes(tmp_path, options):
+    path, frames = tmp_path / "frames.zarr", counting_frames((3, 2, 4, 5), "u2")
+    packs = numcodecs.Zlib() if "zarr_format" in options else GzipCodec()
+    grid = {"shape": frames.shape, "chunks": (1, 1, 4, 5)}
+    zarr.create_array(path, **grid, compressors=packs, **options)[...] = frames
+    np.testing.assert_array_equal(open_dataset(path), frames)
+
+
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 @pytest.mark.parametrize("options", PIPELINES.values(), ids=PIPELINES)
 def test_codecs(tmp_path, options):
