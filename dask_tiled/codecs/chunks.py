@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -121,9 +121,14 @@ def decode_many(run: BlockRun, fetch: Fetch, out: Array, **options: Any) -> None
     """Decode chunks that are a frame each into an array of frames, as :func:`decode` does."""
     codecs, chunk, stored, dtype = (options[k] for k in ("codecs", "chunk", "stored", "dtype"))
     shape = chunk or run.shape
+
+    def decode_apart(numbers: Iterable[int]) -> None:
+        for k in numbers:
+            pixels = decode(run.numbered(k), fetch, **options)
+            out[run.frames[k]] = pixels.reshape(out.shape[1:])
+
     if not stored == dtype == out.dtype or math.prod(shape) != math.prod(run.shape):
-        for k, frame in enumerate(run.frames.tolist()):
-            out[frame] = decode(run.numbered(k), fetch, **options).reshape(out.shape[1:])
+        decode_apart(range(len(run.frames)))
         return
     unbounded = options.get("unbounded", False)
     pipeline = shared_pipeline(codecs, shape, stored, unbounded=unbounded)
@@ -136,8 +141,7 @@ def decode_many(run: BlockRun, fetch: Fetch, out: Array, **options: Any) -> None
     for some, start, stop in run.spans():
         chunks = run.offsets[some] - start, run.sizes[some], run.frames[some]
         done = into(fetch(run.file, start, stop), *chunks, frames)
-        if done < len(chunks[0]):
-            decode(run.numbered(some.start + done), fetch, **options)  # it says what is wrong
+        decode_apart(range(some.start + done, some.stop))  # says what is wrong with the next one
 
 
 def _unbitshuffled(

@@ -7,6 +7,7 @@ import pytest
 
 from dask_tiled import Corrections, open_dataset
 from dask_tiled.codecs import chunks
+from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.reading.counting import counted
 
@@ -60,6 +61,23 @@ def test_whole_frames(tmp_path, filters, calls, dtype):
         np.testing.assert_array_equal(arr[::2, ::-1], frames[::2, ::-1])
     assert calls["decode_many"]
     assert bool(calls["decode"]) == (dtype == ">u2")
+
+
+def test_frames_that_fail_once_are_decoded_again(tmp_path, monkeypatch):
+    """Such as for want of memory: none is left as the memory was before."""
+    original, failed = Pipeline.decode, []
+
+    def decode(self, *args, **options):
+        if not failed:
+            failed.append(1)
+            raise MemoryError
+        return original(self, *args, **options)
+
+    arr = open_dataset(write(tmp_path / "a.h5", **FILTERS["deflate"]))
+    monkeypatch.setattr(Pipeline, "decode", decode)
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(arr, FRAMES)
+    assert failed
 
 
 def test_parts_of_frames_are_cut_out_of_single_ones(tmp_path, filters, calls):
