@@ -322,7 +322,7 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"decoder": 1}, {}, "no such decoder"),
         ({"file": 1}, {}, "no such file"),
         ({"color": 1}, {}, "other columns"),
-        ({}, {"decoders": [("u2", {"id": "no such"})]}, "no such codec"),
+        ({}, {"decoders": [("u2", {"id": "no such"})]}, "unsupported codec"),
         ({}, {"decoders": ["no such"]}, "not a decoder"),
         ({}, {"decoders": ["u2", "i8", "u8"]}, "all numbers"),  # numpy takes float64
         ({}, {"dtype": "no such"}, "not a decoder"),
