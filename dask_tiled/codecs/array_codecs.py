@@ -23,11 +23,18 @@ ARRAY_CODECS = {
     "numcodecs.astype": "decode_dtype",
     **dict.fromkeys(PREDICTORS, ""),
 }
-"""Their names, and what they call the type of the array that they are given."""
+"""Codecs from arrays to arrays: the parameter that names the type of their input, if any."""
+
+
+NUMBERS = {
+    *("bool", "complex64", "complex128", "float16", "float32", "float64"),
+    *(f"{sign}int{8 << k}" for sign in ("", "u") for k in range(4)),
+}
+"""Types of pixels, by the names that NumPy and zarr 3 share."""
 
 
 class Pixels(NamedTuple):
-    """What an array codec is given when a chunk is written."""
+    """Shape and type of an array that a codec encodes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -39,7 +46,7 @@ class Pixels(NamedTuple):
 
 
 def _numbers(dtype: Any) -> np.dtype:
-    """Read the type of the numbers that a filter makes; no others, which may have any length."""
+    """Return the type of numbers that a filter makes; others, of any length, are refused."""
     found = np.dtype(dtype)
     if found.kind not in "biufc":
         raise ValueError(f"a filter with pixels of type {found}")

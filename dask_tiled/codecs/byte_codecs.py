@@ -27,8 +27,10 @@ from dask_tiled.model.indexing import Bytes
 
 Config = Mapping[str, Any]
 
+SHUFFLES = "noshuffle", "shuffle", "bitshuffle"
+"""Names of the shuffles of Blosc, by number."""
 OF_NUMCODECS = "numcodecs."
-"""What names of codecs begin with that are no others than those of numcodecs."""
+"""Prefix of codecs of numcodecs in zarr 3."""
 
 
 class ByteCodec(NamedTuple):
@@ -110,7 +112,7 @@ def unzstd(packed: Bytes, out: Bytes) -> int:
 
 
 def _unblosc(config: Config, data: Bytes, out: Bytes) -> Any:
-    """Decode Blosc, which believes what its header says of lengths, and reads on behind the end."""
+    """Decode Blosc after a check of its header: the library believes the lengths there."""
     length, block, packed = np.frombuffer(data, "<u4", 3, 4).tolist()
     if length > len(out) or block > length or not 16 <= packed <= len(data):
         raise ValueError(f"{packed} compressed bytes in {len(data)}, which hold {length}")
@@ -134,7 +136,7 @@ def _sized_lz4(config: Config, data: Bytes, out: Bytes) -> Any:
 
 
 def _unshuffle(config: Config, data: Bytes, out: Bytes) -> Bytes:
-    """Put the bytes of every element together again; they lie in as many rows."""
+    """Undo a shuffle of bytes: the k-th bytes of all elements lie in the k-th row."""
     itemsize = config["elementsize"]
     if not 1 < itemsize <= len(data):
         return data
@@ -177,9 +179,8 @@ def _gzip(config: Config) -> Any:
 def _blosc(config: Config) -> Any:
     from numcodecs.blosc import Blosc
 
-    shuffle = ("noshuffle", "shuffle", "bitshuffle").index(config["shuffle"])
     sizes = config["blocksize"], config["typesize"]
-    return Blosc(config["cname"], config["clevel"], shuffle, *sizes)
+    return Blosc(config["cname"], config["clevel"], SHUFFLES.index(config["shuffle"]), *sizes)
 
 
 GZIP = partial(_deflated, "gzip_decode", zlib.MAX_WBITS | 16)
@@ -191,12 +192,12 @@ OF_IMAGECODECS = {
     "imagecodecs_lzw": ByteCodec(partial(unpacked, "lzw"), "lzw"),
     "imagecodecs_packbits": ByteCodec(partial(unpacked, "packbits"), "packbits"),
 }
-"""Those that nothing else undoes."""
-OF_HDF5 = {
+"""Codecs that only imagecodecs decodes."""
+UNKNOWN_TO_ZARR = {
     **OF_IMAGECODECS,
     "dask_tiled.bitshuffle": ByteCodec(partial(unbitshuffle, _unzstd)),
 }
-"""Those that HDF5 alone has."""
+"""Codecs of HDF5 and TIFF without a codec of the same name in zarr."""
 CHECKSUMS = "adler32", "crc32", "crc32c", "jenkins_lookup3"
 BYTE_CODECS: Mapping[str, ByteCodec] = {
     "crc32c": ByteCodec(
@@ -215,9 +216,9 @@ BYTE_CODECS: Mapping[str, ByteCodec] = {
     "numcodecs.zstd": ByteCodec(_unzstd, "zstd"),
     "numcodecs.lz4": ByteCodec(_sized_lz4, "lz4"),
     "numcodecs.blosc": ByteCodec(_unblosc, "blosc"),
-    **OF_HDF5,
+    **UNKNOWN_TO_ZARR,
 }
-"""All that are read, by their names."""
+"""All codecs that are read, by name."""
 
 
 def byte_codec(name: str) -> ByteCodec:

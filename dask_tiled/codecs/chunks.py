@@ -227,14 +227,14 @@ def of_shape(decoder: BlockDecoder, shape: tuple[int, ...]) -> BlockDecoder:
 
 @contextmanager
 def refusing(codecs: Any, path: str | None = None) -> Iterator[None]:
-    """Name codecs that cannot be, whatever those who make them say of it.
+    """Turn errors of invalid or unknown codecs into those of this package.
 
     Parameters
     ----------
     codecs : object
-        What a user, or a file, told.
+        Codecs as a user, or a file, gave them.
     path : str, optional
-        The file; by default a user told them, who may install more codecs.
+        The file; by default they are of a user, who may install more codecs.
 
     Raises
     ------
@@ -282,5 +282,5 @@ def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
 
 
 def fill(block: Block, fetch: Fetch, *, dtype: np.dtype, pixel: bytes) -> Array:
-    """Return one value as often as it is asked for."""
+    """Return a block of one value."""
     return np.broadcast_to(np.frombuffer(pixel, dtype, 1)[0], block.shape)

@@ -17,6 +17,8 @@ from dask_tiled.model.decoders import function_at
 from dask_tiled.model.indexing import Bytes
 
 Config = Mapping[str, Any]
+SZIP_OPTIONS = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
+"""Parameters of SZIP, in the order of HDF5 and of imagecodecs."""
 Decode = Callable[[Config, Bytes, Bytes], Any]
 
 
@@ -51,8 +53,7 @@ def unlz4(config: Config, data: Bytes, out: Bytes) -> Any:
 
 def unszip(config: Config, data: Bytes, out: Bytes) -> Any:
     """Decode SZIP behind the number of bytes that it makes."""
-    names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
-    options = (config[name] for name in names)
+    options = (config[name] for name in SZIP_OPTIONS)
     return library().szip_decode(data, *options, header=True, out=out)
 
 

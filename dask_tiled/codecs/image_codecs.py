@@ -33,10 +33,10 @@ JPEG, WEBP = f"{PREFIX}jpeg", f"{PREFIX}webp"
 FAX = {f"{PREFIX}ccittrle", f"{PREFIX}ccittfax3", f"{PREFIX}ccittfax4"}
 OTHERS = {f"{PREFIX}{name}" for name in ("jpeg2k", "jpegxl", "jpegxr", "lerc", "png")}
 IMAGE_CODECS = {JPEG, WEBP, *FAX, *OTHERS}
-"""What makes a file of an image, or a part of one."""
+"""Codecs that encode an image, or a part of one, as a file."""
 OPTIONS = {WEBP: ("hasalpha",), f"{PREFIX}ccittfax3": ("width", "t4options")}
 OPTIONS |= dict.fromkeys(FAX - {*OPTIONS}, ("width",))
-"""What decoders are told: the other parameters that codecs have in numcodecs are for encoders."""
+"""Parameters of decoders; the others that these codecs have in numcodecs are for encoders."""
 RGB = 2  # as imagecodecs counts colour spaces
 
 

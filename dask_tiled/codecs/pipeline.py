@@ -40,7 +40,7 @@ from dask_tiled.model.indexing import Array, Bytes
 BYTES, SHARDS = "bytes", "sharding_indexed"
 SERIALIZERS = {BYTES, SHARDS, ROWS, *IMAGE_CODECS}
 CODECS = ", ".join(sorted({*ARRAY_CODECS, *SERIALIZERS, *BYTE_CODECS}))
-"""All that are read; others have no bounds that could be relied on."""
+"""All codecs that are read; others have no reliable bounds."""
 
 
 def of_numcodecs(config: Mapping[str, Any]) -> dict[str, Any]:

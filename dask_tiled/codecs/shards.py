@@ -15,9 +15,9 @@ from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.model.indexing import Index
 
 PLAIN, SEALED = ("bytes",), ("bytes", "crc32c")
-"""What zarr takes for the codecs of chunks and of the index where a shard does not say them."""
+"""Default codecs of the chunks, and of the index, of a shard."""
 ABSENT = 2**64 - 1
-"""What the index has for a chunk that is not there."""
+"""Offset and length of a missing chunk in the index."""
 
 
 def named(codecs: Sequence[Any]) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def read_index(
 
 
 def parse_index(data: Any, size: int) -> Index:
-    """Read an index of so many bytes: offsets and lengths; -1 and 0 for chunks that it lacks.
+    """Read an index of ``size`` bytes: offsets and lengths; -1 and 0 for missing chunks.
 
     Raises
     ------

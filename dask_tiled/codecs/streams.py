@@ -16,21 +16,21 @@ from dask_tiled.codecs.limits import most_bytes
 STEP = 1 << 20
 """Bytes that are read, or decompressed, at a time."""
 BROKEN = (OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error, lzma.LZMAError)
-"""What damaged streams lead to."""
+"""Errors of damaged streams."""
 ZLIB = "numcodecs.zlib"
 MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "numcodecs.bz2", b"\xfd7zXZ\0": "numcodecs.lzma", b"": ZLIB}
-"""What streams begin with; nothing sure tells one of zlib, so it is what is left."""
+"""First bytes of streams; zlib has none of its own, so it is the last choice."""
 
 
 class Inflated(io.RawIOBase):
-    """What a zlib stream holds."""
+    """The content of a zlib stream."""
 
     def __init__(self, file: io.BytesIO) -> None:
         self._file = file
         self._stream = zlib.decompressobj()
 
     def readable(self) -> bool:
-        """Say so to those who ask."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -79,5 +79,5 @@ def open_stream(codec: Mapping[str, Any], file: Any) -> Any:
 
 
 def most_streamed(codec: Mapping[str, Any], packed: int) -> int:
-    """Return how many bytes so many packed ones can become."""
+    """Return how many bytes ``packed`` compressed bytes can become at most."""
     return most_bytes(BYTE_CODECS[codec["name"]].compresses, max(0, packed))

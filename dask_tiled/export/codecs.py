@@ -14,7 +14,7 @@ from zarr.abc.buffer import Buffer
 from zarr.abc.codec import BytesBytesCodec
 from zarr.registry import register_codec
 
-from dask_tiled.codecs.byte_codecs import OF_HDF5, decoded
+from dask_tiled.codecs.byte_codecs import UNKNOWN_TO_ZARR, decoded
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.pieces import FARTHEST
@@ -29,14 +29,14 @@ UNITS = "dask_tiled.units"
 
 
 class Rate(NamedTuple):
-    """What a kernel reads and writes: so many bytes at a time."""
+    """Bytes that a kernel reads and writes at a time."""
 
     read: int
     written: int
     alone: bool = False  # a unit is no more than that
 
 
-# By no other names are kernels called: what they are given comes from documents of others.
+# No other kernels are called: the documents come from others.
 RATES = {
     "copy": Rate(1, 1),
     "truth": Rate(1, 1),
@@ -239,12 +239,12 @@ class UnitsCodec(Reading):
 
 @dataclass(frozen=True)
 class PackedCodec(Reading):
-    """What HDF5 compresses with and zarr has no codec for.
+    """A codec of bytes that zarr does not know.
 
     Attributes
     ----------
     name : str
-        One of :data:`~dask_tiled.codecs.byte_codecs.OF_HDF5`.
+        One of :data:`~dask_tiled.codecs.byte_codecs.UNKNOWN_TO_ZARR`.
     configuration : tuple of (str, Any)
     """
 
@@ -256,8 +256,8 @@ class PackedCodec(Reading):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read the codec from a document of zarr."""
         configuration = data.get("configuration") or {}
-        if data.get("name") not in OF_HDF5 or not isinstance(configuration, Mapping):
-            raise _corrupt("configuration", ", ".join(OF_HDF5), data)
+        if data.get("name") not in UNKNOWN_TO_ZARR or not isinstance(configuration, Mapping):
+            raise _corrupt("configuration", ", ".join(UNKNOWN_TO_ZARR), data)
         return cls(data["name"], tuple(configuration.items()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -285,5 +285,5 @@ def _corrupt(where: str, expected: Any, found: Any) -> CorruptFileError:
 
 
 register_codec(UNITS, UnitsCodec)
-for _name in OF_HDF5:
+for _name in UNKNOWN_TO_ZARR:
     register_codec(_name, PackedCodec)

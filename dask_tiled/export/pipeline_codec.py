@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from zarr.registry import register_codec
 
+from dask_tiled.codecs.array_codecs import NUMBERS
 from dask_tiled.codecs.pipeline import shared_pipeline
 from dask_tiled.errors import CorruptFileError
 from dask_tiled.export.codecs import Reading
@@ -18,11 +19,6 @@ from dask_tiled.model.indexing import Bytes
 
 NAME = "dask_tiled.pipeline"
 """Name of the codec, and of its entry point."""
-TYPES = {
-    *("bool", "complex64", "complex128", "float16", "float32", "float64"),
-    *(f"{sign}int{8 << k}" for sign in ("", "u") for k in range(4)),
-}
-"""Types of pixels, as NumPy names them."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class PipelineCodec(Reading):
             and all(isinstance(some, list | tuple) for some in (shape, edge))
             and all(type(n) is int and n > 0 for n in (*shape, *edge))  # type: ignore[misc] # looked at above
             and isinstance(dtype, str)
-            and dtype in TYPES
+            and dtype in NUMBERS
         )
         if not well:
             expected = "a list of codecs, the shape and type of a chunk, and its shape at an edge"

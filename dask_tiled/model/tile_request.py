@@ -1,4 +1,4 @@
-"""What a format is told when it may adjust a tile."""
+"""The request that ``adjust_tile`` of a format answers."""
 
 from __future__ import annotations
 

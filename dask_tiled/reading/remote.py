@@ -11,8 +11,8 @@ import numpy as np
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.blocks import BlockRun
 from dask_tiled.model.files import File, RemoteFile
-from dask_tiled.model.indexing import Index
-from dask_tiled.reading.backends import BLOCK_BYTES, GAPS, Backend, Bytes
+from dask_tiled.model.indexing import Bytes, Index
+from dask_tiled.reading.backends import BLOCK_BYTES, GAPS, Backend
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.remote.fetching import GAP_BYTES, cut_out, merge, requests, submit

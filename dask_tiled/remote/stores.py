@@ -76,7 +76,7 @@ class Place(NamedTuple):
         return _store(f"{scheme}://{rest.partition('/')[0]}", self.query, self.options)
 
 
-def place_of(url: str, options: Options = None) -> Place:
+def place_of(url: str, options: Options) -> Place:
     """Tell a URL from the options that it is read with.
 
     Raises

@@ -29,7 +29,7 @@ class Record(NamedTuple):
     id: str
     """Random: no two exports have the same."""
     attempt: str
-    """What is the same for exports that may go on with each other."""
+    """Key: exports with equal keys may resume each other."""
 
 
 def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:

@@ -1,4 +1,4 @@
-"""The word of a format about a tile, for what base shapes cannot say."""
+"""Tiles adjusted by formats, where base shapes do not suffice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dask_tiled.model.tile_request import AdjustTile, TileRequest
 def adjusted(
     adjust: AdjustTile, shape: tuple[int, ...], request: TileRequest
 ) -> tuple[tuple[int, ...], str]:
-    """Return what a format makes of a tile, and its reason, which is empty if it changes nothing.
+    """Return the tile that a format wants, and its reason; empty if it changes nothing.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def adjusted(
 
 
 def _violated(tile: Any, request: TileRequest) -> str:
-    """Return what a tile has to be and is not; empty where nothing is wrong."""
+    """Return the first requirement that a tile violates; empty if there is none."""
     chunk, blocks = request.chunk, request.blocks
     shaped = isinstance(tile, Sequence) and len(tile) == len(chunk)
     if not shaped or not all(

@@ -409,7 +409,7 @@ class _Rehearsal:
         return Shaped(tuple(map(int, sizes)), dtype)
 
 
-def _new(nbytes: int, shaped: Shaped | None = None) -> Held:
+def _new(nbytes: int, shaped: Shaped | None) -> Held:
     return Held((Memory(nbytes),), nbytes, shaped)
 
 

@@ -36,7 +36,7 @@ def as_now(key: Key, task: object) -> object:
     return Task(key, function, TaskRef(given[0]), *given[1:]) if known_so else None
 
 
-def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int] = ()) -> list[Cut] | None:
+def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int]) -> list[Cut] | None:
     """Read what dask's tasks of basic indices take of each axis; None for others.
 
     Those of the numbers ``new`` are no axes: they make one.

@@ -5,12 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dask_tiled.export.virtual.documents import (
-    documents_of,
-    equal_chunks,
-    largest,
-    shown_where_it_lies,
-)
+from dask_tiled.export.virtual.documents import documents_of, shown_where_it_lies
+from dask_tiled.export.zarr.grids import equal_chunks
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import Chunks
@@ -60,13 +56,16 @@ def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
     from dask_tiled.export.virtual.store import VirtualChunks, VirtualStore
 
     arr, desc, source = shown_where_it_lies(arr)
-    sizes = _default(desc, arr.chunks) if chunks is None else equal_chunks(chunks, desc)
+    if chunks is None:
+        sizes = _default(desc, arr.chunks)
+    else:
+        sizes = equal_chunks("zarr chunks", chunks, desc.shape, desc.dtype, desc.dims)
     store = VirtualStore(documents_of(desc, sizes), {DATA: VirtualChunks(source, sizes)})
     return zarr.open_array(store, path=DATA, mode="r")
 
 
 def _default(desc: Description, chunks: Chunks) -> tuple[int, ...]:
-    own = largest(chunks)
+    own = tuple(map(max, chunks))
     if math.prod(own) * desc.dtype.itemsize <= CHUNK_BYTES:
         return own
-    return largest(negotiate(desc, chunk_bytes=CHUNK_BYTES).chunks)
+    return tuple(map(max, negotiate(desc, chunk_bytes=CHUNK_BYTES).chunks))

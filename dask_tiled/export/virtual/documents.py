@@ -6,13 +6,12 @@ import warnings
 from typing import Any, Literal
 
 from dask_tiled.array.tiled_array import TiledArray
-from dask_tiled.errors import DatasetError, TilingError
+from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.group import DATA, coordinates_of
 from dask_tiled.model.description import Description
 from dask_tiled.model.mark import attributes_of
 from dask_tiled.opening import OPENED, opened
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Chunks, read_chunks, split
 
 
 def shown_where_it_lies(data: Any) -> tuple[TiledArray, Description, Source]:
@@ -32,26 +31,6 @@ def shown_where_it_lies(data: Any) -> tuple[TiledArray, Description, Source]:
             hint="Results are written by to_zarr.",
         )
     return arr, arr.description, arr._source  # noqa: SLF001
-
-
-def equal_chunks(chunks: Any, desc: Description) -> tuple[int, ...]:
-    """Read chunks as dask takes them, which zarr wants equal along every axis.
-
-    Raises
-    ------
-    TilingError
-        They are not.
-    """
-    axes = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
-    sizes = largest(axes)
-    if tuple(map(split, desc.shape, sizes)) != axes:
-        raise TilingError("zarr chunks must be equal along an axis", found=axes)
-    return sizes
-
-
-def largest(chunks: Chunks) -> tuple[int, ...]:
-    """Return the largest chunk."""
-    return tuple(map(max, chunks))
 
 
 def documents_of(

@@ -20,12 +20,12 @@ from dask_tiled.model.paths import open_file
 from dask_tiled.storing.disk import telling_of
 
 SUFFIXES = ".parquet", ".parq"
-"""What the name of a folder of Parquet files ends with."""
+"""Suffixes of folders of Parquet files."""
 METADATA = ".zmetadata"
 ROWS = 100_000
 """References in a file: fsspec keeps those that it has read."""
 BEGIN = json.dumps({MARK: ""})[:-2].encode()
-"""So begins the metadata of a folder that was written here."""
+"""First bytes of references that were written here: of the JSON, and of a folder's metadata."""
 
 
 def check_folder(path: str, *, overwrite: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.virtual.documents import create_group, documents_of, shown_where_it_lies
-from dask_tiled.export.virtual.parquet import SUFFIXES, check_folder, write_parquet
+from dask_tiled.export.virtual.parquet import BEGIN, SUFFIXES, check_folder, write_parquet
 from dask_tiled.export.virtual.stored import Stored, stored
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
@@ -21,9 +21,6 @@ from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
 from dask_tiled.storing.disk import telling_of
 from dask_tiled.storing.new_files import check_place, file_path, new_file
-
-BEGIN = json.dumps({MARK: ""})[:-2].encode()
-"""So begins a file that was written here."""
 
 
 def to_references(

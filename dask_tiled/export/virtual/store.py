@@ -198,7 +198,7 @@ class VirtualStore(Store):
         return self._find(key) is not None
 
     async def getsize(self, key: str) -> int:
-        """Tell the bytes of a value; nothing is read."""
+        """Return the number of bytes of a value; nothing is read."""
         found = self._find(key)
         if found is None:
             raise FileNotFoundError(key)

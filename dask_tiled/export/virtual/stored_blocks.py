@@ -14,18 +14,16 @@ from dask_tiled.codecs.byte_codecs import as_numcodecs
 from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, ROWS
 from dask_tiled.codecs.pipeline import BYTES, kind_of
 from dask_tiled.export.virtual.stored_frames import Chunk, refused
-from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.pieces import strides_of
 
 KINDS = "filters", "serializer", "compressors"
-"""What zarr calls codecs from arrays to arrays, from arrays to bytes, and from bytes to bytes."""
+"""Arguments of zarr for codecs from arrays to arrays, arrays to bytes, and bytes to bytes."""
 CORE = {"blosc", "crc32c", "gzip", "zstd"}
-"""Of which every reader of format 3 knows several in a row; of format 2, many know but one."""
-
+"""Readers of format 3 know several of them in a row; many readers of format 2 only one."""
 OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
-"""Those that are no codecs of zarr one by one."""
+"""Codecs without a counterpart in zarr: :class:`PipelineCodec` decodes the whole pipeline."""
 
 
 class StoredBlocks(NamedTuple):
@@ -122,7 +120,7 @@ def codecs_of(blocks: StoredBlocks) -> dict[str, Any]:
     from dask_tiled.export.pipeline_codec import PipelineCodec
 
     import_module("dask_tiled.export.codecs")  # so that zarr knows ours
-    kinds: dict[str, list[Any]] = {"filters": [], "serializer": [], "compressors": []}
+    kinds: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     if any(one["name"] in OF_IMAGES for one in blocks.codecs):
         told = json.dumps(blocks.codecs, sort_keys=True)
         ours = PipelineCodec(told, blocks.shape, blocks.dtype.name, blocks.edge)
@@ -179,8 +177,8 @@ def _numcodec(blocks: StoredBlocks, dtype: np.dtype, name: str, config: dict[str
 
 def _fill(desc: Description, others: list[Any]) -> Any:
     """Return the value of what no chunk holds: never written, or missing."""
-    values = {one.options[1][1] for one in others if isinstance(one, BlockDecoder)}
-    if any(not isinstance(x, BlockDecoder) or x.options[1][0] != "pixel" for x in others):
+    values: set[Any] = {dict(getattr(one, "options", ())).get("pixel") for one in others}
+    if None in values:
         raise refused(desc, "do not lie in the same way in all chunks")
     fills = {np.frombuffer(value, desc.dtype)[0] for value in values}
     if desc.layout.count_missing():

@@ -19,7 +19,7 @@ from dask_tiled.reading.ranges import ReadRanges, Units
 CHUNK_BYTES = 16 << 20
 """Bytes of a chunk, where pixels that follow one another can be cut as one likes."""
 SPREAD = 8
-"""A frame whose bytes reach over so many times as many is not worth a range of its own."""
+"""A frame is refused if its bytes are spread over this many times their number."""
 
 
 class StoredFrames(NamedTuple):
@@ -86,7 +86,7 @@ class StoredFrames(NamedTuple):
         return {"units": [UnitRuns.of(units, start)._asdict() for units, start in self.parts]}
 
     def follow(self, count: int) -> bool:
-        """Return whether frames, so many at a time, follow one another, or are all missing."""
+        """Return whether each ``count`` frames follow one another, or are all missing."""
         file, offset = self.file.reshape(-1, count), self.offset.reshape(-1, count)
         return bool(
             (file == file[:, :1]).all()
@@ -141,7 +141,7 @@ def _nbytes(units: Units) -> int:
 
 
 def _kind(units: Units) -> Hashable:
-    """Return what tells ways of storing a frame apart."""
+    """Return a key: frames with equal keys are stored in the same way."""
     runs = units.runs
     steps = runs.step, runs.length, runs.out_step
     return units.decoder, steps, runs.starts.tobytes(), runs.dests.tobytes()
@@ -228,7 +228,7 @@ def _runs_of_pixels(shape: tuple[int, ...], most: int) -> Iterator[tuple[int, ..
 
 
 def refused(desc: Description, why: str) -> DatasetError:
-    """Say why there are no references."""
+    """Return the error that says why there are no references."""
     return DatasetError(
         f"no references can be made: the pixels {why}",
         path=desc.files[0].path,

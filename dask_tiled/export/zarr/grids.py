@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ def grids_of(
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Choose the zarr chunks and the shards: as asked for, or of whole frames."""
     shape, dtype = given.shape, given.dtype
-    shard = None if shards is None else _equal("shards", shards, shape, dtype)
+    shard = None if shards is None else equal_chunks("shards", shards, shape, dtype)
     if chunks is not None:
-        grid = _equal("zarr chunks", chunks, shape, dtype)
+        grid = equal_chunks("zarr chunks", chunks, shape, dtype)
     else:
         whole, size = given.nav_ndim, dtype.itemsize
         if shard is None and given.description is not None:  # its dask chunks need not be kept
@@ -57,9 +58,17 @@ def cut(sizes: tuple[int, ...], shape: tuple[int, ...], whole: int, budget: int)
     return tuple(left)
 
 
-def _equal(what: str, chunks: Any, shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
-    """Read chunks that are equal along an axis."""
-    axes = read_chunks(chunks, shape, dtype)
+def equal_chunks(
+    what: str, chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
+) -> tuple[int, ...]:
+    """Read chunks as dask takes them, which zarr wants equal along every axis.
+
+    Raises
+    ------
+    TilingError
+        They are not.
+    """
+    axes = read_chunks(chunks, shape, dtype, dims)
     sizes = tuple(max(axis[0], 1) for axis in axes)
     if tuple(map(split, shape, sizes)) != axes:
         raise TilingError(f"{what} must be equal along an axis", found=axes)

@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 DATA = "data"
 """The name of the array in its group."""
-
-
 LEVEL = "level_"
-"""What names of the groups of further levels begin with, each with an array and coordinates."""
+"""Prefix of the groups of further levels, each with an array and coordinates."""
 
 
 class Coordinate(NamedTuple):

@@ -1,4 +1,4 @@
-"""What an export does, decided once, before anything is stored: a value that prints."""
+"""The plan of an export: a frozen value that prints, made before anything is stored."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Step:
     passes: tuple[Pass, ...]
     source: str
     settings: str
-    """What changes with the array and with the settings: 32 hexadecimal digits each."""
+    """Hashes of the array, and of the settings: 32 hexadecimal digits each."""
 
     @property
     def attempt(self) -> str:
-        """What is the same for exports that may go on with each other."""
+        """Key: exports with equal keys may resume each other."""
         return f"{self.source}-{self.settings}"
 
     def keys(self) -> Iterator[str]:

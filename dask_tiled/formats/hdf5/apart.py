@@ -198,7 +198,7 @@ _starting = threading.Lock()
 
 @contextmanager
 def apart(*, renewed: bool = False) -> Iterator[Run]:
-    """Have a process for some jobs, which does no others meanwhile.
+    """Borrow a child process for some jobs.
 
     Parameters
     ----------

@@ -12,8 +12,8 @@ NOTHING = {"", ".", "_None_", "<undefined>", "None"}
 """What stands for a name or a unit that is not there."""
 MOST_BYTES = 1 << 20
 """Larger attributes are not read."""
-LONGEST_TEXT = 1000
-"""So many characters of a text are kept."""
+LONGEST_TEXT, MOST_VALUES = 1000, 64
+"""So many characters of a text, and attributes or numbers of one, are kept."""
 
 
 def attribute(item: Any, name: str) -> Any:
@@ -65,11 +65,11 @@ def number(value: Any, default: float) -> float:
     return float(array.reshape(-1)[0])
 
 
-def plain_attributes(item: Any, most: int = 64) -> Mapping[str, Any]:
+def plain_attributes(item: Any) -> Mapping[str, Any]:
     """Read the attributes of an object as plain values: the first ones, and small arrays only."""
     found: dict[str, Any] = {}
-    for key in list(item.attrs)[:most]:
-        value = plain(attribute(item, key), most)
+    for key in list(item.attrs)[:MOST_VALUES]:
+        value = plain(attribute(item, key), MOST_VALUES)
         if value is not None:
             found[key] = value
     return found

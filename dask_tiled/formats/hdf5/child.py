@@ -19,18 +19,18 @@ from dask_tiled.model.files import File, following, seen
 from dask_tiled.remote.session import Session, opened_together
 
 JOB, DONE, RAISED, ASKED, ANSWER, ENDED, RENEW = range(7)
-"""What a message is."""
+"""Kinds of messages."""
 PRELOADED = ("dask_tiled.formats.hdf5.descriptor", "h5py", "numpy.ma", "encodings.ascii")
-"""What is imported before there is a job."""
+"""Modules that are imported before the first job."""
 GONE, RENEWED, SILENT = range(3)
-"""How a fork ends: nobody has a job any more; another fork is wanted; and nobody was told so."""
+"""Exit codes of a fork: no more jobs; another fork is wanted; died without replying."""
 BY_THE_CLOCK = 10
 """The deadline by the clock, as a multiple of that by the processor: the library would wait for a
 writer for ever, at no cost."""
 
 
 class Job(NamedTuple):
-    """What is to be done."""
+    """A function call that the child process makes."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]

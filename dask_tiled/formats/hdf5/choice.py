@@ -20,7 +20,7 @@ class Choice(NamedTuple):
 
     picture: Picture
     told_by: str
-    """What says that it is this one."""
+    """Why it is this one."""
     listed: Sequence[Picture]
     """The first of them opens unless another one is asked for."""
 

@@ -1,4 +1,4 @@
-"""What a convention says of an HDF5 file: the base of all conventions, and what they return."""
+"""The base class of conventions of HDF5 files, and the values that its methods return."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     name: str
     """In the vocabulary of :mod:`dask_tiled.model.instrument`."""
     path: str
-    """Below the facts; patterns and units are those of an :class:`~dask_tiled.formats.Entry`."""
+    """Below the facts; pattern and unit as in :class:`~dask_tiled.formats.tools.Entry`."""
     unit: str = ""
     read: Callable[[Any], Any] | None = None
 

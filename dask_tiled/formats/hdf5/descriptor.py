@@ -169,7 +169,7 @@ def _calibration(tree: Tree, picture: Picture) -> tuple[str, Calibration]:
 
 
 def _named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
-    """Give the usual names to axes that have none, or one that another has, too."""
+    """Return axes with the usual names in place of empty or repeated ones."""
     usual = nav_axes(nav_ndim) + sig_axes(len(axes) - nav_ndim)
     names = [axis.name for axis in axes]
     found = list(axes)

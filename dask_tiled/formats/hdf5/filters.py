@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dask_tiled.codecs.byte_codecs import SHUFFLES
+from dask_tiled.codecs.hdf5_filters import SZIP_OPTIONS
+
 Filter = tuple[int, tuple[int, ...]]
 """Its number, and its parameters."""
 Codec = dict[str, Any]
@@ -19,30 +22,29 @@ Codec = dict[str, Any]
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, BZIP2 = 1, 2, 3, 4, 307
 LZF, BLOSC, LZ4, BITSHUFFLE, ZSTD = 32000, 32001, 32004, 32008, 32015
 COMPRESSORS = "blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd"
-"""What Blosc may have inside, by its number."""
+"""Compressors inside Blosc, by number."""
 BLOCKS = {0: "", 2: "lz4", 3: "zstd"}
-"""What bitshuffle compresses its blocks with, by the number of the method."""
+"""Compressors of the blocks of bitshuffle, by number."""
 
 
 def _level(values: Sequence[int]) -> int:
-    """Return with which effort a chunk was compressed: readers want a number that they know."""
+    """Return the level of compression, within what readers accept."""
     return min(max((*values, 1)[0], 1), 9)
 
 
 def _szip(values: Sequence[int]) -> Codec:
-    names = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
-    return {"name": "dask_tiled.szip", "configuration": dict(zip(names, values, strict=False))}
+    options = dict(zip(SZIP_OPTIONS, values, strict=False))
+    return {"name": "dask_tiled.szip", "configuration": options}
 
 
 def _blosc(values: Sequence[int]) -> Codec:
     _, _, typesize, _, level, shuffle, compressor = (*values, *(0,) * 7)[:7]
-    shuffles = "noshuffle", "shuffle", "bitshuffle"
     return {
         "name": "blosc",
         "configuration": {
             "typesize": typesize,
             "clevel": level,
-            "shuffle": shuffles[shuffle % 3],
+            "shuffle": SHUFFLES[shuffle % 3],
             "cname": COMPRESSORS[compressor % 6],
             "blocksize": 0,
         },
@@ -67,7 +69,7 @@ CODECS: Mapping[int, Callable[[Sequence[int]], Codec]] = {
     BITSHUFFLE: _bitshuffle,
     ZSTD: lambda v: {"name": "zstd", "configuration": {"level": (*v, 3)[0], "checksum": False}},
 }
-"""What undoes a filter, by its number, for its parameters."""
+"""The codec of a filter, by its number, from its parameters."""
 
 
 def codecs_of(filters: Sequence[Filter]) -> list[Codec] | None:

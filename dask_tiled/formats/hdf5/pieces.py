@@ -41,7 +41,7 @@ MOST_BLOCKS = 100_000
 MOST_SPARSE_BYTES = MOST_BLOCKS << 30
 """Larger datasets are refused where chunks that were never written cannot be told from others."""
 READ = "dask_tiled.formats.hdf5.boxes:read"
-"""What has the library read."""
+"""The decoder of blocks that the HDF5 library reads."""
 Numbers = npt.ArrayLike
 
 

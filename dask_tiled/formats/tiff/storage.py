@@ -23,19 +23,19 @@ BYTE_CODECS: Mapping[int, str] = {
     32946: "numcodecs.zlib", 34925: "numcodecs.lzma", 34926: "numcodecs.zstd",
     50000: "numcodecs.zstd", 50013: "numcodecs.zlib",
 }
-"""What makes bytes of the bytes of pixels, by the number of the compression."""
+"""Codecs of bytes, by the number of the compression."""
 IMAGE_CODECS: Mapping[int, str] = {
     2: "ccittrle", 3: "ccittfax3", 4: "ccittfax4", 6: "jpeg", 7: "jpeg", 33007: "jpeg",
     34892: "jpeg", 22610: "jpegxr", 34934: "jpegxr", 33003: "jpeg2k", 33004: "jpeg2k",
     33005: "jpeg2k", 34712: "jpeg2k", 34887: "lerc", 34927: "webp", 50001: "webp", 34933: "png",
     50002: "jpegxl", 52546: "jpegxl",
 }
-"""What makes bytes of an image."""
+"""Codecs of images, by the number of the compression."""
 PREDICTORS: Mapping[int, tuple[str, int]] = {
     1: ("", 0), 2: ("delta", 1), 34892: ("delta", 2), 34893: ("delta", 4),
     3: ("floatpred", 1), 34894: ("floatpred", 2), 34895: ("floatpred", 4),
 }
-"""What makes differences of pixels, and the distance of those that it compares."""
+"""Predictors by number: the name, and the distance of the pixels that are compared."""
 # fmt: on
 YCBCR, RGB, CMYK, GREY, CMYK_OUT = 6, 2, 5, 1, 4
 """Colours: photometric interpretations of TIFF, and the last for what imagecodecs calls CMYK."""
@@ -44,13 +44,13 @@ YCBCR, RGB, CMYK, GREY, CMYK_OUT = 6, 2, 5, 1, 4
 def decoder_of(
     ifd: Ifd, page: Any, dtype: np.dtype, axes: str, segment: tuple[int, ...]
 ) -> tuple[tools.Decoder | tools.BlockDecoder, str]:
-    """Return what makes pixels of a segment, and why nothing does: empty if something does.
+    """Return the decoder of a segment, and why it cannot be decoded: empty if it can.
 
     Parameters
     ----------
     ifd : Ifd
     page : TiffPage
-        What tifffile makes of it.
+        The page that tifffile reads from it.
     dtype : numpy.dtype
         Type of the pixels, in native byte order.
     axes, segment : str, tuple of int

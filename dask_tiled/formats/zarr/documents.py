@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.codecs.array_codecs import ARRAY_CODECS
+from dask_tiled.codecs.array_codecs import ARRAY_CODECS, NUMBERS
 from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
 from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError
@@ -24,23 +24,18 @@ from dask_tiled.model.paths import is_file, is_url
 
 DOCUMENT = "zarr.json"
 ARRAY, GROUP, ALL, ATTRIBUTES = ".zarray", ".zgroup", ".zmetadata", ".zattrs"
-"""What documents of format 2 are called: of an array, a group, of all below a group, and what
-users have added."""
+"""Documents of format 2: of an array, of a group, of all below a group, and of attributes."""
 DOCUMENTS = (DOCUMENT, ARRAY, GROUP, ALL)
-"""Those that a folder may be opened by, in the order in which they are looked for."""
+"""Documents that a folder may be opened by, in the order of the search."""
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute in which xarray names the dimensions of arrays of format 2."""
-NUMBERS = {"bool", "complex64", "complex128"} | {
-    f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)
-}
-"""Types of pixels; zarr has others."""
 MOST_BYTES = 1 << 28
 """No document is longer."""
 MOST_PIXELS = 1 << 60
 """More of them in a chunk or a shard cannot be numbered by bytes."""
 LONGEST_NAME = 1000
 UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, SyntaxError)
-"""What documents that make no sense lead to; NumPy evaluates names of types."""
+"""Errors of documents that make no sense; NumPy evaluates names of types."""
 
 
 def node_in(folder: str) -> tuple[File, dict[str, Any]] | None:
