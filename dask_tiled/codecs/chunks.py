@@ -62,7 +62,6 @@ def chunk_decoder(
         outside, and others whole.
     """
     text = json.dumps(codecs, sort_keys=True)
-    stored = np.dtype(stored.str)  # equal types have one name then, also when they are pickled
     dtype = stored.newbyteorder("=") if dtype is None else dtype
     options = {"codecs": text, "chunk": chunk, "stored": stored, "dtype": dtype, "fill": fill}
     options |= {"called": called} | ({"unbounded": True} if unbounded else {})
@@ -170,6 +169,8 @@ def _one_by_one(
         try:
             pixels = pipeline.decode(data[offset : offset + size], fill, room.view(np.uint8))
         except Exception:  # noqa: BLE001 - codecs have errors of their own
+            return k
+        if pixels.size != room.size:  # rows that are missing
             return k
         in_place = np.may_share_memory(room, pixels) and pixels.flags.c_contiguous
         if not in_place or not pixels.dtype.isnative:

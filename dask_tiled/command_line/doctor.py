@@ -21,9 +21,11 @@ USES = {
     "frms6": "gain maps of FRMS6 in .mat files",
     "hdf5": "HDF5, NeXus, EMD, HyperSpy, Eiger",
     "hyperspy": "signals of HyperSpy",
+    "parquet": "references as Parquet files",
     "plot": "pictures",
     "remote": "https:// and s3:// URLs",
     "tiff": "TIFF, OME-TIFF",
+    "virtualizarr": "files in VirtualiZarr",
     "xarray": "xarray",
 }
 FEW_FILES = 1024

@@ -57,7 +57,7 @@ def decoder_of(
         Of a strip or a tile as it is stored.
     """
     order = ifd.source.flavour.order
-    stored = dtype.newbyteorder(order)
+    stored = np.dtype(dtype.newbyteorder(order).str)  # which has one name, also when pickled
     compression, predictor = int(page.compression), int(page.predictor)
     if compression == predictor == page.fillorder == 1 and page.bitspersample in WHOLE_BYTES:
         return tools.plain(stored), _problem(ifd, page)
