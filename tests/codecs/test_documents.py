@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+import zlib
 
 import numcodecs
 import numpy as np
@@ -168,3 +169,18 @@ def test_what_only_imagecodecs_undoes(written, monkeypatch):
     monkeypatch.setitem(sys.modules, "imagecodecs", None)
     with pytest.raises(DatasetError, match=r'imagecodecs.*pip install "dask-tiled\['):
         opened(pieces, ["bytes", "dask_tiled.lzf"])
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_rows_that_are_missing(written, rows):
+    """Frames that are decoded many at once: not even a single value is put in all places."""
+    document = {"name": "dask_tiled.rows", "configuration": {"axis": -1, "bits": 16}}
+    codecs = [document, {"name": "numcodecs.zlib"}]
+    pieces = written(lambda plane: zlib.compress(plane[:, :rows, :1].tobytes()))
+    narrow = [
+        Piece(one.file, (k, 0, 0), (1, 6, 1), one.offset, nbytes=one.nbytes)
+        for k, one in enumerate(pieces)
+    ]
+    arr = opened(narrow, codecs, shape=(4, 6, 1))
+    with pytest.raises(CorruptFileError, match=rf"byte 0.*{rows}"):
+        arr.compute()
