@@ -10,6 +10,7 @@ from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bad_pixels import find_bad_pixels
 from dask_tiled.blocks.iteration import ArrayBlock, iter_blocks
 from dask_tiled.bridges.hyperspy import file_reader, to_hyperspy
+from dask_tiled.bridges.libertem import from_libertem
 from dask_tiled.by_hand import from_pieces
 from dask_tiled.converting.convert import convert
 from dask_tiled.engine.jobs import TileInfo
@@ -33,7 +34,6 @@ from dask_tiled.export.zarr.verification import verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.formats.registry import Format, formats, register_format
 from dask_tiled.frame_headers import frame_facts
-from dask_tiled.libertem import from_libertem
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dask.array as da
 
 from dask_tiled.array.axes import Shown, shown_of
-from dask_tiled.export.pictures import open_pictures
+from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.export.zarr.labels import labels_of
 from dask_tiled.model.axes import Axis

@@ -1,1 +1,1 @@
-"""Out again: zarr, references to bytes, and blocks in order."""
+"""Out again: zarr, and references to bytes."""

@@ -64,7 +64,7 @@ ONLY_IN = {
     "rich": {"command_line"},
     "tifffile": {"formats", "converting"},
     "virtualizarr": {"bridges"},
-    "xarray": {"export"},
+    "xarray": {"bridges", "export"},
 }
 # All that the package takes from dask, but for the private names that one module lists.
 OF_DASK = {
@@ -97,7 +97,7 @@ FROM_PRIVATE = {
     "dask_tiled.kernels.primitives": {"llvmlite.ir"},
     "dask_tiled.kernels.words": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.storing.object_stores": {"zarr.core.sync.sync"},
-    "dask_tiled.export.xarray_engine": {  # what xarray's page on backends names
+    "dask_tiled.bridges.xarray_engine": {  # what xarray's page on backends names
         "xarray.core.indexing.ExplicitIndexer",
         "xarray.core.indexing.IndexingSupport",
         "xarray.core.indexing.LazilyIndexedArray",
@@ -127,7 +127,7 @@ DERIVED = {
     "dask_tiled.export.filters",
     "dask_tiled.export.pipeline_codec",
     "dask_tiled.export.virtual.store",
-    "dask_tiled.export.xarray_engine",
+    "dask_tiled.bridges.xarray_engine",
 }
 # What is imported where it is needed, because it takes long or is optional.
 HEAVY = {*ONLY_IN, *DERIVED, "distributed", "matplotlib", "zarr"} - {"click", "dask.array"}

@@ -9,7 +9,7 @@ import tifffile
 from libertem_reader import libertem_reads
 
 from dask_tiled import DatasetError, describe, from_libertem, open_dataset
-from dask_tiled.libertem import COMMON, EMPTY, INSTEAD, OWN
+from dask_tiled.bridges.libertem import COMMON, EMPTY, INSTEAD, OWN
 from dask_tiled.testing import counting_frames, write_frms6, write_mib, write_raw, write_tvips
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what LiberTEM imports warns

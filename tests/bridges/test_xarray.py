@@ -26,7 +26,7 @@ import dask_tiled
 from dask_tiled import DatasetError, TiledArray, TilingRequest, open_dataset, to_beton, to_xarray
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.tasks import pixels_of
-from dask_tiled.export.xarray_engine import Engine
+from dask_tiled.bridges.xarray_engine import Engine
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
@@ -365,7 +365,7 @@ def test_guessing(path, tmp_path, monkeypatch):
     ):  # fmt: skip
         one = tmp_path / other if isinstance(other, str) and "/" not in other else other
         assert guess(one) is False
-    monkeypatch.setattr("dask_tiled.export.xarray_engine.read_head", lambda *_: 1 / 0)
+    monkeypatch.setattr("dask_tiled.bridges.xarray_engine.read_head", lambda *_: 1 / 0)
     assert guess(path) is False
 
 
