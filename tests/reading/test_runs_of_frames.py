@@ -2,8 +2,10 @@
 
 import dask
 import h5py
+import numcodecs
 import numpy as np
 import pytest
+import zarr
 
 from dask_tiled import Corrections, open_dataset
 from dask_tiled.codecs import chunks
@@ -147,3 +149,52 @@ def test_chunks_that_were_never_written(tmp_path, filters):
     expected[1, 2], expected[4] = FRAMES[1, 2], FRAMES[4]
     with dask.config.set(scheduler="synchronous"):
         np.testing.assert_array_equal(open_dataset(path), expected)
+
+
+@pytest.mark.parametrize("compressors", [zarr.codecs.GzipCodec(), zarr.codecs.ZstdCodec()])
+@pytest.mark.parametrize("order", ["filters", "serializer"])
+def test_axes_and_bytes_in_another_order(tmp_path, calls, compressors, order):
+    """Chunks are unpacked where their pixels go, and put in order there."""
+    last = {
+        "filters": zarr.codecs.TransposeCodec(order=(0, 2, 1)),
+        "serializer": zarr.codecs.BytesCodec(endian="big"),
+    }
+    frames = FRAMES.reshape(30, 40, 24)
+    options = {order: last[order], "compressors": compressors}
+    zarr.create_array(tmp_path / "a.zarr", data=frames, chunks=(1, 40, 24), **options)
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(open_dataset(tmp_path / "a.zarr"), frames)
+    assert calls["decode_many"]
+
+
+@pytest.mark.parametrize("compressor", [numcodecs.Zlib(), numcodecs.Blosc()])
+def test_columns_first(tmp_path, compressor):
+    """In zarr format 2, frames may be stored in the order of Fortran."""
+    frames = FRAMES.reshape(30, 40, 24)
+    options = {"zarr_format": 2, "order": "F", "compressors": compressor}
+    zarr.create_array(tmp_path / "a.zarr", data=frames, chunks=(1, 40, 24), **options)
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(open_dataset(tmp_path / "a.zarr"), frames)
+
+
+def test_a_chunk_that_is_damaged_at_the_first_look(tmp_path, filters, monkeypatch):
+    """It is looked at again, and so are those behind it: none is left as memory was."""
+    path = write(tmp_path / "a.h5", **filters)
+    original, broken = chunks.decode_many, []
+
+    def decode_many(run, fetch, out, **options):
+        out[...] = 4711
+
+        def once(file, start, stop):
+            data = fetch(file, start, stop)
+            if broken:
+                return data
+            broken.append(start)
+            return np.concatenate([data[: len(data) // 3], np.zeros(len(data), np.uint8)])
+
+        original(run, once, out, **options)
+
+    monkeypatch.setattr(chunks, "decode_many", decode_many)
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(open_dataset(path), FRAMES)
+    assert broken
