@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Parser:
-    """Makes VirtualiZarr open what :func:`open_dataset` opens.
+    """Makes VirtualiZarr open what :func:`~dask_tiled.open_dataset` opens.
 
     ``open_virtual_dataset(url, registry, parser=Parser(...))`` shows the array ``data``, whose
     chunks are ranges of bytes of the files, with the names of its axes. The attribute
@@ -35,11 +35,11 @@ class Parser:
     Parameters
     ----------
     format : str, optional
-        As for :func:`open_dataset`; by default it is found out.
+        As for :func:`~dask_tiled.open_dataset`; by default it is found out.
     **options
-        More options of :func:`open_dataset`, such as ``nav_shape``, or of the format, such as
-        ``dataset`` of HDF5. How URLs are read is what the registry of VirtualiZarr says, so there
-        are no ``storage_options``.
+        More options of :func:`~dask_tiled.open_dataset`, such as ``nav_shape``, or of the format,
+        such as ``dataset`` of HDF5. How URLs are read is what the registry of VirtualiZarr says, so
+        there are no ``storage_options``.
 
     Raises
     ------
@@ -75,9 +75,9 @@ class Parser:
         Raises
         ------
         DatasetError
-            The chunks are no ranges of bytes, as for :func:`to_references`; VirtualiZarr is not
-            installed, or the registry has no store of obstore for the URL. And all that
-            :func:`open_dataset` raises.
+            The chunks are no ranges of bytes, as for :func:`~dask_tiled.to_references`;
+            VirtualiZarr is not installed, or the registry has no store of obstore for the URL. And
+            all that :func:`~dask_tiled.open_dataset` raises.
         """
         manifests = require("virtualizarr", "virtualizarr", url).manifests
         scheme, _, path, *_ = urlsplit(url)

@@ -74,7 +74,7 @@ def count_frames(
         In the order of their frames.
     record : Record
     file_header
-        As for :func:`part_layout`.
+        As for :func:`~dask_tiled.formats.tools.frames.part_layout`.
     promised : int
         How many frames the header says there are; 0 where it does not. Anything may follow if all
         of them are there.
@@ -131,7 +131,7 @@ def record_layout(
 ) -> Layout:
     """Lay out a series of files, each of them a header and a number of records.
 
-    Parameters are those of :func:`part_layout`.
+    Parameters are those of :func:`~dask_tiled.formats.tools.frames.part_layout`.
     """
     part = Part((0,) * len(record.sig_shape), record.sig_shape, record.header, record.sig_strides)
     return part_layout(files, counts, [part], record.nbytes, [record.decoder], file_header)
@@ -148,7 +148,7 @@ def lay_out(
 ) -> Layout:
     """Count the frames in a series of files and lay them out.
 
-    Parameters and errors are those of :func:`count_frames`.
+    Parameters and errors are those of :func:`~dask_tiled.formats.tools.frames.count_frames`.
     """
     counts = count_frames(
         files, record, file_header, promised=promised, promised_by=promised_by, settled=settled
@@ -230,7 +230,7 @@ def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
     Parameters
     ----------
     layout : Layout
-        That of the pixels, of :func:`part_layout`.
+        That of the pixels, of :func:`~dask_tiled.formats.tools.frames.part_layout`.
     dtype : dtype
         Type of what is there.
     at : int

@@ -53,9 +53,11 @@ def describe_volume(
     Parameters
     ----------
     format : str
-    parts, dtype, exact, skip, decoder
-        As for :func:`volume_layout`.
+    parts : File, or sequence of (File, int)
+        As for :func:`~dask_tiled.formats.tools.volume.volume_layout`.
     shape : tuple of int
+    dtype : numpy.dtype
+        Type in the files, of either byte order.
     axes : sequence of Axis
         Where a name comes again, its place in the array takes its stead.
     facts : mapping
@@ -64,13 +66,15 @@ def describe_volume(
         How many of the last axes are signal axes.
     packed : bool, optional
         Whether parts are compressed; by default, whether the first file is, as a whole.
+    exact, skip, decoder
+        As for :func:`~dask_tiled.formats.tools.volume.volume_layout`.
     scaling : tuple of float, optional
         Gain and offset, if pixels are to be scaled.
 
     Raises
     ------
     DatasetError
-        As for :func:`volume_layout`.
+        As for :func:`~dask_tiled.formats.tools.volume.volume_layout`.
     """
     if packed is None:
         first = parts if isinstance(parts, File) else parts[0][0]
@@ -115,7 +119,7 @@ def volume_layout(
     exact : bool
         Whether decompressed bytes behind the pixels are an error.
     decoder : Decoder or BlockDecoder, optional
-        Of pixels that are not stored as numpy would; of compressed ones, an :func:`unpacker`. A
+        Of pixels that are not stored as numpy would; of compressed ones, an :func:`~dask_tiled.codecs.packed_files.unpacker`. A
         BlockDecoder gets all of a file.
 
     Raises
