@@ -19,6 +19,8 @@ from dask_tiled import (
     open_dataset,
 )
 from dask_tiled.codecs.byte_codecs import BYTE_CODECS, fast
+from dask_tiled.formats.hdf5.detector import read_mask
+from dask_tiled.model.files import File
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -178,6 +180,8 @@ def test_the_pixel_mask_of_an_eiger(eiger):
     )
     np.testing.assert_array_equal(arr, expected)
     assert (arr.compute()[:, mask == 0] == frames[:, mask == 0]).all()
+    with pytest.raises(CorruptFileError, match=r"^[^:]*master\.h5: another mask now"):
+        read_mask(File.at(os.fspath(path)), told["pixel_mask"], (64, 47), None)
 
 
 def test_a_gap_in_an_eiger_series_is_an_error(eiger):

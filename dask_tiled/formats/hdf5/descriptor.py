@@ -12,7 +12,7 @@ from numbers import Number
 from types import NoneType
 
 from dask_tiled.codecs.chunks import needs_imagecodecs
-from dask_tiled.errors import CorruptFileError, DatasetError, check_whole, require
+from dask_tiled.errors import DatasetError, check_whole, require
 from dask_tiled.formats.hdf5.apart import safely
 from dask_tiled.formats.hdf5.attributes import attribute, label, plain_attributes
 from dask_tiled.formats.hdf5.choice import Choice, choose
@@ -23,11 +23,11 @@ from dask_tiled.formats.hdf5.detector import detector_facts, read_corrections
 from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.library import filters_of, shape_of
 from dask_tiled.formats.hdf5.pieces import Pieces
-from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.formats.hdf5.tree import Tree, reading_of
 from dask_tiled.formats.registry import Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, is_refusal, read_head
+from dask_tiled.model.files import File, read_head
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import Border, border, within
@@ -91,16 +91,9 @@ def look(
     with_facts: bool,  # noqa: FBT001 - as the parameters of `describe` are
 ) -> Description:
     """Describe a dataset in this process."""
-    try:
-        with within(known), Tree(file) as tree:
-            return _describe(tree, choose(tree, dataset), sig_dims, with_facts=with_facts)
-    except DatasetError:
-        raise
-    except (*BROKEN, MemoryError) as error:
-        if is_refusal(error):
-            raise
-        problem = "the HDF5 library cannot read the file"
-        raise CorruptFileError(problem, path=file.path, found=str(error)) from error
+    problem = "the HDF5 library cannot read the file"
+    with reading_of(file, problem), within(known), Tree(file) as tree:
+        return _describe(tree, choose(tree, dataset), sig_dims, with_facts=with_facts)
 
 
 def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: bool) -> Description:

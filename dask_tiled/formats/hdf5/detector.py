@@ -13,7 +13,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.hdf5.apart import safely
 from dask_tiled.formats.hdf5.attributes import plain
 from dask_tiled.formats.hdf5.library import load_plugins, shape_of
-from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.formats.hdf5.tree import BROKEN, Tree, reading_of
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
@@ -95,16 +95,15 @@ def read_corrections(desc: Description) -> Corrections:
 
 def read_mask(file: File, path: str, shape: tuple[int, ...], known: Border | None) -> Array:
     """Read a mask in this process."""
-    try:
-        with within(known), Tree(file) as tree:
-            item = tree.get(tree.root, path)
-            if shape_of(item) != shape or item.dtype.kind not in "iu":
-                raise CorruptFileError(
-                    "another mask now", path=file.path, where=path, expected=shape, found=item.shape
-                )
-            load_plugins()
-            mask: Array = tree.read(item)
-    except BROKEN as error:
-        problem = "the pixel mask cannot be read"
-        raise CorruptFileError(problem, path=file.path, where=path, found=str(error)) from error
-    return mask
+    with (
+        reading_of(file, f"the pixel mask {path} cannot be read"),
+        within(known),
+        Tree(file) as tree,
+    ):
+        item = tree.get(tree.root, path)
+        if shape_of(item) != shape or item.dtype.kind not in "iu":
+            problem, found = "another mask now", item.shape
+            raise CorruptFileError(problem, path=file.path, where=path, expected=shape, found=found)
+        load_plugins()
+        mask: Array = tree.read(item)
+        return mask

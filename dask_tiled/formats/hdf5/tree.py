@@ -15,13 +15,26 @@ from typing import Any
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, require
 from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
 from dask_tiled.formats.tools.files import named_file
-from dask_tiled.model.files import File
+from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
 
 MOST_LINKS = 16
 """So many links lead to an object, and no more: they may go round in circles."""
 BROKEN = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError)
-"""What is raised where a file is corrupt."""
+"""Errors of h5py where a file is corrupt."""
+
+
+@contextmanager
+def reading_of(file: File, problem: str) -> Iterator[None]:
+    """Raise CorruptFileError for errors of a corrupt file; those of this package stay."""
+    try:
+        yield
+    except DatasetError:
+        raise
+    except (*BROKEN, MemoryError) as error:
+        if is_refusal(error):
+            raise
+        raise CorruptFileError(problem, path=file.path, found=str(error)) from error
 
 
 class Tree(ExitStack):
