@@ -22,7 +22,7 @@ Chunks = tuple[tuple[int, ...], ...]
 
 
 class Given(NamedTuple):
-    """What is asked of an array that goes out, once."""
+    """The facts about an array that an export needs."""
 
     shape: tuple[int, ...]
     dtype: np.dtype

@@ -1,4 +1,4 @@
-"""What is said of a file that no format recognises, or not the one that was meant."""
+"""Errors for files that no format, or not the named one, recognises."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Block(NamedTuple):
 
 
 class BlockRange(NamedTuple):
-    """What a piece that decodes as a whole gives to a box."""
+    """The part of a block that lies in a box."""
 
     block: Block
     decoder: BlockDecoder
@@ -68,7 +68,7 @@ class BlockRange(NamedTuple):
 
     @property
     def key(self) -> Hashable:
-        """What tells the block from others; of pieces that overlap, several may begin together."""
+        """Identity of the block; of overlapping pieces, several may begin at one byte."""
         return *self.block[1:], self.decoder
 
     def between(self, first: int, stop: int) -> BlockRange:

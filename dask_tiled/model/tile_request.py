@@ -11,7 +11,7 @@ from dask_tiled.model.description import Description
 
 @dataclass(frozen=True, slots=True)
 class TileRequest:
-    """What all consumers of a chunk wish of its tiles, for ``adjust_tile`` of a format.
+    """The combined request of all consumers of a chunk, for ``adjust_tile`` of a format.
 
     Attributes
     ----------

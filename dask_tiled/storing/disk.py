@@ -1,4 +1,4 @@
-"""What the file system is asked for: whole files, folders on the disk, many of them at once."""
+"""Operations of the file system: flushes, and many files at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def telling_of(path: str) -> Iterator[None]:
 
 
 def flush(path: str) -> None:
-    """Have the system bring a file, or the names in a folder, to the disk."""
+    """Flush a file, or the names in a folder, to the disk."""
     opened = with_room(partial(os.open, path, os.O_RDONLY), path)
     try:
         os.fsync(opened)
@@ -47,7 +47,7 @@ def flush(path: str) -> None:
 
 
 def flush_folders(path: str) -> None:
-    """Have the system bring a file or the names in a folder, and those around it, to the disk."""
+    """Flush a file, or the names in a folder, and all folders around it, to the disk."""
     with telling_of(path), suppress(PermissionError):  # some may not be opened
         for each in (path, *map(str, Path(path).parents)):
             flush(each)
@@ -56,7 +56,7 @@ def flush_folders(path: str) -> None:
 def at_once(
     func: Callable[[str], None], names: Iterable[str], turn: Callable[[str], Any] = lambda _: 0
 ) -> None:
-    """Have the system do something to many files at once, since it is the disk that it waits for.
+    """Call a function on many files at once, in threads: each call waits for the disk.
 
     Parameters
     ----------

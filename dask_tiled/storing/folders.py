@@ -98,7 +98,7 @@ class FolderPlace(Place):
         return not os.path.isdir(self.journal) or not listed(self.journal)
 
     def flush(self) -> None:
-        """Have the system bring to the disk all that is in the store.
+        """Flush all files and folders of the store to the disk.
 
         In one go at the end: that takes less time than file by file.
         """

@@ -14,7 +14,7 @@ from dask_tiled.model.paths import OF_ZARR, give_back, open_file, with_room
 from dask_tiled.storing.disk import at_once
 
 OWN = ".dask_tiled/"
-"""What an export keeps in a store as long as it lasts."""
+"""Prefix of the notes that an export keeps in a store while it runs."""
 RECORD, JOURNAL = f"{OWN}export.json", f"{OWN}journal/"
 
 _DOCUMENTS = {*OF_ZARR, ".zattrs", ".zmetadata"}
@@ -23,7 +23,7 @@ _NAME = re.compile(_HEX)
 _CHUNK = re.compile(r"(?:c|\d+)(?:[./]\d+)*")
 _NOTES = re.compile(rf"(?:.+/)?{re.escape(OWN)}(?:export\.json|journal/{_HEX})")
 _HALF = re.compile(rf"(.+)\.{_HEX}\.partial")
-"""What a store of zarr in a folder leaves when it is killed; it takes the end off some names."""
+"""Unfinished files of a killed LocalStore, which drops the suffix of some names."""
 
 
 def is_name(name: str) -> bool:

@@ -16,7 +16,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.storing.nodes import is_note, stranger
 
 Entries = Mapping[str, list[int]]
-"""What was stored under keys, by which it is known again."""
+"""Fingerprints of stored bytes, by key."""
 
 
 def fingerprint(data: bytes | bytearray | memoryview) -> list[int]:
@@ -49,14 +49,14 @@ class PartReader(Protocol):
 
 
 class Place(ABC):
-    """What one attempt to fill a place has stored so far.
+    """A place that an attempt fills, and the journal of it.
 
     A journal tells those who go on with it what was stored, by fingerprints: a key that is there
     proves nothing by itself, nor does the journal.
     """
 
     path: str
-    """What to call it in errors."""
+    """Its name in errors."""
 
     @abstractmethod
     def put(self, key: str, data: bytes | bytearray) -> None:

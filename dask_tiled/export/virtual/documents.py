@@ -1,4 +1,4 @@
-"""What zarr is told of an opened array: the documents of a group, and no pixels."""
+"""Zarr documents of an opened array and its group, without pixels."""
 
 from __future__ import annotations
 

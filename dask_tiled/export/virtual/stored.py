@@ -1,4 +1,4 @@
-"""What zarr is told of the chunks of an array that stay where they are."""
+"""The chunks and codecs of references to an opened array."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Encoder:
         return "/".join(["c", *("0" for _ in self.chunk)])
 
     def _alone(self, contents: dict[str, Any]) -> zarr.Array[Any]:
-        """Have zarr make an array of one chunk, with the same codecs."""
+        """Create a zarr array of one chunk, with the same codecs."""
         import zarr
 
         return zarr.create_array(

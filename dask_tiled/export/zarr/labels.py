@@ -25,7 +25,7 @@ LARGEST = 1 << 63
 
 
 class Labels(NamedTuple):
-    """What xarray is told of an array beside its pixels."""
+    """Dimensions, coordinates and attributes of an array for xarray."""
 
     dims: tuple[str, ...]
     coords: dict[str, tuple[Any, ...]]

@@ -18,7 +18,7 @@ from dask_tiled.model.mark import MARK, attributes_of, plain
 from dask_tiled.model.ome_zarr import at_level, image_of
 
 WRITER = "to_zarr"
-"""What is written by an export says so, for people; it proves nothing."""
+"""Exports say that they wrote an array, for people; it proves nothing."""
 
 
 class Settings(NamedTuple):
@@ -87,7 +87,7 @@ def _array(
     attributes: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Encoder:
-    """Have zarr make an array."""
+    """Create a zarr array."""
     import zarr
 
     try:

@@ -49,7 +49,7 @@ class Pixels:
         self._chunks: dict[Place, Array] = {}
 
     def load(self) -> Array:
-        """Have all pixels in memory."""
+        """Read all pixels into memory."""
         if isinstance(self.held, Source):
             self.held = Reader(self.held, self.box, self.workspace).whole()
         return self.held

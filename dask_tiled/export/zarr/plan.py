@@ -32,7 +32,7 @@ class Pass(NamedTuple):
     chunks: Chunks
     """The blocks along each axis."""
     source: Level | None = None
-    """What is read; None for the array itself."""
+    """The level that is read; None for the array itself."""
     step: int = 0
     """The step that has stored what is read."""
 
@@ -45,7 +45,7 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """What fills one place."""
+    """Everything that is stored at one place."""
 
     documents: Mapping[str, bytes]
     """All that is stored beside the pixels, under its keys."""

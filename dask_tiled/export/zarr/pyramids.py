@@ -19,7 +19,7 @@ LEAST_BYTES = 128 << 10
 
 
 class Stored(NamedTuple):
-    """What is stored of a level."""
+    """Shape, chunks and shards of a level."""
 
     shape: tuple[int, ...]
     chunk: tuple[int, ...]

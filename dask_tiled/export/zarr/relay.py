@@ -1,4 +1,4 @@
-"""What is stored in between, where tasks would read the same bytes again and again."""
+"""Intermediate stores, where tasks would read the same bytes again and again."""
 
 from __future__ import annotations
 

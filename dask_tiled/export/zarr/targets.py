@@ -1,4 +1,4 @@
-"""What tasks write the parts of an array to: its zarr chunks, and those of its levels."""
+"""Tasks that write the zarr chunks of an array, and of the levels of its pyramid."""
 
 from __future__ import annotations
 

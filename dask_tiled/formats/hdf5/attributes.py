@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 NOTHING = {"", ".", "_None_", "<undefined>", "None"}
-"""What stands for a name or a unit that is not there."""
+"""Placeholders for a missing name or unit."""
 MOST_BYTES = 1 << 20
 """Larger attributes are not read."""
 LONGEST_TEXT, MOST_VALUES = 1000, 64

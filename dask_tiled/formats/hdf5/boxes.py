@@ -18,7 +18,7 @@ SECONDS, SECONDS_PER_BYTE = 5, 1e-6
 MEMORY, MEMORY_RATIO = 1 << 30, 8
 """Bytes of memory for it, and more for each of its bytes."""
 NO_CONVERSION = "no appropriate function for conversion path"
-"""What the library says of types that it cannot convert, such as bit fields with padding."""
+"""The message of the library for types that it cannot convert, such as padded bit fields."""
 
 
 def read(

@@ -19,7 +19,7 @@ class Meant(NamedTuple):
     """The arrays that a file means."""
 
     told_by: str = ""
-    """What says so."""
+    """Where that stands."""
     pictures: Sequence[Picture] = ()
     """The first of them opens."""
     alone: bool = False
@@ -27,7 +27,7 @@ class Meant(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """What a file says of the axes of an array."""
+    """The axes of an array."""
 
     axes: tuple[Axis, ...]
     """Without a name where the file gives none."""

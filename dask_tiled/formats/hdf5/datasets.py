@@ -46,7 +46,7 @@ class Picture(NamedTuple):
     """The axes of the dataset in the order in which they are shown, where it is another one. The
     first of them is not shown where its length is 1."""
     title: str = ""
-    """What the file calls it, apart from its path."""
+    """Its name in the file, apart from its path."""
 
     @property
     def folder(self) -> str:
@@ -64,12 +64,12 @@ class Picture(NamedTuple):
 
     @property
     def size(self) -> tuple[bool, int]:
-        """What makes an array larger than others: two axes or more, then pixels."""
+        """Sort key: two axes or more, then pixels."""
         count = math.prod(self.shape)
         return count > 0 and len(self.shape) > 1, count
 
     def facts(self) -> dict[str, Any]:
-        """Tell about the array, for the metadata."""
+        """Facts about the array, for the metadata."""
         chunks = chunks_of(self.members[0])
         facts = {"shape": self.shape, "dtype": str(self.dtype), "chunks": chunks}
         return {**facts, "title": self.title} if self.title else facts
@@ -81,7 +81,7 @@ def by_size(pictures: Iterable[Picture]) -> list[Picture]:
 
 
 class Found(NamedTuple):
-    """What is in a group of a file, at any depth; paths are those at which it is met first."""
+    """The arrays below a group, by the paths at which they are met first."""
 
     top: tuple[str, Any]
     """The group, with its path."""

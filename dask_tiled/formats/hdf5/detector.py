@@ -1,4 +1,4 @@
-"""What detectors of Dectris say of their pixels: which are bad, and how counts were corrected.
+"""Facts of Dectris detectors: bad pixels, and corrections of counts.
 
 Names: the documentation of the Eiger detectors of Dectris, and the NeXus class NXdetector.
 """

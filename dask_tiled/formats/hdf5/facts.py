@@ -1,4 +1,4 @@
-"""What an HDF5 file says beside its pixels: in groups, attributes, small datasets and JSON.
+"""Facts of an HDF5 file beside its pixels: groups, attributes, small datasets and JSON.
 
 Facts keep the paths that they have in the file. The unit of ``name`` is called ``name@units``, as
 NeXus writes it.
@@ -35,7 +35,7 @@ PLACE = 16  # bytes of a text of any length: its own, and where it is
 
 
 class Facts:
-    """What a file says of a picture, by the convention that it follows.
+    """Facts about a picture, by the convention of the file.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What is asked of the HDF5 library."""
+"""Calls of the HDF5 library."""
 
 from __future__ import annotations
 

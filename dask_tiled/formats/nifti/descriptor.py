@@ -164,7 +164,7 @@ def _pair(path: str, suffix: str) -> tuple[str, str, list[str]]:
 
 
 def read_headers(desc: tools.Description) -> Array:
-    """Tell when planes were taken: the points of the time axis, and the times of slices."""
+    """Return when planes were taken: the points of the time axis, and the times of slices."""
     path = _header_of(desc.files[0].path) or desc.files[0].path
     kind, header = read_header(path)
     nav = shape_of(path, kind, header)[:1:-1]

@@ -88,7 +88,7 @@ INTENTS: Mapping[int, tuple[str, int]] = {
     3009: ("ConnParcelDense", 0), 3010: ("ConnDenseParcel", 0), 3011: ("ConnPPSr", 0),
     3012: ("ConnPPSc", 0),
 }  # fmt: skip
-"""What the numbers are statistics of, and how many parameters that has, as nibabel names them."""
+"""Statistics that pixels may be, with their number of parameters, named as in nibabel."""
 
 
 class Kind(NamedTuple):

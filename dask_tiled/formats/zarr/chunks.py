@@ -72,11 +72,11 @@ class Chunks:
         decoder = plain(pipeline.stored) if pipeline.is_plain else self.packed
         self.decoders: list[Decoder | BlockDecoder]
         self.decoders = [decoder, unwritten(decoder.dtype, self.fill.tobytes())]
-        """That of chunks, and that of those that are not there."""
+        """The decoder of chunks, and that of missing chunks."""
 
     @property
     def base_shape(self) -> tuple[int, ...]:
-        """What is read together: a chunk that is decoded as a whole; empty for pixels."""
+        """Shape of a chunk that decodes only as a whole; empty for plain pixels."""
         whole = isinstance(self.decoders[0], BlockDecoder)
         return (1,) * self.lead + self.chunk if whole else ()
 

@@ -40,7 +40,7 @@ MOST_POINTS = 1 << 20
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Tell a document of zarr by its keys, or by its name, where attributes come before them."""
+    """Recognise a document of zarr by its keys, or by its name, where attributes come first."""
     if not head.lstrip().startswith(b"{"):
         return "no JSON"
     known = b'"zarr_format"' in head and b'"node_type"' in head

@@ -52,4 +52,4 @@ def _instrument() -> Mapping[str, Sequence[Entry]]:
 
 
 INSTRUMENT = _instrument()
-"""What tells of the instrument in the facts, of all conventions."""
+"""Entries of the instrument, of all conventions."""

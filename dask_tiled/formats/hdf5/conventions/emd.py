@@ -19,7 +19,7 @@ from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import Tree
 
 ARRAYS = {"1", "array"}
-"""What ``emd_group_type`` says of a group with an array, in files of the NCEM and of emdfile."""
+"""Values of ``emd_group_type`` for groups with an array, of the NCEM and of emdfile."""
 MOST_GROUPS = 64
 """So many groups at the top are read for facts."""
 PREFIXED = re.compile(

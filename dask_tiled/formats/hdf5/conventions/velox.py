@@ -64,14 +64,14 @@ ROWS = (
     Row("dwell_time", "Scan/DwellTime", "s"),
 )
 MODES = {"1": "TEM", "2": "STEM"}
-"""What is meant by the ``OperatingMode``."""
+"""Meanings of ``OperatingMode``."""
 OF_DETECTORS = {
     "collection_angle": (("CollectionAngleRange", "end"), "rad"),
     "inner_collection_angle": (("CollectionAngleRange", "begin"), "rad"),
     "exposure_time": (("ExposureTime",), "s"),
     "gain_setting": (("Gain",), ""),
 }
-"""What is said of each detector."""
+"""Facts of each detector."""
 STAMPS = "*Metadata/CustomProperties/*.TimeStamp/value"
 
 

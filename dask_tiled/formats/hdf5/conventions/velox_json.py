@@ -1,4 +1,4 @@
-"""What the pictures of a file of Velox are called, and its JSON.
+"""Titles of the pictures of a Velox file, and its JSON.
 
 Layout facts: files of Velox 2.9 to 3.10. ``Operations`` made the pictures, and ``Displays`` show
 them: each tells in JSON which by its path, itself or by a reference, and says what it is called.
