@@ -178,6 +178,8 @@ class Conversion:
 def _dtype(dtype: npt.DTypeLike, native: np.dtype, path: str) -> np.dtype:
     try:
         wanted = np.dtype(dtype)
+        if wanted.kind in "iu":  # NumPy has two types of 8 bytes, of which zarr knows one
+            wanted = np.dtype(wanted.str)
     except (TypeError, ValueError) as error:
         raise DatasetError("not a dtype", path=path, found=dtype) from error
     if wanted != native:  # records and texts may have the byte order of the file

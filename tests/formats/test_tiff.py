@@ -20,7 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from manifest import by_file, expected_of, manifest
 
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    as_zarr,
+    describe,
+    open_dataset,
+    to_zarr,
+)
 from dask_tiled.codecs import chunks
 from dask_tiled.formats.tiff import kind as tiff_kind
 from dask_tiled.formats.tiff import pages as tiff_pages
@@ -218,6 +226,28 @@ def test_image_codecs(tmp_path, compression, options, form):
     frames = counting_frames(shape, "u1")
     path = write(tmp_path / "a.tif", frames, compression=compression, **colours, **options)
     check(path)
+
+
+@pytest.mark.parametrize("options", [STRIPS, TILES])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4"])
+def test_predictor_of_lerc(tmp_path, dtype, options):
+    """Of the codecs of images, this one alone has predictors."""
+    frames = counting_frames((3, 50, 60), "u1").astype(dtype)
+    options = {"compression": "lerc", "predictor": 2 if dtype != "f4" else 3, **options}
+    check(write(tmp_path / "a.tif", frames, **options))
+
+
+@pytest.mark.parametrize("dtype", ["<u8", ">u8", "<i8", ">i8"])
+def test_pixels_of_8_bytes_have_the_type_that_zarr_knows(tmp_path, dtype):
+    """NumPy has two of them, which are equal; tifffile takes the other one."""
+    frames = counting_frames((3, 20, 24), "u2").astype(dtype)
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, frames, byteorder=dtype[0], photometric="minisblack")
+    arr = open_dataset(path)
+    assert type(arr.dtype) is type(np.dtype(dtype[1:]))
+    np.testing.assert_array_equal(as_zarr(arr)[...], frames)
+    other = to_zarr(arr.astype("q"), tmp_path / "a.zarr")
+    np.testing.assert_array_equal(other[...], frames)
 
 
 @pytest.mark.parametrize(

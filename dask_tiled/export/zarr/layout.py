@@ -51,11 +51,14 @@ def documents_of(
     signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
     units = {"units": shown.units} if shown.units else {}
     of_data = {**units, **(settings.attributes or {}), MARK: mark | signal}
+    dtype = given.dtype
+    if dtype.kind in "iu":  # NumPy has two types of 8 bytes, of which zarr knows one
+        dtype = np.dtype(dtype.str)
     options = {
-        "dtype": given.dtype,
-        "compressors": _checked(settings.compressors, given.dtype),
+        "dtype": dtype,
+        "compressors": _checked(settings.compressors, dtype),
         "dimension_names": names,
-        "fill_value": np.zeros((), given.dtype)[()],
+        "fill_value": np.zeros((), dtype)[()],
     }
     if not settings.member:
         levels = [Level("", _array(parent, None, first, of_data, options))]

@@ -160,7 +160,7 @@ def _miniature(source: Source, values: Values) -> bytes:
 def _dtype(page: Any) -> np.dtype | None:
     """Return the type of the samples; None if numpy has none for them."""
     if page.dtype is not None:
-        return np.dtype(page.dtype)
+        return np.dtype(page.dtype.str)  # which has the name that NumPy itself gives it
     bits = page.bitspersample
     if page.sampleformat == 2 and isinstance(bits, int) and 0 < bits < 32:
         return np.dtype("i1" if bits <= 8 else "i2" if bits <= 16 else "i4")

@@ -17,6 +17,7 @@ Codec = dict[str, Any]
 
 WHOLE_BYTES = {8, 16, 32, 64, 128}
 OLD_JPEG = 6
+LERC = "lerc"
 # fmt: off
 BYTE_CODECS: Mapping[int, str] = {
     1: "", 5: "imagecodecs_lzw", 8: "numcodecs.zlib", 32773: "imagecodecs_packbits",
@@ -27,7 +28,7 @@ BYTE_CODECS: Mapping[int, str] = {
 IMAGE_CODECS: Mapping[int, str] = {
     2: "ccittrle", 3: "ccittfax3", 4: "ccittfax4", 6: "jpeg", 7: "jpeg", 33007: "jpeg",
     34892: "jpeg", 22610: "jpegxr", 34934: "jpegxr", 33003: "jpeg2k", 33004: "jpeg2k",
-    33005: "jpeg2k", 34712: "jpeg2k", 34887: "lerc", 34927: "webp", 50001: "webp", 34933: "png",
+    33005: "jpeg2k", 34712: "jpeg2k", 34887: LERC, 34927: "webp", 50001: "webp", 34933: "png",
     50002: "jpegxl", 52546: "jpegxl",
 }
 """Codecs of images, by the number of the compression."""
@@ -74,13 +75,13 @@ def _codecs(page: Any, dtype: np.dtype, axes: str, order: str) -> list[Codec]:
     if name == "jpeg":
         return [_codec("imagecodecs_jpeg", **_jpeg(page))]  # whose bits have an order of their own
     reversed_bits = [_codec("imagecodecs_bitorder")] * reverse
-    if name is not None:
-        return [_image(name, page), *reversed_bits]
-    predictor, distance = PREDICTORS[int(page.predictor)]
     axis, bits = axes.index("x") - len(axes), page.bitspersample
+    predictor, distance = PREDICTORS.get(int(page.predictor), ("", 0))
+    codecs = [_codec(f"imagecodecs_{predictor}", axis=axis, dist=distance)] if predictor else []
+    if name is not None:  # one of them has a predictor; in others the tag has no meaning
+        return [*(codecs if name == LERC else []), _image(name, page), *reversed_bits]
     # What this predictor made of the bytes knows no byte order.
     little = order == "<" or (predictor == "floatpred" and bits in WHOLE_BYTES)
-    codecs = [_codec(f"imagecodecs_{predictor}", axis=axis, dist=distance)] if predictor else []
     codecs.append(_codec(ROWS, axis=axis, bits=bits, endian="little" if little else "big"))
     packer = BYTE_CODECS[compression]
     return [*codecs, *([_codec(packer)] if packer else []), *reversed_bits]
@@ -119,13 +120,14 @@ def _jpeg(page: Any) -> Codec:
 def _problem(ifd: Ifd, page: Any) -> str:
     """Return why the segments of a page cannot be decoded; empty if they can."""
     compression = int(page.compression)
-    if compression in IMAGE_CODECS:
+    image = IMAGE_CODECS.get(compression)
+    if image is None and compression not in BYTE_CODECS:
+        return f"compression {compression}"
+    if image in (None, LERC) and int(page.predictor) not in PREDICTORS:
+        return f"predictor {int(page.predictor)}"
+    if image is not None:
         known = compression != OLD_JPEG or _holds_jpeg(ifd)
         return "" if known else f"old-style JPEG compression ({OLD_JPEG}) is not supported"
-    if compression not in BYTE_CODECS:
-        return f"compression {compression}"
-    if int(page.predictor) not in PREDICTORS:
-        return f"predictor {int(page.predictor)}"
     if page.is_subsampled:
         return "subsampled colours without JPEG"
     if isinstance(page.bitspersample, tuple):
