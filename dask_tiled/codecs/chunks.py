@@ -207,7 +207,8 @@ def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> Bl
             if one["name"].startswith(OF_NUMCODECS):
                 as_numcodecs(one["name"], one.get("configuration") or {})
         decoder = chunk_decoder(documents, (), np.dtype(dtype), unbounded=True)
-    if needs_imagecodecs(decoder):
+        needs = needs_imagecodecs(decoder)
+    if needs:
         require("imagecodecs", "hdf5", "a piece")
     return decoder
 

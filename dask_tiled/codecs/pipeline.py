@@ -173,8 +173,9 @@ class Pipeline:
         if not native or self.stored.kind == "b" or len(self.packers) != 1:
             return 0
         ((name, config),) = self.packers
-        packed = name == "dask_tiled.bitshuffle" and config["cname"] == "lz4"
-        return int(config["elementsize"]) if packed else 0
+        packed = name == "dask_tiled.bitshuffle" and config.get("cname") == "lz4"
+        size = config.get("elementsize")  # of users, too, who may have told anything
+        return size if packed and isinstance(size, int) else 0
 
     @property
     def can_encode(self) -> bool:

@@ -144,12 +144,21 @@ def test_codecs_that_only_numcodecs_knows(written):
         (["bytes", {"name": "gzip", "configuration": {"level": object()}}], "JSON"),
         ([{"names": "bytes"}], "invalid codecs"),
         ([3], "invalid codecs"),
+        ([{"name": "bytes", "configuration": [1]}], "invalid codecs"),
     ],
 )
 def test_documents_that_cannot_be(written, codecs, problem):
     pieces = written(bytes)
     with pytest.raises(DatasetError, match=problem):
         opened(pieces, codecs)
+
+
+@pytest.mark.parametrize("told", [{}, {"cname": "lz4"}, {"cname": "lz4", "elementsize": "two"}])
+def test_what_codecs_of_this_package_are_not_told(written, told):
+    """It is an error of the first piece."""
+    codecs = ["bytes", {"name": "dask_tiled.bitshuffle", "configuration": told}]
+    with pytest.raises(DatasetError, match=r"a\.bin.*cannot be decoded"):
+        opened(written(bytes), codecs).compute()
 
 
 def test_damaged_pieces_are_named(written):
