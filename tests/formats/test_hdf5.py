@@ -14,6 +14,7 @@ from dask_tiled import (
     Corrections,
     CorruptFileError,
     DatasetError,
+    MissingFramesWarning,
     TruncatedFileError,
     describe,
     open_dataset,
@@ -149,6 +150,22 @@ def test_a_master_of_many_files(tmp_path):
     arr = open_dataset(path)
     np.testing.assert_array_equal(arr, frames)
     np.testing.assert_array_equal(arr.sum((1, 2)), frames.sum((1, 2)))
+
+
+def test_a_master_whose_last_files_are_missing(tmp_path):
+    """What is there opens, with a warning that names what is not."""
+    with h5py.File(path := tmp_path / "scan_master.h5", "w") as master:
+        for k in (1, 2, 3, 4):
+            name = f"scan_data_{k:06d}.h5"
+            master[f"entry/data/data_{k:06d}"] = h5py.ExternalLink(name, "/entry/data/data")
+            if k < 3:
+                with h5py.File(tmp_path / name, "w") as file:
+                    file["entry/data/data"] = np.ones((4, 5, 6), "u2")
+    with pytest.warns(MissingFramesWarning, match=r"data_000003, and 1 more cannot be read"):
+        assert open_dataset(path).shape == (8, 5, 6)
+    assert open_dataset(path, missing="fill").shape == (8, 5, 6)
+    with pytest.raises(TruncatedFileError, match="data_000003"):
+        open_dataset(path, missing="raise")
 
 
 def test_the_pixel_mask_of_an_eiger(eiger):

@@ -47,6 +47,8 @@ class Picture(NamedTuple):
     first of them is not shown where its length is 1."""
     title: str = ""
     """Its name in the file, apart from its path."""
+    doubts: tuple[str, ...] = ()
+    """Why a series may be longer."""
 
     @property
     def folder(self) -> str:
@@ -182,7 +184,11 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
             numbers = [int(picture.path[-6:]) for picture in members]
             gaps = sorted({*range(int(names[0][-6:]), numbers[-1])} - {*numbers})
             missing = f"data_{gaps[0]:06d}" if gaps else ""
-            yield Picture(folder, shape, first.dtype, datasets, missing, is_series=True)
+            lost = [name for name in names if int(name[-6:]) > numbers[-1]]
+            more = f", and {len(lost) - 1} more" if lost[1:] else ""
+            doubts = (f"{folder}/{lost[0]}{more} cannot be read",) if lost else ()
+            told: dict[str, Any] = {"is_series": True, "doubts": doubts}
+            yield Picture(folder, shape, first.dtype, datasets, missing, **told)
 
 
 def check(path: str, picture: Picture) -> None:

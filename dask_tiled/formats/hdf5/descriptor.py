@@ -26,7 +26,7 @@ from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import Tree, reading_of
 from dask_tiled.formats.registry import Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
-from dask_tiled.model.description import Description
+from dask_tiled.model.description import DOUBTS, Description
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
@@ -121,6 +121,8 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         "facts": said.found,
         "facts_complete": said.complete,
     }
+    if picture.doubts:
+        metadata[DOUBTS] = picture.doubts
     nav, sig = picture.shape[:split], picture.shape[split:]
     detector = detector_facts(tree, picture.path, sig) if with_facts and not picture.order else {}
     if detector:

@@ -119,8 +119,8 @@ def volume_layout(
     exact : bool
         Whether decompressed bytes behind the pixels are an error.
     decoder : Decoder or BlockDecoder, optional
-        Of pixels that are not stored as numpy would; of compressed ones, an :func:`~dask_tiled.codecs.packed_files.unpacker`. A
-        BlockDecoder gets all of a file.
+        Of pixels that are not stored as numpy would; of compressed ones, an
+        :func:`~dask_tiled.codecs.packed_files.unpacker`. A BlockDecoder gets all of a file.
 
     Raises
     ------
