@@ -650,3 +650,15 @@ def test_what_is_not_read_of_format_2(tmp_path, change, problem):
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with refused(path, problem):
         open_dataset(tmp_path / "a.zarr")
+
+
+def test_shards_of_more_chunks_than_their_index_has_room_for(tmp_path):
+    """Nothing is made for chunks that there cannot be."""
+    path = tmp_path / "a.zarr"
+    zarr.create_array(path, shape=(8,), chunks=(2,), shards=(8,), dtype="u2")[...] = 1
+    document = json.loads((path / "zarr.json").read_text("utf8"))
+    document["shape"] = [1 << 34]
+    document["chunk_grid"]["configuration"]["chunk_shape"] = [1 << 34]
+    (path / "zarr.json").write_text(json.dumps(document), "utf8")
+    with pytest.raises(TruncatedFileError, match="a shard is too short"):
+        describe(path)

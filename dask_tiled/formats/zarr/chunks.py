@@ -188,8 +188,9 @@ class Chunks:
         if not self.shards:
             return np.array([[*corner, number, 0, file.size]])
         counts = [n // k for n, k in zip(self.stored, self.chunk, strict=True)]
+        # The index is read first: that it fits into the file bounds how many chunks there are.
+        places = read_index(partial(_fetch, file), file.size, self.shards, math.prod(counts), path)
         start = corner + np.indices(counts).reshape(len(counts), -1).T * self.chunk
-        places = read_index(partial(_fetch, file), file.size, self.shards, len(start), path)
         return np.column_stack((start, np.full(len(start), number), places))[places[:, 0] >= 0]
 
 
