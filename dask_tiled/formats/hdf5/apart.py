@@ -28,7 +28,7 @@ START_SECONDS = 120
 """Time to start a process, which imports NumPy, perhaps from a slow disk."""
 MOST_IDLE = 2
 """Processes that are kept for later jobs."""
-SECONDS, SECONDS_PER_BYTE, MOST_SECONDS = 0.5, 1e-6, 10
+SECONDS, SECONDS_PER_BYTE, MOST_SECONDS = 0.3, 1e-6, 10
 """Deadline for a look at a file, and more for each byte of it, up to a limit: an object takes some
 0.1 ms, and 20,000 of them are looked at."""
 MEMORY, MEMORY_RATIO, MOST_MEMORY = 192 << 20, 32, 8 << 30
