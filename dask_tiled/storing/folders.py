@@ -98,14 +98,9 @@ class FolderPlace(Place):
         return not os.path.isdir(self.journal) or not listed(self.journal)
 
     def flush(self) -> None:
-        """Flush all files and folders of the store to the disk.
-
-        In one go at the end: that takes less time than file by file.
-        """
-        folders: list[str] = []
+        """Flush all files and folders of the store to the disk."""
         with telling_of(self.root):
-            keys = [*files(self.store, folders)]
-            at_once(flush, [os.path.join(self.store, key) for key in keys + folders])
+            flush_all(self.store)
 
     def put(self, key: str, data: bytes | bytearray) -> None:
         """Write a file of the store."""
@@ -182,6 +177,16 @@ class FolderPlace(Place):
         return below(self.store, key)
 
 
+def flush_all(folder: str) -> None:
+    """Flush all files and folders below a folder to the disk.
+
+    In one go at the end: that takes less time than file by file.
+    """
+    folders: list[str] = []
+    keys = [*files(folder, folders)]
+    at_once(flush, [os.path.join(folder, key) for key in keys + folders])
+
+
 @contextmanager
 def begin_beside(
     path: str, attempts: Sequence[str], *, overwrite: bool, resume: bool
@@ -222,13 +227,18 @@ def _move(store: str, path: str, part: str, *, overwrite: bool) -> None:
     """Put a node that is whole in its place."""
     _check_free(path, overwrite=overwrite)  # it may have come since
     with telling_of(path):
-        if os.path.lexists(path):
-            set_aside(part, path)
-        try:
-            os.rename(store, path)
-            flush_folders(path)
-        except BaseException:
-            if os.path.lexists(path) and not os.path.lexists(store):
-                os.rename(path, store)
-            put_back(part, path)
-            raise
+        replace_folder(store, path, part)
+
+
+def replace_folder(made: str, path: str, part: str) -> None:
+    """Put a folder that is whole in its place, and what is there aside; if that fails, back."""
+    if os.path.lexists(path):
+        set_aside(part, path)
+    try:
+        os.rename(made, path)
+        flush_folders(path)
+    except BaseException:
+        if os.path.lexists(path) and not os.path.lexists(made):
+            os.rename(path, made)
+        put_back(part, path)
+        raise

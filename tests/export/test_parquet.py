@@ -1,5 +1,6 @@
 """References as Parquet files: what fsspec reads lazily, and what is replaced."""
 
+import errno
 import json
 import os
 
@@ -85,6 +86,24 @@ def test_nothing_else_is_replaced(tmp_path):
         with pytest.raises(DatasetError, match="something else is there"):
             to_references(arr, path, overwrite=True)
     assert os.listdir(other) == [".zmetadata"]
+
+
+def test_what_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    """References that are whole are there at any time but for one renaming."""
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
+    target, rename = tmp_path / "new" / "scan.parquet", os.rename
+    to_references(arr, target)
+
+    def refused(source, place):
+        if os.path.basename(source) == "made":
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        rename(source, place)
+
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(DatasetError, match="busy"):
+        to_references(arr[:2], target, overwrite=True)
+    assert read(target)["data"].shape == FRAMES.shape
+    assert os.listdir(target.parent) == ["scan.parquet"]
 
 
 def test_what_it_cannot_say_is_refused(tmp_path):

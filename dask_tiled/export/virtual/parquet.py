@@ -18,6 +18,7 @@ from dask_tiled.model.files import read_head
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
 from dask_tiled.storing.disk import telling_of
+from dask_tiled.storing.folders import flush_all, replace_folder
 
 SUFFIXES = ".parquet", ".parq"
 """Suffixes of folders of Parquet files."""
@@ -79,12 +80,11 @@ def write_parquet(
     with telling_of(path):
         os.makedirs(parent, exist_ok=True)
         with TemporaryDirectory(dir=parent, prefix=f".{name}-") as beside:
-            made, before = (os.path.join(beside, part) for part in ("made", "before"))
+            made = os.path.join(beside, "made")
             _write(made, documents, chunks, urls)
+            flush_all(made)
             check_folder(path, overwrite=overwrite)  # it may have come since
-            if os.path.lexists(path):
-                os.rename(path, before)
-            os.rename(made, path)
+            replace_folder(made, path, beside)
 
 
 def _write(
