@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.tasks import Block
-from dask_tiled.codecs.shards import parse_index
+from dask_tiled.codecs.shards import index_size, parse_index
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder, Region
 from dask_tiled.export.zarr.levels import Level
@@ -122,7 +122,7 @@ class StoredChunks:
 
     def _read_index(self, key: str) -> Any:
         counts = self.encoder.counts
-        nbytes = 16 * math.prod(counts) + 4
+        nbytes = index_size({}, math.prod(counts))
         found = self.reader.get(key, (-nbytes, None))
         if found is None:
             return None
