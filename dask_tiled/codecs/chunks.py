@@ -92,7 +92,7 @@ def decode(
         if pixels.shape != inside:
             pixels = _cut(pixels, inside)
     except ImportError:
-        require("imagecodecs", "tiff", block.file.path)
+        require("imagecodecs", "hdf5" if called == "chunk" else "tiff", block.file.path)
         raise
     except Exception as error:
         names = ", ".join(one["name"] for one in json.loads(codecs))
