@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
+from urllib.parse import quote
 
 import dask
 import pytest
@@ -269,3 +270,20 @@ def chunks_of_their_own():
         patch.setattr("dask_tiled.array.plan.LEAST_BYTES", 1)
         patch.setattr("dask_tiled.array.dask_graph.results.FEW_PIXELS", 0)
         yield
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """Make a repository of icechunk in memory that may point to the files of a folder."""
+    icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed")
+    if quote(str(tmp_path)) != str(tmp_path):
+        pytest.skip("icechunk finds no files in folders with blanks or letters beyond ASCII")
+    there = f"file://{tmp_path}/"
+    config = icechunk.RepositoryConfig.default()
+    local = icechunk.local_filesystem_store(str(tmp_path))
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(there, local))
+    return icechunk.Repository.create(
+        icechunk.in_memory_storage(),
+        config,
+        authorize_virtual_chunk_access=icechunk.containers_credentials({there: None}),
+    )

@@ -1,7 +1,6 @@
 """Files in VirtualiZarr: its arrays of references, and what its writers make of them."""
 
 import pickle
-from urllib.parse import quote
 
 import fsspec
 import h5py
@@ -18,7 +17,6 @@ from dask_tiled import Axis, CorruptFileError, DatasetError, open_dataset
 from dask_tiled.testing import counting_frames, write_dm, write_mib
 
 virtualizarr = pytest.importorskip("virtualizarr", reason="VirtualiZarr is not installed")
-icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed")
 registries = pytest.importorskip("obspec_utils.registry", reason="VirtualiZarr is not installed")
 stores = pytest.importorskip("obstore.store", reason="obstore is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
@@ -39,21 +37,6 @@ def read_references(references):
         skip_instance_cache=True,
     )  # fmt: skip
     return read(zarr.storage.FsspecStore(system, read_only=True))
-
-
-@pytest.fixture
-def session(tmp_path):
-    """Begin a version of a repository in memory that may point to the files of a folder."""
-    if quote(str(tmp_path)) != str(tmp_path):
-        pytest.skip("icechunk finds no files in folders with blanks or letters beyond ASCII")
-    there = f"file://{tmp_path}/"
-    config = icechunk.RepositoryConfig.default()
-    local = icechunk.local_filesystem_store(str(tmp_path))
-    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(there, local))
-    allowed = icechunk.containers_credentials({there: None})
-    memory = icechunk.in_memory_storage()
-    made = icechunk.Repository.create(memory, config, authorize_virtual_chunk_access=allowed)
-    return made.writable_session("main")
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -109,7 +92,7 @@ def written(folder, name):
 
 
 @pytest.mark.parametrize("name", PACKED)
-def test_its_writers_make_the_same_pixels(tmp_path, session, name):
+def test_its_writers_make_the_same_pixels(tmp_path, repository, name):
     path, frames = written(tmp_path, name)
     parser = Parser("hdf5", dataset="scan") if path.suffix == ".h5" else Parser()
     shown = virtualizarr.open_virtual_dataset(str(path), registry=LOCAL, parser=parser)
@@ -118,6 +101,7 @@ def test_its_writers_make_the_same_pixels(tmp_path, session, name):
     shown.vz.to_kerchunk(str(tmp_path / "scan.json"), format="json")
     found = xarray.open_dataset(f"{tmp_path}/scan.json", engine="kerchunk", mask_and_scale=False)
     np.testing.assert_array_equal(found["data"], frames)
+    session = repository.writable_session("main")
     shown.vz.to_icechunk(session.store)
     np.testing.assert_array_equal(read(session.store), frames)
 

@@ -7,7 +7,6 @@ import sys
 import tomllib
 import warnings
 from pathlib import Path
-from urllib.parse import quote
 
 import fsspec
 import h5py
@@ -393,22 +392,6 @@ def test_folders_are_made(arr, tmp_path):
     target = tmp_path / "new" / "scan.json"
     assert to_references(arr, target) == json.loads(target.read_text("utf8"))
     assert os.listdir(target.parent) == ["scan.json"]
-
-
-@pytest.fixture
-def repository(tmp_path):
-    """Make a repository in memory that may point to the files of a folder."""
-    if quote(str(tmp_path)) != str(tmp_path):
-        pytest.skip("icechunk finds no files in folders with blanks or letters beyond ASCII")
-    there = f"file://{tmp_path}/"
-    config = icechunk.RepositoryConfig.default()
-    local = icechunk.local_filesystem_store(str(tmp_path))
-    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(there, local))
-    return icechunk.Repository.create(
-        icechunk.in_memory_storage(),
-        config,
-        authorize_virtual_chunk_access=icechunk.containers_credentials({there: None}),
-    )
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import sys
 import warnings
 
 import fsspec
-import icechunk
 import imagecodecs
 import numpy as np
 import pytest
@@ -172,16 +171,9 @@ def test_parts_of_tiles_are_refused(wrote):
         to_references(arr[:, 1:])
 
 
-def test_icechunk(wrote, tmp_path):
+def test_icechunk(wrote, repository):
     path = wrote(counting_frames((3, 50, 60), "u2"), compression="lzw", **PREDICTED, **CUT)
     arr = open_dataset(path)
-    config = icechunk.RepositoryConfig.default()
-    place, local = f"file://{tmp_path}/", icechunk.local_filesystem_store(str(tmp_path))
-    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(place, local))
-    allowed = icechunk.containers_credentials({place: None})
-    repository = icechunk.Repository.create(
-        icechunk.in_memory_storage(), config, authorize_virtual_chunk_access=allowed
-    )
     session = repository.writable_session("main")
     to_references(arr, session.store)
     array = zarr.open_array(session.store, path="data", mode="r")
