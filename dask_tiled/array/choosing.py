@@ -28,16 +28,15 @@ from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 
 Shown = tuple[Description, Chunks]
 
-_settings = RLock()
+SETTINGS = RLock()
+"""What changes settings of dask has this: they are those of all threads, and two that change them
+at once lose some for good."""
 
 
 @contextmanager
 def _unseen() -> Iterator[None]:
-    """Have dask make arrays that its plugins do not see, in one thread at a time.
-
-    The settings of dask are those of all threads: two that change them at once lose some for good.
-    """
-    with _settings, config.set(array_plugins=()):
+    """Have dask make arrays that its plugins do not see, in one thread at a time."""
+    with SETTINGS, config.set(array_plugins=()):
         yield
 
 

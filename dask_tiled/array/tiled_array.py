@@ -14,7 +14,7 @@ from dask import config
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.choosing import at_points, picked, reshaped
+from dask_tiled.array.choosing import SETTINGS, at_points, picked, reshaped
 from dask_tiled.array.dask_graph.layers import (
     DESCRIPTION,
     Annotations,
@@ -86,11 +86,13 @@ class TiledArray(da.Array):
         annotations: Annotations | None = None,
         opening: Opening | None = None,
     ) -> Self:
-        if config.get("array_optimize", None) is None:  # the user has set nothing else
-            config.set(array_optimize=optimize)
-        plugins = config.get("array_plugins", ())
-        if follow not in plugins:
-            config.set(array_plugins=(follow, *plugins))
+        with SETTINGS:
+            if config.get("array_optimize", None) is None:  # the user has set nothing else
+                config.set(array_optimize=optimize)
+            plugins = config.get("array_plugins", ())
+            if follow not in plugins:
+                plugins = (follow, *plugins)
+                config.set(array_plugins=plugins)
         self = object.__new__(cls)
         self._description = description
         self._scheme = scheme
@@ -103,7 +105,7 @@ class TiledArray(da.Array):
         self._name = array_name(description, self._source, self._grid)
         self._meta = np.empty((0,) * len(self._chunks), dtype=self._source.dtype)
         shown = self
-        for plugin in config.get("array_plugins", ()):
+        for plugin in plugins:
             replacement = plugin(shown)
             shown = shown if replacement is None else replacement
         return shown

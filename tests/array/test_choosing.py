@@ -2,7 +2,7 @@
 
 import math
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import dask
 import dask.array as da
@@ -15,6 +15,7 @@ from strategies import chunked, part_of, selections, shown
 
 import dask_tiled
 from dask_tiled import TiledArray
+from dask_tiled.array import choosing
 from dask_tiled.array.dask_graph.results import whole
 from dask_tiled.array.recipes import Recipes
 from dask_tiled.testing import write_raw
@@ -256,6 +257,18 @@ def test_plugins_stay_when_several_threads_choose(path):
             assert seen.append in dask.config.get("array_plugins")
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_plugins_see_arrays_while_another_thread_chooses(path):
+    arr, seen = opened(path), []
+    with dask.config.set(array_plugins=[seen.append]), ThreadPoolExecutor(1) as pool:
+        with choosing._unseen():
+            made = pool.submit(lambda: arr[1:])
+            done, _ = wait([made], timeout=0.05)
+        found = made.result()
+        assert any(one is found for one in seen)
+        assert not done
+        assert seen.append in dask.config.get("array_plugins")
 
 
 def test_one_frame_of_many_in_other_chunks(path):
