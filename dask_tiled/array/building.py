@@ -70,7 +70,7 @@ def _problem() -> str | None:
     try:
         probe._chunks, probe._name, probe._meta = chunks, name, np.empty(0, np.int64)
         probe.dask = symbolic_graph(name, chunks, _Numbers(), Grid.of(chunks), _numbers)  # type: ignore[arg-type]
-        found = probe.compute(scheduler="synchronous").tolist()  # type: ignore[no-untyped-call]
+        found = probe.compute(scheduler="synchronous").tolist()
     except Exception as error:  # noqa: BLE001 - whatever dask does not take
         return repr(error)
     return None if found == [0, 1, 2] else f"0, 1, 2 became {found}"

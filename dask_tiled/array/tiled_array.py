@@ -10,9 +10,11 @@ from weakref import ref
 
 import dask.array as da
 import numpy as np
-from dask import config
-from dask.base import tokenize
+from dask import config, threaded
+from dask.base import get_scheduler, tokenize
+from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
+from dask.local import get_sync
 
 from dask_tiled.array.choosing import SETTINGS, at_points, picked, reshaped
 from dask_tiled.array.dask_graph.layers import (
@@ -21,6 +23,7 @@ from dask_tiled.array.dask_graph.layers import (
     inherited,
     symbolic_graph,
 )
+from dask_tiled.array.dask_graph.results import is_one_task, whole
 from dask_tiled.array.dask_graph.rewriting import optimize
 from dask_tiled.array.layer_axes import keep_labels
 from dask_tiled.array.page import page
@@ -235,6 +238,13 @@ class TiledArray(da.Array):
             chunks, balance = asked, False
         return super().rechunk(chunks, threshold, block_size_limit, balance, method)
 
+    def compute(self, **kwargs: Any) -> Any:
+        """Read the pixels, as dask does; a frame, which is one task, without making its graph."""
+        here = not kwargs and self._description is not None and _runs_here()
+        if here and is_one_task(self._source, self.shape, self.npartitions):
+            return whole(self._source, Grid.of([(n,) for n in self.shape]))
+        return super().compute(**kwargs)
+
     def with_chunks(self, chunks: object) -> Self:
         """Show the same pixels in other chunks, as dask takes them: they are read so."""
         description = self._description
@@ -383,6 +393,12 @@ class TiledArray(da.Array):
             return super().__reduce__()
         shown = self._description, self._scheme, self._source.io, self.chunks
         return TiledArray, (*shown, None, self._annotations, self._opening)
+
+
+def _runs_here() -> bool:
+    """Return whether tasks run in this process, as we optimise them, and no callback sees them."""
+    unseen = config.get("array_optimize", None) is optimize and not Callback.active
+    return unseen and get_scheduler() in (None, get_sync, threaded.get)
 
 
 MANY = 10_000

@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from checks import on_tiles
+from dask.callbacks import Callback
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import chunked, part_of, selections, shown
@@ -337,5 +338,36 @@ def test_few_pixels_are_one_task(path, monkeypatch):
     monkeypatch.setattr(
         "dask_tiled.array.dask_graph.results.whole", lambda *args: read.append(args) or whole(*args)
     )
-    np.testing.assert_array_equal(arr.compute(), SCAN[..., 1, 2])
+    np.testing.assert_array_equal(*dask.compute(arr), SCAN[..., 1, 2])
     assert len(read) == 1
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous", None])
+def test_one_frame_needs_no_graph(path, monkeypatch, scheduler):
+    monkeypatch.setattr(TiledArray, "dask", property(lambda _: pytest.fail("a graph is made")))
+    with dask.config.set(scheduler=scheduler):
+        found = opened(path)[1, 2].compute()
+    np.testing.assert_array_equal(found, SCAN[1, 2])
+    assert found.flags.owndata
+    assert found.flags.writeable
+
+
+def test_one_frame_is_seen_by_callbacks(path):
+    keys = []
+    with Callback(posttask=lambda key, *_: keys.append(key)):
+        np.testing.assert_array_equal(opened(path)[1, 2].compute(), SCAN[1, 2])
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize("name", ["scheduler", "array_optimize"])
+def test_one_frame_is_computed_as_the_user_has_set_it(path, name):
+    """Another scheduler, a cluster for one, or another optimisation."""
+    calls = []
+
+    def call(graph, keys, **_):
+        calls.append(keys)
+        return dask.get(graph, keys) if name == "scheduler" else graph
+
+    with dask.config.set({name: call}):
+        np.testing.assert_array_equal(opened(path)[1, 2].compute(), SCAN[1, 2])
+    assert len(calls) == 1

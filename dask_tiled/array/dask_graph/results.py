@@ -102,6 +102,11 @@ def put(
     return part
 
 
+def is_one_task(source: Source, shape: Sequence[int], count: int) -> bool:
+    """Return whether pixels in so many chunks are read by one task."""
+    return count == 1 or (math.prod(shape) <= FEW_PIXELS and not takes_time(source))
+
+
 class Final(NamedTuple):
     """Dask's last step for an array of which nobody else sees the chunks."""
 
@@ -182,8 +187,7 @@ def put_together(
             continue
         alone = name in unseen and isinstance(reads, Blockwise) and reads.task.func is pixels_of
         shape, axes = tuple(map(sum, chunks)), tuple(range(len(chunks)))
-        few = math.prod(shape) <= FEW_PIXELS and not takes_time(one.source)
-        few = few or len(task.dependencies) == 1
+        few = is_one_task(one.source, shape, len(task.dependencies))
         if alone and few and not graph.dependencies[name]:
             # A frame, as a rule: one task, and nothing for dask to put together or to optimise.
             read = Task(final, whole, one.source, Grid.of([(n,) for n in shape]))
