@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.codecs.chunks import codec, of_shape
+from dask_tiled.describing import Path
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.calibration import Calibrations, calibrated
 from dask_tiled.model.coverage import check_inside, first_hole, first_overlap, overlap_error
@@ -23,7 +24,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.model.piece_columns import read_pieces
 from dask_tiled.model.pieces import Piece, PieceTable
-from dask_tiled.opening import Path, tiled
+from dask_tiled.opening import tiled
 from dask_tiled.remote.session import Session, opened_together
 from dask_tiled.remote.stores import Options, place_of
 from dask_tiled.tiling.negotiation import TilingRequest

@@ -11,10 +11,10 @@ from dask.base import annotate, tokenize
 from dask_tiled.array.dask_graph.layers import inherited, symbolic_graph
 from dask_tiled.array.tasks import Block, like_numpy
 from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.describing import headers_of
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.registry import formats
 from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.description import VOLUMES, Description
+from dask_tiled.model.description import Description
 from dask_tiled.model.headers import Headers, WrongHeader, missing_facts
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.layout import Layout
@@ -55,19 +55,7 @@ def frame_facts(arr: Any) -> da.Array:
     if not isinstance(arr, TiledArray) or desc is None:
         problem = "the array has no frame headers"
         raise DatasetError(problem, expected=OPENED, found=type(arr).__name__)
-    if VOLUMES in desc.metadata:
-        problem, hint = "volumes are no frames with headers", "Open each file by itself."
-        raise DatasetError(problem, path=desc.files[0].path, hint=hint)
-    known = formats()
-    if desc.format not in known or (read := known[desc.format].headers) is None:
-        with_headers = [name for name, one in known.items() if one.headers is not None]
-        raise DatasetError(
-            "frames of this format have no headers",
-            path=desc.files[0].path,
-            expected=" or ".join(with_headers),
-            found=desc.format,
-        )
-    headers, chunks = read(desc), arr.chunks[: desc.nav_ndim]
+    headers, chunks = headers_of(desc), arr.chunks[: desc.nav_ndim]
     if not isinstance(headers, Headers):
         with annotate(**inherited(arr)):
             return da.from_array(_shown(headers, desc), chunks=chunks)

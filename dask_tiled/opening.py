@@ -1,49 +1,32 @@
-"""The way in: a path becomes a description, and a description an array."""
+"""The way in: what a path holds becomes an array."""
 
 from __future__ import annotations
 
-import inspect
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import dask.array as da
-import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.array.building import build
 from dask_tiled.array.doors import ARRAYS, as_array, is_array
 from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.describing import Path, describe, is_settled, scheme_for, warn_of_missing
 from dask_tiled.errors import (
     DatasetError,
-    MissingFramesWarning,
     TilingError,
-    TruncatedFileError,
-    check_whole,
-    warn,
 )
-from dask_tiled.formats.describing import describe_begun, expanded, from_the_root
-from dask_tiled.formats.registry import completed, formats
-from dask_tiled.model.calibration import Calibrations, calibrated
+from dask_tiled.formats.describing import from_the_root
+from dask_tiled.model.calibration import Calibrations
 from dask_tiled.model.corrections import Corrections
-from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.description import BY_USER, Description
-from dask_tiled.model.files import following
+from dask_tiled.model.description import Description
 from dask_tiled.model.growth import Sample
-from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import Border, axes_file, is_url, within
-from dask_tiled.model.saved_axes import SavedAxes
-from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
-from dask_tiled.reading.descriptors import lent_fd
-from dask_tiled.refreshing import Opening, check_local
+from dask_tiled.refreshing import Opening
 from dask_tiled.remote.stores import Options
-from dask_tiled.tiling.negotiation import TilingRequest, as_requests
-from dask_tiled.tiling.scheme import TilingScheme, negotiate
-
-Path = str | os.PathLike[str]
+from dask_tiled.tiling.negotiation import TilingRequest
+from dask_tiled.tiling.scheme import TilingScheme
 
 OPENED = "an array from open_dataset, or a slice of one"
 
@@ -176,7 +159,7 @@ def open_dataset(
     warn_of_missing(desc, nav_shape, missing, follow=follow)
     again = partial(describe_files, from_the_root(path), format=desc.format, follow=True)
     sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if follow else None
-    opening = Opening(again, chunks, sample, settled=_is_settled(nav_shape))
+    opening = Opening(again, chunks, sample, settled=is_settled(nav_shape))
     return tiled(desc, tiling, chunks, io, opening)
 
 
@@ -226,29 +209,6 @@ def scheme_of(arr: Any) -> TilingScheme:
     return found.scheme
 
 
-def warn_of_missing(
-    desc: Description, nav_shape: Any = None, missing: Any = None, *, follow: bool = False, **_: Any
-) -> None:
-    """Warn of frames that are missing, and of a series that may be longer, unless that is meant."""
-    if missing is not None or follow:
-        return
-    absent, count = desc.layout.count_missing(), math.prod(desc.nav_shape)
-    lacking = ""
-    if absent:
-        fill = desc.conversion.fill_value
-        lacking = f"{absent} of {count} frames are missing, and read as {fill}. "
-    if absent or not _is_settled(nav_shape):
-        lacking += "".join(f"The series may be longer: {doubt}. " for doubt in desc.doubts)
-    if lacking:
-        message = f"{desc.files[-1].path}: {lacking}Pass missing='fill' if that is meant."
-        warn(message, MissingFramesWarning)
-
-
-def _is_settled(nav_shape: Any) -> bool:
-    """Return whether the user has said how many frames are shown."""
-    return nav_shape is not None and OPEN not in np.atleast_1d(nav_shape)
-
-
 def tiled(
     desc: Description,
     tiling: str | TilingRequest | Sequence[TilingRequest] | None,
@@ -260,231 +220,4 @@ def tiled(
 
     Parameters and errors are those of :func:`open_dataset`.
     """
-    _check_backend(io, desc)
-    requests = as_requests(() if tiling is None else tiling)
-    align = ALIGNMENT if io == "direct" else 1
-    scheme = negotiate(desc, requests, chunks=chunks, align_bytes=align)
-    return build(desc, scheme, io, opening)
-
-
-def describe(
-    path: Path | Sequence[Path],
-    format: str | None = None,
-    *,
-    nav_shape: int | tuple[int, ...] | None = None,
-    sig_shape: tuple[int, ...] | None = None,
-    dtype: npt.DTypeLike | None = None,
-    sync_offset: int = 0,
-    roi: npt.ArrayLike | None = None,
-    corrections: Corrections | str | None = None,
-    fill_value: Any = None,
-    missing: str | None = None,
-    axes: Calibrations | None = None,
-    storage_options: Options = None,
-    follow: bool = False,
-    outside_folder: bool = False,
-    **format_options: Any,
-) -> Description:
-    """Return what a file, or a series of files, holds.
-
-    Parameters and errors are those of :func:`open_dataset`.
-
-    Returns
-    -------
-    Description
-        It prints as text, and as a table in a notebook.
-    """
-    scan, frame = _shape("nav_shape", nav_shape, open=True), _shape("sig_shape", sig_shape)
-    is_open = scan is not None and OPEN in scan
-    common = {"nav_shape": None if is_open else scan, "sig_shape": frame, "dtype": dtype}
-    with following(follow), expanded(path, storage_options) as (paths, listed):
-        if follow:
-            check_local(paths[0])
-        whole = tuple(map(completed, paths))
-        named = whole if is_url(paths[0]) else paths
-        with within(Border(named, outside=outside_folder)):
-            ask = partial(describe_begun, format, whole, common, format_options, PARAMETERS)
-            desc = ask(listed=listed)
-            if scan is not None and is_open:
-                scan = _filled(scan, desc, sync_offset)
-                common["nav_shape"] = scan
-                desc = ask(listed=listed)
-            known, first_path = _corrections(corrections, desc), desc.files[0].path
-            kept, saved = axes_file(first_path), None
-            if not is_url(kept) and os.path.isfile(kept):
-                saved = SavedAxes.at(kept, desc)
-    if "dtype" in formats()[desc.format].options():
-        dtype = None  # it told how the pixels are stored
-    scaling = desc.conversion.scaling
-    fill_value = desc.conversion.fill_value if fill_value is None else fill_value
-    conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known, scaling)
-    desc = replace(desc, conversion=conversion)
-    if missing == "raise" and desc.doubts and not _is_settled(nav_shape):
-        raise TruncatedFileError(
-            "files of the series may be missing",
-            path=first_path,
-            found=desc.doubts[0],
-            hint="Pass nav_shape, or the list of files.",
-        )
-    desc = _in_shape(desc, scan, sync_offset)
-    desc = desc if saved is None else saved.of(desc)
-    if axes is not None:
-        found = calibrated(desc.axes, axes, desc.shape, first_path)
-        desc = desc.with_axes(found, BY_USER)
-    return _chosen(desc, roi, missing)
-
-
-PARAMETERS = tuple(inspect.signature(open_dataset).parameters)
-"""What every format can be asked for."""
-
-
-def _corrections(given: Any, desc: Description) -> Corrections | None:
-    if given is None:
-        return None
-    path = desc.files[0].path
-    if isinstance(given, str) and given == "dataset":
-        read = formats()[desc.format].corrections
-        if read is None:
-            raise DatasetError(
-                f"files of the format {desc.format!r} come without corrections",
-                path=path,
-                expected="Corrections",
-                found=given,
-            )
-        given = read(desc)
-    if not isinstance(given, Corrections):
-        raise DatasetError(
-            "no corrections", path=path, expected='Corrections, or "dataset"', found=given
-        )
-    given.check(desc.sig_shape, path)
-    return given
-
-
-OPEN = -1
-"""The size in a nav_shape that follows from the number of frames."""
-
-
-def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | None:
-    if shape is None:
-        return None
-    sizes = shape.tolist() if isinstance(shape, np.ndarray) else shape
-    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
-        sizes = (sizes,)
-    left_open = sizes.index(OPEN) if open and OPEN in sizes else None
-    return tuple(
-        OPEN if k == left_open else check_whole(f"every size in {name}", n, least=1)
-        for k, n in enumerate(sizes)
-    )
-
-
-def _filled(scan: tuple[int, ...], desc: Description, sync_offset: Any) -> tuple[int, ...]:
-    """Let the open size of a scan follow from the frames that there are."""
-    path = desc.files[0].path
-    frames = math.prod(desc.nav_shape) - check_whole("sync_offset", sync_offset, path=path)
-    row = -math.prod(scan)
-    rows, rest = divmod(max(frames, 0), row)
-    # While files grow, rows are shown when they are complete.
-    if not rows or (rest and not desc.files[-1].grows):
-        least = tuple(max(rows, 1) if n == OPEN else n for n in scan)
-        raise DatasetError(
-            "the frames do not fill this scan",
-            path=path,
-            expected=f"a multiple of {row} frames, for nav_shape={scan}",
-            found=f"{frames} frames",
-            hint=f"Pass nav_shape={least} for the first {row * rows} of them." if rows else None,
-        )
-    return tuple(rows if n == OPEN else n for n in scan)
-
-
-def _check_backend(io: Any, desc: Description) -> None:
-    if not isinstance(io, str) or (io != "auto" and io not in BACKENDS):
-        raise DatasetError("no such backend", expected=" or ".join(["auto", *BACKENDS]), found=io)
-    if io != "auto" and is_url(desc.files[0].path):
-        problem, path = "what lies behind a URL is read in one way", desc.files[0].path
-        raise DatasetError(problem, path=path, expected="io='auto'", found=io)
-    if io == "direct":
-        with lent_fd(desc.files[0], direct=True):
-            pass  # better now than in every task
-
-
-LARGEST = (1 << 63) - 1
-"""Bytes that can be counted."""
-MOST_NAMED = 5
-"""So many missing files are named in an error."""
-
-
-def _in_shape(
-    desc: Description, nav_shape: tuple[int, ...] | None, sync_offset: Any
-) -> Description:
-    """Show frames in the shape of the scan that a user asks for, from the frame on that he does."""
-    path = desc.files[0].path
-    first = check_whole("sync_offset", sync_offset, path=path)
-    shape = desc.nav_shape if nav_shape is None else nav_shape
-    if math.prod(shape + desc.sig_shape) * desc.dtype.itemsize > LARGEST:
-        raise DatasetError(
-            "no array can be so large", path=path, expected=f"{LARGEST} bytes", found=shape
-        )
-    # Beyond these all frames are missing, and frame numbers would no longer be numbers of 8 bytes.
-    first = max(-math.prod(shape), min(first, desc.layout.n_frames))
-    if shape != desc.nav_shape:
-        return desc.with_frames(shape, first)
-    return desc.shifted(first) if first else desc
-
-
-def _chosen(desc: Description, roi: Any, missing: Any) -> Description:
-    """Show the frames that a user chooses, if none is missing or they may be."""
-    path = desc.files[0].path
-    if roi is not None:
-        places = _places(roi, desc.nav_shape, path)
-        desc = desc.with_frames((len(places),), 0, desc.layout.selection.at(places))
-    if missing not in (None, "fill", "raise"):
-        raise DatasetError(
-            "no such rule for missing frames", path=path, expected="fill or raise", found=missing
-        )
-    absent = desc.layout.count_missing()
-    if missing == "raise" and absent:
-        count = math.prod(desc.nav_shape)
-        files = desc.metadata[desc.format].get("missing_files", ())
-        named = ", ".join(files[:MOST_NAMED]) + ", ..." * (len(files) > MOST_NAMED)
-        raise TruncatedFileError(
-            "frames are missing",
-            path=desc.files[-1].path,
-            expected=f"{count} frames",
-            found=f"{count - absent} frames",
-            hint=f"There is no {named}." if files else None,
-        )
-    return desc
-
-
-def _places(roi: Any, nav_shape: tuple[int, ...], path: str) -> Index:
-    """Turn a mask, or indices, into places of the navigation shape."""
-    count = math.prod(nav_shape)
-    try:
-        found = np.asarray(roi)
-    except ValueError as error:
-        raise DatasetError("roi is no array", path=path, found=str(error)) from error
-    if isinstance(roi, np.ma.MaskedArray):
-        unmasked = ~np.ma.getmaskarray(roi)
-        found = found & unmasked if found.dtype == bool else found[unmasked]
-    if found.dtype == bool and found.shape == nav_shape:
-        places = np.flatnonzero(found)
-    elif found.dtype.kind in "iu" and found.ndim == 1:
-        wrong = (found < -count) | (found >= count)
-        if wrong.any():
-            raise DatasetError(
-                "roi lies outside of the scan",
-                path=path,
-                expected=f"places below {count}",
-                found=int(found[wrong][0]),
-            )
-        places = found.astype(np.int64) % count
-    else:
-        raise DatasetError(
-            "roi is neither a mask of the scan nor a list of places in it",
-            path=path,
-            expected=f"bool of shape {nav_shape}, or whole numbers",
-            found=f"{found.dtype} of shape {found.shape}",
-        )
-    if not len(places):
-        raise DatasetError("roi selects no frame", path=path)
-    return places
+    return build(desc, scheme_for(desc, tiling, chunks, io), io, opening)

@@ -13,6 +13,7 @@ from dask_tiled.bridges.hyperspy import file_reader, to_hyperspy
 from dask_tiled.bridges.libertem import from_libertem
 from dask_tiled.by_hand import from_pieces
 from dask_tiled.converting.convert import convert
+from dask_tiled.describing import describe
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
     CorruptFileError,
@@ -39,7 +40,7 @@ from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
 from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.model.pieces import Piece
-from dask_tiled.opening import describe, open_dataset, scheme_of
+from dask_tiled.opening import open_dataset, scheme_of
 from dask_tiled.showing import show
 from dask_tiled.tiling.negotiation import TilingRequest
 from dask_tiled.tiling.scheme import TilingScheme, negotiate

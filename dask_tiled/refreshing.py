@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import dask.array as da
 
 from dask_tiled.array.tiled_array import TiledArray
-from dask_tiled.errors import DatasetError
+from dask_tiled.describing import check_local
 from dask_tiled.model.calibration import replaced
 from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.files import GrowingFile, seen
 from dask_tiled.model.growth import Sample, check_continues
-from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import ALIGNMENT
 from dask_tiled.tiling.bases import Chunks
 from dask_tiled.tiling.scheme import negotiate
@@ -54,19 +53,6 @@ class Opening(NamedTuple):
         )
         opening = self._replace(sample=Sample.of(new.layout, new.layout.n_frames - 1))
         return TiledArray(new, scheme, arr.io, opening=opening)
-
-
-def check_local(path: str) -> None:
-    """Make sure that a file can grow.
-
-    Raises
-    ------
-    DatasetError
-        It lies behind a URL: what is there is replaced, not added to.
-    """
-    if is_url(path):
-        hint = "Open it again to see its present content."
-        raise DatasetError("what lies behind a URL does not grow", path=path, hint=hint)
 
 
 def _longer(chunks: Chunks, shape: tuple[int, ...]) -> Chunks | None:

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.describing import Path, describe, warn_of_missing
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.describing import expanded
 from dask_tiled.model.axes import Axis
@@ -22,7 +23,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import joined, piece_table, strides_of
-from dask_tiled.opening import Path, describe, tiled, warn_of_missing
+from dask_tiled.opening import tiled
 from dask_tiled.tiling.negotiation import TilingRequest
 
 AXIS = "volume"

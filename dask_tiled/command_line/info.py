@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
+from dask_tiled.command_line.opening import OPENING, Opening, described, files, with_options
 from dask_tiled.command_line.printing import json_option, section, show, show_json, tree_rows
 
 if TYPE_CHECKING:
-    from dask_tiled.array.tiled_array import TiledArray
     from dask_tiled.model.description import Description
+    from dask_tiled.tiling.scheme import TilingScheme
 
 MOST_FACTS, MOST_LETTERS = 40, 100
 
@@ -27,37 +27,36 @@ def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) 
 
     Nothing but headers is read.
     """
-    arr = opened(files, options)
-    desc: Description = arr.description  # type: ignore[assignment]
+    desc, scheme = described(files, options)
     if as_json:
-        show_json(_values(arr, desc))
+        show_json(_values(desc, scheme))
         return
     facts = list(tree_rows(desc.metadata))
     some = facts if whole else [(k, _cropped(v)) for k, v in facts[:MOST_FACTS]]
     if len(some) < len(facts):
         some.append(("...", f"{len(facts) - len(some)} more lines: --all, or --json"))
     rows = desc.rows()
-    if headers := _header_fields(arr):
+    if headers := _header_fields(desc):
         rows.append(("frame headers", ", ".join(headers)))
-    show(section("File", rows), section("Chunks", arr.scheme.reasons), section("Facts", some))
+    show(section("File", rows), section("Chunks", scheme.reasons), section("Facts", some))
 
 
 def _cropped(text: str) -> str:
     return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 4]} ..."
 
 
-def _header_fields(arr: TiledArray) -> tuple[str, ...]:
+def _header_fields(desc: Description) -> tuple[str, ...]:
     """Name what the headers of all frames say."""
-    from dask_tiled import DatasetError, frame_facts
+    from dask_tiled.describing import headers_of
+    from dask_tiled.errors import DatasetError
 
     try:
-        return frame_facts(arr).dtype.names or ()
+        return headers_of(desc).dtype.names or ()
     except DatasetError:
         return ()
 
 
-def _values(arr: TiledArray, desc: Description) -> dict[str, Any]:
-    scheme = arr.scheme
+def _values(desc: Description, scheme: TilingScheme) -> dict[str, Any]:
     return {
         "format": desc.format,
         "files": [file.path for file in desc.files],
@@ -70,7 +69,7 @@ def _values(arr: TiledArray, desc: Description) -> dict[str, Any]:
         ],
         "missing_frames": desc.layout.count_missing(),
         "frames_not_shown": desc.layout.selection.ignored(),
-        "frame_headers": _header_fields(arr),
+        "frame_headers": _header_fields(desc),
         "chunks": scheme.chunks,
         "tile_shape": scheme.tile_shape,
         "reasons": dict(scheme.reasons),

@@ -12,6 +12,8 @@ from dask_tiled.command_line.values import CHUNKS, PAIR, PATH, SIZES, TILING, VA
 
 if TYPE_CHECKING:
     from dask_tiled.array.tiled_array import TiledArray
+    from dask_tiled.model.description import Description
+    from dask_tiled.tiling.scheme import TilingScheme
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -142,6 +144,24 @@ def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
     """Open files with the options of a command."""
     import dask_tiled
 
+    path, given = _arguments(paths, options)
+    arr: Any = dask_tiled.open_dataset(path, **given)
+    return arr
+
+
+def described(paths: Sequence[str], options: dict[str, Any]) -> tuple[Description, TilingScheme]:
+    """Describe files with the options of a command, and choose chunks, without importing arrays."""
+    from dask_tiled.describing import describe, scheme_for, warn_of_missing
+
+    path, given = _arguments(paths, options)
+    cut = {name: given.pop(name) for name in ("tiling", "chunks", "io") if name in given}
+    desc = describe(path, **given)
+    warn_of_missing(desc, **given)
+    return desc, scheme_for(desc, **cut)
+
+
+def _arguments(paths: Sequence[str], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the arguments of ``open_dataset`` that the options of a command stand for."""
     options = {name: value for name, value in options.items() if value not in (None, ())}
     named = dict(options.pop("format_options", ()))
     if "dataset" in options:
@@ -152,8 +172,7 @@ def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
     if "roi" in options:
         options["roi"] = _array(options["roi"])
     path = paths[0] if len(paths) == 1 else list(paths)
-    arr: Any = dask_tiled.open_dataset(path, **{**named, **options})
-    return arr
+    return path, {**named, **options}
 
 
 def _array(path: str) -> Any:

@@ -249,8 +249,8 @@ def write_gold(folder: Path, *, rows: int = SCAN[0], bad_pixels: bool = False) -
 
     There is a scan row in memory at a time.
     """
+    from dask_tiled.describing import describe
     from dask_tiled.model.saved_axes import save_axes
-    from dask_tiled.opening import describe
     from dask_tiled.testing.mib import write_mib
 
     (hot_y, hot_x), (dead_y, dead_x) = np.transpose(HOT), np.transpose(DEAD)

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 from dask import config
-from dask.array.core import normalize_chunks
 from dask.utils import parse_bytes
 from numpy.lib.array_utils import normalize_axis_index
 
@@ -205,6 +203,8 @@ def read_chunks(
     chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
 ) -> tuple[tuple[int, ...], ...]:
     """Read chunks as dask takes them; a mapping may also name its axes."""
+    from dask.array.core import normalize_chunks
+
     if _covers(chunks, shape):
         return chunks  # there may be a million
     if isinstance(chunks, Mapping):
@@ -229,6 +229,9 @@ def rechunked(
     chunks: Any, before: Chunks, dtype: np.dtype, limit: int | None, *, balance: bool
 ) -> Chunks:
     """Read new chunks as dask's ``rechunk`` takes them: axes that are not named keep theirs."""
+    import dask.array as da
+    from dask.array.core import normalize_chunks
+
     if isinstance(chunks, dict):
         if unknown := [axis for axis in chunks if not isinstance(axis, int | np.integer)]:
             raise TypeError(f"an axis is a number, not {unknown[0]!r}")
