@@ -111,7 +111,7 @@ def test_a_warning_is_printed_once(scan, monkeypatch):
             warnings.warn_explicit("such pixels\nare rare", UserWarning, "zarr.py", k)
         raise DatasetError("enough")
 
-    monkeypatch.setattr("dask_tiled.open_dataset", warned)
+    monkeypatch.setattr("dask_tiled.describing.describe", warned)
     stderr = CliRunner().invoke(app, ["info", str(scan)]).stderr
     assert stderr == "dask-tiled: warning: such pixels are rare\ndask-tiled: enough\n"
 
@@ -128,7 +128,7 @@ def test_what_nobody_expected_is_one_line_too(scan, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a fault\nof ours")
 
-    monkeypatch.setattr("dask_tiled.open_dataset", broken)
+    monkeypatch.setattr("dask_tiled.describing.describe", broken)
     line = refused("info", scan, code=3)
     assert "unexpected ZeroDivisionError: a fault" in line
     assert "--traceback" in line

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 import dask_tiled
 from dask_tiled.array.dask_graph.names import NAMES
 from dask_tiled.formats.registry import _MODULES
+from dask_tiled.testing import counting_frames, write_mib
 
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "dask_tiled"
@@ -80,7 +81,9 @@ OF_DASK = {
     "dask.callbacks.Callback",
     "dask.config",
     "dask.highlevelgraph.HighLevelGraph",
+    "dask.local.get_sync",
     "dask.system.CPU_COUNT",
+    "dask.threaded",
     "dask.utils.parse_bytes",
 }
 # Who may use its private names, and what these are.
@@ -327,3 +330,24 @@ def test_importing_loads_nothing_heavy():
     assert "dask_tiled.array.tiled_array" in then
     assert not then & (HEAVY | {"dask_tiled.testing"})
     assert names == {*dask_tiled.formats(), *dask_tiled.__all__, "__version__"}
+
+
+INFO = """
+import sys
+from click.testing import CliRunner
+from dask_tiled.command_line.app import app
+print(CliRunner().invoke(app, ["info", sys.argv[1]]).output)
+print(*sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_info_makes_no_array(tmp_path):
+    """It imports no more than headers need."""
+    path = write_mib(tmp_path / "scan.mib", counting_frames((2, 3, 8, 8), "uint16"))
+    command = [sys.executable, "-c", INFO, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "frame headers" in done.stdout
+    loaded = {*done.stdout.splitlines()[-1].split()}
+    assert "dask_tiled.describing" in loaded
+    assert not loaded & ((HEAVY - {"rich"}) | {"dask.array"})
