@@ -11,6 +11,7 @@ from dask_tiled.bad_pixels import find_bad_pixels
 from dask_tiled.blocks.iteration import ArrayBlock, iter_blocks
 from dask_tiled.bridges.hyperspy import file_reader, to_hyperspy
 from dask_tiled.bridges.libertem import from_libertem
+from dask_tiled.bridges.xarray import to_xarray
 from dask_tiled.by_hand import from_pieces
 from dask_tiled.converting.convert import convert
 from dask_tiled.describing import describe
@@ -30,7 +31,6 @@ from dask_tiled.errors import (
 from dask_tiled.explaining import Explanation, Measured, explain
 from dask_tiled.export.virtual.as_zarr import as_zarr
 from dask_tiled.export.virtual.references import to_references
-from dask_tiled.export.zarr.labels import to_xarray
 from dask_tiled.export.zarr.verification import verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.formats.registry import Format, formats, register_format

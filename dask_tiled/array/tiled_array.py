@@ -424,15 +424,24 @@ def follow(arr: da.Array) -> None:
                 _arrays.pop(name, None)
 
 
-def read_once(arr: da.Array) -> da.Array:
+def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:
     """Show an array whose files do not stay mapped: it is gone through once, from end to end.
 
     To map pages takes as long as to read them. Nothing changes where somebody has said how.
+
+    Parameters
+    ----------
+    chunks : tuple of tuple of int, optional
+        Other chunks: those of an opened array are read so.
     """
-    if not isinstance(arr, TiledArray) or arr.description is None or arr._source.io != "auto":  # noqa: SLF001
-        return arr
-    shown = arr.description, arr._scheme, "buffered", arr.chunks, arr._grid, arr._annotations  # noqa: SLF001
-    return TiledArray(*shown)
+    as_is = chunks is None or chunks == arr.chunks
+    if not isinstance(arr, TiledArray) or arr.description is None:
+        return arr if as_is else arr.rechunk(chunks)
+    io, scheme = arr._source.io, arr._scheme  # noqa: SLF001
+    shown = arr.description, scheme, "buffered" if io == "auto" else io
+    if not as_is:
+        return TiledArray(*shown, chunks, None, inherited(arr))
+    return arr if io != "auto" else TiledArray(*shown, arr.chunks, arr._grid, arr._annotations)  # noqa: SLF001
 
 
 def array_name(description: Description, source: Source, grid: Grid) -> str:

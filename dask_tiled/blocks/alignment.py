@@ -4,65 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Self
 
 import dask.array as da
-import numpy as np
 
-from dask_tiled.array.tiled_array import TiledArray
-from dask_tiled.model.description import Description
-from dask_tiled.tiling.bases import cut_no_block, split
+from dask_tiled.array.given import Given
+from dask_tiled.array.tiled_array import read_once
+from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 from dask_tiled.tiling.scheme import negotiate
 
 TASK_BYTES = 16 << 20
 """Pixels that one task reads, unless more are stored as one. Memory of this size is used again by
 the next task, where that of large chunks comes fresh from the system, page by page."""
 
-Chunks = tuple[tuple[int, ...], ...]
-
-
-class Given(NamedTuple):
-    """The facts about an array that an export needs."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    chunks: Chunks
-    description: Description | None = None
-    """What an opened array shows of files; None for any other."""
-
-    @classmethod
-    def of(cls, arr: da.Array) -> Self:
-        """Ask an array."""
-        return cls(tuple(map(int, arr.shape)), arr.dtype, arr.chunks, description_of(arr))
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def chunksize(self) -> tuple[int, ...]:
-        """Shape of the largest chunk."""
-        return tuple(int(max(axis)) for axis in self.chunks)
-
-    @property
-    def nav_ndim(self) -> int:
-        """Number of the first axes that may be cut, so that frames stay whole."""
-        return self.ndim if self.description is None else self.description.nav_ndim
-
 
 def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
-    """Return the array in chunks whose edges are edges of a grid; :func:`aligned_chunks`."""
-    return in_chunks(arr, aligned_chunks(Given.of(arr), grid))
-
-
-def in_chunks(arr: da.Array, chunks: Chunks) -> da.Array:
-    """Return the array in chunks: an opened one reads these, another one is cut anew."""
-    if arr.chunks == chunks:
-        return arr
-    if isinstance(arr, TiledArray) and arr.description is not None:
-        return arr.with_chunks(chunks)
-    return arr.rechunk(chunks)
+    """Return the array in chunks whose edges are edges of a grid, each of which is read once."""
+    return read_once(arr, aligned_chunks(Given.of(arr), grid))
 
 
 def aligned_chunks(given: Given, grid: tuple[int, ...]) -> Chunks:
@@ -104,8 +61,3 @@ def grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int =
         if sizes[k] < shape[k]:
             break
     return sizes
-
-
-def description_of(arr: da.Array) -> Description | None:
-    """Return what an array shows of files; None for any other."""
-    return arr.description if isinstance(arr, TiledArray) else None

@@ -14,8 +14,7 @@ import dask.array as da
 from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.describing import Path
-from dask_tiled.export.zarr.group import DATA
-from dask_tiled.export.zarr.labels import labels_of
+from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.mark import name_of, plain

@@ -16,8 +16,7 @@ from dask_tiled.array.axes import shown_of
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.group import DATA
-from dask_tiled.export.zarr.labels import labels_of
+from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.formats.registry import completed, formats, recognised_by
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes

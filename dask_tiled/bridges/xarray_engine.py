@@ -27,8 +27,7 @@ from dask_tiled.array.axes import shown_of
 from dask_tiled.array.dask_graph.wrapped import at_outer
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bridges.pictures import open_pictures
-from dask_tiled.export.zarr.group import dimension_names
-from dask_tiled.export.zarr.labels import Labels, labels_of
+from dask_tiled.export.zarr.group import Labels, dimension_names, labels_of
 from dask_tiled.formats.registry import HEAD_BYTES, formats
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.files import read_head

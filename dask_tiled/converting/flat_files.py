@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.array.tasks import Block, pixels_of
-from dask_tiled.array.tiled_array import read_once
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError
@@ -73,7 +72,7 @@ def write_flat(arr: da.Array, file: FlatArray, *, show: bool | None) -> None:
     """Write all pixels of an array, by all workers at once."""
     run_on_blocks(
         _write_block,
-        read_once(aligned(arr, (1,) * arr.ndim)),
+        aligned(arr, (1,) * arr.ndim),
         file,
         name=f"convert-{uuid.uuid4().hex}",
         show=show,

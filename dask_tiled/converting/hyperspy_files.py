@@ -14,8 +14,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.tiled_array import read_once
-from dask_tiled.blocks.alignment import Given, aligned
+from dask_tiled.array.given import Given
+from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.iteration import iter_blocks
 from dask_tiled.bridges.hyperspy import signal_of
@@ -230,7 +230,7 @@ def _fill(
     )
     # In a thread: of a Ctrl-C while h5py writes, Python would only say that it was ignored.
     with bar, ThreadPoolExecutor(1, thread_name_prefix="dask-tiled") as writer:
-        for block in iter_blocks(read_once(aligned(arr, chunk))):
+        for block in iter_blocks(aligned(arr, chunk)):
             with telling_of(path):
                 writer.submit(stored.__setitem__, block.where, block.pixels).result()
             bar.update(block.pixels.nbytes)

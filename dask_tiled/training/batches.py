@@ -12,8 +12,8 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.doors import arrays_by_name
+from dask_tiled.array.given import description_of
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
-from dask_tiled.blocks.alignment import description_of
 from dask_tiled.describing import describe
 from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.model.indexing import Array, Index

@@ -8,6 +8,7 @@ import pytest
 import zarr
 
 from dask_tiled import open_dataset, to_zarr
+from dask_tiled.array.given import Given
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.export.zarr import relay
 from dask_tiled.export.zarr.layout import Settings
@@ -26,7 +27,7 @@ def arr(tmp_path):
 def test_a_plan_prints(arr, monkeypatch):
     """What is stored, what is read for it in which blocks, and how much memory that takes."""
     monkeypatch.setattr(relay, "MOST_TIMES", 0)
-    plan = plan_of(arr, Settings(chunks=(6, 10, 4, 8), pyramid=1), relay=True)
+    plan = plan_of(Given.of(arr), Settings(chunks=(6, 10, 4, 8), pyramid=1), relay=True)
     text = str(plan)
     for line in (
         "stored in between: 1 documents",
@@ -44,7 +45,7 @@ def test_a_plan_prints(arr, monkeypatch):
 @pytest.mark.parametrize("options", [{}, {"pyramid": 1}, {"chunks": (3, 5, 6, 10)}])
 def test_a_plan_lists_all_that_is_stored(arr, options):
     """Keys of chunks and documents are what an export leaves, and every pixel is in one block."""
-    step = plan_of(arr, Settings(**options)).steps[-1]
+    step = plan_of(Given.of(arr), Settings(**options)).steps[-1]
     contents = {}
     to_zarr(arr, contents, progress=False, **options)
     assert {*contents} == {*step.keys(), *step.documents}
@@ -62,7 +63,7 @@ def test_an_array_is_asked_once(arr, monkeypatch):
         return true.fget(self)
 
     monkeypatch.setattr(TiledArray, "description", property(description))
-    plan_of(arr, Settings(pyramid=1, chunks=(6, 10, 4, 8)), relay=True)
+    plan_of(Given.of(arr), Settings(pyramid=1, chunks=(6, 10, 4, 8)), relay=True)
     assert len(asked) <= 2
 
 

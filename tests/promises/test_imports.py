@@ -65,7 +65,7 @@ ONLY_IN = {
     "rich": {"command_line"},
     "tifffile": {"formats", "converting"},
     "virtualizarr": {"bridges"},
-    "xarray": {"bridges", "export"},
+    "xarray": {"bridges"},
 }
 # All that the package takes from dask, but for the private names that one module lists.
 OF_DASK = {

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask.base import tokenize
 
+from dask_tiled.array.given import Given
 from dask_tiled.array.tiled_array import TiledArray
-from dask_tiled.blocks.alignment import Given, aligned_chunks
+from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.errors import DatasetError, StaleFileError, warn
 from dask_tiled.export.zarr.grids import grids_of
@@ -249,7 +250,7 @@ def follow_files(
     sizes = [axis[0] for axis in aligned_chunks(long, shard or chunk)]
 
     def step_of(now: TiledArray) -> Step:
-        (step,) = plan_of(now, settings, first=Stored(now.shape, chunk, shard)).steps
+        (step,) = plan_of(Given.of(now), settings, first=Stored(now.shape, chunk, shard)).steps
         return step
 
     attempt = _attempt_of(step_of(arr), _description_of_growing(arr), settings)

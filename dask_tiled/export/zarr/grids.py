@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.blocks.alignment import Given, grown
+from dask_tiled.array.given import Given
+from dask_tiled.blocks.alignment import grown
 from dask_tiled.errors import TilingError
 from dask_tiled.tiling.bases import largest_divisor, read_chunks, split
 

@@ -1,23 +1,24 @@
-"""A zarr group around an array, with what others need to show it: coordinates with units."""
+"""A group around an array, as xarray shows it: names of dimensions, coordinates, attributes."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.array.doors import is_xarray, variable_of
+from dask_tiled.array.given import Given
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Array
-
-if TYPE_CHECKING:
-    import zarr
+from dask_tiled.model.mark import MARK, attributes_of
 
 DATA = "data"
 """The name of the array in its group."""
-LEVEL = "level_"
-"""Prefix of the groups of further levels, each with an array and coordinates."""
+LARGEST = 1 << 63
+"""Whole numbers from here on are written as text: netCDF has no larger ones."""
 
 
 class Coordinate(NamedTuple):
@@ -27,6 +28,15 @@ class Coordinate(NamedTuple):
     numbers: Array
     attributes: dict[str, str]
     """The units, where there are any."""
+
+
+class Labels(NamedTuple):
+    """Dimensions, coordinates and attributes of an array for xarray."""
+
+    dims: tuple[str, ...]
+    coords: dict[str, tuple[Any, ...]]
+    """By name: the dimension, numbers and attributes."""
+    attrs: dict[str, Any]
 
 
 def dimension_names(axes: Sequence[Axis | None]) -> list[str]:
@@ -64,27 +74,55 @@ def _names_an_array(name: str, others: Sequence[str]) -> bool:
     )
 
 
-def write_coordinates(
-    group: zarr.Group, coordinates: Iterator[Coordinate], mark: Mapping[str, Any]
-) -> None:
-    """Write coordinates into a group, each with more attributes."""
-    from zarr.codecs import Crc32cCodec
-
-    for name, numbers, units in coordinates:
-        group.create_array(
-            name,
-            data=numbers,
-            compressors=Crc32cCodec(),
-            dimension_names=[name],
-            attributes={**mark, **units},
-        )
+def labels_of(
+    axes: Sequence[Axis | None], shape: Sequence[int], of: Sequence[Description]
+) -> Labels:
+    """Return which axes an array has, and what is known of the files it was made of."""
+    names = dimension_names(axes)
+    dims = [one if names.count(one) == 1 else f"{one}_{k}" for k, one in enumerate(names)]
+    coords = {one.name: tuple(one) for one in coordinates_of(dims, axes, shape)}
+    for name, axis, size in zip(dims, axes, shape, strict=True):
+        if axis is not None and axis.labels and len(axis.labels) == size:
+            coords[name] = (name, np.array(axis.labels), {})
+    return Labels(tuple(dims), coords, _told_by(of[0]) if len(of) == 1 else {})
 
 
-def consolidate(store: Any) -> None:
-    """Write all metadata in the document of the group, too, for those who ask for many at once."""
-    import zarr
+def _told_by(desc: Description) -> dict[str, Any]:
+    """Write down what files say: numbers, texts and lists of them, which netCDF can hold."""
+    mark = attributes_of((), [desc])[MARK]
+    first, *others = mark["files"]
+    source = f"{first} and {len(others)} more" if others else first
+    told: dict[str, Any] = {"format": desc.format, "source": source}
+    for name, fact in mark.get("instrument", {}).items():
+        told |= {name: fact["value"]} | ({f"{name}_units": fact["unit"]} if fact["unit"] else {})
+    return told | dict(_flat("", mark["metadata"]))
 
-    with warnings.catch_warnings():
-        # It is no part of the specification yet. Readers that do not know it do not look at it.
-        warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
-        zarr.consolidate_metadata(store)
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Go through nested metadata; names are put together with dots, and what is empty is left."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            inner = key.strip("/").replace("/", ".")
+            yield from _flat(f"{name}.{inner}" if name else inner, item)
+    elif isinstance(value, list):
+        alike = {type(item) for item in value} in ({str}, {int}, {float})
+        if value:
+            whole = alike and all(map(_fits, value))
+            yield name, value if whole else json.dumps(value, ensure_ascii=False)
+    elif value is not None:
+        yield name, int(value) if isinstance(value, bool) else value if _fits(value) else str(value)
+
+
+def _fits(value: Any) -> bool:
+    """Return whether netCDF has such a number."""
+    return not isinstance(value, int) or -LARGEST <= value < LARGEST
+
+
+def own_attributes(data: Any, given: Given) -> dict[str, Any]:
+    """Return the attributes of an object of xarray that are not those of the files it shows."""
+    if not is_xarray(data):
+        return {}
+    shown = given.shown
+    known = labels_of(shown.axes, given.shape, shown.of).attrs
+    attributes = variable_of(data).attrs.items()
+    return {str(name): value for name, value in attributes if name not in known}

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.array.axes import Shown
-from dask_tiled.blocks.alignment import Given
+from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder
-from dask_tiled.export.zarr.group import DATA, LEVEL, consolidate, coordinates_of, write_coordinates
+from dask_tiled.export.zarr.group import DATA, Coordinate, coordinates_of
 from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.pyramids import Pyramid, Stored
 from dask_tiled.model.mark import MARK, attributes_of, plain
 from dask_tiled.model.ome_zarr import at_level, image_of
 
+if TYPE_CHECKING:
+    import zarr
+
 WRITER = "to_zarr"
 """Exports say that they wrote an array, for people; it proves nothing."""
+LEVEL = "level_"
+"""Prefix of the groups of further levels, each with an array and coordinates."""
 
 
 class Settings(NamedTuple):
@@ -39,13 +44,14 @@ class Settings(NamedTuple):
 
 
 def documents_of(
-    given: Given, shown: Shown, settings: Settings, first: Stored, pyramid: Pyramid
+    given: Given, settings: Settings, first: Stored, pyramid: Pyramid
 ) -> tuple[dict[str, bytes], Stack]:
     """Make all that is stored of an array but its pixels, and of the levels of its pyramid."""
     import zarr
 
     contents: dict[str, Any] = {}
     parent: Any = zarr.storage.MemoryStore(contents)
+    shown = given.shown
     mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
     desc, names = given.description, settings.names
     signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
@@ -77,10 +83,36 @@ def documents_of(
             pixels = _array(group.store_path, DATA, stored, of_pixels, options)
             levels.append(Level(f"{paths[k]}/", pixels))
             coordinates = coordinates_of(names, axes, stored.shape, folders)
-            write_coordinates(group, coordinates, {MARK: small})
-        consolidate(parent)
+            _write_coordinates(group, coordinates, {MARK: small})
+        _consolidate(parent)
     documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
     return documents, Stack(tuple(levels), pyramid.binned)
+
+
+def _write_coordinates(
+    group: zarr.Group, coordinates: Iterable[Coordinate], mark: Mapping[str, Any]
+) -> None:
+    """Write coordinates into a group, each with more attributes."""
+    from zarr.codecs import Crc32cCodec
+
+    for name, numbers, units in coordinates:
+        group.create_array(
+            name,
+            data=numbers,
+            compressors=Crc32cCodec(),
+            dimension_names=[name],
+            attributes={**mark, **units},
+        )
+
+
+def _consolidate(store: Any) -> None:
+    """Write all metadata in the document of the group, too, for those who ask for many at once."""
+    import zarr
+
+    with warnings.catch_warnings():
+        # It is no part of the specification yet. Readers that do not know it do not look at it.
+        warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
+        zarr.consolidate_metadata(store)
 
 
 def _array(

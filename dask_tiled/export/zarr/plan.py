@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import dask.array as da
 from dask.base import tokenize
 
-from dask_tiled.array.axes import Shown, shown_of
-from dask_tiled.blocks.alignment import Chunks, Given, aligned_chunks
+from dask_tiled.array.given import Given
+from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.grids import grids_of
 from dask_tiled.export.zarr.group import DATA, dimension_names
@@ -21,7 +20,7 @@ from dask_tiled.export.zarr.pyramids import Pyramid, Stored, pyramid_of
 from dask_tiled.export.zarr.relay import relayed
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.ome_zarr import image_of
-from dask_tiled.tiling.bases import split
+from dask_tiled.tiling.bases import Chunks, split
 
 
 class Pass(NamedTuple):
@@ -104,7 +103,7 @@ class Plan:
 
 
 def plan_of(
-    arr: da.Array, settings: Settings, *, relay: bool = False, first: Stored | None = None
+    given: Given, settings: Settings, *, relay: bool = False, first: Stored | None = None
 ) -> Plan:
     """Decide how an array is exported.
 
@@ -120,32 +119,23 @@ def plan_of(
     DatasetError, TilingError
         The array cannot be stored so.
     """
-    given, shown = Given.of(arr), shown_of(arr)
-    desc = given.description
-    # Dask chunks of an opened array do not change what is stored.
-    source = tokenize(arr.name if desc is None else (desc.layout, desc.conversion))
-    shown, names = _labelled(shown, settings)
+    given, names = _labelled(given, settings)
     if first is None:
         first = Stored(given.shape, *grids_of(given, settings.chunks, settings.shards))
-    image = image_of([DATA], names or (), shown.axes) if settings.member else {}
+    image = image_of([DATA], names or (), given.shown.axes) if settings.member else {}
     pyramid = pyramid_of(given, settings.pyramid, image, first, like=settings.chunks is not None)
-    labelled = settings._replace(names=names)
-    step = _step(given, source, shown, labelled, first, pyramid)
+    step = _step(given, settings._replace(names=names), first, pyramid)
     between = relayed(given, step.passes[0].chunks) if relay else None
     if between is None:
         return Plan((step,))
-    alone = Settings(layout="array")
-    parts = _step(given, source, shown, alone, between, Pyramid())
+    parts = _step(given, Settings(layout="array"), between, Pyramid())
     start = step.passes[0]._replace(source=parts.stack.base, step=0)
     rest = (one._replace(step=1) for one in step.passes[1:])
-    passes = (start, *rest)
-    return Plan((parts, Step(step.documents, step.stack, passes, source, step.settings)))
+    return Plan((parts, replace(step, passes=(start, *rest))))
 
 
-def _step(
-    given: Given, source: str, shown: Shown, settings: Settings, first: Stored, pyramid: Pyramid
-) -> Step:
-    documents, stack = documents_of(given, shown, settings, first, pyramid)
+def _step(given: Given, settings: Settings, first: Stored, pyramid: Pyramid) -> Step:
+    documents, stack = documents_of(given, settings, first, pyramid)
     passes = []
     for some in stack.passes():
         if some.stored:
@@ -153,23 +143,23 @@ def _step(
             passes.append(Pass(some, chunks, some.base))
         else:
             passes.append(Pass(some, aligned_chunks(given, some.unit)))
-    return Step(documents, stack, tuple(passes), source, tokenize(sorted(documents.items())))
+    told = tokenize(sorted(documents.items()))
+    return Step(documents, stack, tuple(passes), given.token, told)
 
 
-def _labelled(shown: Shown, settings: Settings) -> tuple[Shown, list[Any] | None]:
+def _labelled(given: Given, settings: Settings) -> tuple[Given, list[Any] | None]:
     """Choose the axes, and the names of the dimensions: in a group all have one, as for xarray."""
-    given, axes = settings.names, shown.axes
-    if given is None:
+    names, axes = settings.names, given.shown.axes
+    if names is None:
         if settings.member:
-            return shown, dimension_names(axes)
+            return given, dimension_names(axes)
         known = [axis and axis.name for axis in axes]
-        return shown, known if any(known) else None
-    told = [] if isinstance(given, str) else [*given]
-    names = [one.name if isinstance(one, Axis) else one for one in told]
-    if len(names) != len(axes) or not all(isinstance(x, str) for x in names):
+        return given, known if any(known) else None
+    told = [] if isinstance(names, str) else [*names]
+    called = [one.name if isinstance(one, Axis) else one for one in told]
+    if len(called) != len(axes) or not all(isinstance(x, str) for x in called):
         problem = "no names of dimensions"
-        raise DatasetError(problem, expected=f"{len(axes)} of them, as text", found=repr(given))
+        raise DatasetError(problem, expected=f"{len(axes)} of them, as text", found=repr(names))
     pairs = zip(told, axes, strict=True)
-    return shown._replace(
-        axes=tuple(one if isinstance(one, Axis) else x for one, x in pairs)
-    ), names
+    axes = tuple(one if isinstance(one, Axis) else x for one, x in pairs)
+    return given._replace(shown=given.shown._replace(axes=axes)), called

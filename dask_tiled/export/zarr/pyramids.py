@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dask_tiled.blocks.alignment import Given
+from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.export.zarr.grids import CHUNK_BYTES, cut
 from dask_tiled.export.zarr.levels import halved_shape

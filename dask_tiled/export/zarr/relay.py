@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_tiled.blocks.alignment import Chunks, Given
+from dask_tiled.array.given import Given
 from dask_tiled.export.zarr.grids import cut, grids_of
 from dask_tiled.export.zarr.pyramids import Stored
 from dask_tiled.model.blocks import BlockRange
@@ -15,6 +15,7 @@ from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Box
 from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges
+from dask_tiled.tiling.bases import Chunks
 
 MOST_TIMES = 4
 """So many times bytes may be read; to write and to read them once more takes less from there on."""

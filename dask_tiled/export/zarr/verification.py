@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from dask_tiled.array.doors import is_array
 from dask_tiled.array.tasks import Block
-from dask_tiled.array.tiled_array import read_once
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
@@ -95,7 +94,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         if part.stored:  # and has been compared
             blocks = da.from_array(by_path[part.base.prefix], part.unit, name=False)
         else:
-            blocks = read_once(aligned(arr, part.unit))
+            blocks = aligned(arr, part.unit)
         run_on_blocks(
             _compare_block,
             blocks,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import dask.array as da
 import numpy as np
 
+from dask_tiled.array.given import Given
 from dask_tiled.array.tiled_array import read_once
-from dask_tiled.blocks.alignment import in_chunks
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.zarr.following import check_seconds, follow_files
-from dask_tiled.export.zarr.labels import own_attributes
+from dask_tiled.export.zarr.group import own_attributes
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import Plan, plan_of
 from dask_tiled.export.zarr.sources import may_read
@@ -147,16 +147,16 @@ def to_zarr(
     Arrays are the same if dask gives them the same name. It does so for files that have not
     changed, and for what is computed of them in the same way.
     """
-    given, arr = arr, opened(arr)
+    data, arr = arr, opened(arr)
     _check(arr, attributes, layout)
-    attributes = own_attributes(given, arr) | dict(attributes or {})
-    names = dimension_names
+    given, names = Given.of(arr), dimension_names
+    attributes = own_attributes(data, given) | dict(attributes or {})
     settings = Settings(chunks, shards, compressors, layout, names, attributes, pyramid)
     if follow:
         rest = check_seconds("rest", rest)
         follow_files(arr, store, settings, rest, overwrite=overwrite, resume=resume, show=progress)
     else:
-        plan = plan_of(arr, settings, relay=local_path(store) is not None)
+        plan = plan_of(given, settings, relay=local_path(store) is not None)
         _export(plan, arr, store, overwrite=overwrite, resume=resume, show=progress)
     return _opened(store, settings.member)
 
@@ -171,7 +171,7 @@ def _export(
             done = place.whole()
             for some in step.passes:
                 if some.source is None:
-                    blocks = read_once(in_chunks(arr, some.chunks))
+                    blocks = read_once(arr, some.chunks)
                 else:
                     blocks = stored_blocks(places[some.step], some.source, some.chunks)
                 write_blocks(blocks, Target(some.stack, place), done, show=show)
