@@ -87,6 +87,12 @@ def variable_of(data: Any, error: type[DatasetError] = DatasetError) -> Any:
     )
 
 
+def attributes_in(data: Any) -> dict[str, Any]:
+    """Return the attributes of the variable of an object of xarray; none of anything else."""
+    attributes = variable_of(data).attrs if is_xarray(data) else {}
+    return {str(name): value for name, value in attributes.items()}
+
+
 def _of_xarray(data: Any, error: type[DatasetError]) -> da.Array:
     variable = getattr(data, "variable", data)
     arr = array_in(variable._data)  # noqa: SLF001 - to ask for data would read all of it

@@ -37,8 +37,9 @@ from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.saved_axes import save_axes
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Chunks, Edges, Grid, cut_no_block, read_chunks, rechunked
+from dask_tiled.tiling.bases import Chunks, Edges, Grid, cut_no_block
 from dask_tiled.tiling.scheme import TilingScheme, negotiate
+from dask_tiled.tiling.sizes import read_chunks, rechunked
 
 
 class Opening(Protocol):
@@ -436,7 +437,7 @@ def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:
     """
     as_is = chunks is None or chunks == arr.chunks
     if not isinstance(arr, TiledArray) or arr.description is None:
-        return arr if as_is else arr.rechunk(chunks)
+        return arr if as_is else da.rechunk(arr, chunks)
     io, scheme = arr._source.io, arr._scheme  # noqa: SLF001
     shown = arr.description, scheme, "buffered" if io == "auto" else io
     if not as_is:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import dask.array as da
 
 from dask_tiled.array.given import Given
 from dask_tiled.array.tiled_array import read_once
-from dask_tiled.tiling.bases import Chunks, cut_no_block, split
+from dask_tiled.tiling.bases import Chunks, cut_no_block
 from dask_tiled.tiling.scheme import negotiate
+from dask_tiled.tiling.sizes import grown, split
 
 TASK_BYTES = 16 << 20
 """Pixels that one task reads, unless more are stored as one. Memory of this size is used again by
@@ -47,17 +47,3 @@ def aligned_chunks(given: Given, grid: tuple[int, ...]) -> Chunks:
 
 def _split(shape: tuple[int, ...], sizes: list[int]) -> Chunks:
     return tuple(split(int(n), size) for n, size in zip(shape, sizes, strict=True))
-
-
-def grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int = 0) -> list[int]:
-    """Put neighbours in a grid together, those along the last axis first, up to so many pixels.
-
-    Axes before the first one are left as they are.
-    """
-    sizes = list(grid)
-    for k in reversed(range(first, len(sizes))):
-        whole = max(1, -(-shape[k] // sizes[k]))
-        sizes[k] *= max(1, min(whole, budget // math.prod(sizes)))
-        if sizes[k] < shape[k]:
-            break
-    return sizes

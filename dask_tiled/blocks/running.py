@@ -50,23 +50,28 @@ def run_on_blocks(
     title : str
         What the bar begins with.
     """
-    chunks = tuple((1,) * n for n in arr.numblocks)
-    meta = np.empty((0,) * arr.ndim, dtype=bool)
-    graph = arr.on_source(func, *values, name=name) if isinstance(arr, TiledArray) else None
-    if graph is not None:
-        done = da.Array(graph, name, chunks, meta=meta)
-    else:
-        values = (*values, Grid.of(arr.chunks))
-        done = da.map_blocks(func, arr, *values, chunks=chunks, dtype=bool, meta=meta, name=name)
     blocks = product(*map(range, arr.numblocks))
     sizes = {
-        (done.name, *block): arr.dtype.itemsize * math.prod(map(_at, arr.chunks, block))
+        (name, *block): arr.dtype.itemsize * math.prod(map(_at, arr.chunks, block))
         for block in blocks
         if wanted(block)
     }
     if sizes:
         with closing(_Bar(sizes, int(arr.nbytes), show=show, title=title)) as bar:
-            _run(_Tasks(done, list(sizes)), bar)
+            _run(_Tasks(_called(func, arr, values, name), list(sizes)), bar)
+
+
+def _called(
+    func: Callable[..., npt.NDArray[np.bool_]], arr: da.Array, values: tuple[Any, ...], name: str
+) -> da.Array:
+    """Return what a function makes of each chunk, of an opened array of what that is read from."""
+    chunks = tuple((1,) * n for n in arr.numblocks)
+    meta = np.empty((0,) * arr.ndim, dtype=bool)
+    graph = arr.on_source(func, *values, name=name) if isinstance(arr, TiledArray) else None
+    if graph is not None:
+        return da.Array(graph, name, chunks, meta=meta)
+    values = (*values, Grid.of(arr.chunks))
+    return da.map_blocks(func, arr, *values, chunks=chunks, dtype=bool, meta=meta, name=name)
 
 
 def _at(axis: tuple[int, ...], k: int) -> int:

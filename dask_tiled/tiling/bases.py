@@ -1,21 +1,18 @@
-"""Where an array may be cut, how axes are divided evenly, and where chunks begin and end."""
+"""Where an array may be cut, and where chunks begin and end."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from dask import config
-from dask.utils import parse_bytes
-from numpy.lib.array_utils import normalize_axis_index
 
 from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Box, Index
 from dask_tiled.model.layout import Layout
+from dask_tiled.tiling.sizes import even_size
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -170,82 +167,6 @@ class Base(NamedTuple):
         return Base(self.size, (self.lead + start) % self.size)
 
 
-def least_count(
-    chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
-) -> int:
-    """Count chunks along all axes that are still to be read; of those that dask chooses, all.
-
-    Where it chooses some of the sizes, there may be more.
-    """
-    if isinstance(chunks, Mapping):
-        named = [chunks.get(name, chunks.get(k)) for k, name in enumerate(dims)]
-        given = [chunks.get(k - len(shape)) if one is None else one for k, one in enumerate(named)]
-    else:
-        given = [*chunks] if isinstance(chunks, tuple | list) else [chunks] * len(shape)
-    sizes = zip(shape, given, strict=False)
-    whole = [(n, int(one)) for n, one in sizes if isinstance(one, int | np.integer) and one > 0]
-    count = sum(ceil_div(n, one) for n, one in whole)
-    count += sum(len(one) for one in given if isinstance(one, tuple | list))
-    for one in given:
-        if isinstance(one, str):
-            with suppress(ValueError):  # which is said when they are read
-                limit = parse_bytes(config.get("array.chunk-size") if one == "auto" else one)
-                count = max(count, math.prod(shape) * dtype.itemsize // max(1, int(limit)))
-    return count
-
-
-def ceil_div(size: int, part: int) -> int:
-    """Count the parts that an axis is cut into."""
-    return -(-size // part)
-
-
-def read_chunks(
-    chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
-) -> tuple[tuple[int, ...], ...]:
-    """Read chunks as dask takes them; a mapping may also name its axes."""
-    from dask.array.core import normalize_chunks
-
-    if _covers(chunks, shape):
-        return chunks  # there may be a million
-    if isinstance(chunks, Mapping):
-        unknown = [key for key in chunks if key not in (*dims, *range(-len(shape), len(shape)))]
-        if unknown:
-            raise TilingError(
-                "chunks for an axis that is not there",
-                expected=", ".join(dims) or f"numbers below {len(shape)}",
-                found=unknown[0],
-            )
-        chunks = {list(dims).index(k) if k in dims else k: n for k, n in chunks.items()}
-    try:
-        sizes = normalize_chunks(chunks, shape=shape, dtype=dtype)
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise TilingError(str(error), expected=f"chunks of {shape}", found=chunks) from error
-    if not _covers(sizes, shape):
-        raise TilingError("chunks must be whole numbers", found=chunks)
-    return sizes
-
-
-def rechunked(
-    chunks: Any, before: Chunks, dtype: np.dtype, limit: int | None, *, balance: bool
-) -> Chunks:
-    """Read new chunks as dask's ``rechunk`` takes them: axes that are not named keep theirs."""
-    import dask.array as da
-    from dask.array.core import normalize_chunks
-
-    if isinstance(chunks, dict):
-        if unknown := [axis for axis in chunks if not isinstance(axis, int | np.integer)]:
-            raise TypeError(f"an axis is a number, not {unknown[0]!r}")
-        named = {normalize_axis_index(axis, len(before)): sizes for axis, sizes in chunks.items()}
-        chunks = tuple(map(named.get, range(len(before))))
-    if isinstance(chunks, tuple | list):
-        chunks = tuple(x if new is None else new for new, x in zip(chunks, before, strict=False))
-    shape = tuple(map(sum, before))
-    asked: Chunks = normalize_chunks(chunks, shape, limit, dtype, before)
-    if balance:  # the rule is dask's
-        asked = da.empty(shape, dtype, chunks=shape).rechunk(asked, balance=True).chunks
-    return asked
-
-
 def cut_no_block(desc: Description, chunks: Chunks, before: Chunks) -> bool:
     """Return whether chunks end where others do, or between blocks of navigation axes.
 
@@ -261,47 +182,6 @@ def cut_no_block(desc: Description, chunks: Chunks, before: Chunks) -> bool:
         if k < len(blocks) and ((added + blocks[k].lead) % blocks[k].size).any():
             return False
     return True
-
-
-def _covers(chunks: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether chunks are tuples of sizes that add up to a shape."""
-    if not isinstance(chunks, tuple) or len(chunks) != len(shape):
-        return False
-    return all(
-        isinstance(axis, tuple)
-        and {*map(type, axis)} == {int}
-        and min(axis) >= 0
-        and sum(axis) == size
-        for axis, size in zip(chunks, shape, strict=True)
-    )
-
-
-def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:
-    """Cut an axis into chunks of one size.
-
-    The first is ``lead`` shorter, the last takes what is left.
-    """
-    if chunk >= size:
-        return (size,)
-    whole, rest = divmod(size + lead, chunk)
-    return (chunk - lead,) + (chunk,) * (whole - 1) + (rest,) * (rest > 0)
-
-
-def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
-    """Find the size of equal chunks, the last of which is at least half as large as the others.
-
-    They are multiples of ``unit``, even beyond the limit, but for the last, and the first, which is
-    ``lead`` shorter. The size is never smaller for a larger limit.
-    """
-    if size <= max(limit, unit - lead):
-        return size
-    total = size + lead
-    units = -(-total // unit)
-    for count in range(-(-units // max(1, limit // unit)), units):
-        chunk = -(-units // count) * unit
-        if 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk:
-            return min(chunk, size)
-    return min(unit, size)
 
 
 def least_sizes(shape: Sequence[int], bases: Sequence[Base]) -> list[int]:
@@ -321,11 +201,6 @@ def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[in
         if sizes[k] < shape[k]:
             break
     return tuple(sizes)
-
-
-def largest_divisor(size: int, limit: int) -> int:
-    """Find the largest divisor of ``size`` that is at most ``limit``."""
-    return next(n for n in range(max(1, min(size, limit)), 0, -1) if size % n == 0)
 
 
 class Edges:

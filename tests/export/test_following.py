@@ -10,8 +10,8 @@ import pytest
 import zarr
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.array import growing
 from dask_tiled.blocks import alignment
-from dask_tiled.export.zarr import following
 from dask_tiled.storing import folders
 from dask_tiled.testing import counting_frames, write_mib_series, write_mrc, write_tvips
 
@@ -27,8 +27,8 @@ class Acquisition:
         self.path = path
         self.now = 0.0
         self.events = []
-        monkeypatch.setattr(following.time, "sleep", self.sleep)
-        monkeypatch.setattr(following.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(growing.time, "sleep", self.sleep)
+        monkeypatch.setattr(growing.time, "monotonic", lambda: self.now)
 
     def append(self, frames, rest=0):
         """Write whole frames, and some bytes of the next one."""

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.export.zarr import levels, pyramids
+from dask_tiled.export.zarr import grids, levels
 from dask_tiled.storing.folders import FolderPlace
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd, write_raw
 
@@ -94,7 +94,7 @@ def test_any_chunks(opened, data):
     place = zarr.storage.MemoryStore()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(levels, "BLOCK_BYTES", data.draw(st.sampled_from([1, 1 << 11, 1 << 26])))
-        patch.setattr(pyramids, "LEAST_BYTES", data.draw(st.sampled_from([1, 1 << 7, 1 << 17])))
+        patch.setattr(grids, "LEAST_BYTES", data.draw(st.sampled_from([1, 1 << 7, 1 << 17])))
         to_zarr(arr, place, pyramid=count, **options)
         check(place, arr, pixels, 2, count)
 

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from dask_tiled.export.virtual.documents import documents_of, shown_where_it_lies
-from dask_tiled.export.zarr.grids import equal_chunks
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import Chunks
 from dask_tiled.tiling.scheme import negotiate
+from dask_tiled.tiling.sizes import equal_chunks
 
 if TYPE_CHECKING:
     import zarr

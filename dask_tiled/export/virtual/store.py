@@ -22,7 +22,8 @@ from zarr.buffer import default_buffer_prototype
 
 from dask_tiled.array.tasks import Block, pixels_of
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Grid, split
+from dask_tiled.tiling.bases import Grid
+from dask_tiled.tiling.sizes import split
 
 READ_ONLY = "store was opened in read-only mode and does not support writing"
 """What the stores of zarr answer to those who write."""

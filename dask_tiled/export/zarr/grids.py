@@ -1,23 +1,41 @@
-"""Which zarr chunks and shards are stored."""
+"""Which zarr chunks and shards are stored, of an array and of the levels of its pyramid."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from dask_tiled.array.given import Given
-from dask_tiled.blocks.alignment import grown
-from dask_tiled.errors import TilingError
-from dask_tiled.tiling.bases import largest_divisor, read_chunks, split
+from dask_tiled.errors import DatasetError, TilingError, check_whole
+from dask_tiled.export.zarr.levels import halved_shape
+from dask_tiled.tiling.sizes import cut, equal_chunks, grown, largest_divisor
 
 CHUNK_BYTES = 1 << 20
 """Bytes of a zarr chunk before compression, unless one frame is larger: they stay in the cache from
 the file to the compressor."""
 SHARD_BYTES = 16 << 20
 """Bytes of a shard before compression: to make a file takes as long as to compress some 100 kB."""
+SMALL = 256
+"""Pixels along an axis that need no further level."""
+LEAST_BYTES = 128 << 10
+"""Shards of a level cover what those of the one before do, until they were smaller than this."""
+
+
+class Stored(NamedTuple):
+    """Shape, chunks and shards of a level."""
+
+    shape: tuple[int, ...]
+    chunk: tuple[int, ...]
+    shard: tuple[int, ...] | None
+
+
+class Pyramid(NamedTuple):
+    """The levels of a pyramid, all but the first."""
+
+    binned: int = 0
+    """So many of the last axes are halved from one level to the next."""
+    levels: tuple[Stored, ...] = ()
 
 
 def grids_of(
@@ -48,29 +66,82 @@ def grids_of(
     return grid, shard
 
 
-def cut(sizes: tuple[int, ...], shape: tuple[int, ...], whole: int, budget: int) -> tuple[int, ...]:
-    """Divide sizes along the first axes, so that at most so many pixels are left, if they can."""
-    left = list(sizes)
-    for k in range(whole):
-        limit = max(1, budget // max(1, math.prod(left[:k] + left[k + 1 :])))
-        # What is beyond the end of the array need not be divided.
-        even = left[k] > limit and left[k] == shape[k]
-        left[k] = -(-left[k] // -(-left[k] // limit)) if even else largest_divisor(left[k], limit)
-    return tuple(left)
+def pyramid_of(
+    given: Given, wanted: Any, image: Mapping[str, Any], first: Stored, *, like: bool
+) -> Pyramid:
+    """Choose the levels of an array.
 
-
-def equal_chunks(
-    what: str, chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
-) -> tuple[int, ...]:
-    """Read chunks as dask takes them, which zarr wants equal along every axis.
+    Parameters
+    ----------
+    given : Given
+        The array.
+    wanted : bool or int
+        Their number, without the array itself; True for as many as leave at most ``SMALL`` pixels
+        along each axis that is halved.
+    image : mapping
+        The attributes of an image of OME-Zarr, if the array is one.
+    first : Stored
+        What is stored of the array itself.
+    like : bool
+        Whether the zarr chunks of levels are like those, which were asked for.
 
     Raises
     ------
-    TilingError
-        They are not.
+    DatasetError
+        There are no such levels, or no pyramid of such an array.
     """
-    axes = read_chunks(chunks, shape, dtype, dims)
-    sizes = tuple(max(axis[0], 1) for axis in axes)
-    if tuple(map(split, shape, sizes)) != axes:
-        raise TilingError(f"{what} must be equal along an axis", found=axes)
-    return sizes
+    if wanted is False:
+        return Pyramid()
+    if not image:
+        problem = "a pyramid is made of images of OME-Zarr only"
+        expected = "a group of 2 to 4 axes, each with a name of its own, none of them backwards"
+        raise DatasetError(problem, expected=expected, found=f"an array of {given.ndim} axes")
+    if given.dtype.kind not in "biufc":
+        raise DatasetError("a pyramid is made of numbers only", found=str(given.dtype))
+    binned = _binned_axes(given, image)
+    longest = max(given.shape[given.ndim - binned :])
+    if wanted is True:
+        count = max(0, -(-longest // SMALL) - 1).bit_length()
+    else:
+        most = max(0, longest - 1).bit_length()
+        count = check_whole("pyramid", wanted, least=0, most=most)
+    levels = [first]
+    while len(levels) <= count:
+        levels.append(_next(given, levels[-1], binned, first.chunk if like else None))
+    return Pyramid(binned, tuple(levels[1:]))
+
+
+def _binned_axes(given: Given, image: Mapping[str, Any]) -> int:
+    """Count the axes that are halved: those of a frame or of a volume."""
+    (described,) = image["ome"]["multiscales"]
+    if given.ndim == 3 and all(axis.get("type") == "space" for axis in described["axes"]):
+        return 3
+    desc = given.description
+    return 2 if desc is None else min(3, len(desc.sig_shape) or 2)
+
+
+def _next(given: Given, before: Stored, binned: int, chunk: Sequence[int] | None) -> Stored:
+    """Choose a level by the one before it, with zarr chunks like those that were asked for."""
+    first, size = given.ndim - binned, given.dtype.itemsize
+    shape, kept = halved_shape(before.shape, binned), before.shard or before.chunk
+    covers = [n >= length for n, length in zip(kept, before.shape, strict=True)]
+    kept = tuple(max(1, shape[k]) if covers[k] and k >= first else n for k, n in enumerate(kept))
+    inner = (1,) * given.ndim if chunk is None else chunk
+    halves = tuple(
+        n if covers[k] or k < first or n % 2 or n // 2 % min(inner[k], n // 2) else n // 2
+        for k, n in enumerate(kept)
+    )
+    stored = halves if math.prod(map(min, halves, shape)) * size >= LEAST_BYTES else kept
+    if chunk is None:
+        chunk = cut(stored, shape, given.nav_ndim, CHUNK_BYTES // size)
+    else:
+        chunk = tuple(
+            min(n, whole) if covers[k] else largest_divisor(whole, n)
+            for k, (n, whole) in enumerate(zip(chunk, stored, strict=True))
+        )
+    # A shard that holds a whole axis may be longer than that.
+    shard = tuple(
+        -(-n // k) * k if covered else n
+        for n, k, covered in zip(stored, chunk, covers, strict=True)
+    )
+    return Stored(shape, chunk, None if shard == chunk else shard)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.array.doors import is_xarray, variable_of
 from dask_tiled.array.given import Given
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
@@ -118,11 +117,7 @@ def _fits(value: Any) -> bool:
     return not isinstance(value, int) or -LARGEST <= value < LARGEST
 
 
-def own_attributes(data: Any, given: Given) -> dict[str, Any]:
-    """Return the attributes of an object of xarray that are not those of the files it shows."""
-    if not is_xarray(data):
-        return {}
-    shown = given.shown
-    known = labels_of(shown.axes, given.shape, shown.of).attrs
-    attributes = variable_of(data).attrs.items()
-    return {str(name): value for name, value in attributes if name not in known}
+def own_attributes(attributes: Mapping[str, Any], given: Given) -> dict[str, Any]:
+    """Leave out of the attributes of an object of xarray those of the files it shows."""
+    known = labels_of(given.shown.axes, given.shape, given.shown.of).attrs if attributes else {}
+    return {name: value for name, value in attributes.items() if name not in known}

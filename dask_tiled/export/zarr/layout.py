@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,10 @@ import numpy as np
 from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder
+from dask_tiled.export.zarr.grids import Pyramid, Stored
 from dask_tiled.export.zarr.group import DATA, Coordinate, coordinates_of
 from dask_tiled.export.zarr.levels import Level, Stack
-from dask_tiled.export.zarr.pyramids import Pyramid, Stored
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.mark import MARK, attributes_of, plain
 from dask_tiled.model.ome_zarr import at_level, image_of
 
@@ -43,20 +44,28 @@ class Settings(NamedTuple):
         return DATA if self.layout == "group" else ""
 
 
+class _Node(NamedTuple):
+    """An array of the group, and what is said of it, in terms of JSON."""
+
+    folder: str
+    """The group around it: that of all, or that of a further level."""
+    axes: Sequence[Axis | None]
+    attributes: Mapping[str, Any]
+    of_group: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Its place in the group of all."""
+        return f"{self.folder}/{DATA}".removeprefix("/")
+
+
 def documents_of(
     given: Given, settings: Settings, first: Stored, pyramid: Pyramid
 ) -> tuple[dict[str, bytes], Stack]:
     """Make all that is stored of an array but its pixels, and of the levels of its pyramid."""
     import zarr
 
-    contents: dict[str, Any] = {}
-    parent: Any = zarr.storage.MemoryStore(contents)
-    shown = given.shown
-    mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
-    desc, names = given.description, settings.names
-    signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
-    units = {"units": shown.units} if shown.units else {}
-    of_data = {**units, **(settings.attributes or {}), MARK: mark | signal}
+    nodes, names = _nodes(given, settings, pyramid), settings.names
     dtype = given.dtype
     if dtype.kind in "iu":  # NumPy has two types of 8 bytes, of which zarr knows one
         dtype = np.dtype(dtype.str)
@@ -66,27 +75,42 @@ def documents_of(
         "dimension_names": names,
         "fill_value": np.zeros((), dtype)[()],
     }
+    contents: dict[str, Any] = {}
+    store: Any = zarr.storage.MemoryStore(contents)
     if not settings.member:
-        levels = [Level("", _array(parent, None, first, of_data, options))]
+        levels = [Level("", _array(store, None, first, nodes[0].attributes, options))]
     else:
-        small = {key: mark[key] for key in ("version", "written_by")}
-        folders = ["", *(f"{LEVEL}{k + 1}" for k in range(len(pyramid.levels)))]
-        paths = [f"{folder}/{DATA}".removeprefix("/") for folder in folders]
-        binned = {"binned": pyramid.binned} if pyramid.levels else {}
-        image = image_of(paths, names, shown.axes, pyramid.binned)
-        levels = []
-        for k, stored in enumerate((first, *pyramid.levels)):
-            axes = at_level(shown.axes, pyramid.binned, k)
-            of_level = {MARK: small} if k else {MARK: small | binned, **image}
-            of_pixels = {MARK: attributes_of(axes, ())[MARK] | small | signal} if k else of_data
-            group = zarr.create_group(parent, path=folders[k], attributes=plain(of_level))
-            pixels = _array(group.store_path, DATA, stored, of_pixels, options)
-            levels.append(Level(f"{paths[k]}/", pixels))
-            coordinates = coordinates_of(names, axes, stored.shape, folders)
-            _write_coordinates(group, coordinates, {MARK: small})
-        _consolidate(parent)
+        levels, folders = [], [node.folder for node in nodes]
+        small = {MARK: {key: nodes[0].attributes[MARK][key] for key in ("version", "written_by")}}
+        for node, stored in zip(nodes, (first, *pyramid.levels), strict=True):
+            group = zarr.create_group(store, path=node.folder, attributes={**node.of_group})
+            pixels = _array(group.store_path, DATA, stored, node.attributes, options)
+            levels.append(Level(f"{node.path}/", pixels))
+            coordinates = coordinates_of(names, node.axes, stored.shape, folders)
+            _write_coordinates(group, coordinates, small)
+        _consolidate(store)
     documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
     return documents, Stack(tuple(levels), pyramid.binned)
+
+
+def _nodes(given: Given, settings: Settings, pyramid: Pyramid) -> list[_Node]:
+    """Say what is known of an array, and of the levels of its pyramid."""
+    shown, desc, binned = given.shown, given.description, pyramid.binned
+    mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
+    small = {key: mark[key] for key in ("version", "written_by")}
+    signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
+    units = {"units": shown.units} if shown.units else {}
+    of_data = {**units, **(settings.attributes or {}), MARK: mark | signal}
+    nodes = [_Node("", shown.axes, plain(of_data), {MARK: small})]
+    for k in range(1, len(pyramid.levels) + 1):
+        axes = at_level(shown.axes, binned, k)
+        of_level = {MARK: attributes_of(axes, ())[MARK] | small | signal}
+        nodes.append(_Node(f"{LEVEL}{k}", axes, plain(of_level), {MARK: small}))
+    if settings.member:
+        image = image_of([node.path for node in nodes], settings.names, shown.axes, binned)
+        halved = {"binned": binned} if pyramid.levels else {}
+        nodes[0] = nodes[0]._replace(of_group=plain({MARK: small | halved, **image}))
+    return nodes
 
 
 def _write_coordinates(
@@ -132,7 +156,7 @@ def _array(
             shape=stored.shape,
             chunks=stored.chunk,
             shards=stored.shard,
-            attributes=plain(attributes),
+            attributes={**attributes},
             zarr_format=3,
             **options,
         )

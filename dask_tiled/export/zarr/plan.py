@@ -12,15 +12,15 @@ from dask.base import tokenize
 from dask_tiled.array.given import Given
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.grids import grids_of
+from dask_tiled.export.zarr.grids import Pyramid, Stored, grids_of, pyramid_of
 from dask_tiled.export.zarr.group import DATA, dimension_names
 from dask_tiled.export.zarr.layout import Settings, documents_of
 from dask_tiled.export.zarr.levels import Level, Stack
-from dask_tiled.export.zarr.pyramids import Pyramid, Stored, pyramid_of
 from dask_tiled.export.zarr.relay import relayed
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.ome_zarr import image_of
-from dask_tiled.tiling.bases import Chunks, split
+from dask_tiled.tiling.bases import Chunks
+from dask_tiled.tiling.sizes import split
 
 
 class Pass(NamedTuple):

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled.array.given import Given
-from dask_tiled.export.zarr.grids import cut, grids_of
-from dask_tiled.export.zarr.pyramids import Stored
+from dask_tiled.export.zarr.grids import Stored, grids_of
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description
-from dask_tiled.model.indexing import Box
-from dask_tiled.reading.planning import frame_ranges, region_of
+from dask_tiled.model.indexing import Index
+from dask_tiled.reading.planning import cut_to, frame_ranges
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.tiling.bases import Chunks
+from dask_tiled.tiling.sizes import cut
 
 MOST_TIMES = 4
 """So many times bytes may be read; to write and to read them once more takes less from there on."""
@@ -59,20 +59,18 @@ def times_read(desc: Description, sizes: Sequence[int]) -> float:
         return 1
     selection = desc.layout.selection
     numbers = selection.at(np.arange(min(LOOKED_AT, math.prod(desc.nav_shape))))
-    absent = selection.are_absent(numbers)
-    if absent.all():
+    there = np.flatnonzero(~selection.are_absent(numbers))[:1]
+    if not len(there):
         return 1
-    place = np.unravel_index(int(absent.argmin()), desc.nav_shape)
-    nav = tuple((int(k), int(k) + 1) for k in place)
-    part, whole = ([(0, n) for n in shape] for shape in (sizes, desc.sig_shape))
-    return count * _nbytes(desc, (*nav, *part)) / _nbytes(desc, (*nav, *whole))
+    part, whole = (_nbytes(desc, numbers[there], shape) for shape in (sizes, desc.sig_shape))
+    return count * part / whole
 
 
-def _nbytes(desc: Description, box: Box) -> int:
-    """Count the bytes that are fetched for a box."""
-    region = region_of(desc.layout, box)
+def _nbytes(desc: Description, frames: Index, sizes: Sequence[int]) -> int:
+    """Count the bytes that are fetched for the first part of frames."""
+    cuts = desc.layout.cuts[len(desc.layout.nav_shape) :]
     found = 0
-    for piece in frame_ranges(desc.layout, region.frames, region.sig):
+    for piece in frame_ranges(desc.layout, frames, cut_to(cuts, tuple((0, n) for n in sizes))):
         if isinstance(piece, ReadRanges):
             first, last = piece.units.reach
             found += max(PAGE_BYTES, last - first)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import dask.array as da
 import numpy as np
 
+from dask_tiled.array.doors import attributes_in
 from dask_tiled.array.given import Given
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, TilingError
@@ -147,17 +148,17 @@ def to_zarr(
     Arrays are the same if dask gives them the same name. It does so for files that have not
     changed, and for what is computed of them in the same way.
     """
-    data, arr = arr, opened(arr)
+    arr, of_xarray = opened(arr), attributes_in(arr)
     _check(arr, attributes, layout)
     given, names = Given.of(arr), dimension_names
-    attributes = own_attributes(data, given) | dict(attributes or {})
+    attributes = own_attributes(of_xarray, given) | dict(attributes or {})
     settings = Settings(chunks, shards, compressors, layout, names, attributes, pyramid)
-    if follow:
-        rest = check_seconds("rest", rest)
-        follow_files(arr, store, settings, rest, overwrite=overwrite, resume=resume, show=progress)
-    else:
+    if not follow:
         plan = plan_of(given, settings, relay=local_path(store) is not None)
         _export(plan, arr, store, overwrite=overwrite, resume=resume, show=progress)
+    else:
+        rest = check_seconds("rest", rest)
+        follow_files(arr, store, settings, rest, overwrite=overwrite, resume=resume, show=progress)
     return _opened(store, settings.member)
 
 

@@ -1,0 +1,171 @@
+"""Arrays of files that grow: rows of the first axis, as soon as all their frames are there."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.array.given import Given
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.errors import DatasetError, StaleFileError, warn
+from dask_tiled.model.description import Description
+from dask_tiled.tiling.negotiation import TilingRequest
+from dask_tiled.tiling.scheme import negotiate
+
+POLL = 0.1
+"""Seconds from one look at the files to the next, at least."""
+LOOKED_AT = 1 << 20
+"""Chunks are chosen as for so many frames, where their number is not known."""
+
+
+class Rows(NamedTuple):
+    """Rows of the first axis that can be written."""
+
+    arr: TiledArray
+    """The array as it is now."""
+    first: int
+    stop: int
+    complete: bool
+    """Whether nothing of them can change any more."""
+
+
+def description_of_growing(arr: Any) -> Description:
+    """Return what an array that can be followed shows.
+
+    Raises
+    ------
+    DatasetError
+        It cannot be followed.
+    """
+    desc = arr.description if isinstance(arr, TiledArray) else None
+    if desc is None or not desc.nav_ndim or not arr.can_refresh:
+        raise DatasetError(
+            "the array cannot be followed",
+            expected="an array of frames as it was opened",
+            found=type(arr).__name__ if desc is None else "a part of one, or one frame",
+        )
+    return desc
+
+
+def with_many_frames(given: Given, requests: Sequence[TilingRequest]) -> Given:
+    """Return what would be known of an array with many more frames, if these may come."""
+    desc = given.description
+    if desc is None or desc.nav_ndim > 1 or desc.layout.selection.numbers is not None:
+        return given
+    longer = desc.with_frames((LOOKED_AT,), desc.layout.selection.first)
+    chunks = negotiate(longer, requests).chunks
+    return given._replace(shape=longer.shape, chunks=chunks, description=longer)
+
+
+def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]:
+    """Yield rows of an array as soon as all their frames are there, and what is left in the end.
+
+    Parameters
+    ----------
+    step : int
+        Rows are given so many at a time, or a multiple of that.
+    rest : float
+        Seconds without growth after which nothing more is expected.
+
+    Yields
+    ------
+    Rows
+        In their order. The last ones may lack frames, and may be none.
+    """
+    seen, done, since, failed = _Seen(), 0, time.monotonic(), None
+    seen.look(description_of_growing(arr))
+    while True:
+        desc = description_of_growing(arr)
+        rows = _rows_there(desc)
+        there = rows // step * step
+        if there > done:
+            yield Rows(arr, done, there, complete=True)
+            done = there
+        told = rows == desc.shape[0] and (arr.is_settled or seen.foretold(desc))
+        rests = time.monotonic() - since > rest
+        if failed is not None and rests:
+            raise failed
+        if (told and failed is None) or rests:
+            break
+        started = time.monotonic()
+        time.sleep(POLL)
+        try:
+            new, failed = _refreshed(arr), None
+        except StaleFileError:
+            raise
+        except DatasetError as error:  # a header may be half written
+            failed = error
+            continue
+        now = description_of_growing(new)
+        _check_same(desc, now, done)
+        if _extent(now) != _extent(desc):
+            since = started
+        seen.look(now)
+        arr = new
+    absent, count = len(desc.missing), math.prod(desc.nav_shape)
+    if absent:
+        path = desc.files[-1].path
+        message = f"{path}: no more frames have come; {absent} of {count} are missing"
+        warn(message)
+    yield Rows(arr, done, desc.shape[0], complete=told)
+
+
+def _refreshed(arr: TiledArray) -> TiledArray:
+    found = arr.refresh()
+    assert isinstance(found, TiledArray)  # noqa: S101 - for the type checker
+    return found
+
+
+class _Seen:
+    """What headers have said of the number of frames before these were there."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ahead = set[int]()
+
+    def look(self, desc: Description) -> None:
+        """Note how far the frames are."""
+        count, there = math.prod(desc.nav_shape), desc.layout.n_frames
+        if count != self.count:  # a header that counts along with the frames tells nothing
+            self.count, self.ahead = count, set()
+        if there < count:
+            self.ahead.add(there)
+
+    def foretold(self, desc: Description) -> bool:
+        """Return whether the number stood there while frames came."""
+        return math.prod(desc.nav_shape) == self.count and len(self.ahead) > 1
+
+
+def _extent(desc: Description) -> tuple[Any, ...]:
+    return desc.layout.n_frames, desc.shape, tuple((file.path, file.size) for file in desc.files)
+
+
+def _rows_there(desc: Description) -> int:
+    """Count the rows from the first on whose frames are all there."""
+    selection, there = desc.layout.selection, desc.layout.n_frames
+    length, inner = desc.shape[0], math.prod(desc.nav_shape[1:])
+    if selection.numbers is None:
+        return min(length, max(0, (there - selection.first) // inner))
+    late = np.flatnonzero(selection.numbers >= there)
+    return int(late[0]) // inner if len(late) else length
+
+
+def _check_same(old: Description, new: Description, done: int) -> None:
+    """Make sure that what has been written is still where it was; what axes are called may come."""
+    places = np.arange(done * math.prod(old.nav_shape[1:]), dtype=np.int64)
+    same = (old.shape[1:], old.dtype) == (new.shape[1:], new.dtype)
+    if same and done <= new.shape[0]:
+        one, other = (desc.layout.selection.at(places) for desc in (old, new))
+        same = np.array_equal(one, other)
+    if not same:
+        raise DatasetError(
+            "the scan has taken another shape while it was followed",
+            path=old.files[0].path,
+            expected=f"{old.dtype} of shape {old.shape}, or longer",
+            found=f"{new.dtype} of shape {new.shape}",
+            hint="Pass a nav_shape when you open it.",
+        )

@@ -1,0 +1,184 @@
+"""Sizes of chunks: read as dask takes them, and axes divided evenly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from dask import config
+from dask.utils import parse_bytes
+from numpy.lib.array_utils import normalize_axis_index
+
+from dask_tiled.errors import TilingError
+
+
+def least_count(
+    chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
+) -> int:
+    """Count chunks along all axes that are still to be read; of those that dask chooses, all.
+
+    Where it chooses some of the sizes, there may be more.
+    """
+    if isinstance(chunks, Mapping):
+        named = [chunks.get(name, chunks.get(k)) for k, name in enumerate(dims)]
+        given = [chunks.get(k - len(shape)) if one is None else one for k, one in enumerate(named)]
+    else:
+        given = [*chunks] if isinstance(chunks, tuple | list) else [chunks] * len(shape)
+    sizes = zip(shape, given, strict=False)
+    whole = [(n, int(one)) for n, one in sizes if isinstance(one, int | np.integer) and one > 0]
+    count = sum(ceil_div(n, one) for n, one in whole)
+    count += sum(len(one) for one in given if isinstance(one, tuple | list))
+    for one in given:
+        if isinstance(one, str):
+            with suppress(ValueError):  # which is said when they are read
+                limit = parse_bytes(config.get("array.chunk-size") if one == "auto" else one)
+                count = max(count, math.prod(shape) * dtype.itemsize // max(1, int(limit)))
+    return count
+
+
+def ceil_div(size: int, part: int) -> int:
+    """Count the parts that an axis is cut into."""
+    return -(-size // part)
+
+
+def read_chunks(
+    chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
+) -> tuple[tuple[int, ...], ...]:
+    """Read chunks as dask takes them; a mapping may also name its axes."""
+    from dask.array.core import normalize_chunks
+
+    if _covers(chunks, shape):
+        return chunks  # there may be a million
+    if isinstance(chunks, Mapping):
+        unknown = [key for key in chunks if key not in (*dims, *range(-len(shape), len(shape)))]
+        if unknown:
+            raise TilingError(
+                "chunks for an axis that is not there",
+                expected=", ".join(dims) or f"numbers below {len(shape)}",
+                found=unknown[0],
+            )
+        chunks = {list(dims).index(k) if k in dims else k: n for k, n in chunks.items()}
+    try:
+        sizes = normalize_chunks(chunks, shape=shape, dtype=dtype)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise TilingError(str(error), expected=f"chunks of {shape}", found=chunks) from error
+    if not _covers(sizes, shape):
+        raise TilingError("chunks must be whole numbers", found=chunks)
+    return sizes
+
+
+def _covers(chunks: Any, shape: tuple[int, ...]) -> bool:
+    """Return whether chunks are tuples of sizes that add up to a shape."""
+    if not isinstance(chunks, tuple) or len(chunks) != len(shape):
+        return False
+    return all(
+        isinstance(axis, tuple)
+        and {*map(type, axis)} == {int}
+        and min(axis) >= 0
+        and sum(axis) == size
+        for axis, size in zip(chunks, shape, strict=True)
+    )
+
+
+def rechunked(
+    chunks: Any,
+    before: tuple[tuple[int, ...], ...],
+    dtype: np.dtype,
+    limit: int | None,
+    *,
+    balance: bool,
+) -> tuple[tuple[int, ...], ...]:
+    """Read new chunks as dask's ``rechunk`` takes them: axes that are not named keep theirs."""
+    import dask.array as da
+    from dask.array.core import normalize_chunks
+
+    if isinstance(chunks, dict):
+        if unknown := [axis for axis in chunks if not isinstance(axis, int | np.integer)]:
+            raise TypeError(f"an axis is a number, not {unknown[0]!r}")
+        named = {normalize_axis_index(axis, len(before)): sizes for axis, sizes in chunks.items()}
+        chunks = tuple(map(named.get, range(len(before))))
+    if isinstance(chunks, tuple | list):
+        chunks = tuple(x if new is None else new for new, x in zip(chunks, before, strict=False))
+    shape = tuple(map(sum, before))
+    asked: tuple[tuple[int, ...], ...] = normalize_chunks(chunks, shape, limit, dtype, before)
+    if balance:  # the rule is dask's
+        asked = da.empty(shape, dtype, chunks=shape).rechunk(asked, balance=True).chunks
+    return asked
+
+
+def equal_chunks(
+    what: str, chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
+) -> tuple[int, ...]:
+    """Read chunks as dask takes them, which zarr wants equal along every axis.
+
+    Raises
+    ------
+    TilingError
+        They are not.
+    """
+    axes = read_chunks(chunks, shape, dtype, dims)
+    sizes = tuple(max(axis[0], 1) for axis in axes)
+    if tuple(map(split, shape, sizes)) != axes:
+        raise TilingError(f"{what} must be equal along an axis", found=axes)
+    return sizes
+
+
+def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:
+    """Cut an axis into chunks of one size.
+
+    The first is ``lead`` shorter, the last takes what is left.
+    """
+    if chunk >= size:
+        return (size,)
+    whole, rest = divmod(size + lead, chunk)
+    return (chunk - lead,) + (chunk,) * (whole - 1) + (rest,) * (rest > 0)
+
+
+def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
+    """Find the size of equal chunks, the last of which is at least half as large as the others.
+
+    They are multiples of ``unit``, even beyond the limit, but for the last, and the first, which is
+    ``lead`` shorter. The size is never smaller for a larger limit.
+    """
+    if size <= max(limit, unit - lead):
+        return size
+    total = size + lead
+    units = -(-total // unit)
+    for count in range(-(-units // max(1, limit // unit)), units):
+        chunk = -(-units // count) * unit
+        if 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk:
+            return min(chunk, size)
+    return min(unit, size)
+
+
+def largest_divisor(size: int, limit: int) -> int:
+    """Find the largest divisor of ``size`` that is at most ``limit``."""
+    return next(n for n in range(max(1, min(size, limit)), 0, -1) if size % n == 0)
+
+
+def cut(sizes: tuple[int, ...], shape: tuple[int, ...], whole: int, budget: int) -> tuple[int, ...]:
+    """Divide sizes along the first axes, so that at most so many pixels are left, if they can."""
+    left = list(sizes)
+    for k in range(whole):
+        limit = max(1, budget // max(1, math.prod(left[:k] + left[k + 1 :])))
+        # What is beyond the end of the array need not be divided.
+        even = left[k] > limit and left[k] == shape[k]
+        left[k] = -(-left[k] // -(-left[k] // limit)) if even else largest_divisor(left[k], limit)
+    return tuple(left)
+
+
+def grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int = 0) -> list[int]:
+    """Put neighbours in a grid together, those along the last axis first, up to so many pixels.
+
+    Axes before the first one are left as they are.
+    """
+    sizes = list(grid)
+    for k in reversed(range(first, len(sizes))):
+        whole = max(1, -(-shape[k] // sizes[k]))
+        sizes[k] *= max(1, min(whole, budget // math.prod(sizes)))
+        if sizes[k] < shape[k]:
+            break
+    return sizes
