@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -18,7 +18,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.paths import with_room
 from dask_tiled.reading.reader import Source
-from dask_tiled.storing.disk import telling_of
+from dask_tiled.storing.disk import telling_of, write_at
 from dask_tiled.tiling.bases import Grid
 
 
@@ -46,7 +46,7 @@ class FlatArray(NamedTuple):
                     starts[:lead] = [a + b for a, b in zip(starts, place, strict=False)]
                     first = int(np.dot(starts, strides)) if starts else 0
                     at = self.offset + first * self.dtype.itemsize
-                    _write_all(file, pixels[place], at)
+                    write_at(file, pixels[place], at)
             finally:
                 os.close(file)
 
@@ -58,14 +58,6 @@ class FlatArray(NamedTuple):
             lead -= 1
             whole = box[lead] == (0, self.shape[lead])
         return lead
-
-
-def _write_all(file: int, pixels: Array, at: int) -> None:
-    flat: Any = pixels.reshape(-1).view(np.uint8)
-    view = memoryview(flat)
-    while view:
-        done = os.pwrite(file, view, at)
-        view, at = view[done:], at + done
 
 
 def write_flat(arr: da.Array, file: FlatArray, *, show: bool | None) -> None:

@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.paths import with_room
 from dask_tiled.remote.stores import said
@@ -32,6 +34,15 @@ def telling_of(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def write_at(file: int, data: Any, at: int) -> None:
+    """Write all bytes of a contiguous buffer at a place of an open file."""
+    flat: Any = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else data
+    view = memoryview(flat)
+    while view:
+        done = os.pwrite(file, view, at)
+        view, at = view[done:], at + done
 
 
 def flush(path: str) -> None:
