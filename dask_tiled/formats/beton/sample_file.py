@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.beton import structure
-from dask_tiled.formats.beton.structure import FIELD_BYTES, HEADER, HEADER_BYTES
+from dask_tiled.formats.beton.structure import FIELD_BYTES, HEADER, HEADER_BYTES, Field
 from dask_tiled.formats.tools.files import read_exactly
 
 KINDS = "float", "int", "image", "bytes", "array", "JSON", "tensor"
-
-
-class Field(NamedTuple):
-    """A field of the samples."""
-
-    type_id: int
-    name: str
-    arguments: bytes
 
 
 @dataclass(frozen=True)
@@ -68,14 +60,14 @@ def read_file(file: tools.File) -> SampleFile:
     raw = read_exactly(file.path, size, HEADER_BYTES, "the descriptors of the fields")
     fields = []
     for at in range(0, size, FIELD_BYTES):
-        name = raw[at + 1 : at + 17].rstrip(b"\0").decode("ascii", "backslashreplace")
-        fields.append(Field(raw[at], name, raw[at + 17 : at + FIELD_BYTES]))
-        if raw[at] not in structure.STORED:
+        field = Field.unpack(raw[at : at + FIELD_BYTES])
+        fields.append(field)
+        if field.type_id not in structure.STORED:
             raise tools.DatasetError(
-                f"the field {name!r} has a type of its own, which only its writer knows",
+                f"the field {field.name!r} has a type of its own, which only its writer knows",
                 path=file.path,
                 expected=f"types 0 to {len(KINDS) - 1}",
-                found=raw[at],
+                found=field.type_id,
             )
     record = structure.record_of([field.type_id for field in fields])
     end = HEADER_BYTES + size + record.itemsize * header["num_samples"]

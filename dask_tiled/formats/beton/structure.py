@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,8 @@ HEADER: tools.Fields = {
     "version": (0, "u2"), "num_fields": (2, "u2"), "page_size": (4, "u4"),
     "num_samples": (8, "u8"), "alloc_table_ptr": (16, "u8"),
 }  # fmt: skip
-FIELD: tools.Fields = {"type_id": (0, "u1"), "name": (1, "S16"), "arguments": (17, "V1024")}
-HEADER_BYTES, FIELD_BYTES = tools.size_of(HEADER), tools.size_of(FIELD)
+NAME_BYTES, ARGUMENT_BYTES = 16, 1024
+HEADER_BYTES, FIELD_BYTES = tools.size_of(HEADER), 1 + NAME_BYTES + ARGUMENT_BYTES
 LEAST_PAGE, MOST_PAGE = 1 << 21, 1 << 31
 """Bytes of the smallest and of the largest page; the others are powers of two between them."""
 
@@ -44,7 +44,26 @@ STORED = {
 }
 """What the record of a sample says of a field, by the number of its type."""
 
-SHAPE_BYTES, TYPE_BYTES = 256, 1024 - 264
+SHAPE_BYTES, TYPE_BYTES = 256, ARGUMENT_BYTES - 264
+
+
+class Field(NamedTuple):
+    """A field of the samples."""
+
+    type_id: int
+    name: str
+    arguments: bytes = b""
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Field:
+        """Read a descriptor."""
+        name, arguments = data[1:][:NAME_BYTES], data[1 + NAME_BYTES :]
+        return cls(data[0], name.rstrip(b"\0").decode("ascii", "backslashreplace"), arguments)
+
+    def pack(self) -> bytes:
+        """Write the descriptor, which has room for the first letters of the name."""
+        name = self.name.encode("ascii")[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
+        return bytes([self.type_id]) + name + self.arguments.ljust(ARGUMENT_BYTES, b"\0")
 
 
 def record_of(type_ids: Sequence[int]) -> np.dtype:
@@ -62,7 +81,7 @@ def pack_array(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
     """Write the arguments of a field of arrays."""
     text = json.dumps(dtype.descr).encode()
     sizes = np.array(shape, "<u8").tobytes().ljust(SHAPE_BYTES, b"\0")
-    return (sizes + len(text).to_bytes(8, "little") + text).ljust(1024, b"\0")
+    return sizes + len(text).to_bytes(8, "little") + text
 
 
 def parse_array(arguments: bytes) -> tuple[np.dtype, tuple[int, ...]]:
