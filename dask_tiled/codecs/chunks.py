@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dask_tiled.codecs.array_codecs import ARRAY_CODECS
 from dask_tiled.codecs.byte_codecs import OF_IMAGECODECS, OF_NUMCODECS, as_numcodecs
-from dask_tiled.codecs.hdf5_filters import bitshuffled
+from dask_tiled.codecs.hdf5_filters import kernel_of
 from dask_tiled.codecs.pipeline import (
     BYTES,
     CODECS,
@@ -132,8 +132,9 @@ def decode_many(run: BlockRun, fetch: Fetch, out: Array, **options: Any) -> None
     unbounded = options.get("unbounded", False)
     pipeline = shared_pipeline(codecs, shape, stored, unbounded=unbounded)
     frames = out.reshape(len(out), -1)
-    if pipeline.planes:
-        into = partial(_unbitshuffled, pipeline.planes)
+    kernel, numbers = pipeline.kernel
+    if kernel:
+        into = partial(_compiled, kernel_of(kernel), numbers)
     else:
         value = np.frombuffer(options["fill"] or bytes(stored.itemsize), stored)[0]
         into = partial(_one_by_one, pipeline, value)
@@ -143,14 +144,18 @@ def decode_many(run: BlockRun, fetch: Fetch, out: Array, **options: Any) -> None
         decode_apart(range(some.start + done, some.stop))  # says what is wrong with the next one
 
 
-def _unbitshuffled(
-    itemsize: int, data: Bytes, offsets: Index, sizes: Index, numbers: Index, frames: Array
+def _compiled(
+    kernel: Any,
+    options: tuple[int, ...],
+    data: Bytes,
+    offsets: Index,
+    sizes: Index,
+    numbers: Index,
+    frames: Array,
 ) -> int:
     """Decode chunks into some of the frames; return how many, up to the first damaged one."""
     out, nbytes = frames.reshape(-1).view(np.uint8), frames[0].nbytes
-    places = nbytes * numbers
-    done: int = bitshuffled()(data, offsets, sizes, itemsize, 0, out, places, nbytes)
-    return done
+    return int(kernel(data, offsets, sizes, *options, out, nbytes * numbers, nbytes))
 
 
 def _one_by_one(
@@ -162,7 +167,7 @@ def _one_by_one(
     numbers: Index,
     frames: Array,
 ) -> int:
-    """Decode chunks as :func:`_unbitshuffled` does, with any codecs."""
+    """Decode chunks as :func:`_compiled` does, with any codecs."""
     places = zip(offsets.tolist(), sizes.tolist(), numbers.tolist(), strict=True)
     for k, (offset, size, number) in enumerate(places):
         room = frames[number]

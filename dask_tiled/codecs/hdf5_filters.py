@@ -78,16 +78,17 @@ def unbitshuffle(unzstd: Decode, config: Config, data: Bytes, out: Bytes) -> Byt
         if parts:
             content[: size - rest] = unzstd({}, np.concatenate(parts), content[: size - rest])
     zero, rows = np.zeros(1, np.int64), 0 if packed == "lz4" else block
-    if not bitshuffled()(content, zero, zero + len(content), itemsize, rows, out, zero, size):
+    decode, sizes = kernel_of("bitshuffle"), zero + len(content)
+    if not decode(content, zero, sizes, itemsize, rows, out, zero, size):
         if packed:  # it may be their lengths that are wrong
             deque(_blocks(data, block, size, itemsize), 0)
         raise ValueError("a block is damaged")
     return out
 
 
-def bitshuffled() -> Any:
-    """Return :func:`dask_tiled.kernels.bitshuffle.unbitshuffle`, compiled."""
-    return function_at("dask_tiled.kernels.bitshuffle:compiled_kernel")()
+def kernel_of(name: str) -> Any:
+    """Return the kernel that decodes chunks, compiled."""
+    return function_at(f"dask_tiled.kernels.{name}:compiled_kernel")()
 
 
 def _blocks(data: Bytes, block: int, size: int, itemsize: int) -> Iterator[Bytes]:

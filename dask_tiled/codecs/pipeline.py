@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -166,16 +166,20 @@ class Pipeline:
         """Whether pixels are stored as NumPy has them, in either byte order."""
         return not self.filters and not self.packers and self.inner is None
 
-    @property
-    def planes(self) -> int:
-        """Bytes of an element of native pixels in planes of bits, which LZ4 packs; 0 for others."""
+    @cached_property
+    def kernel(self) -> tuple[str, tuple[int, ...]]:
+        """Name of the kernel that decodes chunks of native pixels, and its options; "" if none."""
         native = not self.filters and self.inner is None and self.stored.isnative
         if not native or self.stored.kind == "b" or len(self.packers) != 1:
-            return 0
+            return "", ()
         ((name, config),) = self.packers
-        packed = name == "dask_tiled.bitshuffle" and config.get("cname") == "lz4"
-        size = config.get("elementsize")  # of users, too, who may have told anything
-        return size if packed and isinstance(size, int) else 0
+        packed, size = config.get("cname"), config.get("elementsize", 0)
+        if name.removeprefix(OF_NUMCODECS) == "blosc" and packed in ("lz4", "lz4hc"):
+            return "blosc", ()
+        is_sized = isinstance(size, int) and size > 0  # users may have told anything
+        if name == "dask_tiled.bitshuffle" and packed == "lz4" and is_sized:
+            return "bitshuffle", (size, 0)
+        return "", ()
 
     @property
     def can_encode(self) -> bool:
@@ -190,7 +194,7 @@ class Pipeline:
             data = BYTE_CODECS[name].encode(config, data)  # type: ignore[misc]
         return data.data.cast("B") if isinstance(data, np.ndarray) else data
 
-    @property
+    @cached_property
     def stored(self) -> np.dtype:
         """Type of the pixels as they are stored."""
         dtype, (_, config) = self.arrays[-1].dtype, self.serializer

@@ -110,7 +110,7 @@ def _columns(src, start, width, first, out, at, itemsize):
 
 
 @njit
-def _unshuffle(src, start, count, out, at, itemsize, planes):
+def unshuffle(src, start, count, out, at, itemsize, planes):
     """Put the bits of ``count`` pixels together, a multiple of 8."""
     width, first = count // 8, np.int64(0)
     if itemsize in (1, 2, 4):
@@ -158,9 +158,9 @@ def _chunk(src, at, stop, itemsize, block, out, to, nbytes, scratch, planes):
             at = _packed_block(src, at, stop, scratch, some * itemsize)
             if at < 0:
                 return False
-            _unshuffle(scratch, 0, some, out, place, itemsize, planes)
+            unshuffle(scratch, 0, some, out, place, itemsize, planes)
         else:
-            _unshuffle(src, at, some, out, place, itemsize, planes)
+            unshuffle(src, at, some, out, place, itemsize, planes)
             at += some * itemsize
     rest = (count - whole) * itemsize
     if stop - at < rest:

@@ -282,6 +282,10 @@ def check_gather(fd, offsets, width, out):
     return outside("room", len(out), 0, len(offsets) * width)
 
 
+def check_unblosc(src, starts, sizes, out, dests, nbytes):
+    return check_unbitshuffle(src, starts, sizes, 1, 0, out, dests, nbytes)
+
+
 def check_unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
     if not len(starts) == len(sizes) == len(dests) or min(nbytes, block) < 0 or itemsize < 1:
         return f"{len(starts)} chunks, {len(sizes)} sizes, {len(dests)} places of {nbytes} bytes"
@@ -428,6 +432,7 @@ CHECKS = {
     "add_packed": check_add_packed,
     "gather": check_gather,
     "unbitshuffle": check_unbitshuffle,
+    "unblosc": check_unblosc,
     "correct": check_correct,
     "repair": check_repair,
     "weighted_sums": check_weighted,

@@ -1,11 +1,8 @@
 """Bitshuffled and compressed chunks beside the libraries, in memory that ends where it should."""
 
-import ctypes
-import mmap
-import sys
-
 import numpy as np
 import pytest
+from guarded_memory import at_the_end, guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,26 +10,6 @@ from dask_tiled.kernels.bitshuffle import compiled_kernel
 from dask_tiled.kernels.lz4 import SLACK, unlz4
 
 imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
-
-PAGE = mmap.PAGESIZE
-
-
-def guarded(size):
-    """Return memory that ends before a page that nobody may touch: who does ends the process."""
-    if sys.platform != "linux":
-        return np.empty(size, "u1")
-    pages = -(-size // PAGE)
-    memory = np.frombuffer(mmap.mmap(-1, (pages + 1) * PAGE), "u1")
-    end = memory.ctypes.data + pages * PAGE
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(end), ctypes.c_size_t(PAGE), 0) == 0
-    return memory[pages * PAGE - size : pages * PAGE]
-
-
-def at_the_end(data):
-    """Put bytes before such a page."""
-    memory = guarded(len(data))
-    memory[:] = np.frombuffer(data, "u1")
-    return memory
 
 
 def decompress(packed, size):

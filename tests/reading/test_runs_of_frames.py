@@ -19,6 +19,7 @@ SHAPE = (6, 5, 40, 24)
 FRAMES = np.random.default_rng(0).poisson(0.3, SHAPE).astype("u2")
 FILTERS = {
     "bitshuffle": dict(hdf5plugin.Bitshuffle()),
+    "Blosc": dict(hdf5plugin.Blosc(cname="lz4", shuffle=1)),
     "Zstandard": dict(hdf5plugin.Zstd()),
     "deflate": {"compression": 4, "shuffle": True},
 }

@@ -1,0 +1,92 @@
+"""Chunks of Blosc beside the library, in memory that ends where it should."""
+
+import numpy as np
+import pytest
+from guarded_memory import at_the_end, guarded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numcodecs import Blosc, blosc
+
+from dask_tiled.kernels.blosc import HEADER, compiled_kernel
+
+
+def decode(chunks, nbytes, gap=5):
+    """Decode chunks that lie one after the other: how many, and what is in their places."""
+    sizes = np.array([len(chunk) for chunk in chunks])
+    starts = np.cumsum(sizes) - sizes
+    dests = (nbytes + gap) * np.arange(len(chunks))
+    out = guarded((nbytes + gap) * len(chunks) - gap)
+    out[:] = 0x5A
+    done = compiled_kernel()(at_the_end(b"".join(chunks)), starts, sizes, out, dests, nbytes)
+    between = np.concatenate([out[at + nbytes : at + nbytes + gap] for at in dests.tolist()])
+    assert (between == 0x5A).all()
+    return done, [out[at : at + nbytes] for at in dests.tolist()]
+
+
+def made(kind, mean, seed, count):
+    """Return sparse counts, or noise, which is stored as it is."""
+    rng, dtype = np.random.default_rng(seed), np.dtype(kind)
+    if mean > 10 or dtype.kind == "S":
+        return np.frombuffer(rng.bytes(count * dtype.itemsize), dtype)
+    return rng.poisson(mean, count).astype(dtype)
+
+
+PIXELS = st.sampled_from(["u1", "u2", "i2", "u4", "f4", "u8", "c16", "S3", "S20"])
+CODECS = st.builds(
+    Blosc,
+    cname=st.sampled_from(["lz4", "lz4hc"]),
+    clevel=st.sampled_from([0, 1, 5, 9]),
+    shuffle=st.sampled_from([Blosc.NOSHUFFLE, Blosc.SHUFFLE, Blosc.BITSHUFFLE]),
+    blocksize=st.sampled_from([0, 128, 1000, 4096, 16384]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    *(CODECS, PIXELS, st.sampled_from([0, 0.01, 0.3, 3, 50]), st.integers(0, 9)),
+    st.integers(1, 6000) | st.integers(1, 700).map(lambda count: 8 * count),
+)
+def test_chunks(codec, kind, mean, seed, count):
+    """Blocks that are split and others, the last one smaller; what cannot be done is left."""
+    pixels = made(kind, mean, seed, count)
+    packed = codec.encode(pixels)
+    done, found = decode([packed, packed], pixels.nbytes)
+    by_bits = codec.shuffle == Blosc.BITSHUFFLE and not packed[2] & 2
+    assert done == 2 or (by_bits and done == 0)
+    if done:
+        assert [one.tobytes() for one in found] == [pixels.tobytes()] * 2
+    if by_bits and codec.blocksize == 0 and count < 100 and count % 8 == 0:  # one block
+        assert done == 2
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), CODECS, st.sampled_from(["u2", "u4"]), st.integers(1, 3000))
+def test_damaged_chunks(data, codec, kind, count):
+    """Those before them are decoded, and nothing outside is read or written."""
+    pixels = made(kind, 1, count, count)
+    good = codec.encode(pixels)
+    bad = bytearray(good)
+    place = st.integers(0, min(40, len(bad)) - 1) | st.integers(0, len(bad) - 1)
+    for at in data.draw(st.lists(place, min_size=1, max_size=4)):
+        bad[at] = data.draw(st.sampled_from([0, 1, 15, 127, 240, 255]) | st.integers(0, 255))
+    bad = bytes(bad[: data.draw(st.just(len(bad)) | place)])
+    done, found = decode([good, bad], pixels.nbytes)
+    if done:
+        np.testing.assert_array_equal(found[0].view(pixels.dtype), pixels)
+    decode([bad], data.draw(st.integers(1, 70000)))
+
+
+@pytest.mark.parametrize("cname", ["blosclz", "zlib", "zstd"])
+def test_other_compressors_are_left(cname):
+    packed = Blosc(cname).encode(np.zeros(4000, "u2"))
+    assert decode([packed], 8000)[0] == 0
+
+
+@pytest.mark.parametrize(("at", "value"), [(4, 9000), (8, 0), (8, 2**31), (8, 2**32 - 1),
+                                           (12, 0), (12, HEADER), (12, 2**32 - 1), (16, 0),
+                                           (16, 2**31), (16, 2**32 - 1)])  # fmt: skip
+def test_lengths_and_places(at, value):
+    """Headers are not believed."""
+    packed = bytearray(blosc.compress(np.arange(4000, dtype="u2"), b"lz4", 5, 1, 4096))
+    packed[at : at + 4] = value.to_bytes(4, "little")
+    assert decode([bytes(packed)], 8000)[0] == 0
