@@ -25,7 +25,8 @@ Shape = tuple[int, ...]
 
 ROWS = "dask_tiled.rows"
 """Pixels of some ``bits`` in rows, each of which begins with a byte: ``axis``, counted from the
-last, is the first one inside of a row. ``endian`` is that of pixels of whole bytes."""
+last, is the first one inside of a row. ``endian`` is that of pixels of whole bytes. Of single bits,
+samples that are ``apart`` have bytes of their own, by turns."""
 PREFIX = "imagecodecs_"
 PREDICTORS = f"{PREFIX}delta", f"{PREFIX}floatpred"
 """Differences of pixels that are ``dist`` apart along an ``axis``."""
@@ -80,9 +81,12 @@ def row_bytes(config: Config, shape: Shape) -> int:
     ValueError
         There are no such rows.
     """
-    axis, bits = config["axis"], config["bits"]
-    if axis not in (-1, -2) or len(shape) < 1 - axis or bits not in range(1, 129):
+    axis, bits, apart = config["axis"], config["bits"], config.get("apart", False)
+    known = axis in (-1, -2) and bits in range(1, 129) and (not apart or (axis, bits) == (-2, 1))
+    if not known or len(shape) < 1 - axis:
         raise ValueError(f"rows along axis {axis} of {bits} bits for a pixel")
+    if apart:
+        return -(-shape[-2] // 8) * shape[-1]
     return -(-math.prod(shape[axis:]) * bits // 8)
 
 
@@ -113,7 +117,9 @@ def decoded_rows(config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> 
         pixels = data != 0 if dtype.kind == "b" else data.view(dtype.newbyteorder(order))
         return pixels.reshape(shape)
     native = dtype.newbyteorder("=")
-    if bits == 24 and dtype.kind == "f":
+    if config.get("apart"):
+        pixels = np.unpackbits(data.reshape(rows, -1, shape[-1]), axis=1, count=shape[-2])
+    elif bits == 24 and dtype.kind == "f":
         pixels = library().float24_decode(data.data, byteorder=order)
     else:
         unsigned = native if dtype.kind == "b" else np.dtype(f"u{dtype.itemsize}")

@@ -270,6 +270,28 @@ def test_fax_codecs(tmp_path, compression, data):
     check(path)
 
 
+@pytest.mark.parametrize(
+    "way",
+    [
+        {},
+        {"compression": "zstd"},
+        {"compression": "zlib", "rowsperstrip": 8},
+        {"compression": "packbits", "tile": (16, 32)},
+    ],
+)
+@pytest.mark.parametrize("width", [53, 56])
+def test_bilevel_colours_of_tifffile(tmp_path, way, width):
+    """It packs each sample apart, and reads them as the specification says, side by side."""
+    frames = np.random.default_rng(0).random((3, 37, width, 3)) < 0.3
+    options = {"photometric": "rgb", **way}
+    tifffile.imwrite(tmp_path / "a.tif", frames, **options)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "a.tif"), frames)
+    tifffile.imwrite(tmp_path / "b.tif", frames[..., :48, :], software="another", **options)
+    np.testing.assert_array_equal(
+        open_dataset(tmp_path / "b.tif"), tifffile.imread(tmp_path / "b.tif")
+    )
+
+
 def test_pages_that_differ_in_storage_are_one_series(tmp_path):
     """Each page has a compression, tiles or strips, and a predictor of its own."""
     frames = counting_frames((5, 40, 50), "u2")

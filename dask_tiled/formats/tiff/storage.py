@@ -15,6 +15,8 @@ from dask_tiled.formats.tiff.ifd import OFFSETS, Ifd
 
 Codec = dict[str, Any]
 
+SOFTWARE, MOST_SOFTWARE = 305, 256
+"""Tag of the program that wrote the file, in its first page, and the most bytes of its name."""
 WHOLE_BYTES = {8, 16, 32, 64, 128}
 OLD_JPEG = 6
 LERC = "lerc"
@@ -63,12 +65,12 @@ def decoder_of(
     if compression == predictor == page.fillorder == 1 and page.bitspersample in WHOLE_BYTES:
         return tools.plain(stored), _problem(ifd, page)
     problem = _problem(ifd, page)
-    codecs = [] if problem else _codecs(page, dtype, axes, order)
+    codecs = [] if problem else _codecs(ifd, page, axes)
     called = "tile" if page.is_tiled else "strip"
     return chunk_decoder(codecs, segment, stored, called=called), problem
 
 
-def _codecs(page: Any, dtype: np.dtype, axes: str, order: str) -> list[Codec]:
+def _codecs(ifd: Ifd, page: Any, axes: str) -> list[Codec]:
     """Return the documents of a segment, in the order in which it was written."""
     compression, reverse = int(page.compression), page.fillorder == 2
     name = IMAGE_CODECS.get(compression)
@@ -81,10 +83,18 @@ def _codecs(page: Any, dtype: np.dtype, axes: str, order: str) -> list[Codec]:
     if name is not None:  # one of them has a predictor; in others the tag has no meaning
         return [*(codecs if name == LERC else []), _image(name, page), *reversed_bits]
     # What this predictor made of the bytes knows no byte order.
-    little = order == "<" or (predictor == "floatpred" and bits in WHOLE_BYTES)
-    codecs.append(_codec(ROWS, axis=axis, bits=bits, endian="little" if little else "big"))
+    little = ifd.source.flavour.order == "<" or (predictor == "floatpred" and bits in WHOLE_BYTES)
+    apart = {"apart": True} if axis == -2 and bits == 1 and _is_of_tifffile(ifd) else {}
+    codecs.append(_codec(ROWS, axis=axis, bits=bits, endian="little" if little else "big", **apart))
     packer = BYTE_CODECS[compression]
     return [*codecs, *([_codec(packer)] if packer else []), *reversed_bits]
+
+
+def _is_of_tifffile(ifd: Ifd) -> bool:
+    """Return whether tifffile wrote the file, which packs the bits of each sample apart."""
+    first = ifd.source.ifd(next(ifd.source.chain()))
+    values = first.small_values((SOFTWARE,), MOST_SOFTWARE)
+    return SOFTWARE in values and values[SOFTWARE][1].startswith(b"tifffile")
 
 
 def _codec(name: str, **configuration: Any) -> Codec:
