@@ -13,24 +13,20 @@ from pathlib import Path
 
 from dask_tiled.errors import warn
 from dask_tiled.model.paths import listed, with_room
-from dask_tiled.storing.disk import at_once, telling_of
+from dask_tiled.storing.disk import telling_of
 from dask_tiled.storing.locks import locked
-from dask_tiled.storing.nodes import (
-    check_node,
-    check_parts,
-    files,
-    foreign,
-    is_name,
-    reading_of,
-    remove,
-    remove_empty,
-)
+from dask_tiled.storing.nodes import files, foreign, reading_of, remove, stranger
 from dask_tiled.storing.places import another
 
-_ATTEMPT = re.compile("[0-9a-f]{32}-[0-9a-f]{32}")
-_GONE = re.compile("gone-[0-9a-f]{32}")
-_OLD = re.compile("old-[0-9a-f]{32}")
 _REPLACED = "replaced"
+_HEX = "[0-9a-f]{32}"
+_ATTEMPT = re.compile(f"{_HEX}-{_HEX}")
+_LEFT = re.compile(
+    rf"{_HEX}"
+    rf"|({_REPLACED}|old-{_HEX})/(?P<node>.*)"
+    rf"|(gone|{_HEX})-{_HEX}/((journal|writing)/({_HEX}|.*/)?|store/(?P<store>.*))?"
+)
+"""All that exports leave when they are stopped: files, and folders, which end with a slash."""
 _WAITS = (0, 0.01, 0.02, 0.05, 0.1)
 """Seconds from one look at what is left of an attempt to the next."""
 
@@ -76,10 +72,10 @@ def put_back(part: str, path: str) -> None:
 
 def remove_replaced(part: str) -> None:
     """Remove what was set aside. From the first moment on, it is nothing to put back."""
-    replaced, old = os.path.join(part, _REPLACED), os.path.join(part, f"old-{uuid.uuid4().hex}")
-    if os.path.isdir(replaced):
-        os.rename(replaced, old)
-        remove(old)
+    old = os.path.join(part, f"old-{uuid.uuid4().hex}")
+    with suppress(FileNotFoundError):
+        os.rename(os.path.join(part, _REPLACED), old)
+        discard(old)
 
 
 def _made(part: str) -> int:
@@ -94,25 +90,32 @@ def _made(part: str) -> int:
 def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
     """Remove what other exports left; say so where that might have been gone on with."""
     with reading_of(part):
-        found = listed(part)
-        for name in found:
-            _check(part, name)
+        folders: list[str] = []
+        keys = [*files(part, folders), *folders[1:]]
+    odd = next((key for key in keys if not _is_left(key)), None)
+    if odd is not None:
+        raise foreign(part, odd)
     with telling_of(path):
         if os.path.lexists(path):
             remove_replaced(part)
         else:
             put_back(part, path)
-        for name in found:
+        found = {*listed(part)} - {_REPLACED}
+        for name in found - {*attempts}:
             left = os.path.join(part, name)
-            if is_name(name):
-                os.remove(left)
-            elif _OLD.fullmatch(name):
-                remove(left)
-            elif name not in {*attempts, _REPLACED}:
-                afresh = attempts and attempts[-1] not in found and _ATTEMPT.fullmatch(name)
-                if afresh and not _is_moved(left):
-                    warn(another(part, name, attempts[-1]))
-                discard(left)
+            afresh = attempts and attempts[-1] not in found and _ATTEMPT.fullmatch(name)
+            if afresh and not _is_moved(left):
+                warn(another(part, name, attempts[-1]))
+            discard(left)
+
+
+def _is_left(key: str) -> bool:
+    """Return whether exports leave such a file or folder when they are stopped, and nobody else."""
+    found = _LEFT.fullmatch(key)
+    if found is None or key.endswith("/"):
+        return found is not None
+    inside = found["node"] or found["store"]
+    return inside is None or stranger([inside], whole=False) is None
 
 
 def _is_moved(attempt: str) -> bool:
@@ -121,56 +124,19 @@ def _is_moved(attempt: str) -> bool:
     return os.path.isdir(journal) and not os.path.lexists(store)
 
 
-def discard(attempt: str) -> None:
-    """Remove an attempt. Tasks that still write to it, and those who come next, find nothing."""
-    gone = os.path.join(os.path.dirname(attempt), f"gone-{uuid.uuid4().hex}")
+def discard(left: str) -> None:
+    """Remove what an export left. Tasks that still write to it find nothing, nor does the next."""
+    part, name = os.path.split(left)
+    gone = os.path.join(part, f"gone-{uuid.uuid4().hex}")
     with suppress(OSError):  # what cannot go now goes with the next export
-        if _GONE.fullmatch(os.path.basename(attempt)) is None:
-            os.rename(attempt, gone)
-            attempt = gone
+        if os.path.isfile(left):
+            os.remove(left)
+            return
+        if not name.startswith(("gone-", "old-")):
+            os.rename(left, gone)
+            left = gone
         for seconds in _WAITS:
             time.sleep(seconds)
-            with suppress(OSError):
-                _remove(attempt)
-            if not os.path.lexists(attempt):
+            remove(left, lambda key: _is_left(f"{os.path.basename(left)}/{key}"))
+            if not os.path.lexists(left):
                 break
-
-
-def _remove(attempt: str) -> None:
-    """Remove what is in an attempt, once: tasks that had found their way there may add to it."""
-    for name in ("writing", "journal"):  # all files come from the first: none when it is gone
-        folder = os.path.join(attempt, name)
-        if os.path.isdir(folder):
-            found = filter(is_name, listed(folder))
-            at_once(os.remove, [os.path.join(folder, file) for file in found])
-            os.rmdir(folder)
-    store = os.path.join(attempt, "store")
-    if os.path.isdir(store):
-        remove(store)
-    remove_empty(attempt)
-
-
-def _check(part: str, name: str) -> None:
-    """Make sure that something is what exports leave when they are stopped, and nothing else."""
-    left = os.path.join(part, name)
-    if is_name(name) and os.path.isfile(left) and not os.path.islink(left):
-        return  # a sample file that is not whole
-    if name == _REPLACED:
-        check_node(left)
-        return
-    if _OLD.fullmatch(name):
-        check_parts(left)
-        return
-    known = _ATTEMPT.fullmatch(name) or _GONE.fullmatch(name)
-    if not known or os.path.islink(left) or not os.path.isdir(left):
-        raise foreign(part, name)
-    for inside in listed(left):
-        folder = os.path.join(left, inside)
-        if inside == "store":
-            check_parts(folder)
-        elif inside not in {"journal", "writing"} or os.path.islink(folder):
-            raise foreign(part, f"{name}/{inside}")
-        else:
-            for key in files(folder):
-                if not is_name(key):
-                    raise foreign(part, f"{name}/{inside}/{key}")

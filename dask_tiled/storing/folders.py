@@ -202,7 +202,9 @@ def begin_beside(
             with not_cancelled(part):
                 yield places
             places[-1].flush()
-            _move(places[-1].store, path, part, overwrite=overwrite)
+            _check_free(path, overwrite=overwrite)  # it may have come since
+            with telling_of(path):
+                replace_folder(places[-1].store, path, part)
         except BaseException as error:
             for place in places:
                 if place.is_unused() or not is_stop(error):
@@ -221,13 +223,6 @@ def _check_free(path: str, *, overwrite: bool) -> None:
         if not overwrite:
             hint = "Pass overwrite=True to replace it."
             raise DatasetError("the array exists", path=path, hint=hint)
-
-
-def _move(store: str, path: str, part: str, *, overwrite: bool) -> None:
-    """Put a node that is whole in its place."""
-    _check_free(path, overwrite=overwrite)  # it may have come since
-    with telling_of(path):
-        replace_folder(store, path, part)
 
 
 def replace_folder(made: str, path: str, part: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -19,16 +19,10 @@ RECORD, JOURNAL = f"{OWN}export.json", f"{OWN}journal/"
 
 _DOCUMENTS = {*OF_ZARR, ".zattrs", ".zmetadata"}
 _HEX = "[0-9a-f]{32}"
-_NAME = re.compile(_HEX)
 _CHUNK = re.compile(r"(?:c|\d+)(?:[./]\d+)*")
 _NOTES = re.compile(rf"(?:.+/)?{re.escape(OWN)}(?:export\.json|journal/{_HEX})")
 _HALF = re.compile(rf"(.+)\.{_HEX}\.partial")
 """Unfinished files of a killed LocalStore, which drops the suffix of some names."""
-
-
-def is_name(name: str) -> bool:
-    """Return whether a file has one of the random names that are given here."""
-    return _NAME.fullmatch(name) is not None
 
 
 def is_document(key: str) -> bool:
@@ -121,19 +115,12 @@ def check_node(path: str) -> None:
         raise foreign(path)
     with reading_of(path):
         # Another folder may have a whole disk below: one file tells enough.
-        if not any(_shows_node(os.path.join(path, name)) for name in OF_ZARR):
-            raise foreign(path, next(files(path), None))
-    check_parts(path, whole=True)
-
-
-def check_parts(path: str, *, whole: bool = False) -> None:
-    """Make sure that there are only files below a folder that nodes of zarr consist of."""
-    if os.path.islink(path) or not os.path.isdir(path):
-        raise foreign(path)
-    with reading_of(path):
-        found = stranger([*files(path)], whole=whole)
-    if found is not None:
-        raise foreign(path, found)
+        if any(_shows_node(os.path.join(path, name)) for name in OF_ZARR):
+            odd = stranger([*files(path)])
+        else:
+            odd = next(files(path), "")
+    if odd is not None:
+        raise foreign(path, odd or None)
 
 
 def _shows_node(path: str) -> bool:
@@ -161,17 +148,12 @@ def reading_of(path: str) -> Iterator[None]:
         raise DatasetError(problem, path=path, where=where, found=found) from error
 
 
-def remove(path: str) -> None:
-    """Remove a node of zarr, or what is left of one, and nothing that comes there meanwhile."""
-    ours = (key for key in files(path) if _is_known(key, None))
+def remove(path: str, is_ours: Callable[[str], bool]) -> None:
+    """Remove what is ours in a folder, and nothing that comes there meanwhile."""
     with suppress(OSError):  # what cannot go now goes with the next export
-        # What shows the node goes first.
+        # What shows a node goes first.
+        ours = filter(is_ours, files(path))
         at_once(lambda key: os.remove(os.path.join(path, key)), ours, lambda x: not is_document(x))
-    remove_empty(path)
-
-
-def remove_empty(path: str) -> None:
-    """Remove a folder, and those inside of it, unless there are files."""
 
     def try_remove(folder: str) -> None:
         with suppress(OSError):

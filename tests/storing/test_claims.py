@@ -14,7 +14,7 @@ import zarr
 from checks import stop_export
 
 from dask_tiled import DatasetError, to_zarr
-from dask_tiled.storing import claims, folders
+from dask_tiled.storing import claims, folders, nodes
 from dask_tiled.storing.folders import FolderPlace
 from dask_tiled.testing import counting_frames
 
@@ -178,15 +178,15 @@ def test_what_is_being_removed_does_not_come_back(tmp_path, monkeypatch):
 @pytest.mark.parametrize("late", ["made", "moved"])
 def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkeypatch, late):
     """They make a file, or put it in its place, just when what is to be removed has been listed."""
-    done, listed = [], claims.listed
+    done, files = [], nodes.files
 
-    def listing(folder):
-        half, found = Path(folder, "0f" * 16), listed(folder)
-        if half.parent.name == "writing" and not done:
+    def listing(folder, *folders):
+        half, found = Path(folder, "writing", "0f" * 16), [*files(folder, *folders)]
+        if "gone-" in folder and not done:
             half.write_bytes(b"half")
             done.append(half)
             if late == "moved":
-                found = listed(folder)
+                found = [*files(folder, *folders)]
                 half.rename(half.parents[1] / "store" / "c" / "0" / "0" / "1")
         return found
 
@@ -197,7 +197,7 @@ def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkey
 
     arr = ARR.rechunk((2, 4, 4)).map_blocks(fail, dtype=ARR.dtype, meta=ARR._meta)
     with monkeypatch.context() as patch:
-        patch.setattr(claims, "listed", listing)
+        patch.setattr(nodes, "files", listing)
         with pytest.raises(ZeroDivisionError):
             to_zarr(arr, tmp_path / "out.zarr", chunks=(2, 4, 4))
     assert done
