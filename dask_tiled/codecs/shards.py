@@ -16,6 +16,7 @@ from dask_tiled.model.indexing import Index
 
 PLAIN, SEALED = ("bytes",), ("bytes", "crc32c")
 """Default codecs of the chunks, and of the index, of a shard."""
+BIG = {"endian": "big"}
 ABSENT = 2**64 - 1
 """Offset and length of a missing chunk in the index."""
 
@@ -33,9 +34,10 @@ def index_size(shards: Mapping[str, Any], count: int) -> int:
     ValueError
         It is packed.
     """
-    names = tuple(codec["name"] for codec in named(shards.get("index_codecs", SEALED)))
-    if names not in (PLAIN, SEALED):
-        raise ValueError(f"an index of shards that is packed by {names}")
+    codecs = named(shards.get("index_codecs", SEALED))
+    names = tuple(codec["name"] for codec in codecs)
+    if names not in (PLAIN, SEALED) or codecs[0].get("configuration") == BIG:
+        raise ValueError(f"an index of shards that is packed by {codecs}")
     return 16 * count + 4 * (len(names) - 1)
 
 

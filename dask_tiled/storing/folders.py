@@ -61,10 +61,6 @@ class FileReader:
             return view[:done]
         return None
 
-    def has(self, key: str) -> bool:
-        """Return whether there is a file."""
-        return os.path.isfile(below(self.folder, key))
-
 
 def below(folder: str, key: str) -> str:
     """Return the path of what is stored under a key."""

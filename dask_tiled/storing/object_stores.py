@@ -98,10 +98,6 @@ class StorePlace(Place):
         found = wait_for(self.store.get(self.prefix + key, default_buffer_prototype(), wanted))
         return None if found is None else found.to_bytes()
 
-    def has(self, key: str) -> bool:
-        """Return whether there are bytes under a key."""
-        return wait_for(self.store.exists(self.prefix + key))
-
     def keys(self) -> set[str]:
         """List the keys."""
 

@@ -44,9 +44,6 @@ class PartReader(Protocol):
             First byte and the one after the last; ``(-n, None)`` for the last n bytes.
         """
 
-    def has(self, key: str) -> bool:
-        """Return whether there are bytes under a key."""
-
 
 class Place(ABC):
     """A place that an attempt fills, and the journal of it.

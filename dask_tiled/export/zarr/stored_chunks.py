@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 import dask.array as da
@@ -35,13 +36,22 @@ class StoredChunks:
     prefix : str
         What the keys of the array begin with.
     encoder : Encoder
-        Of the array. The index of a shard is at its end, with a checksum.
+        Of the array.
+    shards : mapping, optional
+        Configuration of the codec of shards; by default their index is at the end, with a checksum.
     """
 
-    def __init__(self, reader: PartReader, prefix: str, encoder: Encoder) -> None:
+    def __init__(
+        self,
+        reader: PartReader,
+        prefix: str,
+        encoder: Encoder,
+        shards: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.reader = reader
         self.prefix = prefix
         self.encoder = encoder
+        self.shards = shards
         self._key: str | None = None
         self._index: Any = None
         self._window: tuple[int, memoryview] = 0, memoryview(b"")
@@ -122,8 +132,9 @@ class StoredChunks:
 
     def _read_index(self, key: str) -> Any:
         counts = self.encoder.counts
-        nbytes = index_size({}, math.prod(counts))
-        found = self.reader.get(key, (-nbytes, None))
+        nbytes = index_size(self.shards, math.prod(counts))
+        at_end = self.shards.get("index_location", "end") == "end"
+        found = self.reader.get(key, (-nbytes, None) if at_end else (0, nbytes))
         if found is None:
             return None
         return parse_index(found, nbytes).reshape(*counts, 2)

@@ -67,7 +67,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
     path = local_path(store) or str(store)
     with _telling_of(path):
         arrays, binned = _opened(store, path)
-        levels = tuple(Level(array.path, Encoder(array)) for array in arrays)
+        levels = tuple(Level(f"{x.path}/".lstrip("/"), Encoder(x)) for x in arrays)
         if any(0 in level.encoder.stored for level in levels):
             raise ValueError("chunks of no pixels")
     if arr.dtype.names:
@@ -89,16 +89,16 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
                 )
         shape = halved_shape(shape, binned)
     stack = Stack(levels, binned)
-    by_path = {array.path: array for array in arrays}
+    by_level = dict(zip(levels, arrays, strict=True))
     for part in stack.passes():
         if part.stored:  # and has been compared
-            blocks = da.from_array(by_path[part.base.prefix], part.unit, name=False)
+            blocks = da.from_array(by_level[part.base], part.unit, name=False)
         else:
             blocks = aligned(arr, part.unit)
         run_on_blocks(
             _compare_block,
             blocks,
-            _Stored(by_path, part, path),
+            _Stored(part, [by_level[level] for level in part.levels], path),
             name=f"verify-zarr-{uuid.uuid4().hex}",  # what is stored may change
             show=progress,
             title="verify_zarr",
@@ -163,106 +163,58 @@ def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], int]:
         raise VerificationError(problem, path=path, found=str(error)) from error
 
 
-def _is_usual(array: zarr.Array[Any]) -> bool:
-    """Return whether keys are as usual, and the index of a shard is at its end, with a checksum."""
-    metadata: Any = array.metadata
-    if metadata.zarr_format != 3:
-        return False
-    keys = metadata.chunk_key_encoding
-    if (keys.name, keys.separator) != ("default", "/"):
-        return False
-    if array.shards is None:
-        return True
-    (sharding,) = metadata.codecs
-    given = sharding.to_dict()["configuration"]
-    names = [codec["name"] for codec in given["index_codecs"]]
-    endian = given["index_codecs"][0].get("configuration", {}).get("endian")
-    return (given["index_location"], names, endian) == ("end", ["bytes", "crc32c"], "little")
-
-
-class _Chunks:
-    """Reads the chunks of a stored array; where its layout is unusual, zarr does."""
-
-    def __init__(self, array: zarr.Array[Any], encoder: Encoder) -> None:
-        from zarr.storage import LocalStore
-
-        self.array, self.encoder = array, encoder
-        self.prefix = f"{array.path}/" if array.path else ""
-        store: Any = array.store
-        self.reader: PartReader = (
-            FileReader(str(store.root)) if type(store) is LocalStore else StorePlace(store, "")
-        )
-        self.stored = StoredChunks(self.reader, self.prefix, encoder) if _is_usual(array) else None
-
-    def read(self, key: str, place: Place, corner: Sequence[int], shape: Place) -> Array | None:
-        """Read a chunk, which begins at a corner of the array; None where there is none."""
-        if self.stored is not None:
-            found = self.stored.read(key, place)
-            inside = tuple(map(slice, shape))
-            return None if found is None else found[inside].astype(self.encoder.dtype, copy=False)
-        if not self.reader.has(self.prefix + key):
-            return None
-        ends = zip(corner, shape, strict=True)
-        return np.asarray(self.array[tuple(slice(k, k + n) for k, n in ends)])
-
-
 class _Stored:
-    """Stored arrays, kept from dask's eyes as one value.
+    """Levels that are stored, kept from dask's eyes as one value."""
 
-    Parameters
-    ----------
-    arrays : mapping of str to zarr.Array
-    stack : Stack
-        The levels; what their keys begin with are keys of ``arrays``.
-    """
-
-    def __init__(self, arrays: Mapping[str, zarr.Array[Any]], stack: Stack, path: str) -> None:
-        self.arrays = arrays
+    def __init__(self, stack: Stack, arrays: Sequence[zarr.Array[Any]], path: str) -> None:
         self.stack = stack
+        self.arrays = arrays
         self.path = path
 
     def compare(self, box: Box, held: Array | Source) -> None:
         """Raise the first difference from a part of the array: its pixels, or their source."""
-        readers = {
-            level.prefix: _Chunks(self.arrays[level.prefix], level.encoder)
-            for level in self.stack.levels
-        }
+        pairs = zip(self.stack.levels, self.arrays, strict=True)
+        stored = {level: _chunks_of(level, array) for level, array in pairs}
         with Workspace() as workspace:
             for level, key, region, parts in self.stack.parts(Pixels(held, box, workspace)):
-                chunks = readers[level.prefix]
-                name, shape = chunks.prefix + key, level.encoder.chunk
                 for place, expected in parts:
-                    corner = [
-                        some.start + k * n for some, k, n in zip(region, place, shape, strict=True)
-                    ]
-                    try:
-                        found = chunks.read(key, place, corner, expected.shape)
-                    except Exception as error:
+                    found = self._read(stored[level], key, place)[tuple(map(slice, expected.shape))]
+                    first = first_difference(expected, found.astype(expected.dtype, copy=False))
+                    if first is not None:
+                        inner = np.unravel_index(first, expected.shape)
+                        corners = zip(region, place, level.encoder.chunk, inner, strict=True)
+                        pixel = [some.start + k * n + int(i) for some, k, n, i in corners]
+                        inside = "" if level is self.stack.base else f"{level.name} "
                         raise VerificationError(
-                            "a chunk cannot be decoded",
+                            "a pixel differs",
                             path=self.path,
-                            where=name,
-                            found=str(error),
-                        ) from error
-                    # zarr reads what is missing as zeros.
-                    if found is None:
-                        raise VerificationError("a chunk is missing", path=self.path, where=name)
-                    inside = "" if level is self.stack.levels[0] else f"{level.prefix} "
-                    self._compare(inside, corner, expected, found)
+                            where=f"{inside}[{', '.join(map(str, pixel))}]",
+                            expected=expected[inner],
+                            found=found[inner],
+                        )
 
-    def _compare(self, inside: str, corner: Sequence[int], expected: Array, found: Array) -> None:
-        first = first_difference(expected, found)
-        if first is None:
-            return
-        inner = np.unravel_index(first, found.shape)
-        place = [int(k) + start for k, start in zip(inner, corner, strict=True)]
-        raise VerificationError(
-            "a pixel differs",
-            path=self.path,
-            where=f"{inside}[{', '.join(map(str, place))}]",
-            expected=expected[inner],
-            found=found[inner],
-        )
+    def _read(self, stored: StoredChunks, key: str, place: Place) -> Array:
+        problem, where = "a chunk cannot be decoded", stored.prefix + key
+        try:
+            found = stored.read(key, place)
+        except Exception as error:
+            said = str(error)
+            raise VerificationError(problem, path=self.path, where=where, found=said) from error
+        if found is None:  # zarr reads what is missing as zeros
+            raise VerificationError("a chunk is missing", path=self.path, where=where)
+        return found
+
+
+def _chunks_of(level: Level, array: zarr.Array[Any]) -> StoredChunks:
+    """Return what reads the chunks of a stored array."""
+    from zarr.storage import LocalStore
+
+    store, told = array.store, dict[str, Any](array.metadata.to_dict())
+    reader: PartReader = StorePlace(store, "")
+    if type(store) is LocalStore:
+        reader = FileReader(str(store.root))
+    shards = {} if array.shards is None else told["codecs"][0]["configuration"]
+    return StoredChunks(reader, level.prefix, level.encoder, shards)
 
 
 def first_difference(a: Array, b: Array) -> int | None:
