@@ -148,7 +148,7 @@ def assemble_quad(words: Array) -> Array:
 
 
 def hdf5(name: str, level: float, **filters: Any) -> FileFormat:
-    """Make the format of HDF5 files with a chunk for each frame, as detectors write them."""
+    """Make the format of NeXus files with a chunk for each frame, as detectors write them."""
 
     def write(folder: Path, frames: Frames, nav: Shape) -> None:
         import h5py
@@ -158,6 +158,8 @@ def hdf5(name: str, level: float, **filters: Any) -> FileFormat:
             made = file.create_dataset(
                 "entry/data/data", shape, "u2", chunks=(1, 1, 256, 256), **filters
             )
+            file["entry"].attrs["NX_class"] = "NXentry"
+            file["entry/data"].attrs.update({"NX_class": "NXdata", "signal": "data"})
             for place, frame in zip(np.ndindex(nav), frames, strict=True):
                 made[place] = frame
 
@@ -172,6 +174,8 @@ def hdf5(name: str, level: float, **filters: Any) -> FileFormat:
         record=np.dtype(f"V{256 * 256 * 2}"),  # as decoded
         libertem="hdf5",
         libertem_options={"ds_path": "entry/data/data"},
+        rosettasciio="nexus",
+        rosettasciio_options=lambda _nav: {"nxdata_only": True},
     )
 
 
