@@ -67,7 +67,7 @@ def _shuffled(src, size, flags, itemsize, out, at, planes):
     if flags & OF_BYTES and itemsize > 1:
         _join(src, count, itemsize, out, at)
         done = count * itemsize
-    elif flags & OF_BITS and not flags & OF_BYTES:
+    elif flags & OF_BITS:
         if count % 8 or count == 0:
             return False
         unshuffle(src, 0, count, out, at, itemsize, planes)
