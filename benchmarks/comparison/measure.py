@@ -56,7 +56,7 @@ def time_scan(
         For every reader and limit of every job.
     """
     expected = expectations(scan)
-    opened = {name: _open(reader, scan) for name, reader in (readers | limits).items()}
+    opened = {name: _open(reader, scan) for name, reader in {**readers, **limits}.items()}
     for job in jobs:
         notes: dict[str, str] = {}
         runs: dict[str, Job] = {}
