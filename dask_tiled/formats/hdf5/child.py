@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partialmethod
 from typing import Any, NamedTuple
 
+from dask_tiled.formats.hdf5.tree import on_opening
 from dask_tiled.model.files import File, following, seen
 from dask_tiled.remote.session import Session, opened_together
 
@@ -24,6 +25,8 @@ PRELOADED = ("dask_tiled.formats.hdf5.descriptor", "h5py", "numpy.ma", "encoding
 """Modules that are imported before the first job."""
 GONE, RENEWED, SILENT = range(3)
 """Exit codes of a fork: no more jobs; another fork is wanted; died without replying."""
+SECONDS_PER_FILE, SECONDS_PER_BYTE, MOST_SECONDS = 0.02, 1e-6, 30
+"""More for each further file and for each byte of it, up to a limit for all of them."""
 BY_THE_CLOCK = 10
 """The deadline by the clock, as a multiple of that by the processor: the library would wait for a
 writer for ever, at no cost."""
@@ -127,13 +130,26 @@ def _sendable(error: Exception) -> Exception:
 @contextmanager
 def _limited(job: Job) -> Iterator[None]:
     """End this process at the deadline; let it have no more memory."""
+    timers = {signal.ITIMER_PROF: 1, signal.ITIMER_REAL: BY_THE_CLOCK}
+    rest: float = MOST_SECONDS
+
+    def wait_longer(file: File) -> None:
+        nonlocal rest
+        more = min(SECONDS_PER_FILE + SECONDS_PER_BYTE * file.size, rest)
+        rest -= more
+        for timer, times in timers.items():
+            left, _ = signal.getitimer(timer)
+            signal.setitimer(timer, left + times * more)
+
     _limit("AS", _mapped() + job.nbytes)
-    for timer, times in {signal.ITIMER_PROF: 1, signal.ITIMER_REAL: BY_THE_CLOCK}.items():
+    for timer, times in timers.items():
         signal.setitimer(timer, times * job.seconds)
+    token = on_opening.set(wait_longer)
     try:
         yield
     finally:
-        for timer in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+        on_opening.reset(token)
+        for timer in timers:
             signal.setitimer(timer, 0)
         _limit("AS", None)
 

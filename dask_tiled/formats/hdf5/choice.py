@@ -46,7 +46,7 @@ def choose(tree: Tree, dataset: int | str | None) -> Choice:
         picture = listed[choose_dataset(tree.file.path, paths, dataset)]
         told_by = "its number"
     check(tree.file.path, picture)
-    return Choice(picture, told_by, listed)
+    return Choice(picture.opened(tree), told_by, listed)
 
 
 def _named(tree: Tree, found: Found, listed: Sequence[Picture], name: str) -> tuple[Picture, str]:

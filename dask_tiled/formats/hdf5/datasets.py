@@ -28,6 +28,15 @@ MOST_BYTES = 1 << 62
 """Larger arrays have pixels that no offset reaches."""
 
 
+class Part(NamedTuple):
+    """What is known of a dataset that is not kept open: a part of a long series."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    chunks: tuple[int, ...] | None
+
+
 class Picture(NamedTuple):
     """An array in a file: one dataset, or several that continue each other along the first axis."""
 
@@ -37,7 +46,7 @@ class Picture(NamedTuple):
     """As it is shown."""
     dtype: np.dtype
     members: tuple[Any, ...]
-    """The datasets, of h5py."""
+    """The datasets, of h5py; of a series, some are a :class:`Part`."""
     missing: str = ""
     """Name of a dataset that should be between them, and is not."""
     is_series: bool = False
@@ -58,6 +67,22 @@ class Picture(NamedTuple):
     def group(self, tree: Tree) -> Any:
         """Return that group."""
         return tree.get(tree.root, self.folder)
+
+    def opened(self, tree: Tree) -> Picture:
+        """Return the array with its first dataset open."""
+        first, *others = self.members
+        if not isinstance(first, Part):
+            return self
+        return self._replace(members=(tree.get(tree.root, first.path), *others))
+
+    def datasets(self, tree: Tree) -> Iterator[Any]:
+        """Yield all datasets. One that is not kept open is closed when the next one is opened."""
+        for one in self.members:
+            if not isinstance(one, Part):
+                yield one
+                continue
+            with Tree(tree.file) as apart:
+                yield apart.get(tree.root, one.path)
 
     @property
     def nbytes(self) -> int:
@@ -126,17 +151,37 @@ def search(tree: Tree, path: str, top: Any) -> Found:
         elif isinstance(item, h5py.Group):
             found.groups.append((path, item))
             for name in names_in(item, MOST_OBJECTS - len(waiting)):
-                try:
-                    waiting.append((f"{path}/{name}", tree.get(item, name)))
-                except DatasetError as error:
-                    found.refused[f"{path}/{name}"] = error
-                except BROKEN as error:  # a link to something that is not there
-                    if is_refusal(error):
-                        raise
+                inside = f"{path}/{name}"
+                member = _member(tree, item, name, inside, found.refused)
+                if isinstance(member, Picture):
+                    pictures.append(member)
+                elif member is not None:
+                    waiting.append((inside, member))
     for one in (*_series(tree, pictures), *pictures):
         found.pictures[one.path] = one
         found.children.setdefault(posixpath.dirname(one.path), []).append(one)
     return found
+
+
+def _member(
+    tree: Tree, group: Any, name: str, path: str, refused: dict[str, DatasetError]
+) -> Any | None:
+    """Open what lies in a group; of a part of a long series return the array, and close it."""
+    try:
+        if tree.is_crowded and SERIES.fullmatch(name):
+            with Tree(tree.file) as apart:
+                item = apart.get(group, name)
+                found = picture_of(path, item)
+                if found is not None:
+                    part = Part(path, item.shape, item.dtype, item.chunks)
+                    return found._replace(members=(part,))
+        return tree.get(group, name)
+    except DatasetError as error:
+        refused[path] = error
+    except BROKEN as error:  # a link to something that is not there
+        if is_refusal(error):
+            raise
+    return None
 
 
 def picture_of(path: str, item: Any) -> Picture | None:

@@ -134,7 +134,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         grid = tuple(stored[axis] for axis in picture.order)[: -len(sig)]
     pieces = Pieces(tree, stored, picture.dtype, picture.order)
     origin = [0] * len(stored)
-    for member in picture.members:
+    for member in picture.datasets(tree):
         pieces.add(member, tuple(origin))
         origin[-ndim] += shape_of(member)[0]
     layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)

@@ -7,8 +7,9 @@ in the folder of the file that was opened, unless a user says otherwise.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
@@ -20,6 +21,8 @@ from dask_tiled.model.paths import is_url
 
 MOST_LINKS = 16
 """So many links lead to an object, and no more: they may go round in circles."""
+MOST_OPEN = 32
+"""So many files stay open that are parts of a series."""
 BROKEN = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError)
 """Errors of h5py where a file is corrupt."""
 
@@ -37,6 +40,10 @@ def reading_of(file: File, problem: str) -> Iterator[None]:
         raise CorruptFileError(problem, path=file.path, found=str(error)) from error
 
 
+on_opening: ContextVar[Callable[[File], object]] = ContextVar("on_opening", default=id)
+"""Called with each file that another one leads to, before the library opens it."""
+
+
 class Tree(ExitStack):
     """A file, and those that it leads to; all stay open as long as the tree."""
 
@@ -51,8 +58,16 @@ class Tree(ExitStack):
     def open(self, path: str) -> Any:
         """Open a file, or give the one that is open."""
         if path not in self._opened:
-            self._opened[path] = self.enter_context(open_file(File.at(path)))
+            file = File.at(path)
+            if path != self.file.path:
+                on_opening.get()(file)
+            self._opened[path] = self.enter_context(open_file(file))
         return self._opened[path]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether no more files should stay open: each takes a descriptor and some memory."""
+        return len(self._opened) >= MOST_OPEN
 
     @property
     def root(self) -> Any:
