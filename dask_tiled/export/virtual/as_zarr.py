@@ -53,14 +53,14 @@ def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
     """
     import zarr
 
-    from dask_tiled.export.virtual.store import VirtualChunks, VirtualStore
+    from dask_tiled.export.virtual.store import Contents, VirtualStore
 
     arr, desc, source = shown_where_it_lies(arr)
     if chunks is None:
         sizes = _default(desc, arr.chunks)
     else:
         sizes = equal_chunks("zarr chunks", chunks, desc.shape, desc.dtype, desc.dims)
-    store = VirtualStore(documents_of(desc, sizes), {DATA: VirtualChunks(source, sizes)})
+    store = VirtualStore(Contents(documents_of(desc, sizes), source, sizes))
     return zarr.open_array(store, path=DATA, mode="r")
 
 

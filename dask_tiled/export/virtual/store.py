@@ -3,168 +3,141 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from itertools import islice, product
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from zarr.abc.buffer import Buffer, BufferPrototype
-from zarr.abc.store import (
-    ByteRequest,
-    OffsetByteRequest,
-    RangeByteRequest,
-    Store,
-    SuffixByteRequest,
-)
-from zarr.buffer import default_buffer_prototype
+from zarr.abc.store import ByteRequest, Store
+from zarr.buffer import cpu
+from zarr.storage import MemoryStore
 
 from dask_tiled.array.tasks import Block, pixels_of
+from dask_tiled.export.zarr.group import DATA
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
-from dask_tiled.tiling.sizes import split
-
-READ_ONLY = "store was opened in read-only mode and does not support writing"
-"""What the stores of zarr answer to those who write."""
+from dask_tiled.tiling.sizes import ceil_div, split
 
 
-class VirtualChunks(NamedTuple):
-    """The chunks of an array of zarr, as its ``bytes`` codec stores them: little-endian, whole.
+class Contents(Mapping[str, Buffer]):
+    """What a group stores: its documents, and the chunks of its array, each read anew.
 
-    Attributes
+    Parameters
     ----------
+    documents : dict of str to bytes
     source : Source
-        The pixels.
+        The pixels. A chunk is what the ``bytes`` codec of zarr makes of them: little-endian, whole.
     shape : tuple of int
         Shape of every chunk.
     """
 
-    source: Source
-    shape: tuple[int, ...]
+    def __init__(self, documents: dict[str, bytes], source: Source, shape: tuple[int, ...]) -> None:
+        self.documents = documents
+        self.source = source
+        self.shape = shape
+        self.counts = tuple(map(ceil_div, source.layout.shape, shape))
+
+    def __getitem__(self, key: str) -> Buffer:
+        block = self.block(key)
+        if block is None:
+            return cpu.Buffer.from_bytes(self.documents[key])
+        source = self.source
+        grid = Grid.of([*map(split, source.layout.shape, self.shape)])
+        inside = tuple(stop - start for start, stop in grid.box(block))
+        pixels = np.empty(inside, source.dtype)
+        pixels_of(source, grid, block, pixels)
+        if inside != self.shape:
+            part, pixels = pixels, np.full(self.shape, source.conversion.fill_value, source.dtype)
+            pixels[tuple(map(slice, inside))] = part
+        stored = pixels.astype(source.dtype.newbyteorder("<"), copy=False)
+        return cpu.Buffer.from_array_like(stored.reshape(-1).view(np.uint8))
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.documents
+        yield from map(_key, product(*map(range, self.counts)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.documents or self.block(str(key)) is not None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Contents) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
 
     @property
-    def counts(self) -> tuple[int, ...]:
-        """Number of chunks along each axis."""
-        axes = zip(self.source.layout.shape, self.shape, strict=True)
-        return tuple(-(-size // chunk) for size, chunk in axes)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of a chunk."""
-        return math.prod(self.shape) * self.source.dtype.itemsize
-
-    def keys(self) -> Iterator[str]:
-        """Name all chunks, in C order."""
-        for block in itertools.product(*map(range, self.counts)):
-            yield _key(block)
+    def identity(self) -> tuple[Any, ...]:
+        """What tells it from others, in every process."""
+        return tuple(self.documents.items()), self.source.token, self.shape
 
     def block(self, key: str) -> Block | None:
         """Find the chunk that has a name; None where none has."""
-        numbers = key.split("/")[1:]
-        if not all(n.isdecimal() and n.isascii() for n in numbers):
+        numbers = key.removeprefix(f"{DATA}/c").split("/")[1:]
+        if not all(map(str.isdecimal, numbers)):
             return None
         block = tuple(map(int, numbers))
-        there = len(block) == len(self.counts) and all(map(int.__lt__, block, self.counts))
-        return block if there and key == _key(block) else None
+        inside = len(block) == len(self.counts) and all(map(int.__lt__, block, self.counts))
+        return block if inside and key == _key(block) else None
 
-    def below(self, key: str) -> Iterable[str]:
-        """Name what comes next after the beginning of a key."""
-        if not key:
-            return ["c"]
-        first, *numbers = key.split("/")
-        depth, counts = len(numbers), self.counts
-        known = first == "c" and depth < len(counts)
-        # The first chunk below is there, or nothing is.
-        if not known or self.block("/".join([key, *["0"] * (len(counts) - depth)])) is None:
-            return []
-        return map(str, range(counts[depth]))
+    def below(self, folder: str) -> Iterable[str]:
+        """Name what is in a folder; chunks of others, by the million, are not gone through."""
+        numbers = folder.removeprefix(f"{DATA}/c").count("/")
+        if f"{folder}/".startswith(f"{DATA}/c/") and numbers < len(self.counts):
+            names = map(str, range(self.counts[numbers]))
+            rest = ["0"] * (len(self.counts) - numbers - 1)
+            return (name for name in names if "/".join([folder, name, *rest]) in self)
+        inside = f"{folder}/".removeprefix("/")
+        keys = islice(self, len(self.documents) + 1)  # the first chunk stands for all
+        return {key.removeprefix(inside).split("/")[0] for key in keys if key.startswith(inside)}
 
-    def read(self, block: Block) -> npt.NDArray[np.uint8]:
-        """Make the bytes of a chunk. What of it lies beyond the array is filled."""
-        source = self.source
-        grid = Grid.of([*map(split, source.layout.shape, self.shape)])
-        box = grid.box(block)
-        counts = tuple(stop - start for start, stop in box)
-        pixels = np.empty(counts, source.dtype)
-        pixels_of(source, grid, block, pixels)
-        if counts != self.shape:
-            part, pixels = pixels, np.full(self.shape, source.conversion.fill_value, source.dtype)
-            pixels[tuple(map(slice, counts))] = part
-        stored = pixels.astype(source.dtype.newbyteorder("<"), copy=False)
-        return stored.reshape(-1).view(np.uint8)
+    def nbytes(self, key: str) -> int:
+        """Return the number of bytes of a value; nothing is read."""
+        if key in self.documents:
+            return len(self.documents[key])
+        return int(np.prod(self.shape, dtype=int)) * self.source.dtype.itemsize
 
 
 def _key(block: Block) -> str:
-    return "/".join(["c", *map(str, block)])
+    return "/".join([DATA, "c", *map(str, block)])
 
 
-class VirtualStore(Store):
-    """Documents that are there, and chunks that are read from the files when they are asked for.
+class VirtualStore(MemoryStore):
+    """A read-only store. It pickles, and holds no pixels.
 
-    It is read-only, pickles, and holds no pixels. Chunks are read in threads; so many of them are
-    in memory as zarr asks for at once, ``async.concurrency`` of its configuration for each array
-    that is read.
-
-    Parameters
-    ----------
-    documents : mapping of str to bytes
-        What is stored under other keys than those of chunks.
-    arrays : mapping of str to VirtualChunks
-        The chunks of the array at each path.
+    Chunks are read in threads; as many of them are in memory as zarr asks for at once,
+    ``async.concurrency`` of its configuration for each array that is read.
     """
 
-    def __init__(self, documents: Mapping[str, bytes], arrays: Mapping[str, VirtualChunks]) -> None:
-        super().__init__(read_only=True)
-        self._documents = dict(documents)
-        self._arrays = dict(arrays)
+    supports_writes = supports_deletes = False
+
+    def __init__(self, contents: Contents) -> None:
+        super().__init__(contents, read_only=True)  # type: ignore[arg-type] # nothing is written
+        self.contents = contents
 
     def __repr__(self) -> str:
-        files = [chunks.source.layout.files[0].path for chunks in self._arrays.values()]
-        return f"{type(self).__name__}({', '.join(map(repr, files))})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        return self._identity() == other._identity()
+        return f"{type(self).__name__}({self.contents.source.layout.files[0].path!r})"
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return hash(self.contents)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return "dask_tiled.VirtualStore", *self._identity()
+        return "dask_tiled.VirtualStore", *self.contents.identity
 
-    def _identity(self) -> tuple[Any, ...]:
-        arrays = tuple((path, c.source.token, c.shape) for path, c in self._arrays.items())
-        return tuple(self._documents.items()), arrays
-
-    def with_read_only(self, read_only: bool = False) -> Store:  # noqa: FBT001, FBT002
+    def with_read_only(self, read_only: bool = False) -> Store:  # type: ignore[override] # noqa: FBT001, FBT002
         """Return the store again; one that can be written to there is not."""
-        if read_only:
-            return type(self)(self._documents, self._arrays)
-        return super().with_read_only(read_only)
-
-    @property
-    def supports_writes(self) -> bool:
-        """No: the files stay as they are."""
-        return False
-
-    @property
-    def supports_deletes(self) -> bool:
-        """No: the files stay as they are."""
-        return False
-
-    @property
-    def supports_listing(self) -> bool:
-        """Yes."""
-        return True
+        return self if read_only else Store.with_read_only(self, read_only)
 
     async def get(
-        self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
+        self,
+        key: str,
+        prototype: BufferPrototype | None = None,
+        byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Return a document, or read a chunk in a thread; None where there is neither."""
-        if not isinstance(self._find(key), tuple):
-            return self.get_sync(key, prototype=prototype, byte_range=byte_range)
+        """Return a document, or read a chunk, in a thread; None where there is neither."""
         return await asyncio.to_thread(
             self.get_sync, key, prototype=prototype, byte_range=byte_range
         )
@@ -176,94 +149,19 @@ class VirtualStore(Store):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Return a document, or read a chunk in this thread; None where there is neither."""
-        found = self._find(key)
-        if found is None:
+        """Return a document, or read a chunk; None where there is neither."""
+        if key not in self.contents:
             return None
-        if isinstance(found, bytes):
-            data = np.frombuffer(found, np.uint8)
-        else:
-            chunks, block = found
-            data = chunks.read(block)
-        kind = (prototype or default_buffer_prototype()).buffer
-        return kind.from_array_like(data[_as_slice(byte_range, len(data))])
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        """Return parts of several values, one after the other."""
-        return [await self.get(key, prototype, some) for key, some in key_ranges]
-
-    async def exists(self, key: str) -> bool:
-        """Return whether there is such a key; nothing is read."""
-        return self._find(key) is not None
+        value = MemoryStore({key: self.contents[key]})  # errors of files are no missing chunks
+        return value.get_sync(key, prototype=prototype, byte_range=byte_range)
 
     async def getsize(self, key: str) -> int:
         """Return the number of bytes of a value; nothing is read."""
-        found = self._find(key)
-        if found is None:
+        if key not in self.contents:
             raise FileNotFoundError(key)
-        return len(found) if isinstance(found, bytes) else found[0].nbytes
-
-    async def set(self, key: str, value: Buffer) -> None:  # noqa: ARG002
-        """Refuse."""
-        if self.read_only:
-            raise ValueError(READ_ONLY)
-
-    async def delete(self, key: str) -> None:  # noqa: ARG002
-        """Refuse."""
-        if self.read_only:
-            raise ValueError(READ_ONLY)
-
-    async def list(self) -> AsyncIterator[str]:
-        """Name all keys."""
-        for key in self._keys():
-            yield key
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Name the keys that begin so."""
-        for key in self._keys():
-            if key.startswith(prefix):
-                yield key
+        return self.contents.nbytes(key)
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Name what is in a folder, which may be chunks by the million."""
-        folder = f"{prefix.rstrip('/')}/".removeprefix("/")
-        inside = (key.removeprefix(folder) for key in self._documents if key.startswith(folder))
-        found = {key.split("/")[0]: None for key in inside}
-        for path, chunks in self._arrays.items():
-            root = f"{path}/"
-            if root.startswith(folder) and root != folder:
-                found[root.removeprefix(folder).split("/")[0]] = None
-            elif folder.startswith(root):
-                found |= dict.fromkeys(chunks.below(folder.removeprefix(root).rstrip("/")))
-        for name in found:
+        """Name what is in a folder."""
+        for name in self.contents.below(prefix.strip("/")):
             yield name
-
-    def _keys(self) -> Iterator[str]:
-        yield from self._documents
-        for path, chunks in self._arrays.items():
-            yield from (f"{path}/{key}" for key in chunks.keys())  # noqa: SIM118 - no mapping
-
-    def _find(self, key: str) -> bytes | tuple[VirtualChunks, Block] | None:
-        """Look a document up, or a chunk."""
-        if key in self._documents:
-            return self._documents[key]
-        for path, chunks in self._arrays.items():
-            block = chunks.block(key.removeprefix(f"{path}/"))
-            if block is not None and key.startswith(f"{path}/"):
-                return chunks, block
-        return None
-
-
-def _as_slice(wanted: ByteRequest | None, size: int) -> slice:
-    match wanted:
-        case None:
-            return slice(None)
-        case RangeByteRequest(start, end):
-            return slice(start, end)
-        case OffsetByteRequest(offset):
-            return slice(offset, None)
-        case SuffixByteRequest(suffix):
-            return slice(max(0, size - suffix), None)
-    raise ValueError(f"Unexpected byte_range, got {wanted}.")
