@@ -12,9 +12,10 @@ import numpy as np
 
 from dask_tiled.codecs.byte_codecs import as_numcodecs
 from dask_tiled.errors import DatasetError, require
+from dask_tiled.export.virtual.byte_ranges import ByteRanges
 from dask_tiled.export.virtual.documents import create_group, shown_where_it_lies
 from dask_tiled.export.virtual.references import url_of
-from dask_tiled.export.virtual.stored import Stored, stored
+from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.opening import open_dataset
@@ -87,14 +88,14 @@ class Parser:
             there = {"path": url, "storage_options": _store_of(url, registry)}
         arr = open_dataset(**there, format=self.format, **self.options)
         _, desc, _ = shown_where_it_lies(arr)
-        chosen = stored(desc, 3)
+        ranges, codecs = stored(desc, 3)
         group: dict[str, Any] = {}
-        create_group(group, desc, chosen.shape, **chosen.options)
+        create_group(group, desc, ranges.shape, **codecs)
         for file in desc.files:
             file.check()
         metadata = _metadata(group, DATA)
         _register(metadata)
-        arrays = {DATA: manifests.ManifestArray(metadata, _references(desc, chosen))}
+        arrays = {DATA: manifests.ManifestArray(metadata, _references(desc, ranges))}
         if hasattr(manifests.manifest, "INLINED_CHUNK_PATH"):
             arrays |= _coordinates(group)
         return manifests.ManifestStore(manifests.ManifestGroup(arrays), registry=registry)
@@ -118,15 +119,15 @@ def _register(metadata: Any) -> None:
         as_numcodecs(told["name"], told.get("configuration") or {})
 
 
-def _references(desc: Description, chosen: Stored) -> ChunkManifest:
+def _references(desc: Description, ranges: ByteRanges) -> ChunkManifest:
     """Return where the chunks lie."""
     from virtualizarr.manifests import ChunkManifest
 
-    counts = [-(-n // chunk) for n, chunk in zip(desc.shape, chosen.shape, strict=True)]
+    counts = [-(-n // chunk) for n, chunk in zip(desc.shape, ranges.shape, strict=True)]
     paths = np.zeros(counts, np.dtypes.StringDType())  # empty for those that are missing
     offsets, lengths = np.zeros((2, *counts), np.uint64)
     urls = [*map(url_of, desc.files)]
-    for place, number, offset, nbytes in chosen.chunks:
+    for place, number, offset, nbytes in ranges.chunks:
         paths[place], offsets[place], lengths[place] = urls[number], offset, nbytes
     found = {"paths": paths, "offsets": offsets, "lengths": lengths}
     return ChunkManifest.from_arrays(**found, validate_paths=False)

@@ -11,9 +11,10 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.export.virtual.byte_ranges import ByteRanges
 from dask_tiled.export.virtual.documents import create_group, documents_of, shown_where_it_lies
 from dask_tiled.export.virtual.parquet import BEGIN, SUFFIXES, check_folder, write_parquet
-from dask_tiled.export.virtual.stored import Stored, stored
+from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
@@ -81,22 +82,22 @@ def to_references(
     if needed and zarr_format not in (None, needed):
         found = f"zarr_format={zarr_format}"
         raise DatasetError("no format of zarr for this target", expected=needed, found=found)
-    chosen = stored(desc, needed or zarr_format)
-    documents = documents_of(desc, chosen.shape, **chosen.options)
+    ranges, codecs = stored(desc, needed or zarr_format)
+    documents = documents_of(desc, ranges.shape, **codecs)
     if versioned:
-        _set_in(target, desc, chosen)
+        _set_in(target, desc, ranges, codecs)
     for file in desc.files:
         file.check()
     refs: dict[str, Any] = {key: _inline(key, value) for key, value in documents.items()}
     urls = [*map(url_of, desc.files)]
-    dots = chosen.zarr_format == 2
-    for place, number, offset, nbytes in chosen.chunks:
+    dots = "zarr_format" in codecs
+    for place, number, offset, nbytes in ranges.chunks:
         numbers = [*map(str, place)]
         name = ".".join(numbers) or "0" if dots else "/".join(["c", *numbers])
         refs[f"{DATA}/{name}"] = [urls[number], offset, nbytes]
     references = {MARK: version("dask-tiled"), "version": 1, "refs": refs}
     if path is not None and folder:
-        write_parquet(path, documents, chosen.chunks, urls, overwrite=overwrite)
+        write_parquet(path, documents, ranges.chunks, urls, overwrite=overwrite)
     elif path is not None:
         with (
             new_file(path, _is_ours, overwrite=overwrite) as written,
@@ -107,18 +108,18 @@ def to_references(
     return references
 
 
-def _set_in(store: Any, desc: Description, chosen: Stored) -> None:
+def _set_in(store: Any, desc: Description, ranges: ByteRanges, codecs: dict[str, Any]) -> None:
     """Set the virtual chunks of an icechunk store, after what describes them."""
     import zarr
     from icechunk import VirtualChunkSpec
 
-    files, chunks = desc.files, chosen.chunks
+    files, chunks = desc.files, ranges.chunks
     for file in files:
         if not file.mtime_ns:
             raise DatasetError("icechunk is told of files on disk only", path=file.path)
     with suppress(FileNotFoundError):
         raise DatasetError("the store holds something already", found=zarr.open(store, mode="r"))
-    create_group(store, desc, chosen.shape, **chosen.options)
+    create_group(store, desc, ranges.shape, **codecs)
     urls = [*map(url_of, files)]
     # Compared are whole seconds: of the one that has begun, all has to be over.
     seconds = [-(-file.mtime_ns // 10**9) for file in files]

@@ -1,57 +1,102 @@
-"""The chunks and codecs of references to an opened array."""
+"""The chunks of an opened array that are ranges of bytes, and what zarr is told of their codecs."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+import json
+import math
+import warnings
+from importlib import import_module
+from typing import Any, Literal
 
-from dask_tiled.export.virtual.stored_blocks import codecs_of, numcodecs_of, stored_blocks
-from dask_tiled.export.virtual.stored_frames import Chunk, chunks_of, refused, stored_frames
+from dask_tiled.codecs.array_codecs import ARRAY_CODECS
+from dask_tiled.codecs.byte_codecs import as_numcodecs
+from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, ROWS
+from dask_tiled.codecs.pipeline import BYTES
+from dask_tiled.export.virtual.byte_ranges import ByteRanges, refused
+from dask_tiled.export.virtual.stored_blocks import stored_blocks
+from dask_tiled.export.virtual.stored_frames import stored_frames
 from dask_tiled.model.description import Description
+from dask_tiled.tiling.sizes import ceil_div
+
+CORE = {"blosc", "crc32c", "gzip", "zstd"}
+"""Readers of format 3 know several of them in a row; many readers of format 2 only one."""
+OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
+"""Codecs without a counterpart in zarr: :class:`PipelineCodec` decodes the whole pipeline."""
 
 
-class Stored(NamedTuple):
-    """Chunks that are a range of bytes each.
+def stored(
+    desc: Description, zarr_format: Literal[2, 3] | None
+) -> tuple[ByteRanges, dict[str, Any]]:
+    """Find chunks, and what :func:`zarr.create_array` takes for their codecs.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of a chunk.
-    chunks : list of Chunk
-        Where they lie; those that are missing are not among them.
-    options : dict
-        What :func:`zarr.create_array` takes for their codecs.
-    """
-
-    shape: tuple[int, ...]
-    chunks: list[Chunk]
-    options: dict[str, Any]
-
-    @property
-    def zarr_format(self) -> int:
-        """Format of zarr."""
-        return int(self.options.get("zarr_format", 3))
-
-
-def stored(desc: Description, zarr_format: Literal[2, 3] | None) -> Stored:
-    """Choose chunks and their codecs; without a format, that which most readers know.
+    Without a format, that is the one which most readers know.
 
     Raises
     ------
     DatasetError
         There are no such chunks, or the format cannot say what they are.
     """
-    blocks = stored_blocks(desc)
-    if blocks is not None:
-        usual = None if zarr_format == 3 else numcodecs_of(blocks, ours=zarr_format == 2)
-        if zarr_format == 2 and usual is None:
-            raise refused(desc, "need a fill value or codecs, for which there is zarr format 3")
-        return Stored(blocks.shape, blocks.chunks, usual or codecs_of(blocks))
-    frames = stored_frames(desc)
-    dtype = frames.plain_dtype()
-    missing = bool((frames.file < 0).any())
-    if zarr_format == 2 and missing:
-        raise refused(desc, "need a plain fill value, for which there is zarr format 3")
-    shape, listed = chunks_of(desc, frames, whole=dtype is None)
-    if zarr_format == 2 or (zarr_format is None and dtype is not None and not missing):
-        return Stored(shape, [*listed], frames.numcodecs(dtype))
-    return Stored(shape, [*listed], frames.codecs(dtype))
+    if not desc.conversion.nothing:
+        raise refused(desc, "are corrected, scaled or converted when they are read")
+    if desc.layout.overlapping or desc.layout.partial:
+        raise refused(desc, "lie in pieces that overlap, or that leave some of them out")
+    ranges = stored_blocks(desc) or stored_frames(desc)
+    full = len(ranges.chunks) == math.prod(map(ceil_div, desc.shape, ranges.shape))
+    usual = None
+    if full and zarr_format != 3:
+        usual = _in_format_2(ranges, ours=zarr_format == 2)
+    if zarr_format == 2 and usual is None:
+        raise refused(desc, "need codecs or a fill value, for which there is zarr format 3")
+    return ranges, usual or _in_format_3(ranges)
+
+
+def _in_format_3(ranges: ByteRanges) -> dict[str, Any]:
+    from zarr.codecs import BytesCodec
+    from zarr.errors import ZarrUserWarning
+    from zarr.registry import get_codec_class
+
+    from dask_tiled.export.pipeline_codec import PipelineCodec
+
+    import_module("dask_tiled.export.codecs")  # so that zarr knows ours
+    if any(one["name"] in OF_IMAGES for one in ranges.codecs):
+        told = json.dumps(ranges.codecs, sort_keys=True)
+        name = ranges.dtype.newbyteorder("=").name
+        ours = PipelineCodec(told, ranges.shape, name, ranges.edge)
+        return {"serializer": BytesCodec(), "compressors": ours, "fill_value": ranges.fill}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZarrUserWarning)  # codecs of numcodecs are not in its core
+        made = [get_codec_class(one["name"]).from_dict(one) for one in ranges.codecs]
+    lead = sum(one["name"] in ARRAY_CODECS for one in ranges.codecs)
+    packs = {"filters": made[:lead], "compressors": made[lead + 1 :]}
+    return {**packs, "serializer": made[lead], "fill_value": ranges.fill}
+
+
+def _in_format_2(ranges: ByteRanges, *, ours: bool) -> dict[str, Any] | None:
+    """Return the same for format 2; None where it cannot say it.
+
+    Codecs of this package, which numcodecs finds where it is installed, are named on request.
+    """
+    import_module("dask_tiled.export.filters")
+    codecs = [one for one in ranges.codecs if one["name"] != BYTES]
+    names = {one["name"] for one in codecs}
+    if len(names) > 1 and names <= CORE:
+        return None
+    if any(name.startswith("dask_tiled.") for name in names) and not ours:
+        return None
+    found = [_numcodec(ranges, **one) for one in codecs]
+    if None in found:
+        return None
+    packs = {"filters": found[:-1] or None, "compressors": found[-1] if found else None}
+    return {"zarr_format": 2, "dtype": ranges.dtype, **packs}
+
+
+def _numcodec(ranges: ByteRanges, name: str, configuration: dict[str, Any]) -> Any:
+    """Return the codec of numcodecs that gives the same pixels; None where it has none."""
+    if name in PREDICTORS:
+        told = {"shape": ranges.shape, "dtype": ranges.dtype.str}
+        return as_numcodecs(name, configuration | told)
+    if name == ROWS or name in ARRAY_CODECS or ranges.edge:
+        return None
+    # Of bilevel images, white may be any number, and of JPEG the header may say other colours.
+    colours = ranges.dtype.kind == "b" or "colorspace_jpeg" in configuration
+    return None if name in IMAGE_CODECS and colours else as_numcodecs(name, configuration)

@@ -1,15 +1,17 @@
-"""Where the bytes of frames lie, and chunks of zarr that are a range of bytes each."""
+"""Frames that are a range of bytes each, and chunks of zarr that are made of them."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError, format_bytes
+from dask_tiled.codecs.pipeline import BYTES
+from dask_tiled.errors import format_bytes
+from dask_tiled.export.virtual.byte_ranges import ByteRanges, Chunk, refused
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Index
@@ -22,94 +24,62 @@ SPREAD = 8
 """A frame is refused if its bytes are spread over this many times their number."""
 
 
-class StoredFrames(NamedTuple):
-    """Frames, each of which is a range of bytes, decoded in the same way.
+def stored_frames(desc: Description) -> ByteRanges:
+    """Find the bytes of every frame, and choose chunks of them.
 
-    Attributes
-    ----------
-    parts : list of (Units, int)
-        What is read of a frame, and at which of its bytes each part begins.
-    file : int64 array
-        Number of the file of each frame; -1 where the frame is missing.
-    offset : int64 array
-        First byte of each frame there.
-    nbytes : int
-        Bytes from the first of a frame to its last.
-    pixels : int
-        Pixels of a frame.
+    Raises
+    ------
+    DatasetError
+        They are no ranges of bytes: with the reason.
     """
+    from dask_tiled.export.codecs import UNITS, UnitRuns
+
+    frames = _frames(desc)
+    dtype = _plain_dtype(desc, frames)
+    if dtype is None:
+        units = [UnitRuns.of(units, start)._asdict() for units, start in frames.parts]
+        codecs = [
+            {"name": BYTES, "configuration": {"endian": "little"}},
+            {"name": UNITS, "configuration": {"units": units}},
+        ]
+        shape = (*(1,) * len(desc.nav_shape), *desc.sig_shape)
+        stored, dtype = frames, desc.dtype.newbyteorder("<")
+    else:
+        endian = "little" if dtype.newbyteorder("<") == dtype else "big"
+        codecs = [{"name": BYTES, "configuration": {"endian": endian}}]
+        shape, stored = _divided(desc, frames)
+    counts = (size // n for size, n in zip(desc.shape, shape, strict=True))
+    places = itertools.product(*map(range, counts))
+    columns = zip(places, stored.file.tolist(), stored.offset.tolist(), strict=True)
+    chunks = [Chunk(*where, stored.nbytes) for where in columns if where[1] >= 0]
+    return ByteRanges(shape, chunks, codecs, dtype, desc.conversion.fill_value)
+
+
+class _Frames(NamedTuple):
+    """Frames, or equal parts of them, that are decoded in the same way."""
 
     parts: list[tuple[Units, int]]
+    """What is read of a frame, and at which of its bytes that begins."""
     file: Index
+    """Number of the file of each frame; -1 where it is missing."""
     offset: Index
     nbytes: int
-    pixels: int
-
-    def plain_dtype(self) -> np.dtype | None:
-        """Return the type in which frames are stored as numpy stores them; None if they are not."""
-        if len(self.parts) != 1:
-            return None
-        ((units, _),) = self.parts
-        decoder, runs = units.decoder, units.runs
-        nbytes = decoder.nbytes
-        in_order = runs.length == 1 or (runs.step, runs.out_step) == (nbytes, nbytes)
-        if len(runs.starts) != 1 or runs.length != self.pixels or not in_order:
-            return None
-        stored = decoder.dtype, decoder.dtype.newbyteorder("S")
-        known = (d for d in stored if d.kind != "b" and plain(d) == decoder)
-        return next(known, None)
-
-    def codecs(self, dtype: np.dtype | None) -> dict[str, Any]:
-        """Return what :func:`zarr.create_array` takes for frames, or frames of such a type."""
-        from zarr.codecs import BytesCodec
-
-        from dask_tiled.export.codecs import UNITS, UnitsCodec
-
-        if dtype is not None:
-            little = dtype.newbyteorder("<") == dtype
-            return {"serializer": BytesCodec(endian="little" if little else "big")}
-        units = UnitsCodec.from_dict({"name": UNITS, "configuration": self._units()})
-        return {"serializer": BytesCodec(), "compressors": units}
-
-    def numcodecs(self, dtype: np.dtype | None) -> dict[str, Any]:
-        """Return the same for format 2, and the type that zarr is told."""
-        from dask_tiled.export.filters import Units
-
-        if dtype is not None:
-            return {"zarr_format": 2, "dtype": dtype}
-        return {"zarr_format": 2, "compressors": Units(**self._units())}
-
-    def _units(self) -> dict[str, Any]:
-        """Return the configuration of the codec that decodes a frame."""
-        from dask_tiled.export.codecs import UnitRuns
-
-        return {"units": [UnitRuns.of(units, start)._asdict() for units, start in self.parts]}
-
-    def follow(self, count: int) -> bool:
-        """Return whether each ``count`` frames follow one another, or are all missing."""
-        file, offset = self.file.reshape(-1, count), self.offset.reshape(-1, count)
-        return bool(
-            (file == file[:, :1]).all()
-            and ((np.diff(offset) == self.nbytes) | (file[:, :1] < 0)).all()
-        )
+    """Bytes from the first of a frame to its last."""
 
 
-def stored_frames(desc: Description) -> StoredFrames:
-    """Find the bytes of every frame."""
+def _frames(desc: Description) -> _Frames:
     layout = desc.layout
-    if not desc.conversion.nothing:
-        raise refused(desc, "are corrected, scaled or converted when they are read")
-    if layout.overlapping or layout.partial:
-        raise refused(desc, "lie in pieces that overlap, or that leave some of them out")
     region = region_of(layout, tuple((0, n) for n in desc.shape))
     count = len(region.frames)
     number = {file: k for k, file in enumerate(layout.files)}
     kinds: dict[Hashable, tuple[Units, Index, Index]] = {}
     for found in frame_ranges(layout, region.frames, region.sig):
         ranges = _readable(desc, found)
-        units = ranges.units
+        units, runs = ranges.units, ranges.units.runs
+        steps = runs.step, runs.length, runs.out_step
+        kind = units.decoder, steps, runs.starts.tobytes(), runs.dests.tobytes()
         _, file, offset = kinds.setdefault(
-            _kind(units), (units, np.full(count, -1), np.zeros(count, np.int64))
+            kind, (units, np.full(count, -1), np.zeros(count, np.int64))
         )
         file[ranges.frames], offset[ranges.frames] = number[ranges.file], ranges.offsets
     if not kinds:
@@ -122,29 +92,19 @@ def stored_frames(desc: Description) -> StoredFrames:
         if np.ptp((other - offset)[there]):
             raise refused(desc, "do not lie in the same way in all frames")
     k = int(there.argmax())
-    begins = [int(other[k] - offset[k]) for _, _, other in kinds.values()]
-    reaches = [units.reach for units, *_ in kinds.values()]
-    low = min(begin + first for begin, (first, _) in zip(begins, reaches, strict=True))
-    high = max(begin + last for begin, (_, last) in zip(begins, reaches, strict=True))
-    if high - low > SPREAD * sum(_nbytes(units) for units, *_ in kinds.values()):
-        raise refused(desc, f"of a frame lie spread over {format_bytes(high - low)}")
-    parts = [
-        (units, begin - low) for (units, *_), begin in zip(kinds.values(), begins, strict=True)
-    ]
-    return StoredFrames(parts, file, offset + low, high - low, math.prod(desc.sig_shape))
+    parts = [(units, int(other[k] - offset[k])) for units, _, other in kinds.values()]
+    low = min(begin + units.reach[0] for units, begin in parts)
+    nbytes = max(begin + units.reach[1] for units, begin in parts) - low
+    if nbytes > SPREAD * sum(_nbytes(units) for units, _ in parts):
+        raise refused(desc, f"of a frame lie spread over {format_bytes(nbytes)}")
+    parts = [(units, begin - low) for units, begin in parts]
+    return _Frames(parts, file, offset + low, nbytes)
 
 
 def _nbytes(units: Units) -> int:
     """Return the bytes of a frame that are read."""
     runs, decoder = units.runs, units.decoder
     return len(runs.starts) * runs.length * decoder.nbytes * (2 if decoder.lag else 1)
-
-
-def _kind(units: Units) -> Hashable:
-    """Return a key: frames with equal keys are stored in the same way."""
-    runs = units.runs
-    steps = runs.step, runs.length, runs.out_step
-    return units.decoder, steps, runs.starts.tobytes(), runs.dests.tobytes()
 
 
 def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
@@ -163,57 +123,30 @@ def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
     return ranges
 
 
-class Chunk(NamedTuple):
-    """A chunk that is a range of bytes of a file.
-
-    Attributes
-    ----------
-    place : tuple of int
-        Where it is, counted in chunks.
-    file, offset, nbytes : int
-        Number of the file, and the range in it.
-    """
-
-    place: tuple[int, ...]
-    file: int
-    offset: int
-    nbytes: int
+def _plain_dtype(desc: Description, frames: _Frames) -> np.dtype | None:
+    """Return the type in which NumPy stores frames just so; None if it does not."""
+    (units, _), *others = frames.parts
+    decoder, runs = units.decoder, units.runs
+    in_order = runs.length == 1 or (runs.step, runs.out_step) == (decoder.nbytes, decoder.nbytes)
+    whole = len(runs.starts) == 1 and runs.length == math.prod(desc.sig_shape)
+    stored = decoder.dtype, decoder.dtype.newbyteorder("S")
+    known = (d for d in stored if d.kind != "b" and plain(d) == decoder)
+    return None if others or not whole or not in_order else next(known, None)
 
 
-def chunks_of(
-    desc: Description, frames: StoredFrames, *, whole: bool
-) -> tuple[tuple[int, ...], Iterator[Chunk]]:
-    """Choose the shape of chunks, and list those that are not missing, in C order.
-
-    Parameters
-    ----------
-    desc : Description
-    frames : StoredFrames
-    whole : bool
-        Whether a chunk has to be a frame.
-    """
+def _divided(desc: Description, frames: _Frames) -> tuple[tuple[int, ...], _Frames]:
+    """Choose the largest chunks of frames that follow one another, or of parts of a frame."""
     nav, size = len(desc.nav_shape), desc.dtype.itemsize
-    if whole:
-        shape = (*(1,) * nav, *desc.sig_shape)
-        return shape, _listed(desc, shape, frames.file, frames.offset, frames.nbytes)
     for shape in _runs_of_pixels(desc.shape, max(1, CHUNK_BYTES // size)):
         count, inside = math.prod(shape[:nav]), math.prod(shape[nav:])
-        if inside < frames.pixels or frames.follow(count):
+        file, offset = (column.reshape(-1, count) for column in (frames.file, frames.offset))
+        follow = (np.diff(offset) == frames.nbytes) | (file[:, :1] < 0)
+        if inside * size < frames.nbytes or ((file == file[:, :1]).all() and follow.all()):
             break
     within = np.arange(0, frames.nbytes, inside * size)
-    offset = np.add.outer(frames.offset[::count], within).ravel()
-    file = np.repeat(frames.file[::count], len(within))
-    return shape, _listed(desc, shape, file, offset, count * inside * size)
-
-
-def _listed(
-    desc: Description, shape: tuple[int, ...], file: Index, offset: Index, nbytes: int
-) -> Iterator[Chunk]:
-    counts = (size // n for size, n in zip(desc.shape, shape, strict=True))
-    places = itertools.product(*map(range, counts))
-    for place, number, at in zip(places, file.tolist(), offset.tolist(), strict=True):
-        if number >= 0:
-            yield Chunk(place, number, at, nbytes)
+    offset = np.add.outer(offset[:, 0], within).ravel()
+    file = np.repeat(file[:, 0], len(within))
+    return shape, frames._replace(file=file, offset=offset, nbytes=count * inside * size)
 
 
 def _runs_of_pixels(shape: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
@@ -225,12 +158,3 @@ def _runs_of_pixels(shape: tuple[int, ...], most: int) -> Iterator[tuple[int, ..
                 yield (*(1,) * k, size // parts, *inner)
     if not shape:
         yield ()
-
-
-def refused(desc: Description, why: str) -> DatasetError:
-    """Return the error that says why there are no references."""
-    return DatasetError(
-        f"no references can be made: the pixels {why}",
-        path=desc.files[0].path,
-        hint="as_zarr shows them without a copy, to_zarr copies them.",
-    )
