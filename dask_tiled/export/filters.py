@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -9,19 +10,12 @@ from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray, ndarray_copy
 from numcodecs.registry import register_codec
 
-from dask_tiled.codecs.byte_codecs import decoded
-from dask_tiled.codecs.hdf5_filters import claimed_bytes
 from dask_tiled.errors import CorruptFileError
-from dask_tiled.export.codecs import UNITS, UnitsCodec
-from dask_tiled.export.pipeline_codec import NAME as PIPELINE
-from dask_tiled.export.pipeline_codec import PipelineCodec
-from dask_tiled.model.indexing import Bytes
+from dask_tiled.export.decoders import decoder_of
 
 
-class _Filter(Codec):  # type: ignore[misc] # it has no types
+class Filter(Codec):  # type: ignore[misc] # it has no types
     """A codec that only decodes, with a configuration that is looked at then."""
-
-    codec_id = ""
 
     def __init__(self, **configuration: Any) -> None:
         self.configuration = configuration
@@ -37,60 +31,21 @@ class _Filter(Codec):  # type: ignore[misc] # it has no types
     def decode(self, buf: Any, out: Any = None) -> Any:
         """Decode a chunk."""
         data = ensure_contiguous_ndarray(buf).view(np.uint8)
-        return ndarray_copy(self._decoded(data), out)
-
-    def _decoded(self, data: Bytes) -> Bytes:
-        size = claimed_bytes(self.codec_id, self.configuration, data)
-        content = decoded(self.codec_id, self.configuration, data, size)
+        decoder = decoder_of(self.codec_id, json.dumps(self.configuration))
+        size = decoder.size(data)
+        content = decoder.decode(data, size)
         if len(content) != size:
-            raise CorruptFileError(
-                f"{self.codec_id} cannot decode", expected=f"{size} bytes", found=len(content)
-            )
-        return content
+            problem, expected = f"{self.codec_id} cannot decode", f"{size} bytes"
+            raise CorruptFileError(problem, expected=expected, found=len(content))
+        return ndarray_copy(content, out)
 
 
-class Units(_Filter):
-    """The codec of packed pixels."""
+Bitshuffle = type("Bitshuffle", (Filter,), {"codec_id": "dask_tiled.bitshuffle"})
+Lz4 = type("Lz4", (Filter,), {"codec_id": "dask_tiled.lz4h5"})
+Lzf = type("Lzf", (Filter,), {"codec_id": "dask_tiled.lzf"})
+Pipeline = type("Pipeline", (Filter,), {"codec_id": "dask_tiled.pipeline"})
+Szip = type("Szip", (Filter,), {"codec_id": "dask_tiled.szip"})
+Units = type("Units", (Filter,), {"codec_id": "dask_tiled.units"})
 
-    codec_id = UNITS
-    codec: type[UnitsCodec | PipelineCodec] = UnitsCodec
-
-    def _decoded(self, data: Bytes) -> Bytes:
-        document = {"name": self.codec_id, "configuration": self.configuration}
-        codec = self.codec.from_dict(document)
-        return codec.decode_bytes(data, codec.size)
-
-
-class Pipeline(Units):
-    """Codecs that zarr has no names for."""
-
-    codec_id = PIPELINE
-    codec = PipelineCodec
-
-
-class Bitshuffle(_Filter):
-    """Bitshuffle, alone or with a compressor of its blocks."""
-
-    codec_id = "dask_tiled.bitshuffle"
-
-
-class Lz4(_Filter):
-    """LZ4 in blocks, as HDF5 has it."""
-
-    codec_id = "dask_tiled.lz4h5"
-
-
-class Lzf(_Filter):
-    """LZF without a header."""
-
-    codec_id = "dask_tiled.lzf"
-
-
-class Szip(_Filter):
-    """SZIP behind a length."""
-
-    codec_id = "dask_tiled.szip"
-
-
-for _one in (Units, Pipeline, Bitshuffle, Lz4, Lzf, Szip):
+for _one in (Bitshuffle, Lz4, Lzf, Pipeline, Szip, Units):
     register_codec(_one)

@@ -1,6 +1,7 @@
 """The codec of packed pixels: what kernels are given comes from documents of others."""
 
 import inspect
+import json
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from zarr.core.buffer import default_buffer_prototype
 
 from dask_tiled import CorruptFileError
-from dask_tiled.export.codecs import RATES, UNITS, UnitsCodec
+from dask_tiled.export.codecs import ReadingCodec
+from dask_tiled.export.decoders import RATES, UNITS, decoder_of
 from dask_tiled.kernels import decoding
 from dask_tiled.kernels.decoding import compiled
 from dask_tiled.testing import counting_frames
@@ -39,19 +41,19 @@ def test_it_decodes_in_zarr():
     """Words of eight bytes the other way round: pixels of a Merlin counter."""
     pixels = counting_frames((16,), "uint16")
     words = pixels.view("u8").astype(">u8").tobytes()
-    np.testing.assert_array_equal(stored(words, UnitsCodec.from_dict(document(WELL)))[:], pixels)
+    np.testing.assert_array_equal(stored(words, ReadingCodec.from_dict(document(WELL)))[:], pixels)
 
 
 def test_documents_come_back():
-    codec = UnitsCodec.from_dict(document(WELL, WELL | {"lag": 4}))
-    assert UnitsCodec.from_dict(codec.to_dict()) == codec
+    codec = ReadingCodec.from_dict(document(WELL, WELL | {"lag": 4}))
+    assert ReadingCodec.from_dict(codec.to_dict()) == codec
     array = stored(b"", codec)
     assert zarr.open_array(array.store, mode="r").metadata.codecs[1:] == (codec,)
 
 
 def test_it_writes_nothing():
     with pytest.raises(NotImplementedError):
-        stored(b"", UnitsCodec.from_dict(document(WELL)))[:] = 1
+        stored(b"", ReadingCodec.from_dict(document(WELL)))[:] = 1
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_it_writes_nothing():
 )  # fmt: skip
 def test_documents_that_are_none(changed):
     with pytest.raises(CorruptFileError, match=r"dask_tiled.units cannot decode"):
-        UnitsCodec.from_dict(document(WELL | changed))
+        ReadingCodec.from_dict(document(WELL | changed))
 
 
 @pytest.mark.parametrize(
@@ -74,20 +76,20 @@ def test_documents_that_are_none(changed):
 )  # fmt: skip
 def test_configurations_that_are_none(wrong):
     with pytest.raises(CorruptFileError):
-        UnitsCodec.from_dict(wrong)
+        ReadingCodec.from_dict(wrong)
 
 
 @pytest.mark.parametrize("chunk", [b"", bytes(31)])
 def test_a_chunk_that_is_too_short(chunk):
     """As where the file has been cut since."""
     with pytest.raises(CorruptFileError, match=f"{len(chunk)} bytes"):
-        stored(chunk, UnitsCodec.from_dict(document(WELL)))[:]
+        stored(chunk, ReadingCodec.from_dict(document(WELL)))[:]
 
 
 def test_too_few_pixels():
     """No memory that nobody has written is ever shown."""
     with pytest.raises(CorruptFileError, match="32 bytes of pixels"):
-        stored(bytes(64), UnitsCodec.from_dict(document(WELL | {"length": 2})))[:]
+        stored(bytes(64), ReadingCodec.from_dict(document(WELL | {"length": 2})))[:]
 
 
 small = st.integers(-40, 80)
@@ -112,8 +114,8 @@ def test_nothing_outside_is_touched(decoder, nbytes, lag, length, step, out_step
     }  # fmt: skip
     data = counting_frames((size,), "uint8") if size else np.zeros(0, "u1")
     try:
-        codec = UnitsCodec.from_dict(document(units))
-        out = codec.decode_bytes(data, codec.units[0].size)
+        decoder = decoder_of(UNITS, json.dumps(document(units)["configuration"]))
+        out = decoder.decode(data, decoder.size(data))
     except CorruptFileError:
         return
     read = {s + k * step + i for s in starts for k in range(length) for i in range(nbytes)}

@@ -14,7 +14,8 @@ import zarr
 from zarr.errors import ZarrUserWarning
 
 from dask_tiled import CorruptFileError, DatasetError, as_zarr, open_dataset, to_references
-from dask_tiled.export.pipeline_codec import NAME, PipelineCodec
+from dask_tiled.export.codecs import ReadingCodec
+from dask_tiled.export.decoders import PIPELINE, decoder_of
 from dask_tiled.testing import counting_frames
 
 TILES, STRIPS, CUT = {"tile": (32, 48)}, {"rowsperstrip": 10}, {"rowsperstrip": 16}
@@ -211,21 +212,25 @@ print(int(group["data"][:].astype("i8").sum()), "dask_tiled" in sys.modules)
 )
 def test_documents_that_cannot_be(told):
     well = {"codecs": [], "shape": [4, 3], "dtype": "uint8"} if told else {}
-    document = {"name": NAME, "configuration": told and {**well, **told}}
+    document = {"name": PIPELINE, "configuration": told and {**well, **told}}
     with pytest.raises(CorruptFileError, match=r"dask_tiled.pipeline cannot decode"):
-        PipelineCodec.from_dict(document)
+        ReadingCodec.from_dict(document)
 
 
 def test_chunks_that_cannot_be():
     """Only what is as short as a chunk at the edge may be, and codecs that are known."""
     rows = {"name": "dask_tiled.rows", "configuration": {"axis": -1, "bits": 8}}
-    codec = PipelineCodec(json.dumps([rows]), (4, 3), "uint8", (1, 3))
+
+    def chunk(**told):
+        return decoder_of(PIPELINE, json.dumps({"shape": (4, 3), "dtype": "uint8", **told}))
+
+    codec = chunk(codecs=[rows], edge=(1, 3))
     whole = np.arange(12, dtype="u1")
-    np.testing.assert_array_equal(codec.decode_bytes(whole[:3], 12), np.pad(whole[:3], (0, 9)))
-    unknown = PipelineCodec(json.dumps([{"name": "exec"}]), (4, 3), "uint8")
+    np.testing.assert_array_equal(codec.decode(whole[:3], 12), np.pad(whole[:3], (0, 9)))
+    unknown = chunk(codecs=[{"name": "exec"}])
     for one, data, size in [
         *((codec, whole[:6], 12), (codec, whole[:2], 12)),
         *((codec, whole[:3], 24), (unknown, whole, 12)),
     ]:
         with pytest.raises(CorruptFileError, match="cannot decode"):
-            one.decode_bytes(data, size)
+            one.decode(data, size)

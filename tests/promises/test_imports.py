@@ -128,7 +128,6 @@ DERIVED = {
     "dask_tiled.tiling.figures",
     "dask_tiled.export.codecs",
     "dask_tiled.export.filters",
-    "dask_tiled.export.pipeline_codec",
     "dask_tiled.export.virtual.store",
     "dask_tiled.bridges.xarray_engine",
 }

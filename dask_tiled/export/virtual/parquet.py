@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import DatasetError, require
-from dask_tiled.export.virtual.stored_frames import Chunk
+from dask_tiled.export.virtual.byte_ranges import Chunk
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.files import read_head
 from dask_tiled.model.mark import MARK

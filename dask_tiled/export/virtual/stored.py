@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from importlib import import_module
@@ -12,6 +11,7 @@ from dask_tiled.codecs.array_codecs import ARRAY_CODECS
 from dask_tiled.codecs.byte_codecs import as_numcodecs
 from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, ROWS
 from dask_tiled.codecs.pipeline import BYTES
+from dask_tiled.export.decoders import PIPELINE
 from dask_tiled.export.virtual.byte_ranges import ByteRanges, refused
 from dask_tiled.export.virtual.stored_blocks import stored_blocks
 from dask_tiled.export.virtual.stored_frames import stored_frames
@@ -21,7 +21,7 @@ from dask_tiled.tiling.sizes import ceil_div
 CORE = {"blosc", "crc32c", "gzip", "zstd"}
 """Readers of format 3 know several of them in a row; many readers of format 2 only one."""
 OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
-"""Codecs without a counterpart in zarr: :class:`PipelineCodec` decodes the whole pipeline."""
+"""Codecs without a counterpart in zarr: one of ours decodes the whole pipeline."""
 
 
 def stored(
@@ -46,7 +46,8 @@ def stored(
     if full and zarr_format != 3:
         usual = _in_format_2(ranges, ours=zarr_format == 2)
     if zarr_format == 2 and usual is None:
-        raise refused(desc, "need codecs or a fill value, for which there is zarr format 3")
+        lacking = "codecs" if full else "a fill value"
+        raise refused(desc, f"need {lacking}, for which there is zarr format 3")
     return ranges, usual or _in_format_3(ranges)
 
 
@@ -55,13 +56,12 @@ def _in_format_3(ranges: ByteRanges) -> dict[str, Any]:
     from zarr.errors import ZarrUserWarning
     from zarr.registry import get_codec_class
 
-    from dask_tiled.export.pipeline_codec import PipelineCodec
+    from dask_tiled.export.codecs import ReadingCodec
 
-    import_module("dask_tiled.export.codecs")  # so that zarr knows ours
     if any(one["name"] in OF_IMAGES for one in ranges.codecs):
-        told = json.dumps(ranges.codecs, sort_keys=True)
-        name = ranges.dtype.newbyteorder("=").name
-        ours = PipelineCodec(told, ranges.shape, name, ranges.edge)
+        chunk = {"codecs": ranges.codecs, "shape": ranges.shape, "dtype": ranges.dtype.name}
+        edge = {"edge": ranges.edge} if ranges.edge else {}
+        ours = ReadingCodec.from_dict({"name": PIPELINE, "configuration": chunk | edge})
         return {"serializer": BytesCodec(), "compressors": ours, "fill_value": ranges.fill}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZarrUserWarning)  # codecs of numcodecs are not in its core

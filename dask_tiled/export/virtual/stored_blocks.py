@@ -99,7 +99,7 @@ def _complete(told: dict[str, Any], shape: Shape, edge: Shape) -> list[dict[str,
             long = [k for k in config["order"] if shape[k] > 1]
             if long == sorted(long):  # bytes stay where they are
                 continue
-        made.append({"name": name, "configuration": config})
+        made.append({"configuration": config, "name": name})
     return made
 
 

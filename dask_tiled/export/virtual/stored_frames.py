@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_tiled.codecs.pipeline import BYTES
 from dask_tiled.errors import format_bytes
+from dask_tiled.export.decoders import RATES, UNITS, UnitRuns
 from dask_tiled.export.virtual.byte_ranges import ByteRanges, Chunk, refused
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description
@@ -32,8 +33,6 @@ def stored_frames(desc: Description) -> ByteRanges:
     DatasetError
         They are no ranges of bytes: with the reason.
     """
-    from dask_tiled.export.codecs import UNITS, UnitRuns
-
     frames = _frames(desc)
     dtype = _plain_dtype(desc, frames)
     if dtype is None:
@@ -109,8 +108,6 @@ def _nbytes(units: Units) -> int:
 
 def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
     """Refuse what no codec of ours decodes."""
-    from dask_tiled.export.codecs import RATES
-
     if not isinstance(ranges, ReadRanges):
         if "dataset" in dict(ranges.decoder.options):
             why = "are read by the HDF5 library: N-bit, scale-offset and others are no codecs"
@@ -144,9 +141,9 @@ def _divided(desc: Description, frames: _Frames) -> tuple[tuple[int, ...], _Fram
         if inside * size < frames.nbytes or ((file == file[:, :1]).all() and follow.all()):
             break
     within = np.arange(0, frames.nbytes, inside * size)
-    offset = np.add.outer(offset[:, 0], within).ravel()
-    file = np.repeat(file[:, 0], len(within))
-    return shape, frames._replace(file=file, offset=offset, nbytes=count * inside * size)
+    first = np.repeat(file[:, 0], len(within))
+    places = np.add.outer(offset[:, 0], within).ravel()
+    return shape, frames._replace(file=first, offset=places, nbytes=count * inside * size)
 
 
 def _runs_of_pixels(shape: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
