@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from dask_tiled.storing.folders import begin_beside, local_path
+from dask_tiled.storing.folders import begin_beside, check_free, local_path
 from dask_tiled.storing.object_stores import begin_in_store
 from dask_tiled.storing.places import Place
 
@@ -47,5 +48,6 @@ def begin(
         with begin_in_store(store, attempts[-1], reads, **options) as place:
             yield [place]
     else:
-        with begin_beside(path, attempts, overwrite=overwrite, resume=resume) as places:
+        check = partial(check_free, overwrite=overwrite)
+        with begin_beside(path, attempts, check, resume=resume) as places:
             yield places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -185,12 +185,15 @@ def flush_all(folder: str) -> None:
 
 @contextmanager
 def begin_beside(
-    path: str, attempts: Sequence[str], *, overwrite: bool, resume: bool
+    path: str, attempts: Sequence[str], check: Callable[[str], None], *, resume: bool
 ) -> Iterator[list[FolderPlace]]:
-    """Make a folder beside a place for each attempt, and move the last one there in the end."""
-    _check_free(path, overwrite=overwrite)
+    """Make a folder beside a place for each attempt, and move the last one there in the end.
+
+    ``check`` makes sure that there is nothing at the place, or only what may go.
+    """
+    check(path)
     with claimed(path, attempts if resume else ()) as part:
-        _check_free(path, overwrite=overwrite)  # something may be back there
+        check(path)  # something may be back there
         places = [FolderPlace(os.path.join(part, attempt)) for attempt in attempts]
         try:
             for place in places:
@@ -198,9 +201,9 @@ def begin_beside(
             with not_cancelled(part):
                 yield places
             places[-1].flush()
-            _check_free(path, overwrite=overwrite)  # it may have come since
+            check(path)  # it may have come since
             with telling_of(path):
-                replace_folder(places[-1].store, path, part)
+                _replace(places[-1].store, path, part)
         except BaseException as error:
             for place in places:
                 if place.is_unused() or not is_stop(error):
@@ -212,7 +215,7 @@ def begin_beside(
             remove_replaced(part)
 
 
-def _check_free(path: str, *, overwrite: bool) -> None:
+def check_free(path: str, *, overwrite: bool) -> None:
     """Make sure that there is nothing at a path, or only a node of zarr that may go."""
     if os.path.lexists(path):
         check_node(path)
@@ -221,7 +224,7 @@ def _check_free(path: str, *, overwrite: bool) -> None:
             raise DatasetError("the array exists", path=path, hint=hint)
 
 
-def replace_folder(made: str, path: str, part: str) -> None:
+def _replace(made: str, path: str, part: str) -> None:
     """Put a folder that is whole in its place, and what is there aside; if that fails, back."""
     if os.path.lexists(path):
         set_aside(part, path)

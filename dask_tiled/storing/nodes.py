@@ -19,7 +19,7 @@ RECORD, JOURNAL = f"{OWN}export.json", f"{OWN}journal/"
 
 _DOCUMENTS = {*OF_ZARR, ".zattrs", ".zmetadata"}
 _HEX = "[0-9a-f]{32}"
-_CHUNK = re.compile(r"(?:c|\d+)(?:[./]\d+)*")
+_CHUNK = re.compile(r"(?:c|\d+)(?:[./]\d+)*|refs\.\d+\.parq")  # the last: chunks of references
 _NOTES = re.compile(rf"(?:.+/)?{re.escape(OWN)}(?:export\.json|journal/{_HEX})")
 _HALF = re.compile(rf"(.+)\.{_HEX}\.partial")
 """Unfinished files of a killed LocalStore, which drops the suffix of some names."""

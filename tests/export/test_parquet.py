@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 
 import fsspec
 import h5py
@@ -13,6 +14,7 @@ import zarr
 
 from dask_tiled import DatasetError, open_dataset, to_references
 from dask_tiled.export.virtual import parquet
+from dask_tiled.storing.claims import claimed
 from dask_tiled.testing import counting_frames, write_dm, write_mib
 
 pytest.importorskip("fastparquet", reason="fastparquet is not installed")
@@ -95,7 +97,7 @@ def test_what_cannot_be_replaced_stays(tmp_path, monkeypatch):
     to_references(arr, target)
 
     def refused(source, place):
-        if os.path.basename(source) == "made":
+        if os.path.basename(source) == "store":
             raise OSError(errno.EBUSY, "Device or resource busy")
         rename(source, place)
 
@@ -104,6 +106,34 @@ def test_what_cannot_be_replaced_stays(tmp_path, monkeypatch):
         to_references(arr[:2], target, overwrite=True)
     assert read(target)["data"].shape == FRAMES.shape
     assert os.listdir(target.parent) == ["scan.parquet"]
+
+
+@pytest.mark.parametrize("left", ["replaced", "an attempt"])
+def test_what_was_killed_is_mended_by_the_next(tmp_path, left):
+    """References that were about to be replaced come back, and new ones that are not whole go."""
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
+    target, part = tmp_path / "scan.parquet", tmp_path / "scan.parquet.part"
+    to_references(arr, target)
+    part.mkdir()
+    if left == "replaced":
+        target.rename(part / "replaced")
+    else:
+        attempt = part / f"{'0' * 32}-{'1' * 32}"
+        attempt.mkdir()
+        shutil.copytree(target, attempt / "store")
+    with pytest.raises(DatasetError, match="overwrite=True"):
+        to_references(arr[:2], target)
+    to_references(arr[:2], target, overwrite=True)
+    assert read(target)["data"].shape == (2, 7, 8, 16)
+    assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib", "scan.parquet"]
+
+
+def test_only_one_writes_at_a_place(tmp_path):
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
+    target = tmp_path / "scan.parquet"
+    with claimed(str(target)), pytest.raises(DatasetError, match="another"):
+        to_references(arr, target)
+    assert not target.exists()
 
 
 def test_what_it_cannot_say_is_refused(tmp_path):

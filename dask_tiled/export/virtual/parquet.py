@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import uuid
 from collections.abc import Mapping, Sequence
-from tempfile import TemporaryDirectory
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,21 @@ from dask_tiled.model.files import read_head
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
 from dask_tiled.storing.disk import telling_of
-from dask_tiled.storing.folders import flush_all, replace_folder
+from dask_tiled.storing.folders import begin_beside
 
 SUFFIXES = ".parquet", ".parq"
 """Suffixes of folders of Parquet files."""
 METADATA = ".zmetadata"
+BEGIN = json.dumps({MARK: ""})[:-2].encode()
+"""First bytes of references that are written here: of the JSON, and of a folder's metadata."""
 ROWS = 100_000
 """References in a file: fsspec keeps those that it has read."""
-BEGIN = json.dumps({MARK: ""})[:-2].encode()
-"""First bytes of references that were written here: of the JSON, and of a folder's metadata."""
+
+
+def are_references(path: str) -> bool:
+    """Return whether a file, or the metadata in a folder, begins as references written here."""
+    told = os.path.join(path, METADATA) if os.path.isdir(path) else path
+    return os.path.isfile(told) and read_head(told, len(BEGIN)) == BEGIN
 
 
 def check_folder(path: str, *, overwrite: bool) -> None:
@@ -39,8 +46,7 @@ def check_folder(path: str, *, overwrite: bool) -> None:
     """
     if not os.path.lexists(path):
         return
-    told = os.path.join(path, METADATA)
-    if os.path.islink(path) or not os.path.isfile(told) or read_head(told, len(BEGIN)) != BEGIN:
+    if os.path.islink(path) or not os.path.isdir(path) or not are_references(path):
         raise DatasetError("something else is there, and stays", path=path)
     if not overwrite:
         raise DatasetError("a folder is there already", path=path, hint="Pass overwrite=True.")
@@ -75,36 +81,29 @@ def write_parquet(
         fastparquet is not installed, something else is at the place, or the system refuses.
     """
     require("fastparquet", "parquet", path, does="written")
-    check_folder(path, overwrite=overwrite)
-    parent, name = os.path.split(path)
-    with telling_of(path):
-        os.makedirs(parent, exist_ok=True)
-        with TemporaryDirectory(dir=parent, prefix=f".{name}-") as beside:
-            made = os.path.join(beside, "made")
-            _write(made, documents, chunks, urls)
-            flush_all(made)
-            check_folder(path, overwrite=overwrite)  # it may have come since
-            replace_folder(made, path, beside)
-
-
-def _write(
-    folder: str, documents: Mapping[str, bytes], chunks: Sequence[Chunk], urls: Sequence[str]
-) -> None:
     from pandas import Categorical
 
-    metadata = {key: json.loads(data) for key, data in documents.items() if _is_metadata(key)}
-    for key, data in documents.items():
-        if not _is_metadata(key):  # the only chunk of a coordinate
-            columns = {"path": [None], "offset": [0], "size": [0], "raw": [data]}
-            _write_rows(os.path.join(folder, key.partition("/")[0]), 0, columns)
-    table = np.array([chunk[1:] for chunk in chunks], np.int64).reshape(-1, 3)
-    for number in range(math.ceil(len(table) / ROWS)):
-        files, offsets, sizes = table[number * ROWS : (number + 1) * ROWS].T
-        path = Categorical.from_codes(files, urls)
-        columns = {"path": path, "offset": offsets, "size": sizes}
-        _write_rows(os.path.join(folder, DATA), number, columns)
-    with open_file(os.path.join(folder, METADATA), "w", encoding="utf8") as file:
-        json.dump({MARK: "", "metadata": metadata, "record_size": ROWS}, file)
+    attempt, check = (
+        f"{uuid.uuid4().hex}-{uuid.uuid4().hex}",
+        partial(check_folder, overwrite=overwrite),
+    )
+    with begin_beside(path, [attempt], check, resume=False) as (place,), telling_of(path):
+        metadata = {}
+        for key, data in documents.items():
+            name, _, document = key.rpartition("/")
+            if document.startswith(".z"):
+                metadata[key] = json.loads(data)
+            else:  # the only chunk of a coordinate
+                columns = {"path": [None], "offset": [0], "size": [0], "raw": [data]}
+                _write_rows(os.path.join(place.store, name), 0, columns)
+        table = np.array([chunk[1:] for chunk in chunks], np.int64).reshape(-1, 3)
+        for number in range(math.ceil(len(table) / ROWS)):
+            files, offsets, sizes = table[number * ROWS : (number + 1) * ROWS].T
+            names = Categorical.from_codes(files, urls)
+            columns = {"path": names, "offset": offsets, "size": sizes}
+            _write_rows(os.path.join(place.store, DATA), number, columns)
+        with open_file(os.path.join(place.store, METADATA), "w", encoding="utf8") as file:
+            json.dump({MARK: "", "metadata": metadata, "record_size": ROWS}, file)
 
 
 def _write_rows(folder: str, number: int, columns: Mapping[str, Any]) -> None:
@@ -121,7 +120,3 @@ def _write_rows(folder: str, number: int, columns: Mapping[str, Any]) -> None:
         object_encoding={"path": "utf8", "raw": "bytes"},
         has_nulls=[name for name in ("path", "raw") if name in columns],
     )
-
-
-def _is_metadata(key: str) -> bool:
-    return key.rpartition("/")[2].startswith(".z")

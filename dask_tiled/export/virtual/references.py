@@ -13,15 +13,21 @@ from typing import Any, Literal
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.virtual.byte_ranges import ByteRanges
 from dask_tiled.export.virtual.documents import create_group, documents_of, shown_where_it_lies
-from dask_tiled.export.virtual.parquet import BEGIN, SUFFIXES, check_folder, write_parquet
+from dask_tiled.export.virtual.parquet import (
+    SUFFIXES,
+    are_references,
+    check_folder,
+    write_parquet,
+)
 from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, read_head
+from dask_tiled.model.files import File
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
 from dask_tiled.storing.disk import telling_of
 from dask_tiled.storing.new_files import check_place, file_path, new_file
+from dask_tiled.storing.nodes import is_document
 
 
 def to_references(
@@ -77,7 +83,7 @@ def to_references(
     if path is not None and folder:
         check_folder(path, overwrite=overwrite)
     elif path is not None:
-        check_place(path, _is_ours, overwrite=overwrite)
+        check_place(path, are_references, overwrite=overwrite)
     needed: Literal[2, 3] | None = 3 if versioned else 2 if folder else None
     if needed and zarr_format not in (None, needed):
         found = f"zarr_format={zarr_format}"
@@ -88,7 +94,10 @@ def to_references(
         _set_in(target, desc, ranges, codecs)
     for file in desc.files:
         file.check()
-    refs: dict[str, Any] = {key: _inline(key, value) for key, value in documents.items()}
+    refs: dict[str, Any] = {
+        key: data.decode() if is_document(key) else f"base64:{base64.b64encode(data).decode()}"
+        for key, data in documents.items()
+    }
     urls = [*map(url_of, desc.files)]
     dots = "zarr_format" in codecs
     for place, number, offset, nbytes in ranges.chunks:
@@ -100,7 +109,7 @@ def to_references(
         write_parquet(path, documents, ranges.chunks, urls, overwrite=overwrite)
     elif path is not None:
         with (
-            new_file(path, _is_ours, overwrite=overwrite) as written,
+            new_file(path, are_references, overwrite=overwrite) as written,
             telling_of(path),
             open_file(written, "w", encoding="utf8") as file,
         ):
@@ -113,43 +122,31 @@ def _set_in(store: Any, desc: Description, ranges: ByteRanges, codecs: dict[str,
     import zarr
     from icechunk import VirtualChunkSpec
 
-    files, chunks = desc.files, ranges.chunks
-    for file in files:
+    for file in desc.files:
         if not file.mtime_ns:
             raise DatasetError("icechunk is told of files on disk only", path=file.path)
     with suppress(FileNotFoundError):
         raise DatasetError("the store holds something already", found=zarr.open(store, mode="r"))
     create_group(store, desc, ranges.shape, **codecs)
-    urls = [*map(url_of, files)]
+    urls = [*map(url_of, desc.files)]
     # Compared are whole seconds: of the one that has begun, all has to be over.
-    seconds = [-(-file.mtime_ns // 10**9) for file in files]
-    times = [datetime.fromtimestamp(second, UTC) for second in seconds]
+    seconds = [-(-file.mtime_ns // 10**9) for file in desc.files]
     rest = max(seconds) - time.time()
     time.sleep(rest if 0 < rest < 1 else 0)
+    times = [datetime.fromtimestamp(second, UTC) for second in seconds]
     specs = [
         VirtualChunkSpec([*place], urls[k], offset, nbytes, last_updated_at_checksum=times[k])
-        for place, k, offset, nbytes in chunks
+        for place, k, offset, nbytes in ranges.chunks
     ]
     failed = store.set_virtual_refs(DATA, specs)
     if failed:
         raise DatasetError(
             "icechunk has no container of virtual chunks for the file",
-            path=files[chunks[0].file].path,
-            found=f"{len(failed)} of {len(chunks)} chunks outside of all",
+            path=desc.files[ranges.chunks[0].file].path,
+            found=f"{len(failed)} of {len(specs)} chunks outside of all",
         )
-
-
-def _inline(key: str, value: bytes) -> str:
-    if key.rpartition("/")[2] in {"zarr.json", ".zarray", ".zattrs", ".zgroup"}:
-        return value.decode()
-    return "base64:" + base64.b64encode(value).decode()
 
 
 def url_of(file: File) -> str:
     """Return the URL of a file, as references have it: fsspec and icechunk undo no escapes."""
     return file.path if "://" in file.path else f"file://{file.path}"
-
-
-def _is_ours(path: str) -> bool:
-    """Return whether a file begins as those that are written here."""
-    return read_head(path, len(BEGIN)) == BEGIN
