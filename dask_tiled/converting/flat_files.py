@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import uuid
-from functools import partial
 from typing import NamedTuple
 
 import dask.array as da
@@ -16,7 +16,8 @@ from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Array, Box
-from dask_tiled.model.paths import with_room
+from dask_tiled.model.paths import open_file
+from dask_tiled.model.pieces import strides_of
 from dask_tiled.reading.reader import Source
 from dask_tiled.storing.disk import telling_of, write_at
 from dask_tiled.tiling.bases import Grid
@@ -34,30 +35,18 @@ class FlatArray(NamedTuple):
     dtype: np.dtype
 
     def write(self, box: Box, pixels: Array) -> None:
-        """Write a part of the array."""
+        """Write a part of the array, by runs of bytes that are as long as can be."""
+        cut = [k for k, n in enumerate(self.shape) if box[k] != (0, n)]
+        outer = pixels.shape[: cut[-1] if cut else 0]
         pixels = np.ascontiguousarray(pixels, self.dtype)
-        lead = self._lead(box)
-        strides = np.append(np.cumprod(self.shape[:0:-1])[::-1], 1) if self.shape else np.ones(0)
-        with telling_of(self.path):
-            file = with_room(partial(os.open, self.at, os.O_WRONLY), self.at)
-            try:
-                for place in np.ndindex(pixels.shape[:lead]):
-                    starts = [start for start, _ in box]
-                    starts[:lead] = [a + b for a, b in zip(starts, place, strict=False)]
-                    first = int(np.dot(starts, strides)) if starts else 0
-                    at = self.offset + first * self.dtype.itemsize
-                    write_at(file, pixels[place], at)
-            finally:
-                os.close(file)
-
-    def _lead(self, box: Box) -> int:
-        """Count the axes before those that a part shows in one run of bytes."""
-        lead = len(box)
-        whole = True
-        while lead and whole:
-            lead -= 1
-            whole = box[lead] == (0, self.shape[lead])
-        return lead
+        strides = strides_of(self.shape, self.dtype.itemsize)
+        first = self.offset + sum(
+            start * step for (start, _), step in zip(box, strides, strict=True)
+        )
+        with telling_of(self.path), open_file(self.at, "r+b", buffering=0) as file:
+            for place in np.ndindex(outer):
+                at = first + sum(map(operator.mul, place, strides))
+                write_at(file.fileno(), pixels[place], at)
 
 
 def write_flat(arr: da.Array, file: FlatArray, *, show: bool | None) -> None:

@@ -6,9 +6,10 @@ for HyperSpy, has a task of dask for each chunk of the file, and cannot write .z
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -27,7 +28,8 @@ FORMAT_VERSION = "3.3"
 LEVEL = 1
 """Of deflate. HyperSpy's own, 4, takes twice as long, and makes counts 5 percent smaller."""
 
-Attributes = dict[str, Any]
+_Group = tuple[str, dict[str, Any], dict[str, Any]]
+"""The name of a group, its attributes, and arrays of numbers in it."""
 
 
 def write_hspy(
@@ -53,27 +55,20 @@ def write_hspy(
         HDF5 has no such pixels, or the compressor is none of those; or there is no h5py.
     """
     h5py = require("h5py", "hdf5", path, does="written")
-    _check(arr, path)
     level = _gzip_level(compressors, path)
-    chunk, _ = grids_of(Given.of(arr), chunks, None)
-    with telling_of(path):  # from version 1.8 on, texts of any length are attributes
-        file = h5py.File(at, "w", libver=("v108", "latest"))
-    try:
-        with telling_of(path):
-            for name, attributes, lists in _groups(arr, "HyperSpy"):
-                group = file.require_group(f"/{name}")
-                for key, value in attributes.items():
-                    group.attrs[key] = value
-                for key, numbers in lists.items():
-                    group.create_dataset(key, data=numbers)
-            compressed = {} if level is None else {"compression": level, "shuffle": True}
-            stored = file.create_dataset(
-                _place(arr), arr.shape, arr.dtype, chunks=chunk, **compressed
-            )
-        _fill(arr, chunk, stored, path, show=show)
-    finally:
-        with telling_of(path):
-            file.close()
+    compressed = {} if level is None else {"compression": level, "shuffle": True}
+
+    def make(file: Any, groups: Iterable[_Group], place: str, chunk: tuple[int, ...]) -> Any:
+        for name, attributes, lists in groups:
+            group = file.require_group(f"/{name}")
+            group.attrs.update(attributes)
+            for key, numbers in lists.items():
+                group.create_dataset(key, data=numbers)
+        return file.create_dataset(place, arr.shape, arr.dtype, chunks=chunk, **compressed)
+
+    # From version 1.8 on, texts of any length are attributes.
+    opened = partial(h5py.File, at, "w", libver=("v108", "latest"))
+    _write(arr, path, opened, "HyperSpy", make, chunks, show=show)
 
 
 def write_zspy(
@@ -100,35 +95,59 @@ def write_zspy(
     """
     import zarr
 
-    _check(arr, path)
-    chunk, _ = grids_of(Given.of(arr), chunks, None)
     codec = _codec(compressors, path)
-    store = zarr.storage.ZipStore(at, mode="w")
-    try:
-        with telling_of(path):
-            for name, attributes, lists in _groups(arr, "ZSpy"):
-                zarr.create_group(store, path=name, zarr_format=2, attributes=attributes)
-                for key, numbers in lists.items():
-                    zarr.create_array(store, name=f"{name}/{key}", data=numbers, zarr_format=2)
-            stored = zarr.create_array(
-                store,
-                name=_place(arr),
-                shape=arr.shape,
-                dtype=arr.dtype,
-                chunks=chunk,
-                compressors=codec,
-                zarr_format=2,
-            )
-        _fill(arr, chunk, stored, path, show=show)
-    finally:
-        with telling_of(path):
-            store.close()
+
+    def make(store: Any, groups: Iterable[_Group], place: str, chunk: tuple[int, ...]) -> Any:
+        options: dict[str, Any] = {"zarr_format": 2}
+        for name, attributes, lists in groups:
+            zarr.create_group(store, path=name, attributes=attributes, **options)
+            for key, numbers in lists.items():
+                zarr.create_array(store, name=f"{name}/{key}", data=numbers, **options)
+        options |= {"shape": arr.shape, "dtype": arr.dtype, "chunks": chunk, "compressors": codec}
+        return zarr.create_array(store, name=place, **options)
+
+    _write(arr, path, partial(zarr.storage.ZipStore, at, mode="w"), "ZSpy", make, chunks, show=show)
 
 
-def _check(arr: da.Array, path: str) -> None:
+def _write(
+    arr: da.Array,
+    path: str,
+    opened: Callable[[], Any],
+    kind: str,
+    make: Callable[..., Any],
+    chunks: Any,
+    *,
+    show: bool | None,
+) -> None:
+    """Write groups, and pixels by whole chunks of the array that ``make`` returns.
+
+    Threads read the next pixels meanwhile.
+    """
     if arr.dtype.kind not in "biufc" or not arr.ndim:
         problem, expected = "HyperSpy has no such pixels", "numbers, on one axis or more"
         raise DatasetError(problem, path=path, expected=expected, found=arr.dtype)
+    chunk, _ = grids_of(Given.of(arr), chunks, None)
+    signal = signal_of(arr)
+    title = str(signal["metadata"]["General"].get("title", ""))
+    home = f"Experiments/{title.replace('/', '-').strip('.') or '__unnamed__'}"
+    disable = None if show is None else not show
+    with telling_of(path):
+        file = opened()
+    try:
+        with telling_of(path):
+            stored = make(file, _groups(signal, home, kind), f"{home}/data", chunk)
+        bar = progress_bar(
+            total=int(arr.nbytes), desc="convert", unit="B", unit_scale=True, disable=disable
+        )
+        # In a thread: of a Ctrl-C while h5py writes, Python would only say that it was ignored.
+        with bar, ThreadPoolExecutor(1, thread_name_prefix="dask-tiled") as writer:
+            for block in iter_blocks(aligned(arr, chunk)):
+                with telling_of(path):
+                    writer.submit(stored.__setitem__, block.where, block.pixels).result()
+                bar.update(block.pixels.nbytes)
+    finally:
+        with telling_of(path):
+            file.close()
 
 
 def _gzip_level(compressors: Any, path: str) -> int | None:
@@ -162,36 +181,22 @@ def _codec(compressors: Any, path: str) -> Any:
     raise DatasetError(problem, path=path, expected=expected, found=repr(compressors))
 
 
-def _home(signal: Mapping[str, Any]) -> str:
-    """Return the group of a signal, which is called by its title."""
-    title = str(signal["metadata"]["General"].get("title", ""))
-    return f"Experiments/{title.replace('/', '-').strip('.') or '__unnamed__'}"
-
-
-def _place(arr: da.Array) -> str:
-    """Return where the pixels are."""
-    return f"{_home(signal_of(arr))}/data"
-
-
-def _groups(arr: da.Array, kind: str) -> Iterator[tuple[str, Attributes, dict[str, Any]]]:
+def _groups(signal: Mapping[str, Any], home: str, kind: str) -> Iterator[_Group]:
     """Yield groups with their attributes and lists of numbers, each after those around it."""
-    signal = signal_of(arr)
-    home = _home(signal)
     yield "", {"file_format": kind, "file_format_version": FORMAT_VERSION}, {}
     yield "Experiments", {}, {}
     yield home, {}, {}
     for k, axis in enumerate(signal["axes"]):
-        told = {"_type": "UniformDataAxis", "is_binned": False, **axis}
-        yield f"{home}/axis-{k}", told, {}
+        yield f"{home}/axis-{k}", {"_type": "UniformDataAxis", "is_binned": False, **axis}, {}
     for name in ("metadata", "original_metadata"):
         yield from _nested(f"{home}/{name}", signal[name])
     for name in ("learning_results", "attributes"):
         yield f"{home}/{name}", {}, {}
 
 
-def _nested(name: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, Attributes, Any]]:
+def _nested(name: str, facts: Mapping[str, Any]) -> Iterator[_Group]:
     """Write down nested facts in terms of JSON: lists of other things than numbers are groups."""
-    attributes: Attributes = {}
+    attributes: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
     inner: dict[str, Mapping[str, Any]] = {}
     for key, value in facts.items():
@@ -218,19 +223,3 @@ def _nested(name: str, facts: Mapping[str, Any]) -> Iterator[tuple[str, Attribut
 def _fits(values: list[Any]) -> bool:
     """Return whether whole numbers are none that are too large to be stored as such."""
     return all(not isinstance(x, int) or -(1 << 63) <= x < 1 << 63 for x in values)
-
-
-def _fill(
-    arr: da.Array, chunk: tuple[int, ...], stored: Any, path: str, *, show: bool | None
-) -> None:
-    """Write pixels by whole chunks of what is stored, while threads read the next ones."""
-    disable = None if show is None else not show
-    bar = progress_bar(
-        total=int(arr.nbytes), desc="convert", unit="B", unit_scale=True, disable=disable
-    )
-    # In a thread: of a Ctrl-C while h5py writes, Python would only say that it was ignored.
-    with bar, ThreadPoolExecutor(1, thread_name_prefix="dask-tiled") as writer:
-        for block in iter_blocks(aligned(arr, chunk)):
-            with telling_of(path):
-                writer.submit(stored.__setitem__, block.where, block.pixels).result()
-            bar.update(block.pixels.nbytes)

@@ -70,36 +70,28 @@ def create_group(
     import zarr
     from zarr.errors import ZarrUserWarning
 
-    def create(name: str, dims: tuple[str, ...], **values: Any) -> zarr.Array[Any]:
+    def create(name: str, dims: tuple[str, ...], attributes: dict[str, Any], **values: Any) -> None:
         if zarr_format == 2:
             # xarray takes every pixel of a fill value for one that is missing.
             values["fill_value"] = None
-            values["attributes"]["_ARRAY_DIMENSIONS"] = dims
+            attributes["_ARRAY_DIMENSIONS"] = dims
         else:
             values["dimension_names"] = dims
-        values = {"compressors": None, "filters": None, **values, "zarr_format": zarr_format}
-        return zarr.create_array(store, name=name, **values)
+        values = {"compressors": None, "filters": None, "attributes": attributes, **values}
+        zarr.create_array(store, name=name, zarr_format=zarr_format, **values)
 
     zarr.create_group(store=store, zarr_format=zarr_format)
-    dtype = desc.dtype if "dtype" not in options else options.pop("dtype")
-    shape: dict[str, Any] = {"shape": desc.shape, "chunks": chunks, "dtype": dtype}
-    fill: dict[str, Any] = {
-        "fill_value": options.pop("fill_value", desc.conversion.fill_value),
-        "attributes": attributes_of(desc.axes, [desc]),
-    }
+    told = {"dtype": desc.dtype, "fill_value": desc.conversion.fill_value, **options}
+    attributes = attributes_of(desc.axes, [desc])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that are not in its core
-            create(DATA, desc.dims, **shape, **fill, **options)
-            same = zarr.open_array(store, path=DATA, mode="r").dtype == dtype
+            create(DATA, desc.dims, attributes, shape=desc.shape, chunks=chunks, **told)
+            same = zarr.open_array(store, path=DATA, mode="r").dtype == told["dtype"]
+        if not same:
+            raise TypeError("another type when it is read")  # noqa: TRY301 - as zarr tells of others
     except (TypeError, ValueError) as error:
-        raise _no_type(desc, str(error)) from error
-    if not same:
-        raise _no_type(desc, "another type when it is read")
+        problem, path = f"zarr has no pixels of type {desc.dtype}", desc.files[0].path
+        raise DatasetError(problem, path=path, found=str(error)) from error
     for name, numbers, units in coordinates_of(desc.dims, desc.axes, desc.shape):
-        create(name, (name,), data=numbers, chunks=numbers.shape, attributes=units)
-
-
-def _no_type(desc: Description, found: str) -> DatasetError:
-    path = desc.files[0].path
-    return DatasetError(f"zarr has no pixels of type {desc.dtype}", path=path, found=found)
+        create(name, (name,), units, data=numbers, chunks=numbers.shape)
