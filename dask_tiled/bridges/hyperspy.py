@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
@@ -15,7 +16,6 @@ from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.describing import Path
 from dask_tiled.export.zarr.group import DATA, labels_of
-from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.mark import name_of, plain
 from dask_tiled.opening import opened
@@ -123,10 +123,10 @@ def to_hyperspy(data: Any, **options: Any) -> BaseSignal:
 def signal_of(arr: da.Array, title: str = "") -> dict[str, Any]:
     """Return an array as RosettaSciIO describes a signal."""
     shown = shown_of(arr)
-    desc = shown.of[0] if len(shown.of) == 1 else None
-    metadata = {} if desc is None else _metadata(desc)
+    metadata, headers = {}, {}
+    if len(shown.of) == 1:
+        metadata, headers = _metadata(shown.of[0]), plain(shown.of[0].metadata)
     metadata.setdefault("General", {}).setdefault("title", title)
-    headers = {} if desc is None else plain(desc.metadata)
     axes = _axes(shown, arr.shape)
     return {"data": arr, "axes": axes, "metadata": metadata, "original_metadata": headers}
 
@@ -135,10 +135,10 @@ def _axes(shown: Shown, shape: Sequence[int]) -> list[dict[str, Any]]:
     names = {axis.name for desc in shown.of for axis in desc.axes[desc.nav_ndim :]}
     signal = {k for k, axis in enumerate(shown.axes) if axis is not None and axis.name in names}
     signal = signal or {*range(len(shape))[-2:]}
-    dims = labels_of(shown.axes, shape, ()).dims
+    axes = labels_of(shown.axes, shape, ()).axes
     return [
         {
-            "name": name,
+            "name": axis.name,
             "units": axis.units,
             "scale": axis.scale or 1.0,
             "offset": axis.offset,
@@ -146,9 +146,7 @@ def _axes(shown: Shown, shape: Sequence[int]) -> list[dict[str, Any]]:
             "navigate": k not in signal,
             "index_in_array": k,
         }
-        for k, (name, axis, size) in enumerate(
-            zip(dims, (axis or Axis("") for axis in shown.axes), shape, strict=True)
-        )
+        for k, (axis, size) in enumerate(zip(axes, shape, strict=True))
     ]
 
 
@@ -172,9 +170,7 @@ def _metadata(desc: Description) -> dict[str, Any]:
     for name, (place, unit) in PLACES.items():
         if name in told:
             *path, key = place.split(".")
-            inner = instrument
-            for one in path:
-                inner = inner.setdefault(one, {})
+            inner = reduce(lambda one, step: one.setdefault(step, {}), path, instrument)
             inner[key] = _in_unit(told[name], unit)
     metadata = {"General": general, "Signal": {"signal_type": ""}}
     if instrument:
@@ -188,15 +184,13 @@ def _moment(iso: str) -> dict[str, str]:
     if not time:
         return {"date": date}
     moment = datetime.fromisoformat(iso)
-    told = {"date": date, "time": moment.time().isoformat()}
-    if moment.tzinfo is not None:
-        told["time_zone"] = str(moment.tzinfo).removeprefix("UTC") or "UTC"
-    return told
+    zone = moment.tzinfo and {"time_zone": str(moment.tzinfo).removeprefix("UTC") or "UTC"}
+    return {"date": date, "time": moment.time().isoformat(), **(zone or {})}
 
 
 def _in_unit(value: float | str, unit: int | str) -> float | str:
     if isinstance(value, str):
         return value
-    return (
-        math.degrees(value) if isinstance(unit, str) else float(Decimal(repr(value)).scaleb(unit))
-    )
+    if isinstance(unit, str):
+        return math.degrees(value)
+    return float(Decimal(repr(value)).scaleb(unit))

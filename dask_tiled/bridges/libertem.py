@@ -112,13 +112,13 @@ def from_libertem(
     given = {name: value for name, value in params.items() if value is not None}
     _check_names(filetype, given)
     options: dict[str, Any] = {"path": path}
-    for name in [*given]:
+    for name, value in given.items():
         ours = RENAMED.get(name, name)
-        if ours in options or (ours != name and ours in given):
-            raise DatasetError(f"{name} says what {ours} says already", found=given[name])
-        options[ours] = given.pop(name)
-    for translate in (_backend, _of_format):
-        translate(filetype, options)
+        if ours != name and ours in given:
+            raise DatasetError(f"{name} says what {ours} says already", found=value)
+        options[ours] = value
+    _choose_backend(options)
+    _translate(filetype, options)
     sig_shape = None if filetype in OF_NO_SHAPE else options.pop("sig_shape", None)
     arr = open_dataset(**options, format=filetype)
     if sig_shape is None:
@@ -138,12 +138,11 @@ def _check_names(filetype: str, given: Mapping[str, Any]) -> None:
             raise DatasetError(problem, expected=expected, hint=nearest(name, known))
 
 
-def _backend(_: str, options: dict[str, Any]) -> None:
+def _choose_backend(options: dict[str, Any]) -> None:
     backend = options.pop("io_backend", None)
     name = type(backend).__name__
     if backend is not None and name not in BACKENDS:
-        expected = ", ".join(BACKENDS)
-        hint = "Leave it out: what suits the file is chosen."
+        expected, hint = ", ".join(BACKENDS), "Leave it out: what suits the file is chosen."
         raise DatasetError("no such io_backend", expected=expected, found=name, hint=hint)
     if backend is not None:
         options["io"] = BACKENDS[name]
@@ -151,7 +150,7 @@ def _backend(_: str, options: dict[str, Any]) -> None:
         options["io"] = "direct"
 
 
-def _of_format(filetype: str, options: dict[str, Any]) -> None:
+def _translate(filetype: str, options: dict[str, Any]) -> None:
     """Say in our words what formats of LiberTEM take beside the shapes."""
     if options.pop("disable_glob", False):
         options["series"] = False

@@ -136,17 +136,16 @@ def _layers(name: str, levels: list[da.Array]) -> Iterator[tuple[Any, dict[str, 
 def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
     shown = shown_of(levels[0])
     labels = labels_of(shown.axes, levels[0].shape, shown.of)
-    axes = [axis or Axis("") for axis in shown.axes]
+    axes = [*labels.axes]
     colours = colour_axis(labels.dims, levels[0].shape)
     is_rgb = colours is not None or levels[0].dtype.names is not None
     levels = [numbers(level) for level in levels]
-    dims = [*labels.dims]
     if colours is not None:
         levels = [da.moveaxis(level, colours, -1) for level in levels]
-        del axes[colours], dims[colours]
+        del axes[colours]
     if len(axes) == 1:  # napari has no lines
         levels = [level[np.newaxis] for level in levels]
-        axes, dims = [Axis(""), *axes], ["", *dims]
+        axes = [Axis(""), *axes]
     options: dict[str, Any] = {
         "name": name,
         "rgb": is_rgb,
@@ -154,7 +153,7 @@ def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
         "scale": [axis.scale or 1.0 for axis in axes],
         "translate": [axis.offset for axis in axes],
         "units": [_unit(axis.units) for axis in axes],
-        "axis_labels": dims,
+        "axis_labels": [axis.name for axis in axes],
         "metadata": labels.attrs,
     }
     if not is_rgb:
@@ -218,17 +217,15 @@ def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str
 def _axes(ndim: int, attributes: Mapping[str, Any]) -> list[Axis]:
     """Return the axes of a layer: as it stands in napari, where it may have been calibrated."""
     usual = (*nav_axes(ndim - 2), *sig_axes(2))
-    labels = attributes.get("axis_labels") or ("",) * ndim
-    columns = (attributes.get(key) for key in ("units", "scale", "translate"))
-    units, scales, offsets = (
-        (default,) * ndim if column is None else column
-        for column, default in zip(columns, (NO_UNIT, 1.0, 0.0), strict=True)
+    defaults = {"axis_labels": "", "units": NO_UNIT, "scale": 1.0, "translate": 0.0}
+    columns = (attributes.get(key) for key in defaults)
+    told = (
+        column if column is not None and len(column) else (default,) * ndim
+        for column, default in zip(columns, defaults.values(), strict=True)
     )
     return [
         Axis(_name(label) or axis.name, _symbol(unit), float(scale), float(offset))
-        for label, axis, unit, scale, offset in zip(
-            labels, usual, units, scales, offsets, strict=True
-        )
+        for axis, label, unit, scale, offset in zip(usual, *told, strict=True)
     ]
 
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import dask.array as da
-import numpy as np
 from dask import config
 
 from dask_tiled.array.tiled_array import TiledArray, read_once
@@ -18,22 +17,22 @@ from dask_tiled.converting.flat_files import write_npy
 from dask_tiled.converting.hyperspy_files import write_hspy, write_zspy
 from dask_tiled.converting.tiff_files import write_ome_tiff, write_tiff
 from dask_tiled.errors import DatasetError, VerificationError, nearest
-from dask_tiled.export.zarr.verification import first_difference, verify_zarr
+from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
 from dask_tiled.export.zarr.zarr_export import check_blocks, to_zarr
 from dask_tiled.model.files import read_head
 from dask_tiled.opening import open_dataset, opened
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.new_files import check_place, file_path, new_file
+from dask_tiled.storing.nodes import files
 from dask_tiled.tiling import machine
-
-Write = Callable[..., None]
-"""``write(arr, path, at, show=..., **options)`` fills an empty file, which will be at ``path``."""
 
 
 class Kind(NamedTuple):
     """A kind of file."""
 
-    write: Write
+    write: Callable[..., None]
+    """``write(arr, path, at, show=..., **options)`` fills an empty file, which will be at
+    ``path``."""
     heads: tuple[bytes, ...]
     """What files of the kind begin with: others are never replaced."""
     format: str
@@ -126,6 +125,7 @@ def convert(
     Examples
     --------
     >>> import dask_tiled
+    >>> import numpy as np
     >>> from dask_tiled.testing import write_mib
     >>> path = write_mib("scan.mib", np.ones((24, 32, 64, 64), "uint16"))
     >>> dask_tiled.convert(path, "scan.npy", verify=True)
@@ -203,13 +203,8 @@ def stored_bytes(target: str) -> int:
 
         group = zarr.open_group(target, mode="r")
         return sum(int(one.nbytes_stored()) for _, one in group.arrays())
-    if os.path.isfile(path):
-        return os.path.getsize(path)
-    return sum(
-        os.path.getsize(os.path.join(folder, file))
-        for folder, _, files in os.walk(path)
-        for file in files
-    )
+    listed = [path] if os.path.isfile(path) else [os.path.join(path, key) for key in files(path)]
+    return sum(map(os.path.getsize, listed))
 
 
 def verify_file(target: Any, arr: da.Array, *, progress: bool | None = None) -> None:
@@ -249,14 +244,5 @@ def _compare(arr: da.Array, stored: da.Array, path: str) -> None:
     blocks = aligned(arr, (1,) * arr.ndim)
     shown = read_once(stored.reshape(arr.shape).rechunk(blocks.chunks))
     for expected, found in zip(iter_blocks(blocks), iter_blocks(shown), strict=True):
-        first = first_difference(expected.pixels, found.pixels)
-        if first is not None:
-            inner = np.unravel_index(first, found.pixels.shape)
-            place = [int(k) + part.start for k, part in zip(inner, found.where, strict=True)]
-            raise VerificationError(
-                "a pixel differs",
-                path=path,
-                where=f"[{', '.join(map(str, place))}]",
-                expected=expected.pixels[inner],
-                found=found.pixels[inner],
-            )
+        corner = [part.start for part in found.where]
+        compare_pixels(expected.pixels, found.pixels, corner, path)

@@ -346,6 +346,17 @@ def test_booleans_stay_booleans(tmp_path):
     np.testing.assert_array_equal(array[:].view("u1"), [[[0, 1, 1], [1, 0, 1]]])
 
 
+def test_records_keep_the_byte_order_of_each_field(tmp_path):
+    records = np.zeros((4, 3, 5), [("a", "<u2"), ("b", ">f4")])
+    records["a"], records["b"] = np.arange(5), np.arange(3)[:, None]
+    path = write_raw(tmp_path / "scan.raw", records)
+    arr = open_dataset(path, "raw", dtype=records.dtype, sig_shape=(3, 5))
+    for part, expected in ((arr, records), (arr[..., 1:], records[..., 1:])):
+        refs = to_references(part, zarr_format=2)
+        assert json.loads(refs["refs"]["data/.zarray"])["dtype"] == [["a", "<u2"], ["b", ">f4"]]
+        np.testing.assert_array_equal(read(refs)[...], expected)
+
+
 def test_computed_arrays_have_no_files(arr):
     with pytest.raises(DatasetError, match="only what was opened"):
         to_references(arr + 1)

@@ -42,7 +42,7 @@ def stored_frames(desc: Description) -> ByteRanges:
             {"name": UNITS, "configuration": {"units": units}},
         ]
         shape = (*(1,) * len(desc.nav_shape), *desc.sig_shape)
-        stored, dtype = frames, desc.dtype.newbyteorder("<")
+        stored, dtype = frames, desc.dtype
     else:
         endian = "little" if dtype.newbyteorder("<") == dtype else "big"
         codecs = [{"name": BYTES, "configuration": {"endian": endian}}]

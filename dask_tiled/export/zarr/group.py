@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,8 @@ class Labels(NamedTuple):
     """Dimensions, coordinates and attributes of an array for xarray."""
 
     dims: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    """By the names of the dimensions; plain ones where nothing is known."""
     coords: dict[str, tuple[Any, ...]]
     """By name: the dimension, numbers and attributes."""
     attrs: dict[str, Any]
@@ -83,7 +86,9 @@ def labels_of(
     for name, axis, size in zip(dims, axes, shape, strict=True):
         if axis is not None and axis.labels and len(axis.labels) == size:
             coords[name] = (name, np.array(axis.labels), {})
-    return Labels(tuple(dims), coords, _told_by(of[0]) if len(of) == 1 else {})
+    known = [replace(axis or Axis(""), name=name) for axis, name in zip(axes, dims, strict=True)]
+    attrs = _told_by(of[0]) if len(of) == 1 else {}
+    return Labels(tuple(dims), tuple(known), coords, attrs)
 
 
 def _told_by(desc: Description) -> dict[str, Any]:

@@ -179,19 +179,10 @@ class _Stored:
             for level, key, region, parts in self.stack.parts(Pixels(held, box, workspace)):
                 for place, expected in parts:
                     found = self._read(stored[level], key, place)[tuple(map(slice, expected.shape))]
-                    first = first_difference(expected, found.astype(expected.dtype, copy=False))
-                    if first is not None:
-                        inner = np.unravel_index(first, expected.shape)
-                        corners = zip(region, place, level.encoder.chunk, inner, strict=True)
-                        pixel = [some.start + k * n + int(i) for some, k, n, i in corners]
-                        inside = "" if level is self.stack.base else f"{level.name} "
-                        raise VerificationError(
-                            "a pixel differs",
-                            path=self.path,
-                            where=f"{inside}[{', '.join(map(str, pixel))}]",
-                            expected=expected[inner],
-                            found=found[inner],
-                        )
+                    bounds = zip(region, place, level.encoder.chunk, strict=True)
+                    corner = [some.start + k * n for some, k, n in bounds]
+                    inside = "" if level is self.stack.base else f"{level.name} "
+                    compare_pixels(expected, found, corner, self.path, inside)
 
     def _read(self, stored: StoredChunks, key: str, place: Place) -> Array:
         problem, where = "a chunk cannot be decoded", stored.prefix + key
@@ -217,7 +208,24 @@ def _chunks_of(level: Level, array: zarr.Array[Any]) -> StoredChunks:
     return StoredChunks(reader, level.prefix, level.encoder, shards)
 
 
-def first_difference(a: Array, b: Array) -> int | None:
+def compare_pixels(
+    expected: Array, found: Array, corner: Sequence[int], path: str, inside: str = ""
+) -> None:
+    """Raise the first difference between parts of arrays that begin at a corner."""
+    first = _first_difference(expected, found.astype(expected.dtype, copy=False))
+    if first is not None:
+        inner = np.unravel_index(first, expected.shape)
+        pixel = [start + int(i) for start, i in zip(corner, inner, strict=True)]
+        raise VerificationError(
+            "a pixel differs",
+            path=path,
+            where=f"{inside}[{', '.join(map(str, pixel))}]",
+            expected=expected[inner],
+            found=found[inner],
+        )
+
+
+def _first_difference(a: Array, b: Array) -> int | None:
     """Find the first pixel that differs in any bit, so that NaN is equal to itself."""
     if a.dtype.hasobject:
         differs = np.asarray(a != b).reshape(-1)
