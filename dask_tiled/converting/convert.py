@@ -153,13 +153,7 @@ def convert(
 
 
 def suffix_of(target: Any) -> str:
-    """Return the suffix of a name that is written to.
-
-    Raises
-    ------
-    DatasetError
-        Nothing is written under names with such a suffix.
-    """
+    """Return the suffix of a name that is written to; refuse all that no format has."""
     if not isinstance(target, str | os.PathLike):
         raise DatasetError("no path", expected="where the file goes", found=repr(target))
     known, suffix = (ZARR, *KINDS), _known_suffix(target)
@@ -208,13 +202,7 @@ def stored_bytes(target: str) -> int:
 
 
 def verify_file(target: Any, arr: da.Array, *, progress: bool | None = None) -> None:
-    """Compare what :func:`convert` wrote, or a store of zarr, with what it was made of.
-
-    Raises
-    ------
-    VerificationError
-        There is a difference.
-    """
+    """Compare what :func:`convert` wrote, or a store of zarr, with what it was made of."""
     suffix = _known_suffix(target)
     if suffix is None or suffix == ZARR:
         verify_zarr(target, arr, progress=progress)

@@ -70,13 +70,7 @@ def _write_block(
 
 
 def write_npy(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
-    """Write an array as NumPy stores it, to a file that will be at ``path``.
-
-    Raises
-    ------
-    DatasetError
-        Its pixels are objects of Python.
-    """
+    """Write an array as NumPy stores it, to a file that will be at ``path``."""
     if arr.dtype.hasobject:
         problem = "objects of Python cannot be written to .npy"
         raise DatasetError(problem, path=path, expected="numbers or records", found=arr.dtype)

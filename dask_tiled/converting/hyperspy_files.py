@@ -43,16 +43,7 @@ def write_hspy(
 ) -> None:
     """Write an array as HyperSpy does to HDF5: deflated after a shuffle of bytes.
 
-    Parameters
-    ----------
-    chunks : optional
-        Chunks of HDF5, as dask takes them; by default whole frames, about 1 MiB.
-    compressors : {"auto", None} or {"name": "gzip", "configuration": {"level": int}}
-
-    Raises
-    ------
-    DatasetError
-        HDF5 has no such pixels, or the compressor is none of those; or there is no h5py.
+    Of ``chunks``, which dask reads, the default is whole frames, about 1 MiB.
     """
     h5py = require("h5py", "hdf5", path, does="written")
     level = _gzip_level(compressors, path)
@@ -80,19 +71,7 @@ def write_zspy(
     compressors: Any = "auto",
     show: bool | None,
 ) -> None:
-    """Write an array as HyperSpy does to zarr, format 2, in a zip file: by Zstandard and Blosc.
-
-    Parameters
-    ----------
-    chunks : optional
-        Chunks of zarr, as dask takes them; by default whole frames, about 1 MiB.
-    compressors : {"auto", None}, codec of numcodecs, or its name and configuration
-
-    Raises
-    ------
-    DatasetError
-        HyperSpy has no such pixels, or the compressor is none of those.
-    """
+    """Write an array as HyperSpy does to zarr, format 2, in a zip file: by Zstandard and Blosc."""
     import zarr
 
     codec = _codec(compressors, path)

@@ -38,13 +38,7 @@ FINEST = 1 << 32
 
 
 def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
-    """Write an array as TIFF: as ImageJ does where ImageJ can read it, and else as tifffile does.
-
-    Raises
-    ------
-    DatasetError
-        TIFF has no such pixels, or the array has fewer than two axes.
-    """
+    """Write an array as TIFF: as ImageJ does if ImageJ can read it, and else as tifffile does."""
     axes = _checked(arr, path, {*OF_OME, "int64", "uint64", "float16"})
     samples = _samples(arr, axes)
     nav = axes[: arr.ndim - 2 - samples]
@@ -74,19 +68,7 @@ def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
 
 
 def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
-    """Write an array as OME-TIFF.
-
-    Raises
-    ------
-    DatasetError
-        OME has no such pixels, or no such axes: an image is y by x, or y by x by colours, and
-        there are time, channels and z.
-
-    Warns
-    -----
-    UserWarning
-        The unit of an axis is none of OME, and is told in the text that describes the image.
-    """
+    """Write an array as OME-TIFF; units that OME does not have stand in the image's description."""
     axes = _checked(arr, path, OF_OME)
     samples = _samples(arr, axes)
     nav = axes[: arr.ndim - 2 - samples]

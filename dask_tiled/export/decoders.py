@@ -56,16 +56,9 @@ RATES = {
 
 @lru_cache
 def decoder_of(name: Any, told: str) -> PackedBytes | PackedUnits | PackedChunk:
-    """Return the decoder that a codec stands for.
+    """Return the decoder of a codec with a configuration, which is told as JSON.
 
     Its ``size`` returns the bytes of all pixels of a chunk, and ``decode`` these bytes.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`NAMES`.
-    told : str
-        Its configuration, as JSON.
 
     Raises
     ------
@@ -141,13 +134,7 @@ class UnitRuns(NamedTuple):
         return len(self.starts) * self.length * self.width
 
     def is_valid(self) -> bool:
-        """Return whether a kernel may be called with the numbers: no sum of them overflows.
-
-        Raises
-        ------
-        TypeError, KeyError
-            They are no numbers, or there is no such kernel.
-        """
+        """Return whether a kernel may be called with the numbers: no sum of them overflows."""
         rate, places = RATES[self.decoder], (*self.starts, *self.dests)
         return (
             all(type(n) is int and abs(n) < FARTHEST for n in (*self[1:6], *places))
@@ -192,13 +179,7 @@ class PackedUnits(NamedTuple):
         return sum(runs.size for runs in self.units)
 
     def decode(self, data: Bytes, size: int) -> Bytes:
-        """Return the bytes of all pixels of a chunk.
-
-        Raises
-        ------
-        CorruptFileError
-            They lie elsewhere than in these bytes, or are not as many.
-        """
+        """Return the bytes of all pixels of a chunk; in no others a kernel reads or writes."""
         from dask_tiled.kernels.decoding import compiled
 
         if self.size(data) != size:
@@ -247,13 +228,7 @@ class PackedChunk(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
     def decode(self, data: Bytes, size: int) -> Bytes:
-        """Return the bytes of all pixels of a chunk; those outside of the array are 0.
-
-        Raises
-        ------
-        CorruptFileError
-            The bytes are damaged, a codec is not read, or the chunk has another size.
-        """
+        """Return the bytes of all pixels of a chunk; those outside of the array are 0."""
         try:
             if size != self.size(data):
                 raise ValueError(f"chunks of {size} bytes")  # noqa: TRY301 - as those of codecs

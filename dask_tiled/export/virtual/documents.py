@@ -36,7 +36,7 @@ def shown_where_it_lies(data: Any) -> tuple[TiledArray, Description, Source]:
 def documents_of(
     desc: Description, chunks: tuple[int, ...], *, zarr_format: Literal[2, 3] = 3, **options: Any
 ) -> dict[str, bytes]:
-    """Return what :func:`create_group` writes, which raises as that does."""
+    """Return what :func:`create_group` writes."""
     made: dict[str, Any] = {}
     create_group(made, desc, chunks, zarr_format=zarr_format, **options)
     return {key: buffer.to_bytes() for key, buffer in made.items()}
@@ -50,17 +50,9 @@ def create_group(
     zarr_format: Literal[2, 3] = 3,
     **options: Any,
 ) -> None:
-    """Write the documents of a group: of the array, and of coordinates with their numbers.
+    """Write the documents of a group into an empty store of zarr, with numbers of coordinates.
 
-    Parameters
-    ----------
-    store : zarr store
-        An empty one.
-    desc : Description
-    chunks : tuple of int
-    zarr_format : {2, 3}
-    **options
-        More of what :func:`zarr.create_array` takes.
+    ``options`` are more of what :func:`zarr.create_array` takes.
 
     Raises
     ------

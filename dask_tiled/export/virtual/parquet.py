@@ -37,13 +37,7 @@ def are_references(path: str) -> bool:
 
 
 def check_folder(path: str, *, overwrite: bool) -> None:
-    """Make sure that there is nothing at a path, or a folder of ours that may go.
-
-    Raises
-    ------
-    DatasetError
-        Something else is there.
-    """
+    """Make sure that there is nothing at a path, or a folder of ours that may go."""
     if not os.path.lexists(path):
         return
     if os.path.islink(path) or not os.path.isdir(path) or not are_references(path):
@@ -62,23 +56,8 @@ def write_parquet(
 ) -> None:
     """Write references beside their place, and move them there when they are whole.
 
-    Parameters
-    ----------
-    path : str
-        The folder, from the root on.
-    documents : mapping of str to bytes
-        Of a group of zarr format 2, with the chunks of coordinates.
-    chunks : sequence of Chunk
-        All of the array, in C order.
-    urls : sequence of str
-        Those of the files, by their numbers.
-    overwrite : bool
-        Replace a folder of ours.
-
-    Raises
-    ------
-    DatasetError
-        fastparquet is not installed, something else is at the place, or the system refuses.
+    The documents, of zarr format 2, come with the chunks of coordinates; ``chunks`` are all of the
+    array, in C order.
     """
     require("fastparquet", "parquet", path, does="written")
     from pandas import Categorical

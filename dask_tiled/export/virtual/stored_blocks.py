@@ -19,13 +19,7 @@ Shape = tuple[int, ...]
 
 
 def stored_blocks(desc: Description) -> ByteRanges | None:
-    """Find the chunks of an array; None if none of its pixels has a pipeline of codecs.
-
-    Raises
-    ------
-    DatasetError
-        They are no chunks of zarr: with the reason.
-    """
+    """Find the chunks of an array; None if none of its pixels has a pipeline of codecs."""
     layout = desc.layout
     pieces = layout.columns()
     options = [dict(getattr(one, "options", ())) for one in layout.decoders]

@@ -26,13 +26,7 @@ SPREAD = 8
 
 
 def stored_frames(desc: Description) -> ByteRanges:
-    """Find the bytes of every frame, and choose chunks of them.
-
-    Raises
-    ------
-    DatasetError
-        They are no ranges of bytes: with the reason.
-    """
+    """Find the bytes of every frame, and choose chunks of them."""
     frames = _frames(desc)
     dtype = _plain_dtype(desc, frames)
     if dtype is None:
