@@ -28,9 +28,8 @@ from dask_tiled.array.dask_graph.wrapped import at_outer
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.export.zarr.group import Labels, dimension_names, labels_of
-from dask_tiled.formats.registry import HEAD_BYTES, formats
+from dask_tiled.formats.registry import formats, recognised_by
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.files import read_head
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Edges
@@ -126,11 +125,11 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
         try:
             path = os.path.expanduser(os.fspath(filename_or_obj))
             suffix = os.path.splitext(path)[1].lower()
-            if not suffix or not os.path.isfile(path):
-                return False
-            ours = [one for one in formats().values() if suffix in one.extensions]
-            head = read_head(path, HEAD_BYTES)
-            return any(one.name not in OF_OTHERS and one.sniff(path, head) is None for one in ours)
+            known = formats().items()
+            ours = [
+                one for name, one in known if suffix in one.extensions and name not in OF_OTHERS
+            ]
+            return os.path.isfile(path) and recognised_by(ours, path, {}) is not None
         except Exception:  # noqa: BLE001 - xarray asks about anything, and others come after us
             return False
 

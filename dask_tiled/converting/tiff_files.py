@@ -6,7 +6,7 @@ tifffile writes everything but the pixels, which follow one another without gaps
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import dask.array as da
@@ -19,6 +19,8 @@ from dask_tiled.model.instrument import converted
 from dask_tiled.model.ome_zarr import TIME
 from dask_tiled.model.units import Prefixed
 from dask_tiled.storing.disk import telling_of
+
+Axes = tuple[Axis | None, ...]
 
 CLASSIC = (1 << 32) - (1 << 25)
 """Bytes of pixels from which on a file is BigTIFF: there is room for the pages of smaller ones."""
@@ -39,14 +41,12 @@ FINEST = 1 << 32
 
 def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
     """Write an array as TIFF: as ImageJ does if ImageJ can read it, and else as tifffile does."""
-    axes = _checked(arr, path, {*OF_OME, "int64", "uint64", "float16"})
-    samples = _samples(arr, axes)
-    nav = axes[: arr.ndim - 2 - samples]
-    letters = _imagej_letters(nav)
-    imagej = arr.dtype.name in OF_IMAGEJ and arr.nbytes < CLASSIC and letters is not None
+    axes, nav, samples = _checked(arr, path, {*OF_OME, "int64", "uint64", "float16"})
     y, x = axes[len(nav) : len(nav) + 2]
-    if imagej and letters is not None:
-        known = dict(zip((*letters, "Y", "X"), (*nav, y, x), strict=True))
+    fits = arr.dtype.name in OF_IMAGEJ and arr.nbytes < CLASSIC
+    letters = _imagej_letters(nav) if fits else None
+    if letters is not None:
+        known = dict(zip((*letters, "Y", "X"), axes, strict=False))
         options: dict[str, Any] = {
             "resolution": _resolution(x, y),
             "metadata": {"axes": f"{letters}YX{'S' * samples}", **_imagej(known), **_info(axes)},
@@ -64,14 +64,12 @@ def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
                 "offsets": [one.offset for one in told],
             },
         }
-    _write(arr, path, at, {"imagej": imagej}, options, rgb=samples, show=show)
+    _write(arr, path, at, {"imagej": letters is not None}, options, rgb=samples, show=show)
 
 
 def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
     """Write an array as OME-TIFF; units that OME does not have stand in the image's description."""
-    axes = _checked(arr, path, OF_OME)
-    samples = _samples(arr, axes)
-    nav = axes[: arr.ndim - 2 - samples]
+    axes, nav, samples = _checked(arr, path, OF_OME)
     letters = _letters(nav)
     if letters is None:
         raise DatasetError(
@@ -132,8 +130,8 @@ def _write(
     write_flat(arr, FlatArray(path, at, offset, arr.shape, arr.dtype), show=show)
 
 
-def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axis | None, ...]:
-    """Return the axes of an array that TIFF can hold."""
+def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axes, Axes, bool]:
+    """Return all axes, those before images, and whether the last one is that of colours."""
     if arr.dtype.name not in dtypes:
         expected = ", ".join(sorted(dtypes))
         problem, hint = "TIFF has no such pixels", "Convert them: arr.astype(...)."
@@ -141,23 +139,19 @@ def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axis | None, .
     if arr.ndim < 2 or not arr.size:
         problem, expected = "this is no image", "two axes or more, and pixels"
         raise DatasetError(problem, path=path, expected=expected, found=f"shape {arr.shape}")
-    return shown_of(arr).axes
+    axes = shown_of(arr).axes
+    colours = arr.ndim > 2 and arr.shape[-1] in {3, 4} and arr.dtype.kind == "u"
+    samples = colours and axes[-1] is not None and axes[-1].name.lower() in COLOURS
+    return axes, axes[: arr.ndim - 2 - samples], samples
 
 
-def _samples(arr: da.Array, axes: Sequence[Axis | None]) -> bool:
-    """Return whether the last axis is that of the colours of a pixel."""
-    last = axes[-1]
-    coloured = arr.ndim > 2 and arr.shape[-1] in {3, 4} and arr.dtype.kind == "u"
-    return coloured and last is not None and last.name.lower() in COLOURS
-
-
-def _letters(axes: Sequence[Axis | None]) -> str | None:
+def _letters(axes: Axes) -> str | None:
     """Return what OME and ImageJ call axes, by their names; None where one has no letter."""
     found = [LETTERS.get(axis.name.lower(), "") if axis else "" for axis in axes]
     return "".join(found) if all(found) and len({*found}) == len(found) else None
 
 
-def _imagej_letters(axes: Sequence[Axis | None]) -> str | None:
+def _imagej_letters(axes: Axes) -> str | None:
     """Return the letters of axes in the order that ImageJ has; None where they have another.
 
     Axes of other names, as those of scans, are moved by the same sliders.
@@ -205,10 +199,10 @@ def _imagej(known: dict[str, Axis | None]) -> dict[str, Any]:
     return told
 
 
-def _info(axes: Sequence[Axis | None]) -> dict[str, str]:
+def _info(axes: Axes) -> dict[str, str]:
     return {"Info": _told(axes)} if any(axis and axis.steps for axis in axes) else {}
 
 
-def _told(axes: Sequence[Axis | None]) -> str:
+def _told(axes: Axes) -> str:
     """Describe axes for people."""
     return "\n".join(str(axis or "an axis without a name") for axis in axes)

@@ -365,7 +365,7 @@ def test_guessing(path, tmp_path, monkeypatch):
     ):  # fmt: skip
         one = tmp_path / other if isinstance(other, str) and "/" not in other else other
         assert guess(one) is False
-    monkeypatch.setattr("dask_tiled.bridges.xarray_engine.read_head", lambda *_: 1 / 0)
+    monkeypatch.setattr("dask_tiled.bridges.xarray_engine.recognised_by", lambda *_: 1 / 0)
     assert guess(path) is False
 
 
