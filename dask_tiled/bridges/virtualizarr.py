@@ -19,9 +19,10 @@ from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.opening import open_dataset
+from dask_tiled.tiling.sizes import ceil_div
 
 if TYPE_CHECKING:
-    from virtualizarr.manifests import ChunkManifest, ManifestArray, ManifestStore
+    from virtualizarr.manifests import ChunkManifest, ManifestStore
 
 
 class Parser:
@@ -80,6 +81,9 @@ class Parser:
             VirtualiZarr is not installed, or the registry has no store of obstore for the URL. And
             all that :func:`~dask_tiled.open_dataset` raises.
         """
+        import zarr
+        from zarr.errors import ZarrUserWarning
+
         manifests = require("virtualizarr", "virtualizarr", url).manifests
         scheme, _, path, *_ = urlsplit(url)
         if scheme in {"", "file"}:
@@ -93,22 +97,17 @@ class Parser:
         create_group(group, desc, ranges.shape, **codecs)
         for file in desc.files:
             file.check()
-        metadata = _metadata(group, DATA)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that are not in its core
+            known = {name: one.metadata for name, one in zarr.open_group(group, mode="r").arrays()}
+        metadata = known.pop(DATA)
         _register(metadata)
         arrays = {DATA: manifests.ManifestArray(metadata, _references(desc, ranges))}
         if hasattr(manifests.manifest, "INLINED_CHUNK_PATH"):
-            arrays |= _coordinates(group)
+            for name in filter(known.__contains__, desc.dims):
+                numbers = _inlined(group[f"{name}/c/0"].to_bytes())
+                arrays[name] = manifests.ManifestArray(known[name], numbers)
         return manifests.ManifestStore(manifests.ManifestGroup(arrays), registry=registry)
-
-
-def _metadata(group: dict[str, Any], name: str) -> Any:
-    """Return what zarr reads of the document of an array."""
-    import zarr
-    from zarr.errors import ZarrUserWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that are not in its core
-        return zarr.open_array(group, path=name, mode="r").metadata
 
 
 def _register(metadata: Any) -> None:
@@ -123,7 +122,7 @@ def _references(desc: Description, ranges: ByteRanges) -> ChunkManifest:
     """Return where the chunks lie."""
     from virtualizarr.manifests import ChunkManifest
 
-    counts = [-(-n // chunk) for n, chunk in zip(desc.shape, ranges.shape, strict=True)]
+    counts = [*map(ceil_div, desc.shape, ranges.shape)]
     paths = np.zeros(counts, np.dtypes.StringDType())  # empty for those that are missing
     offsets, lengths = np.zeros((2, *counts), np.uint64)
     urls = [*map(url_of, desc.files)]
@@ -133,24 +132,17 @@ def _references(desc: Description, ranges: ByteRanges) -> ChunkManifest:
     return ChunkManifest.from_arrays(**found, validate_paths=False)
 
 
-def _coordinates(group: dict[str, Any]) -> dict[str, ManifestArray]:
-    """Return coordinates, whose numbers lie in their arrays."""
-    from virtualizarr.manifests import ChunkManifest, ManifestArray
+def _inlined(numbers: bytes) -> ChunkManifest:
+    """Return a chunk that lies in its manifest."""
+    from virtualizarr.manifests import ChunkManifest
     from virtualizarr.manifests.manifest import INLINED_CHUNK_PATH
 
-    inside = np.full(1, INLINED_CHUNK_PATH, np.dtypes.StringDType())
-    arrays = {}
-    for key, data in group.items():
-        name, _, chunk = key.partition("/c/")
-        if chunk:
-            manifest = ChunkManifest.from_arrays(
-                paths=inside,
-                offsets=np.zeros(1, np.uint64),
-                lengths=np.full(1, len(data), np.uint64),
-                inlined={(0,): data.to_bytes()},
-            )
-            arrays[name] = ManifestArray(_metadata(group, name), manifest)
-    return arrays
+    return ChunkManifest.from_arrays(
+        paths=np.full(1, INLINED_CHUNK_PATH, np.dtypes.StringDType()),
+        offsets=np.zeros(1, np.uint64),
+        lengths=np.full(1, len(numbers), np.uint64),
+        inlined={(0,): numbers},
+    )
 
 
 def _store_of(url: str, registry: Any) -> Any:
