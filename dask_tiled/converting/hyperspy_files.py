@@ -22,6 +22,7 @@ from dask_tiled.blocks.iteration import iter_blocks
 from dask_tiled.bridges.hyperspy import signal_of
 from dask_tiled.errors import DatasetError, require
 from dask_tiled.export.zarr.grids import grids_of
+from dask_tiled.export.zarr.group import fits
 from dask_tiled.storing.disk import telling_of
 
 FORMAT_VERSION = "3.3"
@@ -184,7 +185,11 @@ def _nested(name: str, facts: Mapping[str, Any]) -> Iterator[_Group]:
             inner[known] = value
         elif isinstance(value, list) and not value:
             attributes[f"_list_empty_{known}"] = "_None_"
-        elif isinstance(value, list) and {*map(type, value)} in ({int}, {float}) and _fits(value):
+        elif (
+            isinstance(value, list)
+            and {*map(type, value)} in ({int}, {float})
+            and all(map(fits, value))
+        ):
             numbers[f"_list_{known}"] = np.array(value)
         elif isinstance(value, list):  # read in the order of their names
             digits = len(str(len(value)))
@@ -193,12 +198,7 @@ def _nested(name: str, facts: Mapping[str, Any]) -> Iterator[_Group]:
         elif value is None:
             attributes[known] = "_None_"
         else:
-            attributes[known] = value if _fits([value]) else str(value)
+            attributes[known] = value if fits(value) else str(value)
     yield name, attributes, numbers
     for key, value in inner.items():
         yield from _nested(f"{name}/{key}", value)
-
-
-def _fits(values: list[Any]) -> bool:
-    """Return whether whole numbers are none that are too large to be stored as such."""
-    return all(not isinstance(x, int) or -(1 << 63) <= x < 1 << 63 for x in values)

@@ -18,7 +18,7 @@ from dask_tiled.model.mark import MARK, attributes_of
 DATA = "data"
 """The name of the array in its group."""
 LARGEST = 1 << 63
-"""Whole numbers from here on are written as text: netCDF has no larger ones."""
+"""Whole numbers from here on are written as text: netCDF and HDF5 have no larger ones."""
 
 
 class Coordinate(NamedTuple):
@@ -111,14 +111,14 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list):
         alike = {type(item) for item in value} in ({str}, {int}, {float})
         if value:
-            whole = alike and all(map(_fits, value))
+            whole = alike and all(map(fits, value))
             yield name, value if whole else json.dumps(value, ensure_ascii=False)
     elif value is not None:
-        yield name, int(value) if isinstance(value, bool) else value if _fits(value) else str(value)
+        yield name, int(value) if isinstance(value, bool) else value if fits(value) else str(value)
 
 
-def _fits(value: Any) -> bool:
-    """Return whether netCDF has such a number."""
+def fits(value: Any) -> bool:
+    """Return whether netCDF and HDF5 have such a number, if it is one."""
     return not isinstance(value, int) or -LARGEST <= value < LARGEST
 
 
