@@ -90,8 +90,7 @@ class Parser:
             there: dict[str, Any] = {"path": unquote(path) if scheme else os.path.abspath(url)}
         else:
             there = {"path": url, "storage_options": _store_of(url, registry)}
-        arr = open_dataset(**there, format=self.format, **self.options)
-        _, desc, _ = shown_where_it_lies(arr)
+        desc = shown_where_it_lies(open_dataset(**there, format=self.format, **self.options))
         ranges, codecs = stored(desc, 3)
         group: dict[str, Any] = {}
         create_group(group, desc, ranges.shape, **codecs)

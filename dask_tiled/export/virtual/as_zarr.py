@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dask_tiled.export.virtual.documents import documents_of, shown_where_it_lies
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
+from dask_tiled.opening import opened
 from dask_tiled.tiling.bases import Chunks
 from dask_tiled.tiling.scheme import negotiate
 from dask_tiled.tiling.sizes import equal_chunks
@@ -55,13 +56,14 @@ def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
 
     from dask_tiled.export.virtual.store import Contents, VirtualStore
 
-    arr, desc, source = shown_where_it_lies(arr)
+    arr = opened(arr)
+    desc = shown_where_it_lies(arr)
     if chunks is None:
         sizes = _default(desc, arr.chunks)
     else:
         sizes = equal_chunks("zarr chunks", chunks, desc.shape, desc.dtype, desc.dims)
-    store = VirtualStore(Contents(documents_of(desc, sizes), source, sizes))
-    return zarr.open_array(store, path=DATA, mode="r")
+    contents = Contents(documents_of(desc, sizes), arr._source, sizes)  # noqa: SLF001
+    return zarr.open_array(VirtualStore(contents), path=DATA, mode="r")
 
 
 def _default(desc: Description, chunks: Chunks) -> tuple[int, ...]:

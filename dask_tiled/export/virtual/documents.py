@@ -11,11 +11,10 @@ from dask_tiled.export.zarr.group import DATA, coordinates_of
 from dask_tiled.model.description import Description
 from dask_tiled.model.mark import attributes_of
 from dask_tiled.opening import OPENED, opened
-from dask_tiled.reading.reader import Source
 
 
-def shown_where_it_lies(data: Any) -> tuple[TiledArray, Description, Source]:
-    """Return an opened array, what it shows, and what it is read from.
+def shown_where_it_lies(data: Any) -> Description:
+    """Return what an opened array shows of files.
 
     Raises
     ------
@@ -30,7 +29,7 @@ def shown_where_it_lies(data: Any) -> tuple[TiledArray, Description, Source]:
             found=type(arr).__name__,
             hint="Results are written by to_zarr.",
         )
-    return arr, arr.description, arr._source  # noqa: SLF001
+    return arr.description
 
 
 def documents_of(

@@ -74,7 +74,7 @@ def to_references(
     StaleFileError
         A file is not the one that was opened any more.
     """
-    _, desc, _ = shown_where_it_lies(arr)
+    desc = shown_where_it_lies(arr)
     if zarr_format not in (None, 2, 3):
         raise DatasetError("no format of zarr", expected="2 or 3", found=zarr_format)
     versioned = hasattr(target, "set_virtual_refs")
