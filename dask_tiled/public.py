@@ -47,7 +47,7 @@ from dask_tiled.tiling.scheme import TilingScheme, negotiate
 from dask_tiled.training.batches import iter_batches
 from dask_tiled.training.beton import to_beton
 from dask_tiled.training.fields import ImageField
-from dask_tiled.training.sources import TarSamples
+from dask_tiled.training.tar import TarSamples
 from dask_tiled.volumes import open_volumes
 
 # fmt: off

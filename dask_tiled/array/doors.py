@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
@@ -62,13 +62,6 @@ def as_array(
         found = type(data).__name__
         raise error("not an array", expected=expected, found=found)
     return _of_xarray(variable_of(data, error), error)
-
-
-def arrays_by_name(fields: Any) -> Any:
-    """Return a mapping whose objects of xarray are dask arrays; anything else as it is."""
-    if not isinstance(fields, Mapping):
-        return fields
-    return {k: as_array(x) if is_xarray(x) else x for k, x in fields.items()}
 
 
 def variable_of(data: Any, error: type[DatasetError] = DatasetError) -> Any:

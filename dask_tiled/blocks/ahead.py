@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from typing import Protocol, TypeVar
 
 AHEAD_BYTES = 256 << 20
@@ -25,7 +25,32 @@ class Job(Protocol[T_co]):
 
 
 def read_ahead(jobs: Iterator[Job[T_co]], prefetch: int, max_bytes: int) -> Generator[T_co]:
-    """Compute jobs in threads, and hand out their results in order.
+    """Compute jobs in threads of their own, and hand out results and errors in order.
+
+    Parameters
+    ----------
+    prefetch, max_bytes : int
+        As for :func:`in_order`; with 0 jobs ahead each is computed when it is asked for.
+    """
+    if not prefetch:
+        yield from (job.compute() for job in jobs)
+        return
+    pool = ThreadPoolExecutor(prefetch, thread_name_prefix="dask-tiled")
+    try:
+        yield from in_order(jobs, pool, prefetch, max_bytes)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def in_order(
+    jobs: Iterator[Job[T_co]],
+    pool: Executor,
+    prefetch: int,
+    max_bytes: int,
+    *,
+    fail_early: bool = False,
+) -> Generator[T_co]:
+    """Compute jobs in a pool, and hand out their results in order.
 
     Parameters
     ----------
@@ -33,12 +58,14 @@ def read_ahead(jobs: Iterator[Job[T_co]], prefetch: int, max_bytes: int) -> Gene
         It is asked for the next one only when it is time to compute it.
     prefetch, max_bytes : int
         So many jobs are computed ahead at most, and so many bytes; one that is larger, alone.
+    fail_early : bool
+        Raise the error of a job as soon as it is known, whoever's turn it is.
     """
     ahead: deque[tuple[int, Future[T_co]]] = deque()
     errors: list[Exception] = []
     following: list[Job[T_co]] = []  # the one that there was no room for
 
-    def fill(pool: ThreadPoolExecutor) -> None:
+    def fill() -> None:
         held = sum(nbytes for nbytes, _ in ahead)
         while len(ahead) < prefetch and not errors:
             try:
@@ -54,17 +81,18 @@ def read_ahead(jobs: Iterator[Job[T_co]], prefetch: int, max_bytes: int) -> Gene
                 return
             ahead.append((some.nbytes, pool.submit(some.compute)))
 
-    pool = ThreadPoolExecutor(prefetch, thread_name_prefix="dask-tiled")
-    try:
-        fill(pool)
-        while ahead:
-            block = ahead[0][1].result()
-            ahead.popleft()
-            fill(pool)
-            yield block
-            del block
-            fill(pool)
-        for error in errors:
-            raise error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    fill()
+    while ahead:
+        while fail_early and not ahead[0][1].done():
+            done, others = wait([future for _, future in ahead], 0)
+            for future in done:
+                future.result()
+            wait(others, None, FIRST_COMPLETED)
+        block = ahead[0][1].result()
+        ahead.popleft()
+        fill()
+        yield block
+        del block
+        fill()
+    for error in errors:
+        raise error

@@ -97,9 +97,7 @@ def iter_blocks(
     max_bytes = check_whole("max_bytes", max_bytes, least=0)
     alone = is_array(arr) or isinstance(arr, str | os.PathLike)
     wanted = _wanted([opened(arr)] if alone else arr)
-    if prefetch:
-        return read_ahead(wanted, prefetch, max_bytes)
-    return (some.compute() for some in wanted)
+    return read_ahead(wanted, prefetch, max_bytes)
 
 
 def _wanted(arrays: Iterable[Any]) -> Iterator[_Wanted]:

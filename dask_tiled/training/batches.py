@@ -1,33 +1,35 @@
-"""Batches of samples for training: in an order by chance that can be had again, read ahead."""
+"""Batches of samples for training, in a reproducible order, read ahead."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.doors import arrays_by_name
+from dask_tiled.array.doors import is_array
 from dask_tiled.array.given import description_of
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.describing import describe
-from dask_tiled.errors import DatasetError, TilingError, check_whole
+from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.opening import open_dataset
+from dask_tiled.training.arrays import arrays_of, take
 
 Batch = dict[str, Any]
 
 Shuffle = Literal["pages", "all", False]
 PAGE_BYTES = 8 << 20
-"""Samples that follow one another, and are read in one go."""
+"""Bytes of a page: consecutive samples, which are read in one go."""
 PAGES = 8
-"""So many of them are shuffled together."""
+"""Pages whose samples are shuffled together."""
 OBJECT_BYTES = 1 << 16
-"""What an object that is still to be computed is taken for."""
+"""Assumed bytes of an object that is still to be computed."""
 
 
 def iter_batches(
@@ -90,15 +92,12 @@ def iter_batches(
     # What is handed out, what waits, and what is being read.
     part = max(1, min(limit, PAGES * PAGE_BYTES) // (prefetch + 2) // (sample * size)) * size
     jobs = (_Part(arrays, order[at : at + part], size, sample) for at in range(0, len(order), part))
-    return _flat(read_ahead(jobs, prefetch, limit) if prefetch else (job.compute() for job in jobs))
+    return _flat(read_ahead(jobs, prefetch, limit))
 
 
-def _flat(parts: Iterator[Iterator[Batch]]) -> Generator[Batch]:
-    try:
+def _flat(parts: Generator[Iterator[Batch]]) -> Generator[Batch]:
+    with closing(parts):
         yield from chain.from_iterable(parts)
-    finally:
-        if isinstance(parts, Generator):
-            parts.close()
 
 
 def _arrays(fields: Any) -> dict[str, Any]:
@@ -108,16 +107,9 @@ def _arrays(fields: Any) -> dict[str, Any]:
     if not isinstance(fields, Mapping) or not fields:
         expected = "arrays by name, or the path of a sample file"
         raise DatasetError("no samples", expected=expected, found=type(fields).__name__)
-    arrays = {
-        name: arr if isinstance(arr, da.Array) else np.asarray(arr)
-        for name, arr in arrays_by_name(fields).items()
-    }
-    lengths = {name: arr.shape[0] if arr.ndim else None for name, arr in arrays.items()}
-    if any(isinstance(n, float) for n in lengths.values()):
-        raise TilingError("chunks of unknown size", hint="Call compute_chunk_sizes() first.")
-    if len(set(lengths.values())) != 1 or None in lengths.values():
-        raise DatasetError("the arrays are not of one length", found=lengths)
-    return arrays
+    return arrays_of(
+        {name: arr if is_array(arr) else np.asarray(arr) for name, arr in fields.items()}
+    )
 
 
 def _sample_bytes(arr: Any) -> int:
@@ -161,21 +153,10 @@ class _Part(NamedTuple):
         return len(self.numbers) * self.sample
 
     def compute(self) -> Iterator[Batch]:
-        # In the order of the files, whatever that of the batches is.
-        wanted, places = np.unique(self.numbers, return_inverse=True)
-        first, stop = int(wanted[0]), int(wanted[-1]) + 1
-        some: Any = slice(first, stop) if len(wanted) == stop - first else wanted
-        in_order = bool((np.diff(places) == 1).all())
-        values = {}
-        for name, arr in self.arrays.items():
-            if isinstance(arr, da.Array):
-                found = arr[some].compute(scheduler="synchronous")
-            else:
-                found = arr[wanted]  # a copy, which nobody else has
-            values[name] = found if in_order else found[places]
-        edges = range(0, len(self.numbers), self.size)
-        cut = [(at, at + self.size) for at in edges]
-        return iter([{name: _batch(x[a:b]) for name, x in values.items()} for a, b in cut])
+        values = take([*self.arrays.values()], self.numbers, "synchronous")
+        cut = [slice(at, at + self.size) for at in range(0, len(self.numbers), self.size)]
+        named = [*zip(self.arrays, values, strict=True)]
+        return iter([{name: _batch(column[some]) for name, column in named} for some in cut])
 
 
 def _batch(values: Array) -> Any:

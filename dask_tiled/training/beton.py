@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.doors import arrays_by_name
+from dask_tiled.blocks.ahead import in_order
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats.beton.descriptor import sniff
@@ -29,19 +18,19 @@ from dask_tiled.formats.beton.structure import (
     FIELD_BYTES,
     HEADER_BYTES,
     LEAST_PAGE,
+    NAME_BYTES,
     is_page_size,
 )
 from dask_tiled.model.files import read_head
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import with_room
+from dask_tiled.model.paths import open_file
+from dask_tiled.storing.disk import telling_of
 from dask_tiled.storing.new_files import file_path, new_file
 from dask_tiled.tiling import machine
-from dask_tiled.training.fields import Column, Field, field_of, kind_of
+from dask_tiled.training.arrays import arrays_of
+from dask_tiled.training.fields import Encoders, field_of, kind_of
 from dask_tiled.training.pages import PageWriter
-from dask_tiled.training.sources import Batch, array_batches, dataset_batches
-
-HEAD_BYTES = HEADER_BYTES + FIELD_BYTES
-"""What sample files are known by."""
+from dask_tiled.training.sources import array_jobs, dataset_jobs
 
 
 def to_beton(
@@ -101,23 +90,40 @@ def to_beton(
         names, or something else is there already. No file is left.
     """
     target = file_path(path)
-    fields = arrays_by_name(fields)
     if not is_page_size(check_whole("page_size", page_size)):
         expected = f"a power of two from {LEAST_PAGE} on"
         raise DatasetError("no size of pages", path=target, expected=expected, found=page_size)
     seed = check_whole("seed", seed, least=0)
-    known = _fields(fields, types, seed)
-    order = _order(_count(fields), indices, seed if shuffle else None)
+    if isinstance(fields, Mapping):
+        fields = arrays_of(fields)
+    encoders = _encoders(fields, types, seed)
+    count = len(next(iter(fields.values()))) if isinstance(fields, Mapping) else len(fields)
+    order = _order(count, indices, seed if shuffle else None)
     threads = machine.processors() if workers is None else check_whole("workers", workers, least=1)
-    with _replacing(target, overwrite=overwrite) as file:
-        writer = PageWriter(target, file, known, order, page_size)
+    with (
+        new_file(target, _is_samples, overwrite=overwrite) as written,
+        telling_of(target),
+        open_file(written, "r+b", buffering=0) as file,
+    ):
+        writer = PageWriter(file.fileno(), [*encoders], order, page_size)
         if isinstance(fields, Mapping):
-            batches = array_batches(fields, known, order, page_size // 2)
+            jobs = array_jobs(fields, encoders, order, page_size // 2)
         else:
-            batches = dataset_batches(fields, known, order, writer.mean, page_size // 2)
+            jobs = dataset_jobs(fields, encoders, order, writer.mean, page_size // 2)
         pool = executor or ThreadPoolExecutor(threads, thread_name_prefix="dask-tiled")
+        made = in_order(jobs, pool, 2 * threads, threads * page_size, fail_early=True)
+        disable = None if progress is None else not progress
         try:
-            _write(writer, batches, pool, threads, show=progress)
+            total = len(order)
+            with progress_bar(
+                total=total, desc="to_beton", unit=" samples", disable=disable
+            ) as bar:
+                for places, columns in made:
+                    writer.append(places, columns)
+                    bar.update(len(places))
+        except BrokenExecutor as error:
+            where = f"after {writer.written} samples"
+            raise DatasetError("a process that makes samples has died", where=where) from error
         finally:
             if executor is None:
                 # Nobody waits for what is being made, and is not wanted any more.
@@ -125,26 +131,12 @@ def to_beton(
         writer.finish()
 
 
-def _count(fields: Any) -> int:
-    """Count samples."""
-    if not isinstance(fields, Mapping):
-        return len(fields)
-    lengths = {name: arr.shape[0] for name, arr in fields.items()}
-    if len(set(lengths.values())) != 1:
-        raise DatasetError("the arrays are not of one length", found=lengths)
-    return int(next(iter(lengths.values())))
-
-
-def _fields(fields: Any, types: Mapping[str, Any] | None, seed: int) -> list[Field]:
+def _encoders(fields: Any, types: Mapping[str, Any] | None, seed: int) -> Encoders:
+    """Return the fields of a file, and what encodes them."""
     if not isinstance(types, Mapping | None):
         raise DatasetError("no types of fields", expected="a mapping", found=repr(types))
     kinds = dict(types or {})
     if isinstance(fields, Mapping):
-        for name, arr in fields.items():
-            if not isinstance(arr, (np.ndarray, da.Array)) or not arr.ndim:
-                raise DatasetError(
-                    "no array of samples", where=f"field {name!r}", found=type(arr).__name__
-                )
         unknown = sorted(set(kinds) - set(fields))
         if unknown:
             raise DatasetError("a type for no field", expected=", ".join(fields), found=unknown[0])
@@ -157,11 +149,11 @@ def _fields(fields: Any, types: Mapping[str, Any] | None, seed: int) -> list[Fie
         raise DatasetError("no samples", expected=expected, found=type(fields).__name__)
     if not kinds:
         raise DatasetError("a sample file has at least one field, of a type that is given")
-    known = [field_of(name, kind, seed) for name, kind in kinds.items()]
-    stored = [field.name[:16] for field in known]
+    found = [field_of(name, kind, seed) for name, kind in kinds.items()]
+    stored = [field.name[:NAME_BYTES] for field, _ in found]
     if len(set(stored)) < len(stored):
         raise DatasetError("names that are the same in their first 16 letters", found=stored)
-    return known
+    return dict(found)
 
 
 def _order(count: int, indices: npt.ArrayLike | None, seed: int | None) -> Index:
@@ -178,62 +170,5 @@ def _order(count: int, indices: npt.ArrayLike | None, seed: int | None) -> Index
     return order if seed is None else np.random.default_rng(seed).permutation(order)
 
 
-def _write(
-    writer: PageWriter,
-    batches: Iterator[Batch],
-    pool: Executor,
-    workers: int,
-    *,
-    show: bool | None,
-) -> None:
-    """Have batches made some ahead, and write them in turn; the first error ends all."""
-    pending: deque[tuple[Batch, Future[list[Column]]]] = deque()
-    following = next(batches, None)
-    limit = workers * writer.page_size
-    disable = None if show is None else not show
-    with progress_bar(
-        total=len(writer.numbers), desc="to_beton", unit=" samples", disable=disable
-    ) as bar:
-        while pending or following is not None:
-            held = sum(batch.nbytes for batch, _ in pending)
-            while following is not None and len(pending) < 2 * workers:
-                held += following.nbytes
-                if pending and held > limit:
-                    break
-                pending.append((following, pool.submit(following.load)))
-                following = next(batches, None)
-            if not pending[0][1].done():
-                wait([future for _, future in pending if not future.done()], None, FIRST_COMPLETED)
-            _check(writer, pending)
-            while pending and pending[0][1].done():
-                batch, future = pending.popleft()
-                writer.append(batch.places, future.result())
-                bar.update(len(batch.places))
-                del future
-
-
-def _check(writer: PageWriter, pending: Iterable[tuple[Batch, Future[list[Column]]]]) -> None:
-    """Raise what has gone wrong, whoever's turn it is."""
-    try:
-        for _, future in pending:
-            if future.done():
-                future.result()
-    except BrokenExecutor as error:
-        numbers = np.concatenate([writer.numbers[batch.places] for batch, _ in pending])
-        where = f"one of the samples {numbers.min()} to {numbers.max()}"
-        raise DatasetError("a process that makes samples has died", where=where) from error
-
-
-@contextmanager
-def _replacing(path: str, *, overwrite: bool) -> Iterator[int]:
-    """Open a file beside a path, and move it there if all goes well."""
-    with new_file(path, _is_samples, overwrite=overwrite) as written:
-        file = with_room(partial(os.open, written, os.O_RDWR), written)
-        try:
-            yield file
-        finally:
-            os.close(file)
-
-
 def _is_samples(path: str) -> bool:
-    return sniff(path, read_head(path, HEAD_BYTES)) is None
+    return sniff(path, read_head(path, HEADER_BYTES + FIELD_BYTES)) is None

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats.beton import structure
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, Index
 
 Values = Any
 """Values of some samples: an array of them, or a sequence."""
 Modes = Literal["raw", "jpg", "smart", "proportion"]
+MOST_PIXELS = {structure.RAW: (1 << 16) - 1, structure.JPEG: 65500}
+"""Pixels along a side that records and JPEG libraries accept."""
 
 
 class Column(NamedTuple):
@@ -29,18 +31,16 @@ class Column(NamedTuple):
     """Their bytes: rows of equal length, or one object for each; nothing is stored of numbers."""
 
     @property
-    def sizes(self) -> npt.NDArray[np.int64]:
+    def sizes(self) -> Index:
         """Bytes of each sample."""
         if isinstance(self.payload, np.ndarray):
             return np.full(len(self.payload), self.payload.shape[1], np.int64)
         return np.fromiter(map(len, self.payload or ()), np.int64)
 
 
-MOST_JPEG = 65500
-"""Pixels along a side with which JPEG libraries do."""
-
 Encode = Callable[[Values, Sequence[int]], Column]
-"""Makes a column of values of samples, and their numbers."""
+"""Makes a column of the values of samples, and of their numbers in the file."""
+Encoders = Mapping[structure.Field, Encode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,57 +81,32 @@ class ImageField:
             raise DatasetError("no share", expected="0 to 1", found=repr(self.proportion))
 
 
-class Field(NamedTuple):
-    """A field, as the file describes it."""
-
-    name: str
-    type_id: int
-    arguments: bytes
-    encode: Encode
-
-    @property
-    def descriptor(self) -> bytes:
-        """What the file says of it."""
-        name = self.name.encode("ascii")[:16].ljust(16, b"\0")
-        return bytes([self.type_id]) + name + self.arguments.ljust(1024, b"\0")
-
-
-def field_of(name: str, kind: Any, seed: int) -> Field:
-    """Make a field of what a user calls its type.
-
-    Parameters
-    ----------
-    name : str
-    kind : str, ImageField, or (dtype, shape)
-        "float", "int", "bytes", "json" or "image"; or type and shape of arrays.
-    seed : int
-        For what is done by chance.
+def field_of(name: str, kind: Any, seed: int) -> tuple[structure.Field, Encode]:
+    """Return a field, and what encodes it; ``kind`` is a type as :func:`to_beton` takes it.
 
     Raises
     ------
     DatasetError
-        There is no such type, or a name or a type that cannot be stored.
+        The name or the type is invalid, or cannot be stored.
     """
     if not isinstance(name, str) or not name.isascii() or not name or "\0" in name:
         raise DatasetError("a field cannot have that name", expected="ASCII", found=repr(name))
+    where = f"field {name!r}"
     if isinstance(kind, str) and kind == "image":
         kind = ImageField()
     if isinstance(kind, ImageField):
-        return Field(name, structure.IMAGE, b"", _Images(kind, seed))
+        return structure.Field(structure.IMAGE, name), partial(_images, kind, seed)
     if isinstance(kind, str) and kind in _KINDS:
         type_id, encode = _KINDS[kind]
-        return Field(name, type_id, b"", encode)
+        return structure.Field(type_id, name), encode
     try:
         dtype, shape = kind
         dtype = np.dtype(dtype).newbyteorder("<")  # FFCV refuses the other order
         shape = tuple(int(n) for n in shape)
     except (TypeError, ValueError) as error:
-        raise DatasetError(
-            "no type of fields",
-            where=f"field {name!r}",
-            expected=f"{', '.join(_KINDS)}, image, an ImageField, or (dtype, shape)",
-            found=repr(kind),
-        ) from error
+        expected = f"{', '.join(_KINDS)}, image, an ImageField, or (dtype, shape)"
+        problem = "no type of fields"
+        raise DatasetError(problem, where=where, expected=expected, found=repr(kind)) from error
     try:
         arguments = structure.pack_array(dtype, shape)
         stored = structure.parse_array(arguments) == (dtype, shape)
@@ -140,166 +115,134 @@ def field_of(name: str, kind: Any, seed: int) -> Field:
     if not stored or 0 in shape or not shape:
         raise DatasetError(
             "such arrays cannot be stored",
-            where=f"field {name!r}",
+            where=where,
             expected="numbers, in 1 to 32 axes, none of which is empty",
             found=f"{dtype} of shape {shape}",
             hint=None if shape else 'Say in types what they are, such as "bytes" or "json".',
         )
-    return Field(name, structure.ARRAY, arguments, _Arrays(dtype, shape))
+    return structure.Field(structure.ARRAY, name, arguments), partial(_arrays, dtype, shape)
 
 
 def kind_of(values: Any) -> Any:
-    """Find out which type of field suits an array of samples."""
+    """Return the type of fields that suits an array of samples."""
     dtype, shape = values.dtype, values.shape[1:]
     if dtype.kind in "biu" and not shape:
         return "int"
-    if (
-        dtype.kind == "f"
-        and dtype.itemsize <= structure.STORED[structure.FLOAT].itemsize
-        and not shape
-    ):
-        return "float"
-    return (dtype, shape)
+    is_float = dtype.kind == "f" and dtype.itemsize <= structure.STORED[structure.FLOAT].itemsize
+    return "float" if is_float and not shape else (dtype, shape)
 
 
-def _numbers(dtype: np.dtype, values: Values, _: Sequence[int]) -> Column:
-    found: Array
-    if isinstance(values, np.ndarray):
-        found = values
-    else:  # what a tar file holds is text
+def _numbers(type_id: int, values: Values, _: Sequence[int]) -> Column:
+    """Store numbers in the records themselves."""
+    dtype = structure.STORED[type_id]
+    if not isinstance(values, np.ndarray):  # what a tar file holds is text
         parse = int if dtype.kind == "i" else float
-        found = np.array([parse(one) if isinstance(one, bytes) else one for one in values])
-    if found.dtype.kind not in ("biu" if dtype.kind == "i" else "biuf") or found.ndim != 1:
-        raise ValueError(f"{found.dtype} of shape {found.shape[1:]}, not a number of {dtype}")
-    stored = found.astype(dtype)
-    if dtype.kind == "i" and (stored != found).any():
+        values = np.array([parse(one) if isinstance(one, bytes) else one for one in values])
+    if values.dtype.kind not in ("biu" if dtype.kind == "i" else "biuf") or values.ndim != 1:
+        raise ValueError(f"{values.dtype} of shape {values.shape[1:]}, not a number of {dtype}")
+    stored = values.astype(dtype)
+    if dtype.kind == "i" and (stored != values).any():
         raise ValueError(f"a number beyond {dtype}")
     return Column(stored)
 
 
-def _floats(values: Values, numbers: Sequence[int]) -> Column:
-    return _numbers(structure.STORED[structure.FLOAT], values, numbers)
-
-
-def _ints(values: Values, numbers: Sequence[int]) -> Column:
-    return _numbers(structure.STORED[structure.INT], values, numbers)
-
-
-def _regions(payload: list[bytes]) -> Column:
+def _bytes(values: Values, _: Sequence[int]) -> Column:
+    payload = [memoryview(one).cast("B").tobytes() for one in values]
     records = np.zeros(len(payload), structure.REGION)
-    records["size"] = [len(one) for one in payload]
+    records["size"] = [*map(len, payload)]
     # FFCV looks up the length of a value by its place, which no other value may share.
     return Column(records, [one or b"\0" for one in payload])
 
 
-def _bytes(values: Values, _: Sequence[int]) -> Column:
-    return _regions([memoryview(one).cast("B").tobytes() for one in values])
-
-
-def _json(values: Values, _: Sequence[int]) -> Column:
+def _json(values: Values, numbers: Sequence[int]) -> Column:
     # What a tar file holds is text already.
     plain = [json.loads(one) if isinstance(one, bytes) else one for one in values]
-    return _regions([json.dumps(one).encode() + b"\0" for one in plain])
+    return _bytes([json.dumps(one).encode() + b"\0" for one in plain], numbers)
 
 
 _KINDS: dict[str, tuple[int, Encode]] = {
-    "float": (structure.FLOAT, _floats),
-    "int": (structure.INT, _ints),
+    "float": (structure.FLOAT, partial(_numbers, structure.FLOAT)),
+    "int": (structure.INT, partial(_numbers, structure.INT)),
     "bytes": (structure.BYTES, _bytes),
     "json": (structure.JSON, _json),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrays:
-    """Arrays of one shape, stored in their own type, in little-endian order; nothing is cast."""
-
-    dtype: np.dtype
-    shape: tuple[int, ...]
-
-    def __call__(self, values: Values, _: Sequence[int]) -> Column:
-        if isinstance(values, np.ndarray) and not values.dtype.hasobject:
-            self._check(values.dtype, values.shape[1:])
-        else:
-            values = np.stack([self._loaded(one) for one in values])
-        stored = np.ascontiguousarray(values, self.dtype)
-        rows = stored.reshape(len(stored), -1).view(np.uint8)
-        return Column(np.zeros(len(stored), structure.STORED[structure.ARRAY]), rows)
-
-    def _check(self, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        same = dtype.newbyteorder("=") == self.dtype.newbyteorder("=")
-        if not same or shape != self.shape:
-            raise ValueError(f"{dtype} of shape {shape}, not {self.dtype} of {self.shape}")
-
-    def _loaded(self, one: Any) -> Array:
-        if isinstance(one, bytes):
-            one = np.load(io.BytesIO(one), allow_pickle=False)
-        found = np.asarray(one)
-        self._check(found.dtype, found.shape)
-        return found
+def _arrays(dtype: np.dtype, shape: tuple[int, ...], values: Values, _: Sequence[int]) -> Column:
+    """Store arrays of one type and shape; nothing but the order of bytes is changed."""
+    stacked = isinstance(values, np.ndarray) and not values.dtype.hasobject
+    rows = values if stacked else [_array(one) for one in values]
+    for one in rows[:1] if stacked else rows:
+        if one.dtype.newbyteorder("=") != dtype.newbyteorder("=") or one.shape != shape:
+            raise ValueError(f"{one.dtype} of shape {one.shape}, not {dtype} of {shape}")
+    stored = np.ascontiguousarray(rows if stacked else np.stack(rows), dtype)
+    payload = stored.reshape(len(stored), -1).view(np.uint8)
+    return Column(np.zeros(len(stored), structure.STORED[structure.ARRAY]), payload)
 
 
-@dataclass(frozen=True, slots=True)
-class _Images:
-    """RGB images, some of which become JPEG."""
+def _array(one: Any) -> Array:
+    """Return an array, which a tar file holds as .npy."""
+    is_file = isinstance(one, bytes)
+    return np.asarray(np.load(io.BytesIO(one), allow_pickle=False) if is_file else one)
 
-    options: ImageField
-    seed: int
 
-    def __call__(self, values: Values, numbers: Sequence[int]) -> Column:
-        records = np.zeros(len(values), structure.PIXELS)
-        payload = []
-        for k, (value, number) in enumerate(zip(values, numbers, strict=True)):
-            mode, (width, height), data = self._encoded(value, number)
-            records[k] = mode, width, height, 0
-            payload.append(data)
-        return Column(records, payload)
+def _images(options: ImageField, seed: int, values: Values, numbers: Sequence[int]) -> Column:
+    records = np.zeros(len(values), structure.PIXELS)
+    payload = []
+    for k, (value, number) in enumerate(zip(values, numbers, strict=True)):
+        mode, (width, height), data = _image(value, options, (seed, number))
+        records[k] = mode, width, height, 0
+        payload.append(data)
+    return Column(records, payload)
 
-    def _encoded(self, value: Any, number: int) -> tuple[int, tuple[int, int], Any]:
-        from PIL import Image
 
-        options = self.options
-        image: Image.Image
-        if isinstance(value, bytes):
-            image = Image.open(io.BytesIO(value))
-        elif isinstance(value, Image.Image):
-            image = value
-        else:
-            pixels = np.asarray(value)
-            if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-                raise ValueError(f"{pixels.dtype} of shape {pixels.shape}, no RGB image of bytes")
-            if 0 in pixels.shape:
-                raise ValueError(f"an image of shape {pixels.shape}")
-            image = Image.fromarray(pixels)
-        longest, most = max(image.size), options.max_resolution
-        shrunk = most is not None and longest > most
-        if image.mode[0] in "IF" or image.has_transparency_data:
-            raise ValueError(f"an image of mode {image.mode}, no RGB image of bytes")
-        size = image.size
-        if shrunk:
-            size = tuple(max(1, round(n * most / longest)) for n in size)  # type: ignore[operator, assignment]
-        jpeg = self._is_jpeg(3 * size[0] * size[1], number)
-        if max(size) > (MOST_JPEG if jpeg else 65535):
-            raise ValueError(f"an image of {size} pixels, too many along one side")
-        if not jpeg:
-            return structure.RAW, size, self._sized(image, size).tobytes()
-        as_it_is = isinstance(value, bytes) and not shrunk
-        if as_it_is and image.format == "JPEG" and image.mode == "RGB":
-            return structure.JPEG, size, value
-        stream = io.BytesIO()
-        self._sized(image, size).save(stream, "JPEG", quality=options.quality)
-        return structure.JPEG, size, stream.getvalue()
+def _image(
+    value: Any, options: ImageField, chance: tuple[int, int]
+) -> tuple[int, tuple[int, int], bytes]:
+    """Return mode, size and bytes of an image."""
+    from PIL import Image
 
-    def _sized(self, image: Any, size: tuple[int, int]) -> Any:
-        from PIL import Image
+    image = _opened(value)
+    size: Any = image.size
+    longest, most = max(size), options.max_resolution
+    if most is not None and longest > most:
+        size = tuple(max(1, round(n * most / longest)) for n in size)
+    mode = structure.JPEG if _is_jpeg(3 * size[0] * size[1], options, chance) else structure.RAW
+    if max(size) > MOST_PIXELS[mode]:
+        raise ValueError(f"an image of {size} pixels, too many along one side")
+    of_a_file = isinstance(value, bytes) and size == image.size and image.mode == "RGB"
+    if mode == structure.JPEG and of_a_file and image.format == "JPEG":
+        return mode, size, value
+    rgb = image.convert("RGB")
+    if rgb.size != size:
+        rgb = rgb.resize(size, Image.Resampling.BOX)
+    if mode == structure.RAW:
+        return mode, size, rgb.tobytes()
+    stream = io.BytesIO()
+    rgb.save(stream, "JPEG", quality=options.quality)
+    return mode, size, stream.getvalue()
 
-        rgb = image.convert("RGB")
-        return rgb if rgb.size == size else rgb.resize(size, Image.Resampling.BOX)
 
-    def _is_jpeg(self, nbytes: int, number: int) -> bool:
-        options = self.options
-        if options.mode == "smart":
-            return options.smart_threshold is not None and nbytes > options.smart_threshold
-        if options.mode == "proportion":
-            return np.random.default_rng((self.seed, number)).random() < options.proportion
-        return options.mode == "jpg"
+def _opened(value: Any) -> Any:
+    """Return what has all in three bytes a pixel as an image of Pillow."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(value)) if isinstance(value, bytes) else value
+    if not isinstance(image, Image.Image):
+        pixels = np.asarray(value)
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+            raise ValueError(f"{pixels.dtype} of shape {pixels.shape}, no RGB image of bytes")
+        if 0 in pixels.shape:
+            raise ValueError(f"an image of shape {pixels.shape}")
+        image = Image.fromarray(pixels)
+    if image.mode[0] in "IF" or image.has_transparency_data:
+        raise ValueError(f"an image of mode {image.mode}, no RGB image of bytes")
+    return image
+
+
+def _is_jpeg(nbytes: int, options: ImageField, chance: tuple[int, int]) -> bool:
+    if options.mode == "smart":
+        return options.smart_threshold is not None and nbytes > options.smart_threshold
+    if options.mode == "proportion":
+        return np.random.default_rng(chance).random() < options.proportion
+    return options.mode == "jpg"

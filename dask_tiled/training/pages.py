@@ -14,39 +14,24 @@ import numpy as np
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.beton import structure
+from dask_tiled.formats.tools.header import record_dtype
 from dask_tiled.model.indexing import Array, Index
-from dask_tiled.storing.disk import telling_of
-from dask_tiled.training.fields import Column, Field
+from dask_tiled.storing.disk import write_at
+from dask_tiled.training.fields import Column
 
 
 class PageWriter:
-    """Writes samples into a file that is open.
-
-    Parameters
-    ----------
-    path : str
-        Where the file will be.
-    file : int
-        File descriptor of an empty file.
-    fields : sequence of Field
-    numbers : int64 array
-        What the samples are called, in the order of their records.
-    page_size : int
-        Bytes of a page.
-    """
+    """Writes samples into an open, empty file; their numbers are in the order of their records."""
 
     def __init__(
-        self, path: str, file: int, fields: Sequence[Field], numbers: Index, page_size: int
+        self, file: int, fields: Sequence[structure.Field], numbers: Index, page_size: int
     ) -> None:
-        self.path, self.file = path, file
-        self.numbers = numbers
-        self.fields = fields
-        self.page_size = page_size
+        self.file, self.fields, self.numbers, self.page_size = file, fields, numbers, page_size
         record = structure.record_of([field.type_id for field in fields])
         self.records = np.zeros(len(numbers), record)
         self.start = structure.HEADER_BYTES + structure.FIELD_BYTES * len(fields)
-        end = self.start + self.records.nbytes
-        self.data = -(-end // page_size) * page_size
+        self.end = self.start + self.records.nbytes
+        self.data = -(-self.end // page_size) * page_size
         self.page, self.used = -1, page_size
         self.written = 0
         self.table: list[Array] = []
@@ -57,14 +42,7 @@ class PageWriter:
         return max(1, pages // self.written) if self.written else 0
 
     def append(self, places: Index, columns: Sequence[Column]) -> None:
-        """Write some samples.
-
-        Parameters
-        ----------
-        places : int64 array
-            Where their records go.
-        columns : sequence of Column
-            Their fields.
+        """Write the fields of some samples, whose records go to these places.
 
         Raises
         ------
@@ -72,26 +50,22 @@ class PageWriter:
             A sample is larger than a page.
         """
         stored = [column for column in columns if column.payload is not None]
-        sizes = np.column_stack([column.sizes for column in stored]) if stored else None
-        pointers = self._allocate(places, sizes, stored) if sizes is not None else None
-        known = 0
+        if stored:
+            for column, pointers in zip(stored, self._write(places, stored).T, strict=True):
+                records = column.records
+                (records["ptr"] if records.dtype.names else records)[...] = pointers
         for k, column in enumerate(columns):
-            records = column.records
-            if pointers is not None and column.payload is not None:
-                here = records["ptr"] if records.dtype.names else records
-                here[...] = pointers[:, known]
-                known += 1
-            self.records[f"f{k}"][places] = records
+            self.records[f"f{k}"][places] = column.records
         self.written += len(places)
 
-    def _allocate(self, places: Index, sizes: Index, stored: Sequence[Column]) -> Index:
-        """Find room for samples, and write them: each of them into one page."""
+    def _write(self, places: Index, stored: Sequence[Column]) -> Index:
+        """Write each sample into one page, and return where its values lie."""
+        sizes = np.column_stack([column.sizes for column in stored])
         totals = sizes.sum(axis=1)
         ends = np.cumsum(totals)
         pointers = np.empty_like(sizes)
-        first, count = 0, len(sizes)
-        while first < count:
-            before = int(ends[first - 1]) if first else 0
+        first, before = 0, 0
+        while first < len(sizes):
             room = self.page_size - self.used
             stop = int(np.searchsorted(ends, before + room, side="right"))
             if stop == first:
@@ -108,9 +82,9 @@ class PageWriter:
             at = self.data + self.page * self.page_size + self.used
             some = sizes[first:stop]
             pointers[first:stop] = at + np.cumsum(some).reshape(some.shape) - some
-            self._write(_interleaved(stored, slice(first, stop)), at)
+            write_at(self.file, _interleaved(stored, slice(first, stop)), at)
             self.used += int(ends[stop - 1]) - before
-            first = stop
+            first, before = stop, int(ends[stop - 1])
         rows = np.empty(sizes.size, structure.ALLOCATION)
         rows["sample"] = np.repeat(places, sizes.shape[1])
         rows["ptr"], rows["size"] = pointers.ravel(), sizes.ravel()
@@ -120,40 +94,21 @@ class PageWriter:
     def finish(self) -> None:
         """Write the header, the records, and the allocation table at the end."""
         pages = self.page + 1
-        end = self.data + pages * self.page_size if pages else self.start + self.records.nbytes
-        header = np.zeros((), [(name, f"<{kind}") for name, (_, kind) in structure.HEADER.items()])
-        header[()] = (
-            structure.VERSION,
-            len(self.fields),
-            self.page_size,
-            len(self.records),
-            end,
-        )
-        descriptors = b"".join(field.descriptor for field in self.fields)
-        self._write(header.tobytes() + descriptors, 0)
-        self._write(self.records.view(np.uint8), self.start)
-        with telling_of(self.path):
-            os.ftruncate(self.file, end)  # what fills up a page reads as zeros
-        at = end
+        end = self.data + pages * self.page_size if pages else self.end
+        values = structure.VERSION, len(self.fields), self.page_size, len(self.records), end
+        header = np.array(values, record_dtype(structure.HEADER))
+        descriptors = b"".join(field.pack() for field in self.fields)
+        write_at(self.file, header.tobytes() + descriptors, 0)
+        write_at(self.file, self.records, self.start)
+        os.ftruncate(self.file, end)  # what fills up a page reads as zeros
         for rows in self.table:
-            self._write(rows.view(np.uint8), at)
-            at += rows.nbytes
-
-    def _write(self, data: Any, at: int) -> None:
-        """Write all bytes of what is contiguous at a place of the file."""
-        flat: Any = data.reshape(-1) if isinstance(data, np.ndarray) else data
-        view = memoryview(flat).cast("B")
-        with telling_of(self.path):
-            while len(view):
-                done = os.pwrite(self.file, view, at)
-                view, at = view[done:], at + done
+            write_at(self.file, rows, end)
+            end += rows.nbytes
 
 
 def _interleaved(stored: Sequence[Column], some: slice) -> Any:
     """Return the bytes of samples, sample by sample, field by field."""
     payloads: list[Any] = [column.payload[some] for column in stored]  # type: ignore[index]
-    if len(payloads) == 1 and isinstance(payloads[0], np.ndarray):
-        return payloads[0]
     if all(isinstance(payload, np.ndarray) for payload in payloads):
-        return np.concatenate(payloads, axis=1)
+        return payloads[0] if len(payloads) == 1 else np.concatenate(payloads, axis=1)
     return b"".join(memoryview(part) for sample in zip(*payloads, strict=True) for part in sample)

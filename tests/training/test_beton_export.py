@@ -30,11 +30,12 @@ from dask_tiled import (
     open_dataset,
     to_beton,
 )
-from dask_tiled.training import beton
+from dask_tiled.blocks import ahead
 from dask_tiled.training import fields as sample_fields
 
 KINDS = {0: "float", 1: "int", 2: "image", 3: "bytes", 5: "json"}
 PAGE = 1 << 21
+FEW = da.arange(9, chunks=3)
 
 
 class Dataset:
@@ -210,6 +211,7 @@ def test_sample_larger_than_a_page_is_refused(tmp_path):
         ({"x": np.zeros(3), "y": np.zeros(4)}, None, "one length"),
         ({"x": np.zeros(3)}, {"y": "int"}, "no field"),
         ({"x": [1, 2]}, None, "no array"),
+        ({"x": FEW[FEW > 3]}, None, "unknown size"),
         ({"x": np.zeros(2, "c8")}, None, "such arrays"),
         ({"x": np.zeros((2, 0))}, None, "such arrays"),
         ({"x": np.zeros((2, 3), [(f"name{i}", "i4") for i in range(60)])}, None, "such arrays"),
@@ -275,13 +277,13 @@ def test_arrays_of_objects_are_written(tmp_path):
 def test_arrays_in_memory_are_made_by_several_threads(tmp_path, monkeypatch):
     """A batch of all samples would hold all images, made by one thread."""
     sizes = []
-    encode = sample_fields._Images.__call__
+    encode = sample_fields._images
 
-    def counting(self, values, numbers):
+    def counting(options, seed, values, numbers):
         sizes.append(len(values))
-        return encode(self, values, numbers)
+        return encode(options, seed, values, numbers)
 
-    monkeypatch.setattr(sample_fields._Images, "__call__", counting)
+    monkeypatch.setattr(sample_fields, "_images", counting)
     images = np.zeros((900, 40, 40, 3), "u1")
     save(tmp_path / "a.beton", {"x": images}, {"x": "image"})
     assert sum(sizes) == 900
@@ -290,13 +292,13 @@ def test_arrays_in_memory_are_made_by_several_threads(tmp_path, monkeypatch):
 
 def test_writer_sleeps_while_a_sample_takes_long(tmp_path, monkeypatch):
     waits = []
-    wait = beton.wait
+    wait = ahead.wait
 
     def counting(*args):
         waits.append(args)
         return wait(*args)
 
-    monkeypatch.setattr(beton, "wait", counting)
+    monkeypatch.setattr(ahead, "wait", counting)
 
     class Slow(Dataset):
         def __getitem__(self, number):

@@ -1,0 +1,63 @@
+"""Arrays of samples: the first axis of each counts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import compute
+
+from dask_tiled.array.doors import as_array, is_xarray
+from dask_tiled.errors import DatasetError, TilingError
+from dask_tiled.model.indexing import Array, Index
+
+
+def arrays_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays of dask and NumPy by name, of one length.
+
+    Raises
+    ------
+    DatasetError, TilingError
+        Something is no array, has no axis, another length or chunks of unknown size.
+    """
+    arrays = {name: as_array(arr) if is_xarray(arr) else arr for name, arr in fields.items()}
+    for name, arr in arrays.items():
+        where = f"field {name!r}"
+        if not isinstance(arr, (np.ndarray, da.Array)) or not arr.ndim:
+            raise DatasetError("no array of samples", where=where, found=type(arr).__name__)
+        if np.isnan(arr.shape).any():
+            hint = "Call compute_chunk_sizes() first."
+            raise TilingError("chunks of unknown size", where=where, hint=hint)
+    lengths = {name: len(arr) for name, arr in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise DatasetError("the arrays are not of one length", found=lengths)
+    return arrays
+
+
+def take(
+    arrays: Sequence[Any], numbers: Index, scheduler: str | None, *, views: bool = False
+) -> list[Array]:
+    """Compute samples by their numbers, each once and in the order of the files.
+
+    Parameters
+    ----------
+    scheduler : str, optional
+        By default that of dask's settings.
+    views : bool
+        Whether the result may be memory of the arrays: dask copies what it returns of them.
+    """
+    wanted, places = np.unique(numbers, return_inverse=True)
+    first, stop = int(wanted[0]), int(wanted[-1]) + 1
+    some: Any = slice(first, stop) if len(wanted) == stop - first else wanted
+    parts = [arr[some if views or isinstance(arr, da.Array) else wanted] for arr in arrays]
+    if views:
+        parts = [_only_chunk(part) for part in parts]
+    (found,) = compute(parts, scheduler=scheduler)
+    return found if (np.diff(places) == 1).all() else [values[places] for values in found]
+
+
+def _only_chunk(arr: Any) -> Any:
+    one = isinstance(arr, da.Array) and arr.npartitions == 1
+    return arr.to_delayed().item() if one else arr
