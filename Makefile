@@ -1,6 +1,9 @@
 # Every target makes the environment it needs below .venvs/, from nothing but Python >= 3.11.
 # Each has one of its own, named after its extra in pyproject.toml, so none can break another's.
 
+# Without bytecode on disk, every process that a test starts compiles what it imports: seconds each.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PYTEST_ARGS ?=
 # Files stay with one worker, as far as others do not wait: what a file needs is made once.
