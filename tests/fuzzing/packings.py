@@ -90,7 +90,9 @@ def places_of(files, frames):
                 if packing != "plain" and (dtype.kind != "u" or dtype.byteorder == ">"):
                     continue
                 raw = pack(frame.astype(dtype))
+                if not raw or raw.count(raw[:1]) == len(raw):  # one byte over and over is anywhere
+                    continue
                 for name, stream, content in contents:
-                    at = content.find(raw) if len(set(raw)) > 1 else -1
+                    at = content.find(raw)
                     if at >= 0 and content.find(raw, at + 1) < 0:
                         yield Place(name, at, k, len(raw), packing, dtype, stream)
