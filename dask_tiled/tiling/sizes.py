@@ -147,10 +147,13 @@ def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
         return size
     total = size + lead
     units = -(-total // unit)
-    for count in range(-(-units // max(1, limit // unit)), units):
-        chunk = -(-units // count) * unit
+    count = -(-units // max(1, limit // unit))
+    while count < units:
+        most = -(-units // count)
+        chunk = most * unit
         if 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk:
             return min(chunk, size)
+        count = -(-units // (most - 1))  # the first with which chunks are smaller
     return min(unit, size)
 
 
