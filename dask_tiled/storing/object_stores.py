@@ -71,7 +71,7 @@ class StorePlace(Place):
         """Set the bytes of a key, unless another export has begun since."""
         from zarr.buffer import default_buffer_prototype
 
-        if self.record is not None and key != RECORD and self._find(RECORD) != self.record:
+        if self.record is not None and key != RECORD and self.read_record() != self.record:
             raise DatasetError("another export has begun to write there", path=self.path)
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         try:
@@ -111,14 +111,10 @@ class StorePlace(Place):
         for key in keys:
             wait_for(self.store.delete(self.prefix + key))
 
-    def find_record(self, keys: Iterable[str]) -> Record | None:
-        """Read the record of an export that began to write here; None where none did."""
-        found = sorted((key for key in keys if f"/{key}".endswith(f"/{RECORD}")), key=len)
-        return self._find(found[0]) if found else None
-
-    def _find(self, key: str) -> Record | None:
+    def read_record(self) -> Record | None:
+        """Read which export writes here, or has begun to; None where none did."""
         with suppress(ValueError, TypeError, KeyError, RecursionError):
-            told = json.loads(self.get(key) or b"")
+            told = json.loads(self.get(RECORD) or b"")
             return Record(str(told["id"]), str(told["attempt"]))
         return None
 
@@ -128,7 +124,7 @@ class StorePlace(Place):
 
     def _notes(self) -> Iterator[bytes | None]:
         if self.record is not None:
-            yield from (self.get(key) for key in self.keys() if f"/{JOURNAL}" in f"/{key}")
+            yield from (self.get(key) for key in self.keys() if key.startswith(JOURNAL))
 
     def __reduce__(self) -> tuple[Any, ...]:
         from zarr.storage import MemoryStore, ZipStore
@@ -200,23 +196,21 @@ def begin_in_store(
     record = None if alone else Record(uuid.uuid4().hex, attempt)
     place = StorePlace(opened, f"{path}/" if path else "", record)
     there = place.keys()
-    journal = {key for key in there if f"/{JOURNAL}" in f"/{key}"}
-    goes_on = False
-    if there:
-        found = _check_store(place, there, name, overwrite=overwrite)
-        goes_on = resume and found is not None and found.attempt == attempt
-        if not goes_on and not all(map(is_note, there)) and reads(opened):
-            hint = "Export it to another store."
-            raise DatasetError("the store may be what is read", path=name, hint=hint)
-        if resume and found is not None and not goes_on:
-            warn(another(name, found.attempt, attempt))
-    if not goes_on:
-        place.remove(journal)
+    found = _check_store(place, there, name, overwrite=overwrite) if there else None
+    goes_on = resume and found is not None and found.attempt == attempt
+    old = set() if goes_on else there
+    if not all(map(is_note, old)) and reads(opened):
+        hint = "Export it to another store."
+        raise DatasetError("the store may be what is read", path=name, hint=hint)
+    if resume and found is not None and not goes_on:
+        warn(another(name, found.attempt, attempt))
+    # Nothing is taken for what this export has noted.
+    place.remove(key for key in old if key.startswith(JOURNAL))
     if record is not None:
         place.put(RECORD, json.dumps(record._asdict()).encode())
-    others = (key for key in there - journal - {RECORD} if not goes_on or is_note(key))
     # What shows a node goes first.
-    place.remove(sorted(others, key=lambda key: (not is_document(key), key.count("/"))))
+    rest = (key for key in old if key != RECORD and not key.startswith(JOURNAL))
+    place.remove(sorted(rest, key=lambda key: (not is_document(key), key.count("/"))))
     with not_cancelled(name):
         yield place
 
@@ -226,13 +220,12 @@ def _check_store(
 ) -> Record | None:
     """Return the record of an export that was stopped; make sure that what is there may go."""
     shown = sorted(there & {*OF_ZARR})
-    found = None if shown else place.find_record(there)
+    found = None if shown else place.read_record()
     odd = stranger(there, whole=bool(shown))
     known = is_metadata(place.get(shown[0])) if shown else found or all(map(is_note, there))
-    hint = None
-    if odd is None and known:
-        hint = "Pass overwrite=True to replace it."
-    if hint is None or (shown and not overwrite):
+    may_go = odd is None and known
+    if not may_go or (shown and not overwrite):
+        hint = "Pass overwrite=True to replace it." if may_go else None
         raise DatasetError("the store holds something already", path=name, where=odd, hint=hint)
     if not place.store.supports_deletes:
         raise DatasetError("nothing can be replaced in such a store", path=name)
