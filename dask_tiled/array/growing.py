@@ -80,7 +80,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
     seen.look(description_of_growing(arr))
     while True:
         desc = description_of_growing(arr)
-        rows = _rows_there(desc)
+        rows = rows_there(desc, desc.layout.n_frames)
         there = rows // step * step
         if there > done:
             yield Rows(arr, done, there, complete=True)
@@ -144,9 +144,9 @@ def _extent(desc: Description) -> tuple[Any, ...]:
     return desc.layout.n_frames, desc.shape, tuple((file.path, file.size) for file in desc.files)
 
 
-def _rows_there(desc: Description) -> int:
-    """Count the rows from the first on whose frames are all there."""
-    selection, there = desc.layout.selection, desc.layout.n_frames
+def rows_there(desc: Description, there: int) -> int:
+    """Count the rows from the first on all of whose frames are there, if so many frames are."""
+    selection = desc.layout.selection
     length, inner = desc.shape[0], math.prod(desc.nav_shape[1:])
     if selection.numbers is None:
         return min(length, max(0, (there - selection.first) // inner))

@@ -9,9 +9,9 @@ from dask.base import tokenize
 
 from dask_tiled.array.given import Given
 from dask_tiled.array.growing import (
-    Rows,
     description_of_growing,
     rows_as_they_come,
+    rows_there,
     with_many_frames,
 )
 from dask_tiled.array.tiled_array import read_once
@@ -30,7 +30,7 @@ from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.places import Place
 from dask_tiled.tiling.sizes import split
 
-_SAMPLE, _PARTIAL = "#sample", "#partial"
+_SAMPLE = "#sample"
 """What the journal notes beside keys; no key ends so."""
 _SAMPLES = 64
 """So many samples of frames are compared before an export goes on."""
@@ -101,19 +101,15 @@ def follow_files(
     ):
         done = None
         for rows in rows_as_they_come(arr, sizes[0], rest):
-            layout = description_of_growing(rows.arr).layout
-            if done is None:
-                done = _still_right(place, layout)
             step, nbytes = step_of(Given.of(rows.arr)), int(rows.arr.nbytes)
-            if not rows.complete:
-                keys = _keys(step, rows)
-                place.note({key + _PARTIAL: [0] for key in keys})
-                done -= set(keys)
+            desc = description_of_growing(rows.arr)
+            if done is None:
+                done = _still_right(place, step, desc, sizes[0])
+            if rows.complete:
+                _note_sample(place, desc.layout)
             blocks = read_once(rows.arr, tuple(map(split, rows.arr.shape, sizes)))
             some = range(rows.first // sizes[0], -(-rows.stop // sizes[0]))
             write_blocks(blocks, Target(step.stack, place), done, show=False, rows=some)
-            if rows.complete:
-                _note_sample(place, layout)
             bar.total = nbytes
             bar.update((rows.stop - rows.first) * nbytes // rows.arr.shape[0])
         place.commit(step.documents, step.keys())
@@ -140,24 +136,17 @@ def _attempt_of(step: Step, desc: Description, settings: Settings) -> str:
     return f"{source}-{told}"
 
 
-def _keys(step: Step, rows: Rows) -> list[str]:
-    """List the keys of rows."""
-    others = ((0, n) for n in rows.arr.shape[1:])
-    return [*step.stack.keys(((rows.first, rows.stop), *others))]
-
-
 def _note_sample(place: Place, layout: Layout) -> None:
-    """Note a frame of what was written, by which the file is known again."""
+    """Note the last frame that is there: the file is known again by it, and what was complete."""
     frame = layout.n_frames - 1
     sample = Sample.of(layout, frame)
     if sample is not None:
         place.note({_SAMPLE: [frame, int(sample.digest, 16)]})
 
 
-def _still_right(place: Place, layout: Layout) -> set[str]:
-    """Find what an export that was stopped has left, if it was of the same frames."""
-    noted = place.noted()
-    samples = sorted(noted.pop(_SAMPLE, []))
+def _still_right(place: Place, step: Step, desc: Description, size: int) -> set[str]:
+    """Find what an export that was stopped has left of complete rows, if of the same frames."""
+    layout, samples = desc.layout, sorted(place.noted().get(_SAMPLE, []))
     for frame, digest in samples[:: -(-len(samples) // _SAMPLES) or 1]:
         sample = Sample.of(layout, frame) if frame < layout.n_frames else None
         if sample is None or int(sample.digest, 16) != digest:
@@ -167,5 +156,6 @@ def _still_right(place: Place, layout: Layout) -> set[str]:
             )
             warn(message)
             return set()
-    partial = {key.removesuffix(_PARTIAL) for key in noted if key.endswith(_PARTIAL)}
-    return place.whole() - partial
+    rows = rows_there(desc, samples[-1][0] + 1) if samples else 0
+    box = ((0, rows // size * size), *((0, n) for n in desc.shape[1:]))
+    return place.whole() & {*step.stack.keys(box)}
