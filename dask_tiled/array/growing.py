@@ -27,6 +27,7 @@ class Rows(NamedTuple):
 
     arr: TiledArray
     """The array as it is now."""
+    description: Description
     first: int
     stop: int
     complete: bool
@@ -77,13 +78,13 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
         In their order. The last ones may lack frames, and may be none.
     """
     seen, done, since, failed = _Seen(), 0, time.monotonic(), None
-    seen.look(description_of_growing(arr))
+    desc = description_of_growing(arr)
+    seen.look(desc)
     while True:
-        desc = description_of_growing(arr)
         rows = rows_there(desc, desc.layout.n_frames)
         there = rows // step * step
         if there > done:
-            yield Rows(arr, done, there, complete=True)
+            yield Rows(arr, desc, done, there, complete=True)
             done = there
         told = rows == desc.shape[0] and (arr.is_settled or seen.foretold(desc))
         rests = time.monotonic() - since > rest
@@ -94,30 +95,37 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
         started = time.monotonic()
         time.sleep(POLL)
         try:
-            new, failed = _refreshed(arr), None
+            new, now = refreshed(arr)
+            failed = None
         except StaleFileError:
             raise
         except DatasetError as error:  # a header may be half written
             failed = error
             continue
-        now = description_of_growing(new)
         _check_same(desc, now, done)
         if _extent(now) != _extent(desc):
             since = started
         seen.look(now)
-        arr = new
+        arr, desc = new, now
     absent, count = len(desc.missing), math.prod(desc.nav_shape)
     if absent:
         path = desc.files[-1].path
         message = f"{path}: no more frames have come; {absent} of {count} are missing"
         warn(message)
-    yield Rows(arr, done, desc.shape[0], complete=told)
+    yield Rows(arr, desc, done, desc.shape[0], complete=told)
 
 
-def _refreshed(arr: TiledArray) -> TiledArray:
+def refreshed(arr: Any) -> tuple[TiledArray, Description]:
+    """See an array as its files are now, and what it shows.
+
+    Raises
+    ------
+    DatasetError
+        It cannot be followed, or seen again.
+    """
+    description_of_growing(arr)
     found = arr.refresh()
-    assert isinstance(found, TiledArray)  # noqa: S101 - for the type checker
-    return found
+    return found, description_of_growing(found)
 
 
 class _Seen:

@@ -8,12 +8,7 @@ from typing import Any
 from dask.base import tokenize
 
 from dask_tiled.array.given import Given
-from dask_tiled.array.growing import (
-    description_of_growing,
-    rows_as_they_come,
-    rows_there,
-    with_many_frames,
-)
+from dask_tiled.array.growing import refreshed, rows_as_they_come, rows_there, with_many_frames
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.blocks.bars import progress_bar
@@ -81,8 +76,7 @@ def follow_files(
         raise DatasetError("no pyramid is made of files that are followed", hint=hint)
     if local_path(store) is None:
         raise DatasetError("only to a path files are followed", path=str(store))
-    description_of_growing(arr)
-    arr = arr.refresh()
+    arr, desc = refreshed(arr)
     given = Given.of(arr)
     # Zarr chunks and tasks are chosen once, however long the array becomes.
     long = given if arr.is_settled else with_many_frames(given, arr.scheme.requests)
@@ -93,7 +87,7 @@ def follow_files(
         (step,) = plan_of(now, settings, first=Stored(now.shape, chunk, shard)).steps
         return step
 
-    attempt = _attempt_of(step_of(given), description_of_growing(arr), settings)
+    attempt = _attempt_of(step_of(given), desc, settings)
     hidden = None if show is None else not show
     with (
         begin(store, [attempt], lambda _: False, overwrite=overwrite, resume=resume) as (place,),
@@ -102,11 +96,10 @@ def follow_files(
         done = None
         for rows in rows_as_they_come(arr, sizes[0], rest):
             step, nbytes = step_of(Given.of(rows.arr)), int(rows.arr.nbytes)
-            desc = description_of_growing(rows.arr)
             if done is None:
-                done = _still_right(place, step, desc, sizes[0])
+                done = _still_right(place, step, rows.description, sizes[0])
             if rows.complete:
-                _note_sample(place, desc.layout)
+                _note_sample(place, rows.description.layout)
             blocks = read_once(rows.arr, tuple(map(split, rows.arr.shape, sizes)))
             some = range(rows.first // sizes[0], -(-rows.stop // sizes[0]))
             write_blocks(blocks, Target(step.stack, place), done, show=False, rows=some)
