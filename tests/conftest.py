@@ -214,16 +214,16 @@ def loads(monkeypatch):
 @pytest.fixture
 def written(monkeypatch):
     """List the keys of the chunks that exports write below a path."""
-    from dask_tiled.storing.folders import FolderPlace
+    from dask_tiled.storing.places import Place
 
-    keys, put = [], FolderPlace.put
+    keys, put = [], Place.put
 
     def listed(self, key, data):
         if "/c/" in f"/{key}":
             keys.append(key)
         put(self, key, data)
 
-    monkeypatch.setattr(FolderPlace, "put", listed)
+    monkeypatch.setattr(Place, "put", listed)
     return keys
 
 

@@ -67,78 +67,22 @@ def below(folder: str, key: str) -> str:
     return os.path.join(folder, *key.split("/"))
 
 
-class FolderPlace(Place):
-    """A folder that is filled beside the place of an export, and the journal of that.
+class Folder:
+    """A folder whose files are moved there when they are whole.
 
     Parameters
     ----------
-    root : str
-        It holds the folders ``store``, ``journal``, and ``writing`` for files that are not whole.
+    path : str
+    writing : str
+        A folder beside it, for files that are not whole. When it is gone, nothing is written.
     """
 
-    def __init__(self, root: str) -> None:
-        self.root = root
-        self.path = os.path.dirname(root)
-        self.store, self.journal, self.writing = (
-            os.path.join(root, name) for name in ("store", "journal", "writing")
-        )
-
-    def make(self) -> None:
-        """Make the folders."""
-        with telling_of(self.root):
-            for folder in (self.store, self.journal, self.writing):
-                os.makedirs(folder, exist_ok=True)
-
-    def is_unused(self) -> bool:
-        """Return whether nothing was noted in the journal."""
-        return not os.path.isdir(self.journal) or not listed(self.journal)
-
-    def flush(self) -> None:
-        """Flush all files and folders of the store to the disk."""
-        with telling_of(self.root):
-            flush_all(self.store)
+    def __init__(self, path: str, writing: str) -> None:
+        self.path, self.writing = path, writing
 
     def put(self, key: str, data: bytes | bytearray) -> None:
-        """Write a file of the store."""
-        self._write(self._path(key), data)
-
-    def reader(self) -> FileReader:
-        """Return what reads files of the store."""
-        return FileReader(self.store)
-
-    def keys(self) -> set[str]:
-        """List the files of the store."""
-        with telling_of(self.root):
-            return {*files(self.store)}
-
-    def missing(self, wanted: set[str], there: set[str]) -> list[str]:
-        """List the files that are not there, or not as long as was noted."""
-        noted = self.noted()
-
-        def is_noted(key: str) -> bool:
-            lengths = {entry[0] for entry in noted.get(key, ())}
-            return key in there and os.stat(self._path(key)).st_size in lengths
-
-        return sorted(key for key in wanted if not is_noted(key))
-
-    def remove(self, keys: Iterable[str]) -> None:
-        """Remove files of the store, and folders that are empty then."""
-        for key in keys:
-            path = self._path(key)
-            with telling_of(path), suppress(FileNotFoundError):
-                os.remove(path)
-            with suppress(OSError):
-                while (path := os.path.dirname(path)) != self.store:
-                    os.rmdir(path)
-
-    def _write_note(self, text: bytes) -> None:
-        self._write(os.path.join(self.journal, uuid.uuid4().hex), text)
-
-    def _notes(self) -> Iterator[memoryview | None]:
-        return map(FileReader(self.journal).get, listed(self.journal))
-
-    def _write(self, path: str, data: bytes | bytearray) -> None:
-        part = os.path.join(self.writing, uuid.uuid4().hex)
+        """Write a file."""
+        path, part = below(self.path, key), os.path.join(self.writing, uuid.uuid4().hex)
         try:
             with open_file(part, "xb", buffering=0) as file:
                 # To find room for all at once takes half the time; macOS has no call for it.
@@ -152,7 +96,7 @@ class FolderPlace(Place):
         except FileNotFoundError:
             raise DatasetError(
                 "the export has been stopped, or cannot be seen from here",
-                path=self.root,
+                path=os.path.dirname(self.path),
                 hint="All workers have to write to the same file system.",
             ) from None
         except BaseException as error:
@@ -163,14 +107,43 @@ class FolderPlace(Place):
             raise
 
     def _make_folders(self, path: str) -> None:
-        """Make folders of the store, but not those of the export: they are gone when it is over."""
-        if path not in {self.store, self.journal} and not os.path.isdir(path):
+        """Make folders inside, but not the folder: that is gone when the export is over."""
+        if path != self.path and not os.path.isdir(path):
             self._make_folders(os.path.dirname(path))
             with suppress(FileExistsError):
                 os.mkdir(path)
 
-    def _path(self, key: str) -> str:
-        return below(self.store, key)
+    def reader(self) -> FileReader:
+        """Return what reads the files."""
+        return FileReader(self.path)
+
+    def keys(self) -> set[str]:
+        """List the files."""
+        with telling_of(self.path):
+            return {*files(self.path)}
+
+    def nbytes(self, key: str) -> int:
+        """Return the length of a file."""
+        return os.stat(below(self.path, key)).st_size
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove files, and folders that are empty then."""
+        for key in keys:
+            path = below(self.path, key)
+            with telling_of(path), suppress(FileNotFoundError):
+                os.remove(path)
+            with suppress(OSError):
+                while (path := os.path.dirname(path)) != self.path:
+                    os.rmdir(path)
+
+
+def place_in(root: str) -> Place:
+    """Make a place of what is stored and its journal, in folders of a folder."""
+    store, journal, writing = (os.path.join(root, x) for x in ("store", "journal", "writing"))
+    with telling_of(root):
+        for folder in (store, journal, writing):
+            os.makedirs(folder, exist_ok=True)
+    return Place(os.path.dirname(root), Folder(store, writing), Folder(journal, writing))
 
 
 def flush_all(folder: str) -> None:
@@ -186,7 +159,7 @@ def flush_all(folder: str) -> None:
 @contextmanager
 def begin_beside(
     path: str, attempts: Sequence[str], check: Callable[[str], None], *, resume: bool
-) -> Iterator[list[FolderPlace]]:
+) -> Iterator[list[Place]]:
     """Make a folder beside a place for each attempt, and move the last one there in the end.
 
     ``check`` makes sure that there is nothing at the place, or only what may go.
@@ -194,23 +167,26 @@ def begin_beside(
     check(path)
     with claimed(path, attempts if resume else ()) as part:
         check(path)  # something may be back there
-        places = [FolderPlace(os.path.join(part, attempt)) for attempt in attempts]
+        roots = [os.path.join(part, attempt) for attempt in attempts]
+        store = os.path.join(roots[-1], "store")
         try:
-            for place in places:
-                place.make()
+            places = [*map(place_in, roots)]
             with not_cancelled(part):
                 yield places
-            places[-1].flush()
+            with telling_of(part):
+                flush_all(store)
             check(path)  # it may have come since
             with telling_of(path):
-                _replace(places[-1].store, path, part)
+                _replace(store, path, part)
         except BaseException as error:
-            for place in places:
-                if place.is_unused() or not is_stop(error):
-                    discard(place.root)
+            for root in roots:
+                journal = os.path.join(root, "journal")
+                noted = os.path.isdir(journal) and listed(journal)
+                if not noted or not is_stop(error):
+                    discard(root)
             raise
-        for place in places:
-            discard(place.root)
+        for root in roots:
+            discard(root)
         with telling_of(path):
             remove_replaced(part)
 

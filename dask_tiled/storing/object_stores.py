@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Record(NamedTuple):
-    """Which export writes to a store, as that keeps it until the export is complete."""
-
-    id: str
-    """Random: no two exports have the same."""
-    attempt: str
-    """Key: exports with equal keys may resume each other."""
-
-
 def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Return what a store of zarr is asked for."""
     try:
@@ -42,28 +33,50 @@ def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
     return sync(coroutine)
 
 
-class StorePlace(Place):
-    """A path in a zarr store, and the journal beside what is stored there.
+class Record(NamedTuple):
+    """Which export writes to a store, as that keeps it until the export is complete."""
 
-    Stores have no locks. An export whose record is no longer the one in the store stops. A store in
-    memory is not copied when it is pickled, since a copy would take the chunks with it, nor is a
-    zip file, which a copy would empty: they are found again in the process that holds them, and
-    nowhere else.
+    id: str
+    """Random: no two exports have the same."""
+    attempt: str
+    """Key: exports with equal keys may resume each other."""
+
+    @classmethod
+    def read(cls, place: Prefix) -> Record | None:
+        """Read which export writes to a place, or has begun to; None where none did."""
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            told = json.loads(place.get(RECORD) or b"")
+            return cls(str(told["id"]), str(told["attempt"]))
+        return None
+
+
+class Prefix:
+    """All keys of a zarr store that begin alike.
+
+    A store in memory is not copied when it is pickled, since a copy would take the chunks with it,
+    nor is a zip file, which a copy would empty: they are found again in the process that holds
+    them, and nowhere else.
 
     Parameters
     ----------
-    prefix : str
-        What all keys of the store below the path begin with.
     record : Record, optional
-        The export that writes; without one, nothing is guarded or noted.
+        The export that writes. Stores have no locks: it stops if the record at ``claimed``, from
+        when on another one writes there, is no longer the same.
     """
 
-    def __init__(self, store: Store, prefix: str, record: Record | None = None) -> None:
+    is_local = False
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        record: Record | None = None,
+        claimed: Prefix | None = None,
+    ) -> None:
         from zarr.storage import StorePath
 
-        self.store, self.prefix, self.record = store, prefix, record
-        self.path = str(store)
-        self.token = uuid.uuid4().hex
+        self.store, self.prefix, self.record, self.claimed = store, prefix, record, claimed
+        self.path, self.token = str(store), uuid.uuid4().hex
         with telling_of(self.path):
             wait_for(StorePath.open(store, ""))  # zip files are not opened by themselves
 
@@ -71,7 +84,7 @@ class StorePlace(Place):
         """Set the bytes of a key, unless another export has begun since."""
         from zarr.buffer import default_buffer_prototype
 
-        if self.record is not None and key != RECORD and self.read_record() != self.record:
+        if self.claimed is not None and Record.read(self.claimed) != self.record:
             raise DatasetError("another export has begun to write there", path=self.path)
         buffer = default_buffer_prototype().buffer.from_bytes(data)
         try:
@@ -80,10 +93,8 @@ class StorePlace(Place):
             hint = "What is stored so far stays: call it again to go on."
             raise unwritable(self.path, error, key, hint) from error
 
-    is_local = False
-
-    def reader(self) -> StorePlace:
-        """Return the place itself."""
+    def reader(self) -> Prefix:
+        """Return itself."""
         return self
 
     def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> bytes | None:
@@ -106,25 +117,13 @@ class StorePlace(Place):
 
         return {key.removeprefix(self.prefix) for key in wait_for(listed())}
 
+    def nbytes(self, _: str) -> None:
+        """Return None: it would take a request."""
+
     def remove(self, keys: Iterable[str]) -> None:
         """Remove keys one after the other."""
         for key in keys:
             wait_for(self.store.delete(self.prefix + key))
-
-    def read_record(self) -> Record | None:
-        """Read which export writes here, or has begun to; None where none did."""
-        with suppress(ValueError, TypeError, KeyError, RecursionError):
-            told = json.loads(self.get(RECORD) or b"")
-            return Record(str(told["id"]), str(told["attempt"]))
-        return None
-
-    def _write_note(self, text: bytes) -> None:
-        if self.record is not None:
-            self.put(JOURNAL + uuid.uuid4().hex, text)
-
-    def _notes(self) -> Iterator[bytes | None]:
-        if self.record is not None:
-            yield from (self.get(key) for key in self.keys() if key.startswith(JOURNAL))
 
     def __reduce__(self) -> tuple[Any, ...]:
         from zarr.storage import MemoryStore, ZipStore
@@ -133,14 +132,14 @@ class StorePlace(Place):
         if isinstance(self.store, (MemoryStore, ZipStore)) or "memory" in protocol:
             _IN_MEMORY[self.token] = self
             return _found, (self.token,)
-        return StorePlace, (self.store, self.prefix, self.record)
+        return Prefix, (self.store, self.prefix, self.record, self.claimed)
 
 
-_IN_MEMORY: WeakValueDictionary[str, StorePlace] = WeakValueDictionary()
+_IN_MEMORY: WeakValueDictionary[str, Prefix] = WeakValueDictionary()
 
 
 class _Elsewhere:
-    """A place that cannot be reached from this process.
+    """A store that cannot be reached from this process.
 
     It complains when it is used, not when it is unpickled: a worker that cannot read a task dies.
     """
@@ -151,7 +150,7 @@ class _Elsewhere:
             hint="Export to a path, or compute with threads.",
         )
 
-    put = reader = note = _complain
+    put = reader = _complain
 
 
 def _found(token: str) -> Any:
@@ -180,7 +179,7 @@ def open_store(store: Any) -> tuple[Store, str]:
 @contextmanager
 def begin_in_store(
     store: Any, attempt: str, reads: Callable[[Any], bool], *, overwrite: bool, resume: bool
-) -> Iterator[StorePlace]:
+) -> Iterator[Place]:
     """Claim a zarr store, or a path in one.
 
     What is replaced is removed first: nothing can be moved aside.
@@ -192,11 +191,9 @@ def begin_in_store(
     """
     opened, path = open_store(store)
     name = "/".join(filter(None, (str(opened), path)))
-    alone = not opened.supports_deletes  # zip files are not read while they are written
-    record = None if alone else Record(uuid.uuid4().hex, attempt)
-    place = StorePlace(opened, f"{path}/" if path else "", record)
-    there = place.keys()
-    found = _check_store(place, there, name, overwrite=overwrite) if there else None
+    whole = Prefix(opened, f"{path}/" if path else "")
+    there = whole.keys()
+    found = _check_store(whole, there, name, overwrite=overwrite) if there else None
     goes_on = resume and found is not None and found.attempt == attempt
     old = set() if goes_on else there
     if not all(map(is_note, old)) and reads(opened):
@@ -205,22 +202,25 @@ def begin_in_store(
     if resume and found is not None and not goes_on:
         warn(another(name, found.attempt, attempt))
     # Nothing is taken for what this export has noted.
-    place.remove(key for key in old if key.startswith(JOURNAL))
-    if record is not None:
-        place.put(RECORD, json.dumps(record._asdict()).encode())
+    whole.remove(key for key in old if key.startswith(JOURNAL))
+    content, journal = whole, None
+    if opened.supports_deletes:  # zip files are not read while they are written
+        record = Record(uuid.uuid4().hex, attempt)
+        whole.put(RECORD, json.dumps(record._asdict()).encode())
+        content, journal = (
+            Prefix(opened, whole.prefix + more, record, whole) for more in ("", JOURNAL)
+        )
     # What shows a node goes first.
     rest = (key for key in old if key != RECORD and not key.startswith(JOURNAL))
-    place.remove(sorted(rest, key=lambda key: (not is_document(key), key.count("/"))))
+    whole.remove(sorted(rest, key=lambda key: (not is_document(key), key.count("/"))))
     with not_cancelled(name):
-        yield place
+        yield Place(str(opened), content, journal)
 
 
-def _check_store(
-    place: StorePlace, there: set[str], name: str, *, overwrite: bool
-) -> Record | None:
+def _check_store(place: Prefix, there: set[str], name: str, *, overwrite: bool) -> Record | None:
     """Return the record of an export that was stopped; make sure that what is there may go."""
     shown = sorted(there & {*OF_ZARR})
-    found = None if shown else place.read_record()
+    found = None if shown else Record.read(place)
     odd = stranger(there, whole=bool(shown))
     known = is_metadata(place.get(shown[0])) if shown else found or all(map(is_note, there))
     may_go = odd is None and known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -45,51 +45,69 @@ class PartReader(Protocol):
         """
 
 
-class Place(ABC):
+class Namespace(Protocol):
+    """Bytes under keys: a folder, or a path in a zarr store."""
+
+    path: str
+    """That of the folder; of a store, its name."""
+
+    def put(self, key: str, data: bytes | bytearray) -> None:
+        """Store bytes under a key, at once or not at all."""
+
+    def reader(self) -> PartReader:
+        """Return what reads what is stored."""
+
+    def keys(self) -> set[str]:
+        """List the keys under which something is stored."""
+
+    def nbytes(self, key: str) -> int | None:
+        """Return how many bytes are stored under a key; None where that takes a request."""
+
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove keys."""
+
+
+class Place:
     """A place that an attempt fills, and the journal of it.
 
     A journal tells those who go on with it what was stored, by fingerprints: a key that is there
     proves nothing by itself, nor does the journal.
+
+    Parameters
+    ----------
+    path : str
+        Its name in errors.
+    content : Namespace
+        What is shown when all of it is there.
+    journal : Namespace, optional
+        What is noted, by random keys; without one, nothing is.
     """
 
-    path: str
-    """Its name in errors."""
+    def __init__(self, path: str, content: Namespace, journal: Namespace | None) -> None:
+        self.path, self.content, self.journal = path, content, journal
 
-    @abstractmethod
     def put(self, key: str, data: bytes | bytearray) -> None:
         """Store bytes under a key, at once or not at all."""
+        self.content.put(key, data)
 
-    @abstractmethod
     def reader(self) -> PartReader:
         """Return what reads what is stored."""
-
-    @abstractmethod
-    def keys(self) -> set[str]:
-        """List the keys under which something is stored."""
-
-    @abstractmethod
-    def remove(self, keys: Iterable[str]) -> None:
-        """Remove keys."""
-
-    @abstractmethod
-    def _write_note(self, text: bytes) -> None:
-        """Add to the journal."""
-
-    @abstractmethod
-    def _notes(self) -> Iterator[bytes | memoryview | None]:
-        """Read the parts of the journal."""
+        return self.content.reader()
 
     def note(self, entries: Entries) -> None:
         """Note what was stored, when it is certain that it was right."""
-        if entries:
-            self._write_note(json.dumps(dict(entries)).encode())
+        if entries and self.journal is not None:
+            self.journal.put(uuid.uuid4().hex, json.dumps(dict(entries)).encode())
 
     def noted(self) -> dict[str, list[list[int]]]:
         """Return all that was noted of keys. What cannot be read was not written."""
         found: dict[str, list[list[int]]] = {}
-        for text in self._notes():
+        if self.journal is None:
+            return found
+        notes, reader = self.journal.keys(), self.journal.reader()
+        for note in notes:
             with suppress(ValueError, TypeError, AttributeError, RecursionError):
-                for key, entry in json.loads(bytes(text or b"")).items():
+                for key, entry in json.loads(bytes(reader.get(note) or b"")).items():
                     length, *rest = map(int, entry)
                     found.setdefault(key, []).append([length, *rest])
         return found
@@ -106,10 +124,6 @@ class Place(ABC):
             found = zip(noted, pool.map(is_whole, noted), strict=True)
             return {key for key, whole in found if whole}
 
-    def missing(self, wanted: set[str], there: set[str]) -> list[str]:
-        """List the keys that are not there, in order."""
-        return sorted(wanted - there)
-
     def commit(self, documents: Mapping[str, bytes], keys: Iterable[str]) -> None:
         """Store what makes a node of zarr of all that is there, and remove what is no part of it.
 
@@ -125,8 +139,14 @@ class Place(ABC):
         DatasetError
             A chunk is missing: zarr would read it as zeros.
         """
-        there, wanted = self.keys(), {*keys}
-        missing = self.missing(wanted, there)
+        content, wanted = self.content, {*keys}
+        there = content.keys()
+        sizes = {key: content.nbytes(key) for key in wanted & there}
+        missing = sorted(wanted - there)
+        if None not in sizes.values():
+            noted = self.noted()
+            lengths = {key: {entry[0] for entry in noted.get(key, ())} for key in wanted}
+            missing = sorted(key for key in wanted if sizes.get(key) not in lengths[key])
         if missing:
             raise DatasetError(
                 "chunks of the export are missing",
@@ -136,11 +156,11 @@ class Place(ABC):
                 hint="All workers have to write to the same file system.",
             )
         others = there - wanted - documents.keys()
-        self.remove(key for key in others if not is_note(key) and not stranger([key], whole=False))
+        content.remove(x for x in others if not is_note(x) and not stranger([x], whole=False))
         # What makes all of it visible comes last.
         for key in sorted(documents, key=lambda key: ("zarr.json" in key, -key.count("/"))):
             self.put(key, documents[key])
-        self.remove(filter(is_note, others))
+        content.remove(filter(is_note, others))
 
 
 @contextmanager

@@ -180,7 +180,7 @@ def test_ends_that_were_too_early_are_written_again(acquisition, tmp_path, monke
     out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
     acquisition.then(9, 22)
     with monkeypatch.context() as patch:
-        patch.setattr(folders, "replace_folder", interrupt)
+        patch.setattr(folders, "_replace", interrupt)
         with pytest.raises(KeyboardInterrupt):
             follow(acquisition, out, **options)
     acquisition.then(48)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.zarr import grids, levels
-from dask_tiled.storing.folders import FolderPlace
+from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd, write_raw
 
 SCAN = np.random.default_rng(3).poisson(3, (3, 4, 22, 37)).astype("u2")
@@ -176,7 +176,7 @@ def test_a_stopped_export_goes_on(opened, tmp_path, monkeypatch, written, after)
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
     options = {"chunks": (2, 4, 6, 32), "pyramid": 3}
     path = tmp_path / "out.zarr"
-    noted = stop_export(monkeypatch, FolderPlace, arr, path, after, **options)
+    noted = stop_export(monkeypatch, Place, arr, path, after, **options)
     assert not path.exists()
     done = {key for entries in noted for key in entries}
     damaged = sorted(key for key in done if key.startswith("level_1"))[:1]
@@ -254,13 +254,13 @@ def test_damage_of_levels(opened, tmp_path, monkeypatch, number):
 def test_a_missing_file_of_a_worker(opened, tmp_path, monkeypatch):
     """An export whose levels are not all there is never shown."""
     arr, _ = opened["raw"]
-    put = FolderPlace.put
+    put = Place.put
 
     def lost(self, key, data):
         if not key.startswith("level_2/data/c/1"):
             put(self, key, data)
 
-    monkeypatch.setattr(FolderPlace, "put", lost)
+    monkeypatch.setattr(Place, "put", lost)
     with pytest.raises(DatasetError, match="missing") as caught:
         to_zarr(arr, tmp_path / "out.zarr", chunks=(1, 4, 22, 37), pyramid=2)
     assert (caught.value.where, caught.value.found[:2]) == ("level_2/data/c/1/0/0/0", "1 ")

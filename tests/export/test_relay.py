@@ -1,6 +1,7 @@
 """Exports whose chunks would have the same bytes read many times: in two steps."""
 
 import os
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -15,7 +16,7 @@ from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.export.zarr import relay, targets
 from dask_tiled.export.zarr.relay import relayed, times_read
 from dask_tiled.export.zarr.targets import Target
-from dask_tiled.storing.folders import FolderPlace
+from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 FRAMES = counting_frames((6, 10, 12, 20), "uint16")
@@ -34,7 +35,7 @@ def steps(monkeypatch):
     found, write = [], Target.write
 
     def listed(self, box, held):
-        found.append(os.path.basename(self.place.root))
+        found.append(Path(self.place.content.path).parent.name)
         write(self, box, held)
 
     monkeypatch.setattr(targets.Target, "write", listed)
@@ -46,7 +47,7 @@ def stopped(tmp_path, monkeypatch, steps):
     """Interrupt an export in its second step, when it notes a chunk or has noted it."""
 
     def stop(*, noted):
-        arr, note = scan_of(tmp_path / "scan.mib"), FolderPlace.note
+        arr, note = scan_of(tmp_path / "scan.mib"), Place.note
 
         def stopping(folder, entries):
             if noted or len(set(steps)) < 2:
@@ -55,7 +56,7 @@ def stopped(tmp_path, monkeypatch, steps):
                 raise KeyboardInterrupt
 
         with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
-            patch.setattr(FolderPlace, "note", stopping)
+            patch.setattr(Place, "note", stopping)
             with pytest.raises(KeyboardInterrupt):
                 to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
         return arr
@@ -191,14 +192,14 @@ def test_what_goes_on_does_not_start_afresh(tmp_path, stopped, monkeypatch, recw
 @pytest.mark.parametrize("step", [0, 1])
 def test_an_error_leaves_nothing(tmp_path, steps, monkeypatch, step):
     """In either step."""
-    arr, put = scan_of(tmp_path / "scan.mib"), FolderPlace.put
+    arr, put = scan_of(tmp_path / "scan.mib"), Place.put
 
     def failing(folder, key, data):
         if len(set(steps)) == step + 1 and "c/" in key:
             raise DatasetError("no room", path=key)
         put(folder, key, data)
 
-    monkeypatch.setattr(FolderPlace, "put", failing)
+    monkeypatch.setattr(Place, "put", failing)
     with pytest.raises(DatasetError, match="no room"):
         to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
     assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib"]

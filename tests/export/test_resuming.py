@@ -10,7 +10,8 @@ import zarr
 from checks import stop_export
 
 from dask_tiled import open_dataset, to_zarr, verify_zarr
-from dask_tiled.storing.folders import FolderPlace
+from dask_tiled.storing.folders import place_in
+from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_raw
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
@@ -21,7 +22,7 @@ FRAMES = counting_frames((12, 8, 16), "uint16")
 
 def stop(monkeypatch, arr, path, **options):
     """Interrupt an export when it has noted two of its dask chunks."""
-    stop_export(monkeypatch, FolderPlace, arr, path, 2, layout="array", **options)
+    stop_export(monkeypatch, Place, arr, path, 2, layout="array", **options)
     assert not path.exists()
 
 
@@ -73,7 +74,7 @@ def test_what_is_not_proven_is_done_again(scan, tmp_path, monkeypatch, written, 
     """A journal alone proves nothing, nor does a file alone."""
     stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16), compressors=None)
     (root,) = (tmp_path / "out.zarr.part").iterdir()
-    chunk, other = (root / "store" / key for key in FolderPlace(str(root)).noted())
+    chunk, other = (root / "store" / key for key in place_in(str(root)).noted())
     data = bytearray(chunk.read_bytes())
     if damage == "flip":
         data[len(data) // 2] ^= 4

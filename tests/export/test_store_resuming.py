@@ -10,7 +10,7 @@ import zarr
 from checks import stop_export
 
 from dask_tiled import DatasetError, to_zarr
-from dask_tiled.storing.object_stores import StorePlace
+from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
@@ -35,19 +35,19 @@ def place(request):
 @pytest.fixture
 def written(monkeypatch):
     """List the keys that are written."""
-    keys, put = [], StorePlace.put
+    keys, put = [], Place.put
 
     def listed(self, key, data):
         keys.append(key.removeprefix("data/"))
         put(self, key, data)
 
-    monkeypatch.setattr(StorePlace, "put", listed)
+    monkeypatch.setattr(Place, "put", listed)
     return keys
 
 
 def stop(monkeypatch, place, arr=ARR, after=2, **options):
     """Interrupt an export when it has noted so many of its chunks."""
-    stop_export(monkeypatch, StorePlace, arr, place, after, **{"layout": "array"} | options)
+    stop_export(monkeypatch, Place, arr, place, after, **{"layout": "array"} | options)
     with pytest.raises(FileNotFoundError):
         zarr.open(place, mode="r+")
 

@@ -15,7 +15,8 @@ from checks import stop_export
 
 from dask_tiled import DatasetError, to_zarr
 from dask_tiled.storing import claims, folders, nodes
-from dask_tiled.storing.folders import FolderPlace
+from dask_tiled.storing.folders import place_in
+from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames
 
 to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
@@ -32,7 +33,7 @@ def everything(folder):
 
 def stop(monkeypatch, path, arr=ARR, after=1, **options):
     """Stop an export when it has noted so many of its chunks, and give the folder that it left."""
-    stop_export(monkeypatch, FolderPlace, arr, path, after, **{"layout": "array"} | options)
+    stop_export(monkeypatch, Place, arr, path, after, **{"layout": "array"} | options)
     (left,) = (path.parent / f"{path.name}.part").iterdir()
     return left
 
@@ -207,17 +208,16 @@ def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkey
 @pytest.mark.parametrize("late", ["put", "note"])
 def test_tasks_do_not_make_an_export_again_that_is_over(tmp_path, monkeypatch, late):
     """What they are writing when it is removed goes nowhere."""
-    folder = FolderPlace(str(tmp_path / "attempt"))
-    folder.make()
+    place = place_in(str(tmp_path / "attempt"))
 
     def opening(path, *args, **options):
         file = open(path, *args, **options)  # noqa: SIM115 - closed by who opens it
-        claims.discard(folder.root)
+        claims.discard(str(tmp_path / "attempt"))
         return file
 
     monkeypatch.setattr(folders, "open_file", opening)
     with pytest.raises(DatasetError, match="stopped"):
-        folder.put("c/0/0/0", b"chunk") if late == "put" else folder.note({"c/0/0/0": [5, 1]})
+        place.put("c/0/0/0", b"chunk") if late == "put" else place.note({"c/0/0/0": [5, 1]})
     assert not os.listdir(tmp_path)
 
 

@@ -74,14 +74,14 @@ def write_parquet(
                 metadata[key] = json.loads(data)
             else:  # the only chunk of a coordinate
                 columns = {"path": [None], "offset": [0], "size": [0], "raw": [data]}
-                _write_rows(os.path.join(place.store, name), 0, columns)
+                _write_rows(os.path.join(place.content.path, name), 0, columns)
         table = np.array([chunk[1:] for chunk in chunks], np.int64).reshape(-1, 3)
         for number in range(math.ceil(len(table) / ROWS)):
             files, offsets, sizes = table[number * ROWS : (number + 1) * ROWS].T
             names = Categorical.from_codes(files, urls)
             columns = {"path": names, "offset": offsets, "size": sizes}
-            _write_rows(os.path.join(place.store, DATA), number, columns)
-        with open_file(os.path.join(place.store, METADATA), "w", encoding="utf8") as file:
+            _write_rows(os.path.join(place.content.path, DATA), number, columns)
+        with open_file(os.path.join(place.content.path, METADATA), "w", encoding="utf8") as file:
             json.dump({MARK: "", "metadata": metadata, "record_size": ROWS}, file)
 
 

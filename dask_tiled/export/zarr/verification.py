@@ -27,7 +27,7 @@ from dask_tiled.model.mark import MARK
 from dask_tiled.opening import opened
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.storing.folders import FileReader, local_path
-from dask_tiled.storing.object_stores import StorePlace
+from dask_tiled.storing.object_stores import Prefix
 from dask_tiled.storing.places import PartReader
 from dask_tiled.tiling.bases import Grid
 
@@ -201,7 +201,7 @@ def _chunks_of(level: Level, array: zarr.Array[Any]) -> StoredChunks:
     from zarr.storage import LocalStore
 
     store, told = array.store, dict[str, Any](array.metadata.to_dict())
-    reader: PartReader = StorePlace(store, "")
+    reader: PartReader = Prefix(store, "")
     if type(store) is LocalStore:
         reader = FileReader(str(store.root))
     shards = {} if array.shards is None else told["codecs"][0]["configuration"]
