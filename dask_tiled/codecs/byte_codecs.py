@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.codecs.checksums import with_crc32c, without_crc32c, without_fletcher32
+from dask_tiled.codecs.checksums import seal, without_crc32c, without_fletcher32
 from dask_tiled.codecs.hdf5_filters import unbitshuffle, unlz4, unlzf, unszip
 from dask_tiled.codecs.image_codecs import PREFIX, library, unpacked
 from dask_tiled.codecs.limits import SMALL, most_bytes
@@ -44,8 +44,9 @@ class ByteCodec(NamedTuple):
     or the ``cname`` of its configuration tells."""
     adds: int = 0
     """Bytes of its checksum."""
-    encode: Callable[[Config, Any], Any] | None = None
-    """``encode(config, data)``; None where it is left to zarr."""
+    encode: Callable[[Config, Bytes, Bytes], Any] | None = None
+    """``encode(config, data, out)`` returns the encoded bytes: the first ones of ``out``, which may
+    hold ``data`` too, or other memory. None where that is left to zarr."""
 
 
 @cache
@@ -160,8 +161,21 @@ def _by_numcodecs(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
     return numcodecs.get_codec({**config, "id": name}).decode(np.ascontiguousarray(data))
 
 
-def _encoded(make: Callable[[Config], Any], config: Config, data: Any) -> Any:
+def placed(data: Any, out: Bytes) -> Bytes:
+    """Return bytes as the first ones of some memory, copied unless they are there."""
+    data = np.frombuffer(data, np.uint8)
+    found = out[: len(data)]
+    if not np.may_share_memory(data, out):
+        found[...] = data
+    return found
+
+
+def _encoded(make: Callable[[Config], Any], config: Config, data: Bytes, out: Bytes) -> Any:
     return make(config).encode(data)
+
+
+def _sealed(config: Config, data: Bytes, out: Bytes) -> Bytes:
+    return seal(out, len(placed(data, out)))
 
 
 def _zstd(config: Config) -> Any:
@@ -174,6 +188,17 @@ def _gzip(config: Config) -> Any:
     from numcodecs import GZip
 
     return GZip(config["level"])
+
+
+def _to_blosc(config: Config, data: Bytes, out: Bytes) -> Any:
+    """Encode by Blosc; planes of bits for LZ4 go straight to ``out``."""
+    if (config["cname"], config["shuffle"], config["blocksize"]) == ("lz4", "bitshuffle", 0):
+        from dask_tiled.kernels.packing import LEAST_BYTES, MOST_BYTES, packing_kernel
+
+        size, level = config["typesize"], config["clevel"]
+        if size in (1, 2, 4, 8) and level and LEAST_BYTES <= len(data) <= MOST_BYTES:
+            return out[: packing_kernel(size)(data, 0, size, 10 - level, out)]
+    return _encoded(_blosc, config, data, out)
 
 
 def _blosc(config: Config) -> Any:
@@ -200,12 +225,10 @@ UNKNOWN_TO_ZARR = {
 """Codecs of HDF5 and TIFF without a codec of the same name in zarr."""
 CHECKSUMS = "adler32", "crc32", "crc32c", "jenkins_lookup3"
 BYTE_CODECS: Mapping[str, ByteCodec] = {
-    "crc32c": ByteCodec(
-        lambda _, data, __: without_crc32c(data), "", 4, lambda _, data: with_crc32c(data)
-    ),
+    "crc32c": ByteCodec(lambda _, data, __: without_crc32c(data), "", 4, _sealed),
     "gzip": ByteCodec(GZIP, "deflate", encode=partial(_encoded, _gzip)),
     "zstd": ByteCodec(_unzstd, "zstd", encode=partial(_encoded, _zstd)),
-    "blosc": ByteCodec(_unblosc, "blosc", encode=partial(_encoded, _blosc)),
+    "blosc": ByteCodec(_unblosc, "blosc", encode=_to_blosc),
     **{f"numcodecs.{name}": ByteCodec(partial(_by_numcodecs, name), adds=4) for name in CHECKSUMS},
     "numcodecs.fletcher32": ByteCodec(lambda _, data, __: without_fletcher32(data), adds=4),
     "numcodecs.shuffle": ByteCodec(_unshuffle),

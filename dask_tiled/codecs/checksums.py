@@ -18,9 +18,10 @@ def crc32c(data: Any) -> int:
     return int(value(view))
 
 
-def with_crc32c(data: Any) -> bytes:
-    """Append the CRC32C of bytes."""
-    return b"".join((data, crc32c(data).to_bytes(4, "little")))
+def seal(memory: Bytes, count: int) -> Bytes:
+    """Store the CRC32C of the first bytes behind them; return both."""
+    memory[count : count + 4] = np.array([crc32c(memory[:count])], "<u4").view(np.uint8)
+    return memory[: count + 4]
 
 
 def without_crc32c(data: Any) -> memoryview:

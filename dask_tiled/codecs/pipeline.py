@@ -24,6 +24,7 @@ from dask_tiled.codecs.byte_codecs import (
     decoded,
     has_numcodecs,
     most_encoded,
+    placed,
 )
 from dask_tiled.codecs.image_codecs import (
     IMAGE_CODECS,
@@ -187,12 +188,19 @@ class Pipeline:
         plain = not self.filters and self.inner is None and self.arrays[0].dtype.kind in "biufc"
         return plain and all(BYTE_CODECS[name].encode for name, _ in self.packers)
 
-    def encode(self, pixels: Array) -> Any:
-        """Encode a chunk."""
-        data: Any = np.ascontiguousarray(pixels, self.stored)
+    def encode(self, pixels: Array, out: Bytes) -> int:
+        """Encode a chunk; return how many bytes that makes, the first ones of ``out``.
+
+        Parameters
+        ----------
+        pixels : ndarray
+        out : uint8 array
+            It has room for the last of :attr:`rooms`.
+        """
+        data: Any = np.ascontiguousarray(pixels, self.stored).reshape(-1).view(np.uint8)
         for name, config in self.packers:
-            data = BYTE_CODECS[name].encode(config, data)  # type: ignore[misc]
-        return data.data.cast("B") if isinstance(data, np.ndarray) else data
+            data = BYTE_CODECS[name].encode(config, data, out)  # type: ignore[misc]
+        return len(placed(data, out))
 
     @cached_property
     def stored(self) -> np.dtype:

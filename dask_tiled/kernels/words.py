@@ -120,6 +120,16 @@ def reverse_bits(typingctx, word):
     return types.uint64(types.uint64), codegen
 
 
+@intrinsic
+def lowest_bit(typingctx, word):
+    """Return the number of the lowest bit that a word has, which is not 0."""
+
+    def codegen(context, builder, signature, args):
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.int64(types.uint64), codegen
+
+
 def _prefetch(builder, place):
     """Ask for the line of the cache at a place."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)

@@ -80,7 +80,7 @@ class Folder:
     def __init__(self, path: str, writing: str) -> None:
         self.path, self.writing = path, writing
 
-    def put(self, key: str, data: bytes | bytearray) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         """Write a file."""
         path, part = below(self.path, key), os.path.join(self.writing, uuid.uuid4().hex)
         try:

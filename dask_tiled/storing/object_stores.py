@@ -80,13 +80,13 @@ class Prefix:
         with telling_of(self.path):
             wait_for(StorePath.open(store, ""))  # zip files are not opened by themselves
 
-    def put(self, key: str, data: bytes | bytearray) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         """Set the bytes of a key, unless another export has begun since."""
         from zarr.buffer import default_buffer_prototype
 
         if self.claimed is not None and Record.read(self.claimed) != self.record:
             raise DatasetError("another export has begun to write there", path=self.path)
-        buffer = default_buffer_prototype().buffer.from_bytes(data)
+        buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
         try:
             wait_for(self.store.set(self.prefix + key, buffer))
         except Exception as error:  # each store has its own

@@ -19,7 +19,7 @@ Entries = Mapping[str, list[int]]
 """Fingerprints of stored bytes, by key."""
 
 
-def fingerprint(data: bytes | bytearray | memoryview) -> list[int]:
+def fingerprint(data: bytes | memoryview) -> list[int]:
     """Return what tells stored bytes from any others: length, CRC32C, and sum of 64-bit words.
 
     The CRC32C of bytes that end with their own CRC32C depends on their number alone: it tells
@@ -51,7 +51,7 @@ class Namespace(Protocol):
     path: str
     """That of the folder; of a store, its name."""
 
-    def put(self, key: str, data: bytes | bytearray) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         """Store bytes under a key, at once or not at all."""
 
     def reader(self) -> PartReader:
@@ -86,7 +86,7 @@ class Place:
     def __init__(self, path: str, content: Namespace, journal: Namespace | None) -> None:
         self.path, self.content, self.journal = path, content, journal
 
-    def put(self, key: str, data: bytes | bytearray) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         """Store bytes under a key, at once or not at all."""
         self.content.put(key, data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import product
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dask_tiled.codecs.checksums import with_crc32c
+from dask_tiled.codecs.checksums import seal
 from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.codecs.shards import ABSENT
 from dask_tiled.export.zarr.parts import Part
-from dask_tiled.model.indexing import Array, Box
+from dask_tiled.model.indexing import Array, Box, Bytes
 
 if TYPE_CHECKING:
     import zarr
@@ -64,19 +65,36 @@ class Encoder:
         """Number of chunks in what is stored under one key, along each axis."""
         return tuple(n // k for n, k in zip(self.stored, self.chunk, strict=True))
 
-    def encode(self, parts: Iterable[Part]) -> bytearray:
+    def encode(self, parts: Iterable[Part]) -> memoryview:
         """Encode the chunks of a shard, or the one that is stored by itself."""
-        stored = bytearray()
         # As zarr's sharding codec has it: the chunks in C order, then where each begins and how
         # long it is, then a checksum of that. What is beyond the array is marked as absent.
         index = np.full((*self.counts, 2), ABSENT, dtype="<u8")
+        # Only what is stored there takes memory.
+        stored = np.empty(math.prod(self.counts) * self._room + index.nbytes + 4, np.uint8)
+        end = 0
         for place, pixels in parts:
-            start = len(stored)
-            stored += self._encode_chunk(pixels)
-            index[place] = start, len(stored) - start
-        if self.shard is not None:
-            stored += with_crc32c(index.tobytes())
-        return stored
+            start, data = end, self._whole(pixels)
+            if self.pipeline is not None:
+                end += self.pipeline.encode(data, stored[start:])
+            else:
+                data = self._encoded_by_zarr(data)
+                end += len(data)
+                if end + index.nbytes + 4 > len(stored):  # nobody knows what its codecs make
+                    stored = np.concatenate((stored, np.empty(end, np.uint8)))
+                stored[start:end] = data
+            index[place] = start, end - start
+        if self.shard is None:
+            return stored[:end].data
+        stored[end : end + index.nbytes] = index.reshape(-1).view(np.uint8)
+        return stored[: end + len(seal(stored[end:], index.nbytes))].data
+
+    @cached_property
+    def _room(self) -> int:
+        """Bytes of a chunk when it is encoded, at most, as far as can be told."""
+        if self.pipeline is not None:
+            return self.pipeline.rooms[-1]
+        return math.prod(self.chunk) * self.dtype.itemsize
 
     @cached_property
     def pipeline(self) -> Pipeline | None:
@@ -88,16 +106,18 @@ class Encoder:
             return None
         return found if found.can_encode else None
 
-    def _encode_chunk(self, pixels: Array) -> Any:
-        if pixels.shape != self.chunk:
-            whole = np.full(self.chunk, self.fill_value, self.dtype)
-            whole[tuple(map(slice, pixels.shape))] = pixels
-            pixels = whole
-        if self.pipeline is not None:
-            return self.pipeline.encode(pixels)
+    def _whole(self, pixels: Array) -> Array:
+        """Fill a chunk at the end of an axis."""
+        if pixels.shape == self.chunk:
+            return pixels
+        whole = np.full(self.chunk, self.fill_value, self.dtype)
+        whole[tuple(map(slice, pixels.shape))] = pixels
+        return whole
+
+    def _encoded_by_zarr(self, pixels: Array) -> Bytes:
         contents: dict[str, Any] = {}
         self._alone(contents)[...] = pixels
-        return contents[self._first].to_bytes()
+        return np.frombuffer(contents[self._first].to_bytes(), np.uint8)
 
     def decode(self, data: Any, memory: Array) -> Array:
         """Decode a chunk, perhaps into memory of at least its size, whatever is beyond its end."""

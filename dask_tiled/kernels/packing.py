@@ -1,0 +1,305 @@
+"""Chunks of Blosc whose bits lie in planes, packed by LZ4: what exports store by default.
+
+Counts are small, so most planes are zero: those are neither made nor searched. LZ4 goes over what
+is random in strides that grow.
+
+Layout facts: the descriptions of the chunks of Blosc 1, and of the blocks of LZ4.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import from_dtype, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from dask_tiled.kernels.decoding import BYTES, NUMBER, compiled
+from dask_tiled.kernels.words import (
+    byte,
+    copy16,
+    fill,
+    little32,
+    little64,
+    lowest_bit,
+    move,
+    store16,
+    store32,
+)
+
+BLOCK_BYTES = 1 << 18
+"""At most: a block, and what it is packed to, stay in the cache."""
+LEAST_BYTES, MOST_BYTES = 1 << 10, 1 << 30
+"""Smaller and larger chunks are left to the library."""
+FLAGS = 0x34
+"""Bits in planes, blocks in one part, and LZ4."""
+HEADER = 16
+REGISTER_BYTES, AT_ONCE, PLANES = 64, 4, 8
+"""So many registers of pixels are taken apart at once, to so many planes: in the innermost cache,
+neighbours of more would drive one another out."""
+HASH_BITS, PRIME = 12, np.uint64(0x9E3779B185EBCA87)
+SLACK = 16
+"""Bytes behind a block that copies may read."""
+LAST_LITERALS, LAST_MATCH, FARTHEST = 5, 12, 65535
+"""Bytes at the end of LZ4 that are no match, and where none begins; how far a match is away."""
+
+
+@intrinsic
+def _take_apart(typingctx, pixel, src, at, out, to, width, planes, count, groups):
+    """Store ``count`` planes of the pixels of some groups; the inverse of what is read of HDF5.
+
+    A plane is ``width`` bytes; ``planes`` has the numbers of those, ``pixel`` is of their type.
+    """
+    bits = pixel.bitwidth
+
+    def codegen(context, builder, signature, args):
+        lanes = REGISTER_BYTES * 8 // bits
+        number, row = ir.IntType(64), ir.VectorType(ir.IntType(bits), lanes)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+        source, target, numbers = (
+            context.make_array(signature.args[k])(context, builder, args[k]).data for k in (1, 3, 6)
+        )
+        with cgutils.for_range(builder, args[8]) as group:
+            first = builder.add(args[2], builder.mul(group.index, number(AT_ONCE * REGISTER_BYTES)))
+            places = (builder.add(first, number(k * REGISTER_BYTES)) for k in range(AT_ONCE))
+            words = (builder.gep(source, [place]) for place in places)
+            rows = [builder.load(builder.bitcast(x, row.as_pointer()), align=1) for x in words]
+            column = builder.add(args[4], builder.mul(group.index, number(AT_ONCE * lanes // 8)))
+            with cgutils.for_range(builder, args[7]) as some:
+                plane = builder.load(builder.gep(numbers, [some.index]))
+                value = builder.shl(number(1), plane)
+                value = builder.trunc(value, row.element) if bits < 64 else value
+                one = builder.insert_element(
+                    ir.Constant(row, ir.Undefined), value, ir.IntType(32)(0)
+                )
+                value = builder.shuffle_vector(one, one, everywhere)
+                place = builder.add(column, builder.mul(plane, args[5]))
+                for k, pixels in enumerate(rows):
+                    found = builder.icmp_unsigned(
+                        "!=", builder.and_(pixels, value), ir.Constant(row, [0] * lanes)
+                    )
+                    to = builder.gep(target, [builder.add(place, number(k * lanes // 8))])
+                    to = builder.bitcast(to, ir.IntType(lanes).as_pointer())
+                    builder.store(builder.bitcast(found, ir.IntType(lanes)), to, align=1)
+        return context.get_dummy_value()
+
+    arguments = pixel, src, types.int64, out, types.int64, types.int64, planes, types.int64
+    return types.void(*arguments, types.int64), codegen
+
+
+@njit
+def _bits_of(src, at, nbytes, itemsize):
+    """Return which bits any pixel has."""
+    found = np.uint64(0)
+    for k in range(nbytes // 8):
+        found |= little64(src, at + 8 * k)
+    for k in range(nbytes // 8 * 8, nbytes):
+        found |= np.uint64(byte(src, at + k)) << np.uint64(8 * (k % 8))
+    width = 32
+    while width >= 8 * itemsize:
+        found |= found >> np.uint64(width)
+        width //= 2
+    return found
+
+
+@njit
+def _shuffle(src, at, count, pixel, itemsize, out, planes, found):
+    """Store planes of ``count`` pixels, a multiple of 8."""
+    width, size = count // 8, AT_ONCE * REGISTER_BYTES
+    groups = count * itemsize // size
+    for first in range(0, found, PLANES):
+        some = min(found - first, PLANES)
+        _take_apart(pixel, src, at, out, 0, width, planes[first:], some, groups)
+    for column in range(groups * size // itemsize // 8, width):
+        for i in range(found):
+            part, bit = planes[i] // 8, np.uint8(planes[i] % 8)
+            bits = np.uint8(0)
+            for k in range(8):
+                pixel = byte(src, at + (8 * column + k) * itemsize + part)
+                bits |= ((pixel >> bit) & np.uint8(1)) << np.uint8(k)
+            out[planes[i] * width + column] = bits
+
+
+@njit
+def _longer(out, to, length):
+    """Store what a length has beyond the 15 of a token; return where that ends."""
+    if length >= 15:
+        length -= 15
+        while length >= 255:
+            out[to] = 255
+            to += 1
+            length -= 255
+        out[to] = length
+        to += 1
+    return to
+
+
+@njit
+def _sequence(src, first, at, back, count, out, to):
+    """Store the literals from ``first`` on, and a match of ``count`` bytes that follows them."""
+    literals, more = at - first, count - 4
+    out[to] = (min(literals, 15) << 4) | min(more, 15)
+    to += 1
+    if literals:
+        if literals >= 15:
+            to = _longer(out, to, literals)
+            move(out, to, src, first, literals)
+        else:
+            copy16(out, to, src, first)
+        to += literals
+    store16(out, to, np.uint16(back))
+    to += 2
+    if more >= 15:
+        to = _longer(out, to, more)
+    return to
+
+
+@njit
+def _common(src, one, other, stop):
+    """Count the equal bytes from two places on, of which the later one is ``other``."""
+    at = other
+    while at + 8 <= stop:
+        differ = little64(src, one) ^ little64(src, at)
+        if differ:
+            return at - other + (lowest_bit(differ) >> 3)
+        one += 8
+        at += 8
+    while at < stop and byte(src, one) == byte(src, at):
+        one += 1
+        at += 1
+    return at - other
+
+
+@njit
+def _slot(src, at):
+    """Return the place in the table for the five bytes at a place."""
+    return ((little64(src, at) << np.uint64(24)) * PRIME) >> np.uint64(64 - HASH_BITS)
+
+
+@njit
+def _matches(src, begin, stop, end, first, base, stride, table, out, to):
+    """Pack ``src[begin:stop]``, whose matches lie in it; what is left are literals.
+
+    ``end`` is that of the block, ``base`` is added to places in the table, in which they grow.
+    Return where what is stored ends, and the first of the literals that are left.
+    """
+    at, last, longest = begin, min(stop - 5, end - LAST_MATCH), min(stop, end - LAST_LITERALS)
+    step, tries = 1, stride << 6
+    while at <= last:
+        word = little32(src, at)
+        slot = _slot(src, at)
+        other = np.int64(table[slot]) - base
+        table[slot] = at + base
+        if other < begin or at - other > FARTHEST or little32(src, other) != word:
+            at += step
+            step = tries >> 6
+            tries += 1
+            continue
+        while at > first and other > begin and byte(src, at - 1) == byte(src, other - 1):
+            at -= 1
+            other -= 1
+        count = _common(src, other, at, longest)
+        to = _sequence(src, first, at, at - other, count, out, to)
+        at += count
+        first, step, tries = at, 1, stride << 6
+        if at <= last:
+            table[_slot(src, at - 2)] = at - 2 + base
+    return to, first
+
+
+@njit
+def _packed(src, size, found, planes, width, base, stride, table, out, to):
+    """Pack planes, of which those that are not listed are zero and not there; return the end."""
+    first, at, some = np.int64(0), np.int64(0), 0
+    while at < size:
+        stop = at
+        while some < found and planes[some] * width == stop:  # neighbours are searched as one
+            stop += width
+            some += 1
+        to, first = _matches(src, at, stop, size, first, base, stride, table, out, to)
+        at = stop
+        stop = planes[some] * width if some < found else size
+        if at < stop:
+            src[at] = 0
+            rest = LAST_LITERALS if stop == size else 0
+            fill(src, stop - rest, rest, np.uint8(0))
+            to = _sequence(src, first, at + 1, 1, stop - at - 1 - rest, out, to)
+            at, first = stop, stop - rest
+    literals = size - first
+    out[to] = min(literals, 15) << 4
+    to = _longer(out, to + 1, literals)
+    move(out, to, src, first, literals)
+    return to + literals
+
+
+@njit
+def _block(src, at, nbytes, pixel, itemsize, stride, base, table, planes, scratch, out, to):
+    """Pack a block; return where it ends. What LZ4 makes no smaller is stored as it is."""
+    count = nbytes // itemsize
+    if count % 8:  # Blosc leaves such a block alone
+        move(out, to, src, at, nbytes)
+        return to + nbytes
+    bits, found, width = _bits_of(src, at, nbytes, itemsize), 0, count // 8
+    for plane in range(8 * itemsize):
+        if bits >> np.uint64(plane) & np.uint64(1):
+            planes[found] = plane
+            found += 1
+    _shuffle(src, at, count, pixel, itemsize, scratch, planes, found)
+    end = to + nbytes
+    if width > LAST_MATCH:
+        end = _packed(scratch, nbytes, found, planes, width, base, stride, table, out, to)
+    if end < to + nbytes:
+        return end
+    for plane in range(8 * itemsize):
+        if not bits >> np.uint64(plane) & np.uint64(1):
+            fill(scratch, plane * width, width, np.uint8(0))
+    move(out, to, scratch, 0, nbytes)
+    return to + nbytes
+
+
+def pack(src, pixel, itemsize, stride, out):
+    """Pack a chunk; return how many bytes that makes, of which ``out`` has room for enough.
+
+    Parameters
+    ----------
+    src : array of uint8
+        The pixels, at least ``LEAST_BYTES``.
+    pixel : int
+        Any one of their type, unsigned.
+    itemsize : int
+        Bytes of a pixel: 1, 2, 4 or 8.
+    stride : int
+        Bytes from one place that is looked at to the next, at first: more are faster.
+    out : array of uint8
+    """
+    group = AT_ONCE * REGISTER_BYTES
+    size = src.size // -(-src.size // BLOCK_BYTES) // group * group
+    count = -(-src.size // size)
+    store32(out, 0, np.uint32(0x0102 | FLAGS << 16 | itemsize << 24))
+    store32(out, 4, np.uint32(src.size))
+    store32(out, 8, np.uint32(size))
+    to = HEADER + 4 * count
+    planes, scratch = np.empty(64, np.int64), np.empty(size + SLACK, np.uint8)
+    table = np.full(1 << HASH_BITS, -FARTHEST - 1, np.int32)
+    for k in range(count):
+        at = k * size
+        store32(out, HEADER + 4 * k, np.uint32(to))
+        nbytes = min(size, src.size - at)
+        end = _block(
+            src, at, nbytes, pixel, itemsize, stride, at, table, planes, scratch, out, to + 4
+        )
+        store32(out, to, np.uint32(end - to - 4))
+        to = end
+    store32(out, 12, np.uint32(to))
+    return to
+
+
+@cache
+def packing_kernel(itemsize: int) -> Any:
+    """Return :func:`pack`, compiled for pixels of so many bytes."""
+    pixel = from_dtype(np.dtype(f"u{itemsize}"))
+    signature = types.int64(BYTES, pixel, NUMBER, NUMBER, types.uint8[::1])
+    return compiled(f"{__name__}:pack", signature)

@@ -1,0 +1,58 @@
+"""Chunks of Blosc that a kernel packs are read by its library, and take no more room than its."""
+
+import math
+
+import numpy as np
+import pytest
+from numcodecs.blosc import Blosc
+
+from dask_tiled.kernels.packing import BLOCK_BYTES, LEAST_BYTES, packing_kernel
+
+SHAPES = [
+    (8, 256, 256),
+    (515, 515),  # the last pixels are in no group of 8
+    (3, 514, 516),
+    (BLOCK_BYTES + 8,),
+    (LEAST_BYTES,),
+    (LEAST_BYTES + 1,),
+]
+
+
+def counts(rng, size):
+    return rng.poisson(3, size)
+
+
+def few(rng, size):
+    return np.where(rng.random(size) < 0.001, 200, 0)
+
+
+def runs(rng, size):
+    return np.repeat(rng.poisson(30, size // 50 + 1), 50)[:size]
+
+
+def steps(_rng, size):
+    return np.arange(size) // 7
+
+
+def zeros(_rng, size):
+    return np.zeros(size)
+
+
+def noise(rng, size):
+    return rng.integers(0, 1 << 63, size)
+
+
+@pytest.mark.parametrize("make", [counts, few, runs, steps, zeros, noise])
+@pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "u8"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_packed_chunks(shape, dtype, make):
+    size = math.prod(shape)
+    pixels = make(np.random.default_rng(0), size).astype(dtype)
+    src, itemsize = pixels.view("u1"), pixels.itemsize
+    guard = np.full(64, 7, "u1")
+    out = np.concatenate([np.zeros(src.size * 9 // 8 + 4096, "u1"), guard])
+    packed = out[: packing_kernel(itemsize)(src, 0, itemsize, 5, out)]
+    np.testing.assert_array_equal(out[-64:], guard)
+    np.testing.assert_array_equal(np.frombuffer(Blosc().decode(packed), dtype), pixels)
+    theirs = len(Blosc("lz4", 5, Blosc.BITSHUFFLE, 0, itemsize).encode(pixels))
+    assert len(packed) <= 1.5 * theirs + 1024 * -(-src.size // BLOCK_BYTES)
