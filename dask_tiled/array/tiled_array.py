@@ -428,7 +428,7 @@ def follow(arr: da.Array) -> None:
 def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:
     """Show an array whose files do not stay mapped: it is gone through once, from end to end.
 
-    To map pages takes as long as to read them. Nothing changes where somebody has said how.
+    Nothing changes where somebody has said how it is read.
 
     Parameters
     ----------
@@ -439,7 +439,7 @@ def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:
     if not isinstance(arr, TiledArray) or arr.description is None:
         return arr if as_is else da.rechunk(arr, chunks)
     io, scheme = arr._source.io, arr._scheme  # noqa: SLF001
-    shown = arr.description, scheme, "buffered" if io == "auto" else io
+    shown = arr.description, scheme, "once" if io == "auto" else io
     if not as_is:
         return TiledArray(*shown, chunks, None, inherited(arr))
     return arr if io != "auto" else TiledArray(*shown, arr.chunks, arr._grid, arr._annotations)  # noqa: SLF001

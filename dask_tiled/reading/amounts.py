@@ -175,7 +175,7 @@ def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None)
     total = FRAME_BYTES * min(frames, AT_ONCE)
     if tile_shape is not None:
         total += pixels * source.dtype.itemsize
-    window = SHOWN_BYTES if source.io in ("mmap", "auto") else BLOCK_BYTES
+    window = SHOWN_BYTES if source.io in ("mmap", "auto", "once") else BLOCK_BYTES
     if is_url(layout.files[0].path):
         total += KEPT * REQUEST_BYTES
     elif source.io != "mmap":  # "auto" chooses when it reads

@@ -227,11 +227,34 @@ def _window(limit: int | None) -> int:
     return min(MAPPED_BYTES, max(LEAST_MAPPED_BYTES, share))
 
 
-class Kept(Mapped):
-    """Leaves small files mapped, and has each of their pages before it is touched.
+class Resting(Mapped):
+    """Maps files that rest, and has each of their pages before it is touched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._window = min(self._window, SHOWN_BYTES)
+
+    def takes(self, file: File) -> bool:  # noqa: ARG002
+        """Return whether a file that rests is mapped."""
+        return not on_a_cluster()
+
+    def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
+        mapped = super()._around(file, start, stop, sparse=sparse)
+        if not sparse and not mapped.populate(start, stop):
+            file.check(os.fstat(self._fd(file)))
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+        return mapped
+
+
+class Kept(Resting):
+    """Leaves small files mapped.
 
     That is memory of the process, which the system takes back when it needs it.
     """
+
+    def takes(self, file: File) -> bool:
+        """Return whether there is room for a file among those that stay mapped."""
+        return super().takes(file) and self.keeps(file) is not None
 
     def keeps(self, file: File) -> _Map | None:
         """Map a whole file to stay so, unless that is done; None where it would be too much."""
@@ -252,13 +275,6 @@ class Kept(Mapped):
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)
-
-    def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
-        mapped = super()._around(file, start, stop, sparse=sparse)
-        if not sparse and not mapped.populate(start, stop):
-            file.check(os.fstat(self._fd(file)))
-            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
-        return mapped
 
 
 class Buffered(Backend):
@@ -355,20 +371,24 @@ class Direct(Buffered):
 
 
 class Auto(Backend):
-    """Maps files that rest, if they may stay mapped, and reads all others.
+    """Maps files that rest, and reads all others.
 
-    To map pages takes as long as to read them, but those that stay mapped need neither. Workers of
-    a cluster, which stop at some size of the process, keep none.
+    Pages that stay mapped are neither read nor mapped again. Files that are gone through ``once``
+    are mapped a window at a time, unless few of its pages are wanted. Workers of a cluster, which
+    stop at some size of the process, map none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, once: bool = False) -> None:
         super().__init__()
-        self._mapped = Kept()
+        self._once = once
+        self._mapped = Resting() if once else Kept()
         self._buffered = Buffered(self._mapped.__exit__)
         self._chosen: dict[File, Backend] = {}
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Choose for the file."""
+        if self._once and _spread(ranges) > GAPS:
+            return self._buffered.windows(ranges, limit)
         return self._of(ranges.file).windows(ranges, limit)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
@@ -386,7 +406,7 @@ class Auto(Backend):
     def _of(self, file: File) -> Backend:
         if file not in self._chosen:
             with lent_fd(file, release=self._mapped.__exit__) as fd:
-                maps = rests(file, fd) and not on_a_cluster() and self._mapped.keeps(file)
+                maps = rests(file, fd) and self._mapped.takes(file)
             self._chosen[file] = self._mapped if maps else self._buffered
         return self._chosen[file]
 
@@ -415,5 +435,7 @@ BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "dir
 
 
 def backend_for(io: str) -> Backend:
-    """Make the backend of a name."""
-    return Auto() if io == "auto" else BACKENDS[io]()
+    """Make the backend of a name; "once" is "auto" for what is gone through from end to end."""
+    if io in ("auto", "once"):
+        return Auto(once=io == "once")
+    return BACKENDS[io]()

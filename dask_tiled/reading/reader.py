@@ -92,7 +92,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._backends: dict[type[Backend], Backend] = {}
-        self._memory: dict[np.dtype, Array] = {}
+        self._memory: dict[Hashable, Array] = {}
 
     def backend(self, source: Source) -> Backend:
         """Return the backend that suits a source."""
@@ -100,12 +100,12 @@ class Workspace:
         backend = Remote() if is_url(path) else backend_for(source.io)
         return self._backends.setdefault(type(backend), backend)
 
-    def scratch(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-        """Return memory that nobody else uses until the next call."""
-        size = math.prod(shape)
-        if dtype not in self._memory or self._memory[dtype].size < size:
-            self._memory[dtype] = np.zeros(size, dtype)
-        return self._memory[dtype][:size].reshape(shape)
+    def scratch(self, shape: tuple[int, ...], dtype: np.dtype, use: str = "native") -> Array:
+        """Return memory that nobody else uses until the next call for the same use."""
+        size, key = math.prod(shape), (use, dtype)
+        if key not in self._memory or self._memory[key].size < size:
+            self._memory[key] = np.zeros(size, dtype)
+        return self._memory[key][:size].reshape(shape)
 
     def __enter__(self) -> Self:
         return self

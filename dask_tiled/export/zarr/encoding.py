@@ -65,36 +65,42 @@ class Encoder:
         """Number of chunks in what is stored under one key, along each axis."""
         return tuple(n // k for n, k in zip(self.stored, self.chunk, strict=True))
 
-    def encode(self, parts: Iterable[Part]) -> memoryview:
-        """Encode the chunks of a shard, or the one that is stored by itself."""
+    def encode(self, parts: Iterable[Part], memory: Bytes) -> memoryview:
+        """Encode the chunks of a shard, or the one that is stored by itself.
+
+        Parameters
+        ----------
+        parts : iterable of Part
+        memory : uint8 array
+            Where to, if it is large enough: of the size :attr:`room`.
+        """
         # As zarr's sharding codec has it: the chunks in C order, then where each begins and how
         # long it is, then a checksum of that. What is beyond the array is marked as absent.
         index = np.full((*self.counts, 2), ABSENT, dtype="<u8")
-        # Only what is stored there takes memory.
-        stored = np.empty(math.prod(self.counts) * self._room + index.nbytes + 4, np.uint8)
         end = 0
         for place, pixels in parts:
             start, data = end, self._whole(pixels)
             if self.pipeline is not None:
-                end += self.pipeline.encode(data, stored[start:])
+                end += self.pipeline.encode(data, memory[start:])
             else:
                 data = self._encoded_by_zarr(data)
                 end += len(data)
-                if end + index.nbytes + 4 > len(stored):  # nobody knows what its codecs make
-                    stored = np.concatenate((stored, np.empty(end, np.uint8)))
-                stored[start:end] = data
+                if end + index.nbytes + 4 > len(memory):  # nobody knows what its codecs make
+                    memory = np.concatenate((memory, np.empty(end, np.uint8)))
+                memory[start:end] = data
             index[place] = start, end - start
         if self.shard is None:
-            return stored[:end].data
-        stored[end : end + index.nbytes] = index.reshape(-1).view(np.uint8)
-        return stored[: end + len(seal(stored[end:], index.nbytes))].data
+            return memory[:end].data
+        memory[end : end + index.nbytes] = index.reshape(-1).view(np.uint8)
+        return memory[: end + len(seal(memory[end:], index.nbytes))].data
 
     @cached_property
-    def _room(self) -> int:
-        """Bytes of a chunk when it is encoded, at most, as far as can be told."""
+    def room(self) -> int:
+        """Bytes of what is stored under a key, at most, as far as can be told."""
+        size = math.prod(self.chunk) * self.dtype.itemsize
         if self.pipeline is not None:
-            return self.pipeline.rooms[-1]
-        return math.prod(self.chunk) * self.dtype.itemsize
+            size = self.pipeline.rooms[-1]
+        return math.prod(self.counts) * (size + 16) + 4
 
     @cached_property
     def pipeline(self) -> Pipeline | None:

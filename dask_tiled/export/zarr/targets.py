@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Container
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -26,6 +28,10 @@ class Target:
         self.stack = stack
         self.place = place
         self.token = uuid.uuid4().hex
+        self._of_thread = threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Target, (self.stack, self.place)
 
     def write(self, box: Box, held: Array | Source) -> None:
         """Write a part of the array, whose edges are edges of what is stored.
@@ -36,9 +42,11 @@ class Target:
             Its pixels, or what they are read from.
         """
         entries = {}
-        with Workspace() as workspace:
+        # The next task of the thread has the same memory: fresh one comes page by page.
+        with vars(self._of_thread).setdefault("workspace", Workspace()) as workspace:
             for level, key, _, parts in self.stack.parts(Pixels(held, box, workspace)):
-                data = level.encoder.encode(parts)
+                memory = workspace.scratch((level.encoder.room,), np.dtype("u1"), "stored")
+                data = level.encoder.encode(parts, memory)
                 self.place.put(level.prefix + key, data)
                 entries[level.prefix + key] = fingerprint(data)
         # Files that were read have been found to be the same as before: now it counts.
