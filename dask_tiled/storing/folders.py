@@ -33,6 +33,10 @@ def local_path(store: Any) -> str | None:
     return None if "://" in text else os.path.abspath(text)
 
 
+EARLY_BYTES = 1 << 20
+"""The disk begins with so large files when they are written: less is left to flush in the end."""
+
+
 class FileReader:
     """Reads parts of files below a folder, each into the memory of the one before."""
 
@@ -91,6 +95,8 @@ class Folder:
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]
+                if len(data) >= EARLY_BYTES and hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             self._make_folders(os.path.dirname(path))
             os.replace(part, path)
         except FileNotFoundError:
