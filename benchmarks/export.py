@@ -85,6 +85,7 @@ class Case(NamedTuple):
         if self.section == "defaults":
             return {
                 "dask_tiled": partial(ours, arr),
+                "dask_tiled, 3 more levels": partial(ours, arr, pyramid=3),
                 "dask_tiled + verify_zarr": partial(ours, arr, verify=True),
                 BEFORE: partial(by_dask, arr, tuple(map(int, arr.chunksize)), ZSTD),
                 "opened + da.to_zarr": partial(da.to_zarr, arr),

@@ -148,11 +148,10 @@ class Stack(NamedTuple):
         chunk, first = self.base.encoder.chunk, means.ndim - self.binned
         for place, given in parts:
             pixels = np.ascontiguousarray(given)
-            found = halved(pixels, self.binned)
             begins = (low + k * n for low, k, n in zip(corner, place, chunk, strict=True))
             starts = [n // 2 if axis >= first else n for axis, n in enumerate(begins)]
-            ends = zip(starts, found.shape, strict=True)
-            means[tuple(slice(n, n + size) for n, size in ends)] = found
+            ends = zip(starts, halved_shape(pixels.shape, self.binned), strict=True)
+            halved(pixels, self.binned, means[tuple(slice(n, n + size) for n, size in ends)])
             yield place, pixels
 
 
@@ -172,7 +171,7 @@ def halved_shape(shape: Sequence[int], binned: int) -> tuple[int, ...]:
     return (*shape[:first], *(-(-n // 2) for n in shape[first:]))
 
 
-def halved(pixels: Array, binned: int) -> Array:
+def halved(pixels: Array, binned: int, to: Array | None = None) -> Array:
     """Make means of two pixels along each of the last axes.
 
     Parameters
@@ -181,6 +180,8 @@ def halved(pixels: Array, binned: int) -> Array:
         Of numbers or truth values.
     binned : int
         Number of axes, at most 3.
+    to : ndarray, optional
+        What is set to them, and returned.
 
     Returns
     -------
@@ -191,7 +192,10 @@ def halved(pixels: Array, binned: int) -> Array:
     from dask_tiled.kernels.halving import halving_kernel
 
     dtype = pixels.dtype
-    out = np.empty(halved_shape(pixels.shape, binned), dtype)
+    if to is not None and not to.flags.c_contiguous:
+        to[...] = halved(pixels, binned)
+        return to
+    out = np.empty(halved_shape(pixels.shape, binned), dtype) if to is None else to
     if dtype.kind == "c":
         out.real, out.imag = halved(pixels.real, binned), halved(pixels.imag, binned)
     elif dtype.kind == "b":
