@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.codecs.checksums import seal, without_crc32c, without_fletcher32
-from dask_tiled.codecs.hdf5_filters import unbitshuffle, unlz4, unlzf, unszip
+from dask_tiled.codecs.hdf5_filters import kernel_of, unbitshuffle, unlz4, unlzf, unszip
 from dask_tiled.codecs.image_codecs import PREFIX, library, unpacked
 from dask_tiled.codecs.limits import SMALL, most_bytes
 from dask_tiled.model.indexing import Bytes
@@ -29,6 +29,8 @@ Config = Mapping[str, Any]
 
 SHUFFLES = "noshuffle", "shuffle", "bitshuffle"
 """Names of the shuffles of Blosc, by number."""
+PACKED_BYTES = range(1 << 10, 1 << 30)
+"""Smaller and larger chunks are left to the library of Blosc."""
 OF_NUMCODECS = "numcodecs."
 """Prefix of codecs of numcodecs in zarr 3."""
 
@@ -193,11 +195,9 @@ def _gzip(config: Config) -> Any:
 def _to_blosc(config: Config, data: Bytes, out: Bytes) -> Any:
     """Encode by Blosc; planes of bits for LZ4 go straight to ``out``."""
     if (config["cname"], config["shuffle"], config["blocksize"]) == ("lz4", "bitshuffle", 0):
-        from dask_tiled.kernels.packing import LEAST_BYTES, MOST_BYTES, packing_kernel
-
         size, level = config["typesize"], config["clevel"]
-        if size in (1, 2, 4, 8) and level and LEAST_BYTES <= len(data) <= MOST_BYTES:
-            return out[: packing_kernel(size)(data, 0, size, 10 - level, out)]
+        if size in (1, 2, 4, 8) and level and len(data) in PACKED_BYTES:
+            return out[: kernel_of("packing", size)(data, 0, size, 10 - level, out)]
     return _encoded(_blosc, config, data, out)
 
 

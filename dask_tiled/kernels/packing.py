@@ -32,8 +32,6 @@ from dask_tiled.kernels.words import (
 
 BLOCK_BYTES = 1 << 18
 """At most: a block, and what it is packed to, stay in the cache."""
-LEAST_BYTES, MOST_BYTES = 1 << 10, 1 << 30
-"""Smaller and larger chunks are left to the library."""
 FLAGS = 0x34
 """Bits in planes, blocks in one part, and LZ4."""
 HEADER = 16
@@ -266,7 +264,7 @@ def pack(src, pixel, itemsize, stride, out):
     Parameters
     ----------
     src : array of uint8
-        The pixels, at least ``LEAST_BYTES``.
+        The pixels, some hundred of them at least.
     pixel : int
         Any one of their type, unsigned.
     itemsize : int
@@ -298,7 +296,7 @@ def pack(src, pixel, itemsize, stride, out):
 
 
 @cache
-def packing_kernel(itemsize: int) -> Any:
+def compiled_kernel(itemsize: int) -> Any:
     """Return :func:`pack`, compiled for pixels of so many bytes."""
     pixel = from_dtype(np.dtype(f"u{itemsize}"))
     signature = types.int64(BYTES, pixel, NUMBER, NUMBER, types.uint8[::1])

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from numcodecs.blosc import Blosc
 
-from dask_tiled.kernels.packing import BLOCK_BYTES, LEAST_BYTES, packing_kernel
+from dask_tiled.codecs.byte_codecs import PACKED_BYTES
+from dask_tiled.kernels.packing import BLOCK_BYTES, compiled_kernel
 
 SHAPES = [
     (8, 256, 256),
     (515, 515),  # the last pixels are in no group of 8
     (3, 514, 516),
     (BLOCK_BYTES + 8,),
-    (LEAST_BYTES,),
-    (LEAST_BYTES + 1,),
+    (PACKED_BYTES[0],),
+    (PACKED_BYTES[1],),
 ]
 
 
@@ -51,7 +52,7 @@ def test_packed_chunks(shape, dtype, make):
     src, itemsize = pixels.view("u1"), pixels.itemsize
     guard = np.full(64, 7, "u1")
     out = np.concatenate([np.zeros(src.size * 9 // 8 + 4096, "u1"), guard])
-    packed = out[: packing_kernel(itemsize)(src, 0, itemsize, 5, out)]
+    packed = out[: compiled_kernel(itemsize)(src, 0, itemsize, 5, out)]
     np.testing.assert_array_equal(out[-64:], guard)
     np.testing.assert_array_equal(np.frombuffer(Blosc().decode(packed), dtype), pixels)
     theirs = len(Blosc("lz4", 5, Blosc.BITSHUFFLE, 0, itemsize).encode(pixels))

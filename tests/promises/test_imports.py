@@ -97,6 +97,7 @@ FROM_PRIVATE = {
     "dask_tiled.kernels.bitshuffle": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.kernels.fused_folds": {"llvmlite.ir"},  # this and cgutils: numba documents them
     "dask_tiled.kernels.gathering": {"llvmlite.ir", "numba.core.cgutils"},
+    "dask_tiled.kernels.packing": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.kernels.primitives": {"llvmlite.ir"},
     "dask_tiled.kernels.words": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.storing.object_stores": {"zarr.core.sync.sync"},
