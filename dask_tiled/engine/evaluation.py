@@ -298,8 +298,8 @@ class ProductSink(FrameSink):
 
     @property
     def alike(self) -> Hashable:
-        """Key: sinks with equal keys share a pass."""
-        return "dot_frames", self.weights.dtype
+        """Key: sinks with equal keys share a pass; None of one mask, which is added up otherwise."""
+        return None if len(self.weights) == 1 else ("dot_frames", self.weights.dtype)
 
     @classmethod
     def joined(cls, sinks: Sequence[ProductSink]) -> FrameSink:

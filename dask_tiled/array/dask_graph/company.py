@@ -1,0 +1,51 @@
+"""Whether something is computed in the tasks that read the chunks of an array, as it is alone."""
+
+from __future__ import annotations
+
+import dask.array as da
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_tiled.array.dask_graph.layers import calls, function_of
+from dask_tiled.array.dask_graph.names import Blockwise, getter
+from dask_tiled.array.dask_graph.rewriting import planned
+from dask_tiled.array.dask_graph.wrapped import unwrapped
+from dask_tiled.array.known import Why
+from dask_tiled.array.tasks import pixels_of
+
+
+def why_apart(result: da.Array, arr: da.Array) -> Why:
+    """Return why a result is not computed while an array is read; empty where it is.
+
+    It is in its company only if it is the same, bit for bit, as if it were computed alone.
+    """
+    if not (isinstance(arr.dask, HighLevelGraph) and isinstance(result.dask, HighLevelGraph)):
+        return "dask has its own graphs, of array expressions"
+    both, alone = map(_unwrapped, (HighLevelGraph.merge(arr.dask, result.dask), result.dask))
+    reads = _reads(alone)
+    if not reads:
+        return "" if arr.name in alone.layers else "it is computed of another array"
+    if reads - _reads(_unwrapped(arr.dask)):
+        return "it reads other files, other parts of them, or other chunks"
+    plans, own = planned(both, [arr.name, result.name]).plans, planned(alone, [result.name]).plans
+    if not plans and arr.name in alone.layers:
+        return ""
+    shared = {plan.pixels for plan in plans} | {part.name for plan in plans for part in plan.parts}
+    if len(plans) != 1 or len(own) > 1 or arr.name not in shared:
+        return "it goes over the pixels more than once, or is computed of other ones"
+    if any(plan.parts[0].chunks != plans[0].parts[0].chunks for plan in own):
+        return "alone it is computed in fewer, larger chunks, which rounds other sums"
+    return ""
+
+
+def _unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
+    return unwrapped(graph) if calls(graph, getter) else graph
+
+
+def _reads(graph: HighLevelGraph) -> set[str]:
+    """List the layers that read pixels of opened arrays."""
+    layers = graph.layers.items()
+    return {x for x, layer in layers if isinstance(layer, Blockwise) and _is_read(layer)}
+
+
+def _is_read(layer: Blockwise) -> bool:
+    return function_of(layer) is pixels_of
