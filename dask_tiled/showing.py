@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 import dask.array as da
@@ -20,6 +21,7 @@ from dask_tiled.opening import opened
 from dask_tiled.panels import Composite, Image, Line, Panel, Vectors
 from dask_tiled.plotting import SAVED_DOTS_PER_INCH, check_target, draw
 from dask_tiled.sampling import mean_of, steps_between
+from dask_tiled.stored_results import stored_results
 from dask_tiled.subject import SPACE, Subject, numbers, ordinal
 
 if TYPE_CHECKING:
@@ -53,7 +55,8 @@ def show(
       are never averaged;
     - vectors, as centres of mass: directions as hues, lengths as brightness, and both components;
     - a volume: three planes through its middle, the head up where the file says where that is;
-    - images, colours and spectra as they are; of complex numbers the moduli.
+    - images, colours and spectra as they are; of complex numbers the moduli;
+    - an export to zarr with results: these, as they are stored. Nothing is computed.
 
     Of a large file a sample of frames is read, at equal distances, and the picture says how many
     of how many. Contrast leaves out half a percent of the pixels at both ends.
@@ -92,8 +95,9 @@ def show(
     """
     check_target(target)
     limit = None if frames is None else check_whole("frames", frames, least=1)
-    subject = Subject.of(as_array(arr) if is_array(arr) else opened(arr, missing="fill"))
-    drawn, notes = _panels(subject, limit)
+    arr = as_array(arr) if is_array(arr) else opened(arr, missing="fill")
+    subject, stored = Subject.of(arr), stored_results(arr) if limit is None else {}
+    drawn, notes = _stored(stored) if stored else _panels(subject, limit)
     figure = draw(drawn, subject.title, subject.subtitle, notes, is_shown=target is None)
     if target is not None:
         figure.savefig(target, dpi=SAVED_DOTS_PER_INCH)
@@ -113,6 +117,16 @@ def _panels(subject: Subject, limit: int | None) -> Drawn:
     if subject.nav_ndim and sig_ndim and len(subject.axes) > 2 and is_image:
         return _scan(subject, limit)
     return _plain(subject)
+
+
+def _stored(results: Mapping[str, da.Array]) -> Drawn:
+    """Show what was computed when an array was exported, one panel each."""
+    drawn: list[Panel] = []
+    for name, arr in results.items():
+        with suppress(DatasetError):  # of one number, say, there is no picture
+            (panel, *_), _ = _panels(Subject.of(arr), None)
+            drawn.append(panel._replace(title=name.replace("_", " ").capitalize()))
+    return drawn[:MOST_PANELS], ["stored beside the array"]
 
 
 def _plain(subject: Subject) -> Drawn:

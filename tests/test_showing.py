@@ -273,3 +273,22 @@ def test_saved(tmp_path):
     path = tmp_path / "picture.svg"
     show(da.ones((8, 9)), path)
     assert "<svg" in path.read_text()
+
+
+def test_an_export_shows_what_is_stored_beside(opened, tmp_path, monkeypatch):
+    """At once: no frame is read. Of a part, or with so many frames, it is computed as ever."""
+    pixels = scan()
+    arr = opened(pixels)
+    beside = {"bright_field": arr[..., 8:14, 8:18].sum((2, 3)), "mean": arr.mean((0, 1))}
+    beside |= {"center_of_mass": dask_tiled.tiles.center_of_mass(arr), "top": arr.max()}
+    dask_tiled.to_zarr(arr, tmp_path / "out.zarr", with_results=beside)
+    stored = dask_tiled.open_dataset(tmp_path / "out.zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr("dask_tiled.showing.find_disc", None)
+        for shown in (tmp_path / "out.zarr", stored):
+            found = drawn(show(shown))
+            assert [*found][:2] == ["Bright field", "Mean"]
+            np.testing.assert_array_equal(found["Bright field"], beside["bright_field"].compute())
+            np.testing.assert_array_equal(found["Mean"], pixels.mean((0, 1)))
+    check_scan(show(stored, frames=1 << 14), pixels)
+    check_scan(show(stored[:, 1:]), pixels[:, 1:])

@@ -6,7 +6,6 @@ import math
 
 from dask_tiled.errors import format_bytes
 from dask_tiled.model.description import Description
-from dask_tiled.model.listing import Listing
 from dask_tiled.model.tables import html_table
 from dask_tiled.tiling.drawing import svg
 from dask_tiled.tiling.scheme import TilingScheme
@@ -17,9 +16,6 @@ BESIDE = "display: flex; flex-wrap: wrap; gap: 1em 2em; align-items: center"
 def page(desc: Description, scheme: TilingScheme, io: str) -> str:
     """Return HTML in the colours of the page around it; no file is touched."""
     rows = desc.rows()
-    listing = str(Listing.of(desc))
-    if listing:
-        rows.insert(2, ("picture", listing))
     instrument = desc.instrument.line()
     if instrument:
         rows.append(("instrument", instrument))

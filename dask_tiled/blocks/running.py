@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import product
 from typing import Any
@@ -12,13 +12,14 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.base import DaskMethodsMixin, get_scheduler
+from dask.base import DaskMethodsMixin, compute, get_scheduler, persist
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.tasks import Block, Key
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.blocks.bars import progress_bar
+from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.bases import Grid
 
 TICK = 1.0
@@ -29,11 +30,12 @@ def run_on_blocks(
     func: Callable[..., npt.NDArray[np.bool_]],
     arr: da.Array,
     *values: Any,
+    beside: Sequence[da.Array] = (),
     name: str,
     wanted: Callable[[Block], bool] = lambda _: True,
     show: bool | None,
     title: str,
-) -> None:
+) -> list[Array]:
     """Call ``func(chunk, *values, grid, block_id)`` on the chunks of an array that are wanted.
 
     Parameters
@@ -41,6 +43,8 @@ def run_on_blocks(
     func : callable
         Instead of the pixels of a chunk of an opened array it gets the source to read them from.
         What it returns, one value for each axis, is thrown away.
+    beside : sequence of dask.array.Array
+        What is computed in the same go, and returned.
     name : str
         Name of the tasks.
     wanted : callable
@@ -50,15 +54,8 @@ def run_on_blocks(
     title : str
         What the bar begins with.
     """
-    blocks = product(*map(range, arr.numblocks))
-    sizes = {
-        (name, *block): arr.dtype.itemsize * math.prod(map(_at, arr.chunks, block))
-        for block in blocks
-        if wanted(block)
-    }
-    if sizes:
-        with closing(_Bar(sizes, int(arr.nbytes), show=show, title=title)) as bar:
-            _run(_Tasks(_called(func, arr, values, name), list(sizes)), bar)
+    done = _called(func, arr, values, name)
+    return run_tasks(done, arr, *beside, wanted=wanted, show=show, title=title)
 
 
 def _called(
@@ -74,6 +71,40 @@ def _called(
     return da.map_blocks(func, arr, *values, chunks=chunks, dtype=bool, meta=meta, name=name)
 
 
+def run_tasks(
+    done: da.Array,
+    arr: da.Array,
+    *beside: da.Array,
+    wanted: Callable[[Block], bool] = lambda _: True,
+    show: bool | None,
+    title: str,
+) -> list[Array]:
+    """Run what is done with the chunks of an array that are wanted, and compute results beside it.
+
+    Parameters
+    ----------
+    done : dask.array.Array
+        It has a task for each chunk of ``arr``, whose result is thrown away.
+    *beside : dask.array.Array
+        What is computed in the same go, of chunks that are read once.
+
+    Returns
+    -------
+    list of ndarray
+        What was computed beside.
+    """
+    blocks = product(*map(range, arr.numblocks))
+    sizes = {
+        (done.name, *block): arr.dtype.itemsize * math.prod(map(_at, arr.chunks, block))
+        for block in blocks
+        if wanted(block)
+    }
+    if not sizes and not beside:
+        return []
+    with closing(_Bar(sizes, int(arr.nbytes), show=show, title=title)) as bar:
+        return _run([_Tasks(done, list(sizes)), *beside], bar)
+
+
 def _at(axis: tuple[int, ...], k: int) -> int:
     return int(axis[k])
 
@@ -86,8 +117,12 @@ class _Tasks(DaskMethodsMixin):
         self.keys = keys
         self.graph = of.dask if graph is None else graph
 
-    __dask_optimize__ = staticmethod(da.Array.__dask_optimize__)
     __dask_scheduler__ = staticmethod(da.Array.__dask_scheduler__)
+
+    @property
+    def __dask_optimize__(self) -> Callable[..., Any]:
+        optimize: Callable[..., Any] = self.of.__dask_optimize__  # that of the user, or ours
+        return optimize
 
     def __dask_graph__(self) -> HighLevelGraph:
         return self.graph
@@ -109,19 +144,22 @@ def _rebuilt(graph: Any, of: da.Array, keys: list[Key], **_: Any) -> _Tasks:
     return _Tasks(of, keys, graph)
 
 
-def _run(tasks: _Tasks, bar: _Bar) -> None:
+def _run(collections: list[Any], bar: _Bar) -> list[Array]:
+    """Run tasks, and return what is computed beside them."""
     client = getattr(get_scheduler(), "__self__", None)
     if client is None or not hasattr(client, "scheduler_info"):
         with Callback(posttask=lambda key, *_: bar.update(key)):
-            tasks.persist()  # type: ignore[no-untyped-call]
-        return
+            _, *beside = persist(*collections, traverse=False)
+            return [*compute(*beside, traverse=False)]
     from distributed import as_completed, futures_of
 
-    futures = futures_of(client.persist(tasks))
+    tasks, *beside = client.persist(collections)
+    futures = futures_of([tasks, *beside])
     try:
         for future in as_completed(futures, loop=client.loop):
             future.result()  # raises what the task has raised
             bar.update(future.key)
+        return [*compute(*beside, traverse=False)]
     finally:
         client.cancel(futures)
 

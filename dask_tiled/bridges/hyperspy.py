@@ -19,11 +19,16 @@ from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.model.description import Description
 from dask_tiled.model.mark import name_of, plain
 from dask_tiled.opening import opened
+from dask_tiled.stored_results import stored_results
 
 if TYPE_CHECKING:
     from hyperspy.signal import BaseSignal
 
 DEGREES = "degrees"
+NAVIGATOR = "_sig_navigator"
+"""The item of HyperSpy's metadata that becomes the navigator of a signal."""
+NAVIGATORS = "navigator", "sum"
+"""Of several images of a scan one of these names is the navigator."""
 PLACES: Mapping[str, tuple[str, int | str]] = {
     "microscope": ("microscope", 0),
     "acquisition_mode": ("acquisition_mode", 0),
@@ -82,7 +87,9 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
     """
     opened = open_pictures(filename, options)
     signals = [signal_of(arr, "" if name == DATA else name) for name, arr in opened]
-    for signal in () if lazy else signals:
+    told = (signal["metadata"].get("_HyperSpy", {}) for signal in signals)
+    navigators = [one[NAVIGATOR] for one in told if NAVIGATOR in one]
+    for signal in () if lazy else (*signals, *navigators):
         signal["data"] = signal["data"].compute()
     return signals
 
@@ -128,7 +135,21 @@ def signal_of(arr: da.Array, title: str = "") -> dict[str, Any]:
         metadata, headers = _metadata(shown.of[0]), plain(shown.of[0].metadata)
     metadata.setdefault("General", {}).setdefault("title", title)
     axes = _axes(shown, arr.shape)
+    navigator = _navigator(arr, [one["name"] for one in axes if one["navigate"]])
+    if navigator is not None:
+        metadata["_HyperSpy"] = {NAVIGATOR: signal_of(navigator)}
     return {"data": arr, "axes": axes, "metadata": metadata, "original_metadata": headers}
+
+
+def _navigator(arr: da.Array, nav: Sequence[str]) -> da.Array | None:
+    """Return an image of the scan that is stored beside an array."""
+    images = {
+        name: one
+        for name, one in stored_results(arr).items()
+        if [axis and axis.name for axis in shown_of(one).axes] == nav and one.dtype.kind in "biuf"
+    }
+    preferred = (name for name in (*NAVIGATORS, *images) if name in images)
+    return images.get(next(preferred, ""))
 
 
 def _axes(shown: Shown, shape: Sequence[int]) -> list[dict[str, Any]]:

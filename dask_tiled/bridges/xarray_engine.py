@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import dask.array as da
@@ -27,9 +26,8 @@ from dask_tiled.array.axes import shown_of
 from dask_tiled.array.dask_graph.wrapped import at_outer
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bridges.pictures import open_pictures
-from dask_tiled.export.zarr.group import Labels, dimension_names, labels_of
+from dask_tiled.export.zarr.group import Dimensions, Labels, labels_of
 from dask_tiled.formats.registry import formats, recognised_by
-from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Edges
@@ -136,18 +134,11 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
 
 def _labels_of_all(opened: Mapping[str, da.Array]) -> dict[str, Labels]:
     """Label all variables of a data set: each of its dimensions has one length and one scale."""
-    known: dict[str, tuple[Axis, int]] = {}
-    labels = {}
+    dimensions, labels = Dimensions(opened), {}
     for variable, arr in opened.items():
-        shown, axes = shown_of(arr), []
-        for name, axis, size in zip(
-            dimension_names(shown.axes), shown.axes, arr.shape, strict=True
-        ):
-            named = replace(axis or Axis(name), name=name)
-            if name in opened or known.setdefault(name, (named, size)) != (named, size):
-                named = replace(named, name=f"{variable}_{name}")
-            axes.append(named)
-        labels[variable] = labels_of(tuple(axes), arr.shape, shown.of)
+        shown = shown_of(arr)
+        axes = dimensions.of(variable, shown.axes, arr.shape)
+        labels[variable] = labels_of(axes, arr.shape, shown.of)
     return labels
 
 

@@ -298,7 +298,7 @@ class ProductSink(FrameSink):
 
     @property
     def alike(self) -> Hashable:
-        """Key: sinks with equal keys share a pass; None of one mask, which is added up otherwise."""
+        """Key: sinks with equal keys share a pass; a single mask is added up in another order."""
         return None if len(self.weights) == 1 else ("dot_frames", self.weights.dtype)
 
     @classmethod

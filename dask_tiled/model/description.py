@@ -18,6 +18,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.layout import Layout
+from dask_tiled.model.listing import Listing
 from dask_tiled.model.tables import html_table, text_table
 
 LONGEST_VALUE, MOST_LINES = 1000, 2000
@@ -262,9 +263,11 @@ class Description:
             files += f" and {len(self.files) - 1} more"
         nav = ", ".join(map(_axis_text, self.axes[: self.nav_ndim], self.nav_shape))
         sig = ", ".join(map(_axis_text, self.axes[self.nav_ndim :], self.sig_shape))
+        listing = str(Listing.of(self))
         rows = [
             ("format", self.format),
             ("files", files),
+            *([("picture", listing)] if listing else []),
             ("navigation", nav or "none"),
             ("signal", sig or "none"),
             *self._calibration_rows(),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_tiled.model.description import Description
+from dask_tiled.errors import printable
+
+if TYPE_CHECKING:
+    from dask_tiled.model.description import Description
 
 MOST_NAMED = 6
 """So many of the other pictures of a file are named in a line."""
@@ -39,7 +42,8 @@ class Listing(NamedTuple):
         more = ", ..." if len(others) > MOST_NAMED else ""
         place = [*self.names].index(self.meant) + 1
         names = f"{', '.join(others[:MOST_NAMED])}{more}"
-        return f"{place} of {len(self.names)}, {self.names[self.meant]}; the others: {names}"
+        meant = self.names[self.meant]
+        return printable(f"{place} of {len(self.names)}, {meant}; the others: {names}")
 
 
 def _names(listed: Any, meant: Any) -> dict[Any, str]:

@@ -338,3 +338,17 @@ def test_real_files(data, row):
     layers = get_reader(path)(path)
     for pixels, told, kind in layers:
         assert Layer.create(pixels, told, kind).axis_labels == tuple(told["axis_labels"])
+
+
+def test_what_is_stored_beside_an_export(scan, tmp_path):
+    """Further layers, which are not visible at first."""
+    arr = open_dataset(scan)
+    beside = {"mean": arr.mean((0, 1)), "navigator": arr.sum((2, 3)), "top": arr.max()}
+    to_zarr(arr, tmp_path / "out.zarr", with_results=beside, pyramid=1)
+    (levels, told, _), *others = read_layers(str(tmp_path / "out.zarr"))
+    assert [level.shape for level in levels] == [(5, 7, 8, 16), (5, 7, 4, 8)]
+    assert told["visible"]
+    for name, (pixels, told, _) in zip(["mean", "navigator"], others, strict=True):
+        assert (told["name"], told["visible"]) == (f"out {name}", False)
+        np.testing.assert_array_equal(pixels, beside[name].compute())
+        assert told["scale"] == ([0.25, 0.25] if name == "mean" else [0.5, 0.5])

@@ -231,3 +231,20 @@ def test_wrong_arguments(tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r'pip install "dask-tiled\[hyperspy\]"'):
         to_hyperspy(path)
+
+
+def test_what_is_stored_beside_an_export(tmp_path):
+    """A navigator at once; other results are signals of their own."""
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES[..., :8, :8].copy()))
+    beside = {"mean": arr.mean((0, 1)), "dark": arr[..., :2].sum((2, 3)), "sum": arr.sum((2, 3))}
+    dask_tiled.to_zarr(arr, tmp_path / "out.zarr", with_results=beside)
+    expected = beside["sum"].compute()
+    signal = to_hyperspy(tmp_path / "out.zarr")
+    np.testing.assert_array_equal(signal.navigator.data, expected)
+    assert signal.navigator.axes_manager.signal_shape == expected.shape[::-1]
+    for lazy in (True, False):
+        found = hs.load(tmp_path / "out.zarr/zarr.json", lazy=lazy, file_format=dask_tiled)
+        assert [one.metadata.General.title for one in found] == ["", "mean", "dark", "sum"]
+        np.testing.assert_array_equal(found[0].navigator.data, expected)
+        np.testing.assert_array_equal(found[1].data, beside["mean"].compute())
+    assert to_hyperspy(open_dataset(tmp_path / "out.zarr")[1:]).navigator is None

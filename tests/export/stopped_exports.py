@@ -147,7 +147,7 @@ def races():
     return found
 
 
-KINDS_OF_TARGETS = "group", "pyramid", "follow", "store", "beton"
+KINDS_OF_TARGETS = "group", "pyramid", "results", "follow", "store", "beton"
 ADDING = {"open", "os.mkdir"}
 CALLS = ADDING | {"os.rename", "os.remove", "os.rmdir"}
 """What Python tells of before it asks the system to do it; others are patched."""
@@ -196,6 +196,10 @@ def write(kind, plus, **options):
                 # An old array that is half removed looks like an export of it that was stopped.
                 warnings.filterwarnings("ignore", ".*another source")
                 to_zarr(arr[:12] + plus, store, chunks=(6, 64, 64), **options)
+        elif kind == "results":
+            shown = arr[plus % 80 :][:12].with_chunks((6, -1, -1))
+            options["with_results"] = {"sums": shown.sum((1, 2)), "mean": shown.mean(0)}
+            to_zarr(shown, OUT, chunks=(6, 64, 64), **options)
         else:
             levels = {"pyramid": 2} if kind == "pyramid" else {}
             to_zarr(arr[:12] + plus, OUT, chunks=(6, 64, 64), **levels, **options)
@@ -208,6 +212,11 @@ def read(kind, plus):
     if kind == "beton":
         return np.array_equal(open_dataset(OUT).compute(), EXPECTED[:12, :8] + plus)
     group = zarr.open_group(OUT, mode="r")
+    if kind == "results":
+        shown = EXPECTED[plus % 80 :][:12]
+        whole = np.array_equal(group["data"][:], shown)
+        beside = np.array_equal(group["sums"][:], shown.sum((1, 2), dtype="u8"))
+        return whole and beside and np.array_equal(group["mean"][:], shown.mean(0))
     expected = EXPECTED if kind == "follow" else EXPECTED[:12] + np.uint16(plus)
     if not np.array_equal(group["data"][:], expected):
         return False

@@ -73,12 +73,12 @@ def test_full_disks(stopped):
 
 @pytest.mark.parametrize("kind", ["killed_steps", "refused_steps"])
 def test_stops_at_every_step(stopped, kind):
-    """Of arrays, pyramids, files that are followed, sample files; the rename and records, too."""
+    """Of arrays, pyramids, results, files that are followed, and sample files."""
     found = stopped[kind]
     ended = found["ended by -9" if kind == "killed_steps" else "ended by 3"]
     assert found["equal after that"] == ended + found["done"]
     assert ended > (100 if LONG else 3)
-    assert found["done"] == 5
+    assert found["done"] == 6
     assert not found["left over"]
     assert not found["lost"]
 

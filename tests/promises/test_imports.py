@@ -77,6 +77,7 @@ OF_DASK = {
     "dask.base.compute",
     "dask.base.get_annotations",
     "dask.base.get_scheduler",
+    "dask.base.persist",
     "dask.base.tokenize",
     "dask.callbacks.Callback",
     "dask.config",

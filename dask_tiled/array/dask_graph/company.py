@@ -21,20 +21,17 @@ def why_apart(result: da.Array, arr: da.Array) -> Why:
     if not (isinstance(arr.dask, HighLevelGraph) and isinstance(result.dask, HighLevelGraph)):
         return "dask has its own graphs, of array expressions"
     both, alone = map(_unwrapped, (HighLevelGraph.merge(arr.dask, result.dask), result.dask))
-    reads = _reads(alone)
-    if not reads:
+    if not _reads(alone):
         return "" if arr.name in alone.layers else "it is computed of another array"
-    if reads - _reads(_unwrapped(arr.dask)):
+    if _reads(alone) - _reads(_unwrapped(arr.dask)):
         return "it reads other files, other parts of them, or other chunks"
     plans, own = planned(both, [arr.name, result.name]).plans, planned(alone, [result.name]).plans
-    if not plans and arr.name in alone.layers:
-        return ""
     shared = {plan.pixels for plan in plans} | {part.name for plan in plans for part in plan.parts}
-    if len(plans) != 1 or len(own) > 1 or arr.name not in shared:
+    left_to_dask = not plans and arr.name in alone.layers
+    if not left_to_dask and (len(plans) != 1 or len(own) > 1 or arr.name not in shared):
         return "it goes over the pixels more than once, or is computed of other ones"
-    if any(plan.parts[0].chunks != plans[0].parts[0].chunks for plan in own):
-        return "alone it is computed in fewer, larger chunks, which rounds other sums"
-    return ""
+    larger = any(plan.parts[0].chunks != plans[0].parts[0].chunks for plan in own)
+    return "alone it is computed in fewer, larger chunks, which rounds other sums" * larger
 
 
 def _unwrapped(graph: HighLevelGraph) -> HighLevelGraph:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.zarr.levels import halved_shape
+from dask_tiled.tiling.bases import Chunks
 from dask_tiled.tiling.sizes import cut, equal_chunks, grown, largest_divisor
 
 CHUNK_BYTES = 1 << 20
@@ -39,20 +40,24 @@ class Pyramid(NamedTuple):
 
 
 def grids_of(
-    given: Given, chunks: Any, shards: Any
+    given: Given, chunks: Any, shards: Any, *, keeps: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Choose the zarr chunks and the shards: as asked for, or of whole frames."""
+    """Choose the zarr chunks and the shards: as asked for, or of whole frames.
+
+    Those that nobody asks for divide the dask chunks if tasks are to keep these.
+    """
     shape, dtype = given.shape, given.dtype
     shard = None if shards is None else equal_chunks("shards", shards, shape, dtype)
     if chunks is not None:
         grid = equal_chunks("zarr chunks", chunks, shape, dtype)
     else:
         whole, size = given.nav_ndim, dtype.itemsize
-        if shard is None and given.description is not None:  # its dask chunks need not be kept
+        if shard is None and given.description is not None and not keeps:
             grid = cut(shape, shape, whole, CHUNK_BYTES // size)
             shard = tuple(grown(grid, shape, SHARD_BYTES // size))
         else:
-            shard = shard or cut(given.chunksize, shape, whole, SHARD_BYTES // size)
+            sizes = common_sizes(given.chunks) if keeps else given.chunksize
+            shard = shard or cut(sizes, shape, whole, SHARD_BYTES // size)
             grid = cut(shard, shape, whole, CHUNK_BYTES // size)
         if shards is None and grid == shard:
             shard = None
@@ -64,6 +69,17 @@ def grids_of(
     if any(n % k for n, k in zip(shard, grid, strict=True)):
         raise TilingError("shards must be multiples of zarr chunks", expected=grid, found=shard)
     return grid, shard
+
+
+def common_sizes(chunks: Chunks) -> tuple[int, ...]:
+    """Return the largest sizes that divide all chunks but the last ones along each axis."""
+    return tuple(math.gcd(*axis[:-1]) if len(axis) > 1 else max(axis, default=1) for axis in chunks)
+
+
+def divides(grid: Sequence[int], chunks: Chunks) -> bool:
+    """Return whether edges of chunks are edges of a grid."""
+    axes = zip(chunks, grid, strict=True)
+    return not any(n % size for axis, size in axes for n in axis[:-1])
 
 
 def pyramid_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ class Coordinate(NamedTuple):
 
     name: str
     numbers: Array
+    """Positions, or labels."""
     attributes: dict[str, str]
     """The units, where there are any."""
 
@@ -46,30 +47,60 @@ def dimension_names(axes: Sequence[Axis | None]) -> list[str]:
     return [(axis and axis.name) or f"dim_{k}" for k, axis in enumerate(axes)]
 
 
+class Dimensions:
+    """The dimensions of several arrays: those of one name have one length and one scale.
+
+    Parameters
+    ----------
+    taken : collection of str
+        Names that dimensions cannot have.
+    """
+
+    def __init__(self, taken: Collection[str] = ()) -> None:
+        self._taken = taken
+        self.known: dict[str, tuple[Axis, int]] = {}
+
+    def of(
+        self, variable: str, axes: Sequence[Axis | None], shape: Sequence[int]
+    ) -> tuple[Axis, ...]:
+        """Return the axes of an array by the names of its dimensions.
+
+        A name that stands for another axis already begins with that of the array.
+        """
+        found: list[Axis] = []
+        for name, axis, size in zip(dimension_names(axes), axes, shape, strict=True):
+            named = replace(axis or Axis(name), name=name)
+            again = name in self._taken or name in {one.name for one in found}
+            if again or self.known.setdefault(name, (named, size)) != (named, size):
+                named = replace(named, name=f"{variable}_{name}")
+                self.known[named.name] = named, size
+            found.append(named)
+        return tuple(found)
+
+
 def coordinates_of(
     names: Sequence[str],
     axes: Sequence[Axis | None],
     shape: Sequence[int],
     taken: Sequence[str] = (),
 ) -> Iterator[Coordinate]:
-    """Yield the coordinates of axes with a scale, an offset or units.
+    """Yield the coordinates of axes with labels, a scale, an offset or units.
 
     An axis has none where its name cannot be that of an array, is that of another one, which
     may be ``taken`` already, or of a second axis.
     """
     for name, axis, size in zip(names, axes, shape, strict=True):
-        calibrated = axis is not None and axis.scale and axis != Axis(axis.name)
-        if (
-            axis is not None
-            and calibrated
-            and _names_an_array(name, taken)
-            and names.count(name) == 1
-        ):
-            units = {"units": axis.units} if axis.units else {}
+        if axis is None or not names_an_array(name, taken) or names.count(name) > 1:
+            continue
+        units = {"units": axis.units} if axis.units else {}
+        if axis.labels and len(axis.labels) == size:
+            yield Coordinate(name, np.array(axis.labels), {})
+        elif axis.scale and axis != Axis(axis.name, labels=axis.labels):
             yield Coordinate(name, axis.offset + axis.scale * np.arange(size), units)
 
 
-def _names_an_array(name: str, others: Sequence[str]) -> bool:
+def names_an_array(name: str, others: Sequence[str]) -> bool:
+    """Return whether an array in a group may have a name, which is not that of another one."""
     taken = DATA, "c", "zarr.json", *others
     return (
         bool(name) and "/" not in name and name[0] != "." and name[:2] != "__" and name not in taken
@@ -83,9 +114,6 @@ def labels_of(
     names = dimension_names(axes)
     dims = [one if names.count(one) == 1 else f"{one}_{k}" for k, one in enumerate(names)]
     coords = {one.name: tuple(one) for one in coordinates_of(dims, axes, shape)}
-    for name, axis, size in zip(dims, axes, shape, strict=True):
-        if axis is not None and axis.labels and len(axis.labels) == size:
-            coords[name] = (name, np.array(axis.labels), {})
     known = [replace(axis or Axis(""), name=name) for axis, name in zip(axes, dims, strict=True)]
     attrs = _told_by(of[0]) if len(of) == 1 else {}
     return Labels(tuple(dims), tuple(known), coords, attrs)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,14 @@ import numpy as np
 from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder
-from dask_tiled.export.zarr.grids import Pyramid, Stored
-from dask_tiled.export.zarr.group import DATA, Coordinate, coordinates_of
+from dask_tiled.export.zarr.grids import SHARD_BYTES, Pyramid, Stored
+from dask_tiled.export.zarr.group import DATA, Coordinate, Dimensions, coordinates_of
 from dask_tiled.export.zarr.levels import Level, Stack
+from dask_tiled.export.zarr.results import Result, check_names
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.mark import MARK, attributes_of, plain
 from dask_tiled.model.ome_zarr import at_level, image_of
+from dask_tiled.tiling.sizes import cut
 
 if TYPE_CHECKING:
     import zarr
@@ -59,22 +62,40 @@ class _Node(NamedTuple):
         return f"{self.folder}/{DATA}".removeprefix("/")
 
 
-def documents_of(
-    given: Given, settings: Settings, first: Stored, pyramid: Pyramid
-) -> tuple[dict[str, bytes], Stack]:
-    """Make all that is stored of an array but its pixels, and of the levels of its pyramid."""
+class Layout(NamedTuple):
+    """All that is stored of an array and of results but their pixels."""
+
+    documents: dict[str, bytes]
+    """By their keys."""
+    stack: Stack
+    """The array, and the levels of its pyramid."""
+    results: tuple[Level, ...] = ()
+
+
+def layout_of(
+    given: Given,
+    settings: Settings,
+    first: Stored,
+    pyramid: Pyramid,
+    results: Sequence[Result] = (),
+    own: Sequence[Axis | None] = (),
+) -> Layout:
+    """Make all that is stored of an array, of the levels of its pyramid, and of results.
+
+    Parameters
+    ----------
+    own : sequence of Axis or None
+        The axes before a caller has described them: results have these.
+
+    Raises
+    ------
+    DatasetError
+        zarr refuses it, or a result cannot have its name.
+    """
     import zarr
 
-    nodes, names = _nodes(given, settings, pyramid), settings.names
-    dtype = given.dtype
-    if dtype.kind in "iu":  # NumPy has two types of 8 bytes, of which zarr knows one
-        dtype = np.dtype(dtype.str)
-    options = {
-        "dtype": dtype,
-        "compressors": _checked(settings.compressors, dtype),
-        "dimension_names": names,
-        "fill_value": np.zeros((), dtype)[()],
-    }
+    nodes, names = _nodes(given, settings, pyramid, results), settings.names
+    options, beside = _options(settings.compressors, given.dtype, names), list[Level]()
     contents: dict[str, Any] = {}
     store: Any = zarr.storage.MemoryStore(contents)
     if not settings.member:
@@ -88,12 +109,30 @@ def documents_of(
             levels.append(Level(f"{node.path}/", pixels))
             coordinates = coordinates_of(names, node.axes, stored.shape, folders)
             _write_coordinates(group, coordinates, small)
+        described = list(_described(results, given, names, own))
+        check_names(results, [*names, *(x.name for axes in described for x in axes), *folders])
+        group, nav = (
+            zarr.open_group(store),
+            {
+                x.name
+                for x in own[: given.nav_ndim * (given.description is not None)]
+                if x is not None
+            },
+        )
+        for one, axes in zip(results, described, strict=True):
+            array = _result(group, one, axes, nav, settings, small)
+            beside.append(Level(f"{one.name}/", array))
+            dims = [axis.name for axis in axes]
+            coordinates = coordinates_of(dims, axes, one.given.shape, [*group])
+            _write_coordinates(group, coordinates, small)
         _consolidate(store)
     documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
-    return documents, Stack(tuple(levels), pyramid.binned)
+    return Layout(documents, Stack(tuple(levels), pyramid.binned), tuple(beside))
 
 
-def _nodes(given: Given, settings: Settings, pyramid: Pyramid) -> list[_Node]:
+def _nodes(
+    given: Given, settings: Settings, pyramid: Pyramid, results: Sequence[Result]
+) -> list[_Node]:
     """Say what is known of an array, and of the levels of its pyramid."""
     shown, desc, binned = given.shown, given.description, pyramid.binned
     mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
@@ -109,8 +148,48 @@ def _nodes(given: Given, settings: Settings, pyramid: Pyramid) -> list[_Node]:
     if settings.member:
         image = image_of([node.path for node in nodes], settings.names, shown.axes, binned)
         halved = {"binned": binned} if pyramid.levels else {}
-        nodes[0] = nodes[0]._replace(of_group=plain({MARK: small | halved, **image}))
+        listed = {"results": [one.name for one in results]} if results else {}
+        nodes[0] = nodes[0]._replace(of_group=plain({MARK: small | halved | listed, **image}))
     return nodes
+
+
+def _described(
+    results: Sequence[Result], given: Given, names: Sequence[str], own: Sequence[Axis | None]
+) -> Iterator[tuple[Axis, ...]]:
+    """Yield the axes of results, those of the array as a caller has described them."""
+    named = [
+        replace(axis or Axis(name), name=name)
+        for name, axis in zip(names, given.shown.axes, strict=True)
+    ]
+    told, dimensions = dict(zip(own, named, strict=True)), Dimensions()
+    dimensions.of(DATA, named, given.shape)
+    for one in results:
+        axes = [axis and told.get(axis, axis) for axis in one.given.shown.axes]
+        yield dimensions.of(one.name, axes, one.given.shape)
+
+
+def _result(
+    group: zarr.Group,
+    result: Result,
+    axes: Sequence[Axis],
+    nav: Collection[str],
+    settings: Settings,
+    mark: Mapping[str, Any],
+) -> Encoder:
+    """Create the array of a result."""
+    dtype, shape = result.given.dtype, result.given.shape
+    sizes = tuple(max(1, n) for n in shape)
+    chunk = cut(sizes, sizes, len(sizes), SHARD_BYTES // max(1, dtype.itemsize))
+    units = {"units": result.given.shown.units} if result.given.shown.units else {}
+    sig = sum(axis is None or axis.name not in nav for axis in result.given.shown.axes)
+    told = attributes_of(axes, ())[MARK] | mark[MARK] | {"sig_dims": sig or len(shape)}
+    return _array(
+        group.store_path,
+        result.name,
+        Stored(shape, chunk, None),
+        plain({**units, MARK: told}),
+        _options(settings.compressors, dtype, [x.name for x in axes]),
+    )
 
 
 def _write_coordinates(
@@ -120,13 +199,16 @@ def _write_coordinates(
     from zarr.codecs import Crc32cCodec
 
     for name, numbers, units in coordinates:
-        group.create_array(
+        is_text = numbers.dtype.kind == "U"
+        array = group.create_array(
             name,
-            data=numbers,
+            shape=numbers.shape,
+            dtype=str if is_text else numbers.dtype,
             compressors=Crc32cCodec(),
             dimension_names=[name],
             attributes={**mark, **units},
         )
+        array[...] = numbers.astype(object) if is_text else numbers
 
 
 def _consolidate(store: Any) -> None:
@@ -137,6 +219,18 @@ def _consolidate(store: Any) -> None:
         # It is no part of the specification yet. Readers that do not know it do not look at it.
         warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
         zarr.consolidate_metadata(store)
+
+
+def _options(compressors: Any, dtype: np.dtype, names: Any) -> dict[str, Any]:
+    """Return how zarr is to create an array."""
+    if dtype.kind in "iu":  # NumPy has two types of 8 bytes, of which zarr knows one
+        dtype = np.dtype(dtype.str)
+    return {
+        "dtype": dtype,
+        "compressors": _checked(compressors, dtype),
+        "dimension_names": names,
+        "fill_value": np.zeros((), dtype)[()],
+    }
 
 
 def _array(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,19 +71,27 @@ class Stack(NamedTuple):
             for axis, (n, other, whole, size) in enumerate(axes)
         )
 
-    def passes(self) -> list[Stack]:
+    def passes(self, fits: Callable[[tuple[int, ...]], bool] | None = None) -> list[Stack]:
         """Divide the levels: those of later passes are made of the last level of the one before.
 
         Blocks of a pass have at most ``BLOCK_BYTES`` if it makes more than one level of means and
         what is stored as one is not larger.
+
+        Parameters
+        ----------
+        fits : callable, optional
+            Whether the first pass may have blocks of a shape; by default of any.
         """
         levels, found = self.levels, list[Stack]()
         while True:
             count = min(2, len(levels))
+            if fits and not found and not fits(Stack(levels[:count], self.binned).unit):
+                count = 1
             most = max(BLOCK_BYTES, _nbytes(levels[0].encoder, levels[0].encoder.stored))
             while count < len(levels):
                 more = Stack(levels[: count + 1], self.binned)
-                if _nbytes(levels[0].encoder, more.unit) > most:
+                large = _nbytes(levels[0].encoder, more.unit) > most
+                if large or (fits and not found and not fits(more.unit)):
                     break
                 count += 1
             found.append(Stack(levels[:count], self.binned, stored=self.stored or bool(found)))

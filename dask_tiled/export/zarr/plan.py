@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from dask.base import tokenize
@@ -12,11 +13,12 @@ from dask.base import tokenize
 from dask_tiled.array.given import Given
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.grids import Pyramid, Stored, grids_of, pyramid_of
+from dask_tiled.export.zarr.grids import Pyramid, Stored, divides, grids_of, pyramid_of
 from dask_tiled.export.zarr.group import DATA, dimension_names
-from dask_tiled.export.zarr.layout import Settings, documents_of
+from dask_tiled.export.zarr.layout import Layout, Settings, layout_of
 from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.relay import relayed
+from dask_tiled.export.zarr.results import Result
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.ome_zarr import image_of
 from dask_tiled.tiling.bases import Chunks
@@ -34,6 +36,8 @@ class Pass(NamedTuple):
     """The level that is read; None for the array itself."""
     step: int = 0
     """The step that has stored what is read."""
+    results: tuple[str, ...] = ()
+    """The results that are computed of the same tiles."""
 
     @property
     def block_bytes(self) -> int:
@@ -50,6 +54,8 @@ class Step:
     """All that is stored beside the pixels, under its keys."""
     stack: Stack
     """All that is stored of pixels: one array, or the levels of a pyramid."""
+    results: tuple[Level, ...]
+    """The arrays of results."""
     passes: tuple[Pass, ...]
     source: str
     settings: str
@@ -70,6 +76,8 @@ class Plan:
     """An export: what is stored in between, if anything is, and what is asked for."""
 
     steps: tuple[Step, ...]
+    results: tuple[Result, ...] = ()
+    """What is computed beside, and held in memory until the end."""
 
     @property
     def memory(self) -> int:
@@ -89,26 +97,34 @@ class Plan:
                 f"{'stored in between' if between else 'stored'}: "
                 f"{len(step.documents)} documents, {size:,} bytes"
             )
-            lines += [f"  {level}" for level in step.stack.levels]
+            lines += [f"  {level}" for level in (*step.stack.levels, *step.results)]
             for one in step.passes:
-                made = one.stack.levels[one.stack.stored :]
+                made = [x.name for x in one.stack.levels[one.stack.stored :]]
                 source = "the array" if one.source is None else one.source.name
                 count = math.prod(map(len, one.chunks))
                 lines.append(
-                    f"  {source} -> {', '.join(level.name for level in made)}: "
+                    f"  {source} -> {', '.join([*made, *one.results])}: "
                     f"{count:,} blocks of {one.block_bytes / 2**20:,.1f} MiB"
                 )
+        lines += [f"apart: {one.name}: {one.apart}" for one in self.results if one.apart]
         lines.append(f"memory: {self.memory / 2**20:,.1f} MiB a worker")
         return "\n".join(lines)
 
 
 def plan_of(
-    given: Given, settings: Settings, *, relay: bool = False, first: Stored | None = None
+    given: Given,
+    settings: Settings,
+    results: Sequence[Result] = (),
+    *,
+    relay: bool = False,
+    first: Stored | None = None,
 ) -> Plan:
     """Decide how an array is exported.
 
     Parameters
     ----------
+    results : sequence of Result
+        What is computed and stored beside it.
     relay : bool
         Whether there is room for what is stored in between.
     first : Stored, optional
@@ -119,32 +135,48 @@ def plan_of(
     DatasetError, TilingError
         The array cannot be stored so.
     """
+    own = given.shown.axes
     given, names = _labelled(given, settings)
+    company = tuple(one.name for one in results if not one.apart)
+    keeps = bool(company) and given.description is not None
     if first is None:
-        first = Stored(given.shape, *grids_of(given, settings.chunks, settings.shards))
+        grids = grids_of(given, settings.chunks, settings.shards, keeps=keeps)
+        first = Stored(given.shape, *grids)
     image = image_of([DATA], names or (), given.shown.axes) if settings.member else {}
     pyramid = pyramid_of(given, settings.pyramid, image, first, like=settings.chunks is not None)
-    step = _step(given, settings._replace(names=names), first, pyramid)
-    between = relayed(given, step.passes[0].chunks) if relay else None
-    if between is None:
-        return Plan((step,))
-    parts = _step(given, Settings(layout="array"), between, Pyramid())
-    start = step.passes[0]._replace(source=parts.stack.base, step=0)
-    rest = (one._replace(step=1) for one in step.passes[1:])
-    return Plan((parts, replace(step, passes=(start, *rest))))
+    layout = layout_of(given, settings._replace(names=names), first, pyramid, results, own)
+    step = _step(given, layout, company)
+    between = relayed(given, step.passes[0].chunks, keeps=keeps) if relay else None
+    steps: tuple[Step, ...] = (step,)
+    if between is not None:
+        alone = layout_of(given, Settings(layout="array"), between, Pyramid())
+        parts = _step(given, alone, company)
+        start = step.passes[0]._replace(source=parts.stack.base, step=0, results=())
+        rest = (one._replace(step=1) for one in step.passes[1:])
+        steps = parts, replace(step, passes=(start, *rest))
+    made = {name for one in steps for name in one.passes[0].results}
+    return Plan(steps, tuple(x if x.name in made else x.moved(_MISFIT) for x in results))
 
 
-def _step(given: Given, settings: Settings, first: Stored, pyramid: Pyramid) -> Step:
-    documents, stack = documents_of(given, settings, first, pyramid)
+_MISFIT = "the zarr chunks or shards do not divide the chunks of the array"
+
+
+def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> Step:
+    """Divide the work into passes, of which the first one makes results, if its tasks can."""
+    documents, stack, _ = layout
+    # Dask computes results of the same blocks, whatever these are cut into afterwards.
+    is_opened = given.description is not None
+    keeps = bool(results) and is_opened and divides(stack.base.encoder.stored, given.chunks)
     passes = []
-    for some in stack.passes():
+    for some in stack.passes(partial(divides, chunks=given.chunks) if keeps else None):
         if some.stored:
             chunks = tuple(map(split, some.base.encoder.shape, some.unit))
             passes.append(Pass(some, chunks, some.base))
-        else:
-            passes.append(Pass(some, aligned_chunks(given, some.unit)))
+            continue
+        chunks = given.chunks if keeps else aligned_chunks(given, some.unit)
+        passes.append(Pass(some, chunks, results=results if keeps or not is_opened else ()))
     told = tokenize(sorted(documents.items()))
-    return Step(documents, stack, tuple(passes), given.token, told)
+    return Step(documents, stack, layout.results, tuple(passes), given.token, told)
 
 
 def _labelled(given: Given, settings: Settings) -> tuple[Given, list[Any] | None]:

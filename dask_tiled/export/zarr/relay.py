@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled.array.given import Given
-from dask_tiled.export.zarr.grids import Stored, grids_of
+from dask_tiled.export.zarr.grids import Stored, common_sizes, grids_of
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Index
@@ -25,7 +25,7 @@ LOOKED_AT = 1 << 20
 """Positions at which a frame is looked for that is there."""
 
 
-def relayed(given: Given, chunks: Chunks) -> Stored | None:
+def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> Stored | None:
     """Choose what is stored in between; None where an export does without.
 
     Parts of frames that memory has room for may be less than what a disk, or a compressed block,
@@ -37,6 +37,8 @@ def relayed(given: Given, chunks: Chunks) -> Stored | None:
         The array.
     chunks : tuple of tuple of int
         Those of the tasks of an export without.
+    keeps : bool
+        Whether the tasks that read whole frames are to keep the dask chunks of the array.
     """
     desc, shape = given.description, given.shape
     if desc is None or given.dtype.kind not in "biufc" or 0 in shape:
@@ -44,7 +46,8 @@ def relayed(given: Given, chunks: Chunks) -> Stored | None:
     blocks = [axis[0] for axis in chunks]
     if times_read(desc, blocks[desc.nav_ndim :]) < MOST_TIMES:
         return None
-    shard = cut(shape, shape, desc.nav_ndim, math.prod(given.chunksize))
+    sizes = common_sizes(given.chunks) if keeps else shape
+    shard = cut(sizes, shape, desc.nav_ndim, math.prod(given.chunksize))
     chunk = [
         n if n % block and n < size else min(n, block)
         for n, block, size in zip(shard, blocks, shape, strict=True)

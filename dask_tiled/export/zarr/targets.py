@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any
 
 import dask.array as da
@@ -41,6 +41,12 @@ class Target:
         held : ndarray or Source
             Its pixels, or what they are read from.
         """
+        entries = self.put(box, held)
+        # Files that were read have been found to be the same as before: now it counts.
+        self.place.note(entries)
+
+    def put(self, box: Box, held: Array | Source) -> dict[str, list[int]]:
+        """Write a part of the array, and return what is to be noted of it."""
         entries = {}
         # The next task of the thread has the same memory: fresh one comes page by page.
         with vars(self._of_thread).setdefault("workspace", Workspace()) as workspace:
@@ -49,8 +55,7 @@ class Target:
                 data = level.encoder.encode(parts, memory)
                 self.place.put(level.prefix + key, data)
                 entries[level.prefix + key] = fingerprint(data)
-        # Files that were read have been found to be the same as before: now it counts.
-        self.place.note(entries)
+        return entries
 
 
 def write_blocks(
@@ -60,10 +65,12 @@ def write_blocks(
     *,
     show: bool | None,
     rows: Container[int] | None = None,
-) -> None:
+    results: Sequence[da.Array] = (),
+) -> list[Array]:
     """Write dask chunks, or some along the first axis, but those of which all is done.
 
-    Their edges are edges of what is stored, so no two tasks share a key.
+    Their edges are edges of what is stored, so no two tasks share a key. Return results that are
+    computed in the same go.
     """
     grid = Grid.of(arr.chunks)
 
@@ -72,10 +79,11 @@ def write_blocks(
             return False
         return any(key not in done for key in target.stack.keys(grid.box(block)))
 
-    run_on_blocks(
+    return run_on_blocks(
         _write_block,
         arr,
         target,
+        beside=results,
         name=f"to-zarr-{target.token}",  # never the same twice: no cache can know the result
         wanted=wanted,
         show=show,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import dask.array as da
@@ -17,9 +18,11 @@ from dask_tiled.export.zarr.following import check_seconds, follow_files
 from dask_tiled.export.zarr.group import own_attributes
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import Plan, plan_of
+from dask_tiled.export.zarr.results import arrays_of, encoded, results_of
 from dask_tiled.export.zarr.sources import may_read
 from dask_tiled.export.zarr.stored_chunks import stored_blocks
 from dask_tiled.export.zarr.targets import Target, write_blocks
+from dask_tiled.export.zarr.tile_writer import write_and_compute
 from dask_tiled.model.axes import Axis
 from dask_tiled.opening import opened
 from dask_tiled.storing.beginning import begin
@@ -45,6 +48,7 @@ def to_zarr(
     dimension_names: Sequence[str | Axis] | None = None,
     attributes: Mapping[str, Any] | None = None,
     pyramid: bool | int = False,
+    with_results: Mapping[str, Any] | None = None,
     follow: bool = False,
     rest: float = 10.0,
 ) -> zarr.Array[Any]:
@@ -100,6 +104,14 @@ def to_zarr(
         two axes of any other, all three of a volume. Means have the type of the pixels: whole
         numbers are rounded to the nearest, halves to the even one. At the end of an axis of odd
         length, means are of the pixels that are there.
+    with_results : mapping of str to array, optional
+        What is computed of the array and stored beside it, by the names of these arrays in the
+        group: virtual images, mean frames, statistics. Results of ``arr``, as it is given here, are
+        computed of the tiles that are written, so that the files are read once; they are, bit for
+        bit, what ``compute()`` returns. Results of a part of it or of another array, those that
+        take several passes, and all of them where ``chunks`` or ``shards`` that were asked for do
+        not divide the chunks of ``arr``, are computed before that. They are held in memory until
+        the export is complete.
     follow : bool
         The files are still being written: write what is complete as it comes, to a path. The end
         is there with all frames of the ``nav_shape`` that the array was opened with, or of the
@@ -150,12 +162,15 @@ def to_zarr(
     """
     arr, of_xarray = opened(arr), attributes_in(arr)
     _check(arr, attributes, layout)
+    results = arrays_of(with_results)
+    _check_results(results, layout, follow=follow)
     given, names = Given.of(arr), dimension_names
     attributes = own_attributes(of_xarray, given) | dict(attributes or {})
     settings = Settings(chunks, shards, compressors, layout, names, attributes, pyramid)
     if not follow:
-        plan = plan_of(given, settings, relay=local_path(store) is not None)
-        _export(plan, arr, store, overwrite=overwrite, resume=resume, show=progress)
+        beside, relay = results_of(results, arr), local_path(store) is not None
+        plan = plan_of(given, settings, beside, relay=relay)
+        _export(plan, arr, results, store, overwrite=overwrite, resume=resume, show=progress)
     else:
         rest = check_seconds("rest", rest)
         follow_files(arr, store, settings, rest, overwrite=overwrite, resume=resume, show=progress)
@@ -163,20 +178,44 @@ def to_zarr(
 
 
 def _export(
-    plan: Plan, arr: da.Array, store: Any, *, overwrite: bool, resume: bool, show: bool | None
+    plan: Plan,
+    arr: da.Array,
+    results: Mapping[str, da.Array],
+    store: Any,
+    *,
+    overwrite: bool,
+    resume: bool,
+    show: bool | None,
 ) -> None:
     """Do what is planned, but for what has been stored already."""
-    attempts, reads = [step.attempt for step in plan.steps], partial(may_read, arr)
+    attempts = [step.attempt for step in plan.steps]
+    reads = partial(_may_read, [arr, *results.values()])
     with begin(store, attempts, reads, overwrite=overwrite, resume=resume) as places:
+        # One by one: so each is what it is for those who compute it alone.
+        made = {one.name: results[one.name].compute() for one in plan.results if one.apart}
         for step, place in zip(plan.steps, places, strict=True):
             done = place.whole()
             for some in step.passes:
+                target = Target(some.stack, place)
+                if some.results:
+                    blocks = arr if arr.chunks == some.chunks else arr.rechunk(some.chunks)
+                    beside = [results[name] for name in some.results]
+                    found = write_and_compute(blocks, target, done, beside, show=show)
+                    made |= zip(some.results, found, strict=True)
+                    continue
                 if some.source is None:
                     blocks = read_once(arr, some.chunks)
                 else:
                     blocks = stored_blocks(places[some.step], some.source, some.chunks)
-                write_blocks(blocks, Target(some.stack, place), done, show=show)
-            place.commit(step.documents, step.keys())
+                write_blocks(blocks, target, done, show=show)
+            # Results are stored with the documents that make them visible.
+            stored = (encoded(level, made[level.name]) for level in step.results)
+            place.commit(dict(chain(step.documents.items(), *stored)), step.keys())
+
+
+def _may_read(arrays: Iterable[da.Array], store: Any) -> bool:
+    """Return whether one of some arrays may read a zarr store."""
+    return any(may_read(arr, store) for arr in arrays)
 
 
 def _opened(store: Any, member: str) -> zarr.Array[Any]:
@@ -209,6 +248,18 @@ def check_blocks(arr: da.Array) -> None:
             found=blocks.__name__,
             hint=hint,
         )
+
+
+def _check_results(results: Mapping[str, da.Array], layout: Any, *, follow: bool) -> None:
+    """Refuse results that cannot be stored, before anything is made."""
+    for one in results.values():
+        check_blocks(one)
+    if results and layout == "array":
+        hint = "Leave out layout='array'."
+        raise DatasetError("results are stored in a group", found="layout='array'", hint=hint)
+    if results and follow:
+        hint = "Export it once more when it is complete."
+        raise DatasetError("no results are made of files that are followed", hint=hint)
 
 
 def _check(arr: da.Array, attributes: Any, layout: Any) -> None:

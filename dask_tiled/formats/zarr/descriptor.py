@@ -71,6 +71,7 @@ def describe(
     """
     file = File.only(paths, "zarr")
     document, name, image = read(file), "", image_in({})
+    listed = _results(document)
     if document["node_type"] == "array" and dataset is not None:
         raise DatasetError("this is an array, no group", path=file.path, found=dataset)
     for _ in range(MOST_GROUPS):
@@ -87,7 +88,23 @@ def describe(
     if not levels_of(image) and "/" in name:
         above = node_in(os.path.dirname(os.path.dirname(file.path)))
         image, name = image_in(above[1] if above else {}), os.path.basename(name)
-    return _describe(file, document, nav_shape, sig_dims, image, name)
+    desc = _describe(file, document, nav_shape, sig_dims, image, name)
+    if name not in listed:
+        return desc
+    facts = {**desc.metadata["zarr"], "dataset": name, "datasets": listed}
+    return replace(desc, metadata={**desc.metadata, "zarr": facts})
+
+
+def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """List the array of an export and the results beside it, those that are pictures."""
+    found = {}
+    with suppress(KeyError, TypeError, AttributeError, ValueError):
+        members = document["consolidated_metadata"]["metadata"]
+        for name in ("data", *document["attributes"][MARK]["results"]):
+            shape = tuple(map(int, members[name]["shape"]))
+            if shape and all(shape):
+                found[name] = {"name": name, "shape": shape}
+    return found if len(found) > 1 else {}
 
 
 def _chosen(document: Mapping[str, Any], path: str) -> str:
@@ -143,6 +160,8 @@ def _describe(
         "attributes": attributes,
         "missing": mark.get("missing"),
     }
+    if isinstance(attributes.get("units"), str):
+        facts["units"] = attributes["units"]
     if unread:
         facts["unread_coordinates"] = unread
     if name in levels_of(image):

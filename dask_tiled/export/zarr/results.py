@@ -1,0 +1,77 @@
+"""What is computed of an array while it is written, and stored beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.dask_graph.company import why_apart
+from dask_tiled.array.doors import as_array
+from dask_tiled.array.given import Given
+from dask_tiled.errors import DatasetError
+from dask_tiled.export.zarr.group import names_an_array
+from dask_tiled.export.zarr.levels import Level
+from dask_tiled.model.indexing import Array
+
+
+class Result(NamedTuple):
+    """What is known of a result before it is computed."""
+
+    name: str
+    given: Given
+    apart: str = ""
+    """Why it is computed apart, and not of the tiles that are written; empty where it is."""
+
+    def moved(self, why: str) -> Result:
+        """Compute it apart, for a reason, unless it is so already."""
+        return self if self.apart else self._replace(apart=why)
+
+
+def arrays_of(given: Any) -> dict[str, da.Array]:
+    """Take results from a caller: arrays by their names.
+
+    Raises
+    ------
+    DatasetError
+        They are no arrays, or have no names.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        expected = "a mapping of names to arrays"
+        raise DatasetError("no results", expected=expected, found=type(given).__name__)
+    return {name: as_array(one) for name, one in given.items()}
+
+
+def results_of(arrays: Mapping[str, da.Array], arr: da.Array) -> tuple[Result, ...]:
+    """Find out what is known of results, and which of them are computed while an array is read."""
+    return tuple(Result(name, Given.of(one), why_apart(one, arr)) for name, one in arrays.items())
+
+
+def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
+    """Refuse names of results that cannot be those of arrays in a group.
+
+    Raises
+    ------
+    DatasetError
+        One is no such name, or that of something else in the group.
+    """
+    for one in results:
+        if not names_an_array(one.name, others):
+            raise DatasetError(
+                "a result cannot have this name",
+                expected="the name of an array in a group, that of no axis, and no other one there",
+                found=repr(one.name),
+            )
+
+
+def encoded(level: Level, pixels: Array) -> Iterator[tuple[str, bytes]]:
+    """Yield what is stored of a result: keys and bytes."""
+    encoder = level.encoder
+    memory = np.empty(encoder.room, np.uint8)
+    for key, region in encoder.keys(tuple((0, n) for n in encoder.shape)):
+        part = np.asarray(pixels[region], encoder.dtype)
+        yield level.prefix + key, bytes(encoder.encode([((0,) * part.ndim, part)], memory))

@@ -1,0 +1,146 @@
+"""Write an array tile by tile, as what is computed of it beside sees its tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Container, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.given import description_of
+from dask_tiled.array.job_arrays import Reducible, job_array
+from dask_tiled.blocks.running import run_tasks
+from dask_tiled.engine.jobs import Chunk, TileInfo
+from dask_tiled.export.zarr.targets import Target, write_blocks
+from dask_tiled.model.indexing import Array, Box
+from dask_tiled.tiling.bases import Grid
+from dask_tiled.tiling.negotiation import TilingRequest
+
+
+@dataclass(frozen=True, eq=False)
+class WriteTiles:
+    """The job of writing chunks whose edges are edges of what is stored."""
+
+    target: Target
+    done: Collection[tuple[int, ...]]
+    """Where the chunks begin of which all is stored."""
+
+    @property
+    def request(self) -> TilingRequest:
+        """Which tiles it wishes: any."""
+        return TilingRequest()
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of its results: True for each chunk."""
+        return np.dtype(bool)
+
+    def begin(self, chunk: Chunk) -> TileWriter:
+        """Begin to write a chunk."""
+        is_done = tuple(start for start, _ in chunk.box) in self.done
+        return TileWriter(self.target, chunk, is_done=is_done)
+
+    def __dask_tokenize__(self) -> tuple[str, str]:
+        return "dask_tiled.WriteTiles", self.target.token
+
+
+class _Run(NamedTuple):
+    """Frames of a chunk that follow one another, of which whole keys are made."""
+
+    first: int
+    stop: int
+    box: Box
+    """Where in the array they are."""
+
+
+class TileWriter:
+    """Gathers the tiles of one chunk, and stores what becomes whole.
+
+    Frames are gathered in as few runs as whole keys can be made of: a row of shards, as a rule
+    one. Tiles may be parts of frames.
+    """
+
+    def __init__(self, target: Target, chunk: Chunk, *, is_done: bool) -> None:
+        self._target = target
+        self._chunk = chunk
+        self._is_done = is_done
+        unit = target.stack.unit[: chunk.nav_ndim]
+        # Along axes before this one, every position begins a key.
+        self._axis = next((k for k, n in enumerate(unit) if n > 1), max(0, len(unit) - 1))
+        self._size = unit[self._axis] if unit else 1
+        self._gathered: dict[_Run, tuple[Array | None, int]] = {}
+        self._unused: list[Array] = []
+        self._entries: dict[str, list[int]] = {}
+
+    def take(self, tile: Array, first: int, info: TileInfo) -> None:
+        """Put a tile into its place, and store the runs that it makes whole."""
+        part = self._chunk.part(info)
+        while len(tile) and not self._is_done:
+            run = self._run_at(first)
+            some = tile[: run.stop - first]
+            pixels, count = self._gathered.pop(run, (None, 0))
+            if pixels is None:
+                pixels = self._room(run)
+            pixels[(slice(first - run.first, first - run.first + len(some)), *part)] = some
+            count += some.size
+            if count < pixels.size:
+                self._gathered[run] = pixels, count
+            else:
+                self._store(run, pixels)
+            tile, first = tile[len(some) :], first + len(some)
+
+    def _run_at(self, frame: int) -> _Run:
+        """Find the run of a frame, by its number in the chunk."""
+        nav, k = self._chunk.nav_shape or (1,), self._axis
+        inner = math.prod(nav[k + 1 :])
+        outer, row = divmod(frame // inner, nav[k])
+        low = row // self._size * self._size
+        high = min(low + self._size, nav[k])
+        box = [(int(n), int(n) + 1) for n in np.unravel_index(outer, nav[:k])] if k else []
+        box += [(low, high), *((0, n) for n in nav[k + 1 :])]
+        corner = self._chunk.box[: self._chunk.nav_ndim]
+        moved = [(a + start, b + start) for (a, b), (start, _) in zip(box, corner, strict=False)]
+        first = (outer * nav[k] + low) * inner
+        whole = (*moved, *self._chunk.box[self._chunk.nav_ndim :])
+        return _Run(first, first + (high - low) * inner, whole)
+
+    def _room(self, run: _Run) -> Array:
+        """Return memory for a run: that of one before, where there is any so large."""
+        shape = run.stop - run.first, *self._chunk.sig_shape
+        if self._unused and len(self._unused[-1]) >= shape[0]:
+            return self._unused.pop()[: shape[0]]
+        return np.empty(shape, self._chunk.dtype)
+
+    def _store(self, run: _Run, pixels: Array) -> None:
+        shape = [stop - start for start, stop in run.box]
+        self._entries |= self._target.put(run.box, pixels.reshape(shape))
+        self._unused.append(pixels)
+
+    def result(self) -> Array:
+        """Note what was stored: files have been found to be the same as before."""
+        self._target.place.note(self._entries)
+        return np.ones((1,) * len(self._chunk.box), bool)
+
+
+def write_and_compute(
+    arr: da.Array,
+    target: Target,
+    done: Container[str],
+    results: Sequence[da.Array],
+    *,
+    show: bool | None,
+) -> list[Array]:
+    """Write the chunks of an array, an opened one tile by tile, and compute results beside."""
+    desc = description_of(arr)
+    if desc is None:
+        return write_blocks(arr, target, done, show=show, results=results)
+    grid = Grid.of(arr.chunks)
+    boxes = map(grid.box, product(*map(range, arr.numblocks)))
+    whole = [box for box in boxes if all(key in done for key in target.stack.keys(box))]
+    corners = frozenset(tuple(start for start, _ in box) for box in whole)
+    written = job_array(Reducible(arr, desc.nav_ndim), WriteTiles(target, corners))
+    return run_tasks(written, arr, *results, show=show, title="to_zarr")

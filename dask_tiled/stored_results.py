@@ -1,0 +1,30 @@
+"""What an export has computed of an array, and stored beside it."""
+
+from __future__ import annotations
+
+import os
+
+import dask.array as da
+
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.model.listing import Listing
+from dask_tiled.model.paths import is_url
+from dask_tiled.opening import open_dataset
+
+
+def stored_results(arr: da.Array) -> dict[str, da.Array]:
+    """Open the results that are stored beside an array of zarr, by their names.
+
+    There are none of a part of it, of other frames, or of pixels that are corrected.
+    """
+    if not isinstance(arr, TiledArray) or not arr.can_refresh or arr.description is None:
+        return {}
+    desc = arr.description
+    if desc.format != "zarr" or is_url(desc.files[0].path):
+        return {}
+    (_, meant, names), facts = Listing.of(desc), desc.metadata["zarr"]
+    as_stored = meant == "data" and desc.shape == facts["datasets"][meant]["shape"]
+    if not as_stored or desc.conversion.corrections is not None or desc.layout.selection.first:
+        return {}
+    group = os.path.dirname(os.path.dirname(desc.files[0].path))
+    return {name: open_dataset(group, "zarr", dataset=name) for name in names if name != meant}
