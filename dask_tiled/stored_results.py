@@ -22,7 +22,8 @@ def stored_results(arr: da.Array) -> dict[str, da.Array]:
     desc = arr.description
     if desc.format != "zarr" or is_url(desc.files[0].path):
         return {}
-    (_, meant, names), facts = Listing.of(desc), desc.metadata["zarr"]
+    facts = desc.metadata["zarr"]
+    _, meant, names = Listing.of(facts)
     as_stored = meant == "data" and desc.shape == facts["datasets"][meant]["shape"]
     if not as_stored or desc.conversion.corrections is not None or desc.layout.selection.first:
         return {}

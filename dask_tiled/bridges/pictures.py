@@ -29,7 +29,8 @@ def open_pictures(
     """
     first = open_dataset(path, **options)
     desc = getattr(first, "description", None)
-    option, meant, names = Listing("dataset", None, {}) if desc is None else Listing.of(desc)
+    facts = {} if desc is None else desc.metadata.get(desc.format, {})
+    option, meant, names = Listing.of(facts)
     if len(names) < 2 or meant not in names or OF_ONE & options.keys():
         yield DATA, first
         return

@@ -263,7 +263,7 @@ class Description:
             files += f" and {len(self.files) - 1} more"
         nav = ", ".join(map(_axis_text, self.axes[: self.nav_ndim], self.nav_shape))
         sig = ", ".join(map(_axis_text, self.axes[self.nav_ndim :], self.sig_shape))
-        listing = str(Listing.of(self))
+        listing = str(Listing.of(self.metadata.get(self.format, {})))
         rows = [
             ("format", self.format),
             ("files", files),

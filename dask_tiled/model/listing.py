@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dask_tiled.errors import printable
-
-if TYPE_CHECKING:
-    from dask_tiled.model.description import Description
 
 MOST_NAMED = 6
 """So many of the other pictures of a file are named in a line."""
@@ -27,9 +24,8 @@ class Listing(NamedTuple):
     """Names of all pictures, by the values of the option."""
 
     @classmethod
-    def of(cls, desc: Description) -> Listing:
-        """Return what the metadata list; nothing is opened."""
-        facts = desc.metadata.get(desc.format, {})
+    def of(cls, facts: Mapping[str, Any]) -> Listing:
+        """Return what the facts of a format list; nothing is opened."""
         option = "field" if "fields" in facts else "dataset"
         meant = facts.get(option)
         return cls(option, meant, _names(facts.get(f"{option}s", ()), meant))

@@ -111,14 +111,8 @@ def layout_of(
             _write_coordinates(group, coordinates, small)
         described = list(_described(results, given, names, own))
         check_names(results, [*names, *(x.name for axes in described for x in axes), *folders])
-        group, nav = (
-            zarr.open_group(store),
-            {
-                x.name
-                for x in own[: given.nav_ndim * (given.description is not None)]
-                if x is not None
-            },
-        )
+        group = zarr.open_group(store)
+        nav = {axis.name for axis in own[: given.nav_ndim] if axis is not None}
         for one, axes in zip(results, described, strict=True):
             array = _result(group, one, axes, nav, settings, small)
             beside.append(Level(f"{one.name}/", array))
