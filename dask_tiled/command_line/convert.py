@@ -10,7 +10,7 @@ from click.core import ParameterSource as Source
 
 from dask_tiled.command_line.failures import INTERRUPTED, Failure
 from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
-from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, LEVELS, PAIR, PATH
+from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, DISC, LEVELS, PAIR, PATH
 
 # Each is called as the parameter of to_zarr that it is handed to.
 EXPORT = (
@@ -69,6 +69,16 @@ EXPORT = (
 @files
 @click.argument("target", type=PATH, metavar="OUT")
 @click.option("--verify", "check", is_flag=True, help="Read it back, and compare every bit.")
+@click.option(
+    "--maps",
+    metavar="NAME,...",
+    help="Compute and store beside: bf, adf, com, sum, mean, max; to zarr, in the same pass.",
+)
+@click.option(
+    "--disc",
+    type=DISC,
+    help="For bf and adf: middle (y, x) and radius of the bright disc; by default it is found.",
+)
 @with_options(EXPORT)
 @with_options([option for option in OPENING if option.name != "chunks"])
 @click.pass_context
@@ -79,6 +89,8 @@ def convert(
     target: str,
     *,
     check: bool,
+    maps: str | None,
+    disc: tuple[float | str, ...] | None,
     follow: bool,
     **options: Any,
 ) -> None:
@@ -96,9 +108,16 @@ def convert(
     from dask_tiled.errors import format_bytes
 
     goes_on = export.suffix_of(target) == export.ZARR
+    asked |= {name: x for name, x in (("maps", maps), ("disc", disc)) if x is not None}
     export.check_options(target, asked.keys() - {"overwrite", "progress"})
     arr = opened(files, {**options, "follow": follow})
     begun = time.perf_counter()
+    if maps is not None or disc is not None:
+        from dask_tiled.converting.maps import maps_of
+
+        found = maps_of(arr, asked.pop("maps", ()), asked.pop("disc", None))
+        asked["with_results"] = found.results
+        click.echo(found.disc, nl=bool(found.disc))
     try:
         export.convert(arr, target, **asked)
     except KeyboardInterrupt:

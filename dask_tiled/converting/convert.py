@@ -15,6 +15,7 @@ from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.iteration import iter_blocks
 from dask_tiled.converting.flat_files import write_npy
 from dask_tiled.converting.hyperspy_files import write_hspy, write_zspy
+from dask_tiled.converting.maps import maps_of
 from dask_tiled.converting.tiff_files import write_ome_tiff, write_tiff
 from dask_tiled.errors import DatasetError, VerificationError, nearest
 from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
@@ -57,7 +58,10 @@ def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: 
 
 
 ZIP, HDF5, TIFF = (b"PK",), (b"\x89HDF",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-OF_ZARR = "chunks", "shards", "compressors", "layout", "dimension_names", "attributes", "pyramid"
+OF_ZARR = (
+    "chunks", "shards", "compressors", "layout", "dimension_names", "attributes", "pyramid",
+    "with_results", "maps", "disc",
+)  # fmt: skip
 STORED = ("chunks", "compressors")
 ZARR = ".zarr"
 KINDS = {
@@ -111,7 +115,12 @@ def convert(
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
     **options
-        For zarr, those of :func:`to_zarr`; for HyperSpy's files ``chunks`` and ``compressors``;
+        For zarr, those of :func:`to_zarr`, and ``maps``: what is computed in the same pass and
+        stored beside the array, some of ``"bf"``, the sum of each frame in the bright disc, or
+        ``"adf"``, outside of it; ``"com"``, the centre of mass of each frame; ``"sum"``, the sum of
+        each frame; ``"mean"`` and ``"max"`` of all frames, pixel by pixel. The disc is found in a
+        sample of up to 1024 frames, unless ``disc`` says where it is: (y, x, radius), as for
+        :func:`tiles.disk`. For HyperSpy's files ``chunks`` and ``compressors``;
         others have none.
 
     Raises
@@ -134,6 +143,11 @@ def convert(
     """
     suffix = suffix_of(target)
     check_options(target, options)
+    maps, disc = options.pop("maps", ()), options.pop("disc", None)
+    if maps or disc is not None:
+        data = opened(data)
+        made = maps_of(data, maps, disc).results
+        options["with_results"] = {**made, **options.get("with_results", {})}
     if suffix == ZARR:
         arr = opened(data)
         to_zarr(arr, target, overwrite=overwrite, progress=progress, **options)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.job_arrays import Reducible
-from dask_tiled.discs import find_disc
+from dask_tiled.discs import Disc, find_disc
 from dask_tiled.errors import TilingError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import quantity
@@ -118,28 +118,30 @@ def distances(
     return np.sqrt(np.broadcast_to(squares, shape))
 
 
-def found_center(x: Reducible, frame: Frame) -> Place:
-    """Find the middle of the bright disc in the mean of a sample of the frames: that is computed.
+def found_disc(x: Reducible, frame: Frame, hint: str, limit: int | None = None) -> Disc:
+    """Find the bright disc in the mean of a sample of the frames: that is computed.
 
     Raises
     ------
     TilingError
         Frames are no images, or their mean has no disc.
     """
-    hint = f"Pass center=({', '.join(axis.name for axis in frame.axes)})."
     if len(frame.shape) != 2:
         expected, found = "two signal axes", f"{len(frame.shape)}"
-        raise TilingError("a centre is found in images", expected=expected, found=found, hint=hint)
-    pixels = sampled(x.arr, x.nav_ndim)
+        raise TilingError("a disc is found in images", expected=expected, found=found, hint=hint)
+    pixels = sampled(x.arr, x.nav_ndim, limit)
     disc = find_disc(mean_of(abs(pixels) if pixels.dtype.kind == "c" else pixels, pixels.ndim - 2))
     if disc is None:
         raise TilingError("no bright disc is found in the mean of the frames", hint=hint)
-    return disc.y, disc.x
+    return disc
 
 
 def center_of(x: Reducible, frame: Frame, center: Sequence[Length] | None) -> Place:
-    """Return a center that is given, or found."""
-    return found_center(x, frame) if center is None else frame.place(center)
+    """Return a center that is given, or the middle of the bright disc, which is found now."""
+    if center is not None:
+        return frame.place(center)
+    disc = found_disc(x, frame, f"Pass center=({', '.join(axis.name for axis in frame.axes)}).")
+    return disc.y, disc.x
 
 
 def _factor(axis: Axis, unit: str) -> float:

@@ -47,7 +47,8 @@ def defaults(function):
 
 
 def test_every_option_of_to_zarr_can_be_typed():
-    assert {one.name for one in convert.EXPORT} | {"follow"} == {*defaults(dask_tiled.to_zarr)}
+    told = {*defaults(dask_tiled.to_zarr)} - {"with_results"}  # which --maps says in words
+    assert {one.name for one in convert.EXPORT} | {"follow"} == told
     known = defaults(dask_tiled.to_zarr)
     bare = [p for p in convert.EXPORT if p.type.name != "boolean" and not p.multiple]
     context = convert.convert.make_context("convert", ["a.mib", "b.zarr"])
@@ -246,3 +247,28 @@ def test_doctor_tells_of_the_machine_and_its_code(monkeypatch):
 @pytest.mark.slow
 def test_doctor_measures_how_long_compiling_takes():
     assert "of compiling" in facts("doctor")["Machine code"]["first sum"]
+
+
+def test_maps_in_the_same_pass(tmp_path, monkeypatch):
+    """Where the bright disc is found is said; without one, the option that is missing."""
+    monkeypatch.chdir(tmp_path)
+    disc = np.hypot(*np.ogrid[-16:16, -16:16]) < 6
+    pixels = np.where(disc, np.arange(12)[:, None, None] + 20, 1).astype("u2").reshape(3, 4, 32, 32)
+    path = write_mib("scan.mib", pixels)
+    out = typed("convert", path, "out.zarr", "--maps", "bf,adf,com,mean,sum,max", "--no-progress")
+    assert "bright disc at " in out
+    assert " px, radius " in out
+    group = zarr.open_group("out.zarr", mode="r")
+    np.testing.assert_array_equal(group["bright_field"][...], pixels[..., disc].sum(-1))
+    np.testing.assert_array_equal(group["dark_field"][...], pixels[..., ~disc].sum(-1))
+    np.testing.assert_array_equal(group["max"][...], pixels.max((0, 1)))
+    words = "--overwrite", "--maps", "bf", "--disc", "16,16,1", "--no-progress"
+    typed("convert", path, "out.zarr", *words)
+    found = zarr.open_array("out.zarr/bright_field", mode="r")[...]
+    np.testing.assert_array_equal(found, pixels[..., 16, 16])
+    flat = write_mib("flat.mib", np.ones((3, 4, 32, 32), "u2"))
+    done = CliRunner().invoke(app, ["convert", str(flat), "flat.zarr", "--maps", "bf"])
+    assert done.exit_code == 2
+    assert "no bright disc" in done.output
+    assert "--disc" in done.output
+    assert not (tmp_path / "flat.zarr").exists()

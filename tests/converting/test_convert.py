@@ -383,3 +383,49 @@ def test_a_missing_library_is_named_with_its_extra(arr, tmp_path, monkeypatch):
 def test_a_path_is_opened(arr, tmp_path):
     convert(Path(arr.description.files[0].path), tmp_path / "a.npy")
     assert np.array_equal(np.load(tmp_path / "a.npy"), FRAMES)
+
+
+MAPS = {
+    "bf": ("bright_field", lambda a, disc: a[..., disc].sum(-1)),
+    "adf": ("dark_field", lambda a, disc: a[..., ~disc].sum(-1)),
+    "sum": ("sum", lambda a, _: a.sum((2, 3))),
+    "mean": ("mean", lambda a, _: a.mean((0, 1))),
+    "max": ("max", lambda a, _: a.max((0, 1))),
+}
+
+
+@pytest.mark.parametrize("suffix", [".zarr", ".zarr.zip"])
+def test_maps_are_stored_beside(arr, tmp_path, suffix):
+    """Of a disc in units of the axes."""
+    path = tmp_path / f"out{suffix}"
+    y, x = (
+        axis.offset + axis.scale * np.arange(n) for axis, n in zip(AXES[2:], (16, 12), strict=True)
+    )
+    disc = np.hypot(y[:, None] - 0.5, x - 1) <= 1.2
+    given = ("0.5 1/nm", 1, 1.2)
+    convert(arr, path, maps=[*MAPS, "com"], disc=given, verify=True, progress=False)
+    opened = zarr.storage.ZipStore(path, mode="r") if suffix == ".zarr.zip" else path
+    group = zarr.open_group(opened, mode="r")
+    for name, expected in MAPS.values():
+        np.testing.assert_array_equal(group[name][...], expected(FRAMES, disc))
+    assert group["center_of_mass"].shape == (6, 8, 2)
+
+
+REFUSED_MAPS = {
+    "another name": (lambda a: a, "haadf", "no such map"),
+    "frames in a row": (lambda a: a.reshape(48, 16, 12), "bf", "no bf without a scan of images"),
+    "spectra": (lambda a: a[:, :, 3], "com", "one of mean, max, sum"),
+    "one frame": (lambda a: a[0, 0], "mean", "no maps of one frame"),
+    "no disc": (lambda a: a, "sum,adf", r"disc=\(y, x, radius\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_MAPS)
+def test_maps_that_are_refused(arr, tmp_path, name):
+    """Before anything is written."""
+    make, maps, match = REFUSED_MAPS[name]
+    with pytest.raises(DatasetError, match=match):
+        convert(make(arr), tmp_path / "out.zarr", maps=maps)
+    with pytest.raises(DatasetError, match="have no maps="):
+        convert(arr, tmp_path / "out.npy", maps="mean")
+    assert not {*tmp_path.iterdir()} - {tmp_path / "scan.dm4"}

@@ -1,0 +1,106 @@
+"""Maps that users name, as an export computes and stores them beside the array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.job_arrays import Reducible
+from dask_tiled.array.tile_functions import reducible
+from dask_tiled.errors import DatasetError, nearest
+from dask_tiled.tiles.lengths import PIXELS, Frame, Length, found_disc
+from dask_tiled.tiles.masks import center_of_mass
+from dask_tiled.tiles.shapes import Mask, disk
+
+OF_FRAMES: Mapping[str, tuple[str, Callable[[Reducible], da.Array]]] = {
+    "mean": ("mean", lambda x: x.arr.mean(tuple(range(x.nav_ndim)))),
+    "max": ("max", lambda x: x.arr.max(tuple(range(x.nav_ndim)))),
+    "sum": ("sum", lambda x: x.arr.sum(tuple(range(x.nav_ndim, x.arr.ndim)))),
+}
+"""What there is of all frames: the names of the arrays, and how they are computed."""
+OF_SCANS = {"bf": "bright_field", "adf": "dark_field", "com": "center_of_mass"}
+"""What there is of diffraction patterns of a scan."""
+SAMPLE = 1024
+"""Frames at most in whose mean the bright disc is found."""
+
+
+class Maps(NamedTuple):
+    """What was asked for."""
+
+    results: dict[str, da.Array]
+    """By the names of the arrays."""
+    disc: str = ""
+    """The bright disc, as text; empty where nothing depends on it."""
+
+
+def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None = None) -> Maps:
+    """Return maps of an array, which are computed when it is exported.
+
+    Parameters
+    ----------
+    arr : dask.array.Array
+        nav + sig.
+    maps : str or iterable of str
+        Their names, in a text with commas between.
+    disc : sequence of float or str, optional
+        The middle of the bright disc, (y, x), and its radius, as :func:`tiles.disk` takes them; by
+        default it is found in the mean of a sample of the frames.
+
+    Raises
+    ------
+    DatasetError
+        There is no such map, or none of such an array; or no bright disc is found.
+    """
+    names = [x.strip() for x in maps.split(",")] if isinstance(maps, str) else [*maps]
+    known = (*OF_SCANS, *OF_FRAMES)
+    for name in names:
+        if name not in known:
+            hint = nearest(str(name), known)
+            expected = ", ".join(known)
+            raise DatasetError("no such map", expected=expected, found=repr(name), hint=hint)
+    x = reducible(arr, None)
+    scan = [name for name in names if name in OF_SCANS]
+    if not x.nav_ndim:
+        raise DatasetError("there are no maps of one frame", found=f"shape {x.arr.shape}")
+    if scan and (x.nav_ndim < 2 or x.arr.ndim - x.nav_ndim != 2):
+        raise DatasetError(
+            f"no {scan[0]} without a scan of images",
+            expected=f"two navigation and two signal axes, or one of {', '.join(OF_FRAMES)}",
+            found=f"{x.nav_ndim} navigation and {x.arr.ndim - x.nav_ndim} signal axes",
+            hint="Of frames in a row pass the shape of the scan, nav_shape." * (x.nav_ndim == 1),
+        )
+    inside, told = _disc(x, disc) if {"bf", "adf"} & {*scan} else (np.empty(0, bool), "")
+    masks = {"bf": inside, "adf": ~inside}
+    found = {}
+    for name in names:
+        if name in OF_FRAMES:
+            called, make = OF_FRAMES[name]
+            found[called] = make(x)
+        elif name == "com":
+            found[OF_SCANS[name]] = center_of_mass(x.arr)
+        else:
+            found[OF_SCANS[name]] = (x.arr * masks[name]).sum((-2, -1))
+    return Maps(found, told)
+
+
+def _disc(x: Reducible, given: Sequence[Length] | None) -> tuple[Mask, str]:
+    """Return the pixels in the bright disc, and the disc as text."""
+    frame = Frame.of(x)
+    if given is not None:
+        if isinstance(given, str) or len(given) != 3:
+            expected = "its middle, (y, x), and its radius"
+            raise DatasetError("this is no disc", expected=expected, found=repr(given))
+        y, x_, radius = given
+        return disk(x.arr, radius, (y, x_)), ""
+    hint = "Pass disc=(y, x, radius)."
+    disc = found_disc(x, frame, hint, limit=SAMPLE)
+    places = [
+        f"{axis.name} = {axis.offset + axis.scale * at:.4g} {axis.units or PIXELS}"
+        for axis, at in zip(frame.axes, (disc.y, disc.x), strict=True)
+    ]
+    last = frame.axes[-1]
+    radius = f"{abs(last.scale) * disc.radius:.4g} {last.units or PIXELS}"
+    return disc.mask(frame.shape), f"bright disc at {', '.join(places)}, radius {radius}"
