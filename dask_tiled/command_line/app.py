@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from dask_tiled.command_line.convert import EXPORT, convert
+from dask_tiled.command_line.convert import EXPORT, MAPS, convert
 from dask_tiled.command_line.doctor import doctor
 from dask_tiled.command_line.failures import INTERRUPTED, failure_of
 from dask_tiled.command_line.formats import formats
@@ -82,7 +82,7 @@ def _warned(before: set[str], message: Warning | str, *_: Any, **__: Any) -> Non
 
 def _as_typed(message: str) -> str:
     """Write a message on one line, and name options as they are typed: ``--overwrite``."""
-    typed = {str(one.name): max(one.opts, key=len) for one in (*OPENING, *EXPORT)}
+    typed = {str(one.name): max(one.opts, key=len) for one in (*OPENING, *EXPORT, *MAPS)}
 
     def option(found: re.Match[str]) -> str:
         name = typed[found[1]]

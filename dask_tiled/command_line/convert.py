@@ -64,21 +64,25 @@ EXPORT = (
     ),
 )
 
+MAPS = (
+    click.Option(
+        ["--maps"],
+        metavar="NAME,...",
+        help="Compute and store beside: bf, adf, com, sum, mean, max; to zarr, in the same pass.",
+    ),
+    click.Option(
+        ["--disc"],
+        type=DISC,
+        help="For bf and adf: middle (y, x) and radius of the bright disc; by default it is found.",
+    ),
+)
+
 
 @click.command(cls=Opening)
 @files
 @click.argument("target", type=PATH, metavar="OUT")
 @click.option("--verify", "check", is_flag=True, help="Read it back, and compare every bit.")
-@click.option(
-    "--maps",
-    metavar="NAME,...",
-    help="Compute and store beside: bf, adf, com, sum, mean, max; to zarr, in the same pass.",
-)
-@click.option(
-    "--disc",
-    type=DISC,
-    help="For bf and adf: middle (y, x) and radius of the bright disc; by default it is found.",
-)
+@with_options(MAPS)
 @with_options(EXPORT)
 @with_options([option for option in OPENING if option.name != "chunks"])
 @click.pass_context
