@@ -98,7 +98,7 @@ def describe(
 def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """List the array of an export and the results beside it, those that are pictures."""
     found = {}
-    with suppress(KeyError, TypeError, AttributeError, ValueError):
+    with suppress(KeyError, TypeError, AttributeError, ValueError, OverflowError):
         members = document["consolidated_metadata"]["metadata"]
         for name in ("data", *document["attributes"][MARK]["results"]):
             shape = tuple(map(int, members[name]["shape"]))
