@@ -60,8 +60,9 @@ def to_zarr(
 
     Each worker holds, beside 16 MiB or less, what a shard is encoded to, and pixels: of an opened
     array those of a zarr chunk, where these are whole frames that follow one another; otherwise
-    those of a task, which are a dask chunk, 16 MiB, or a shard, whichever is most. Levels of a
-    pyramid add a third of the pixels that a task goes over.
+    those of a task, which are a dask chunk, 16 MiB, or a shard, whichever is most. Beside results
+    it is those of as many frames as shards are made of. Levels of a pyramid add a third of the
+    pixels that a task goes over.
 
     Parameters
     ----------
@@ -159,6 +160,16 @@ def to_zarr(
 
     Arrays are the same if dask gives them the same name. It does so for files that have not
     changed, and for what is computed of them in the same way.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> from dask_tiled.testing import write_mib
+    >>> arr = dask_tiled.open_dataset(write_mib("scan.mib", np.ones((24, 32, 64, 64), "uint16")))
+    >>> results = {"mean": arr.mean((0, 1)), "sums": arr.sum((2, 3))}
+    >>> stored = dask_tiled.to_zarr(arr, "scan.zarr", with_results=results)
+    >>> dask_tiled.open_dataset("scan.zarr", dataset="sums").shape
+    (24, 32)
     """
     arr, of_xarray = opened(arr), attributes_in(arr)
     _check(arr, attributes, layout)
