@@ -5,7 +5,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from dask_tiled import open_dataset, tiles
+from dask_tiled import open_dataset, reduce_tiles, tiles
 from dask_tiled.array.dask_graph.company import why_apart
 from dask_tiled.reading.counting import counted
 from dask_tiled.testing import write_raw
@@ -47,10 +47,15 @@ def test_in_company_and_alone(arr):
         assert one.tobytes() == other.tobytes(), name
 
 
+def added(state, tile, _):
+    return state + tile.sum()
+
+
 APART = {
     "a part": lambda a, _: a[..., :32].sum(),
     "other chunks": lambda a, _: a.rechunk((2, -1, -1, -1)).max((0, 1)),
     "two passes": lambda a, _: np.abs(a - a.mean((0, 1))).sum((2, 3)),
+    "tiles": lambda a, _: reduce_tiles(a, init=0.0, step=added, combine=np.add),
     "another array": lambda *_: da.ones(5).sum(),
     "small chunks": lambda _, small: small.mean((0, 1)),
 }

@@ -9,8 +9,9 @@ from dask_tiled.array.dask_graph.layers import calls, function_of
 from dask_tiled.array.dask_graph.names import Blockwise, getter
 from dask_tiled.array.dask_graph.rewriting import planned
 from dask_tiled.array.dask_graph.wrapped import unwrapped
-from dask_tiled.array.known import Why
-from dask_tiled.array.tasks import pixels_of
+from dask_tiled.array.known import Known, Why
+from dask_tiled.array.tasks import ChunkJob, pixels_of
+from dask_tiled.engine.tile_jobs import ReduceTiles
 
 
 def why_apart(result: da.Array, arr: da.Array) -> Why:
@@ -30,8 +31,17 @@ def why_apart(result: da.Array, arr: da.Array) -> Why:
     left_to_dask = not plans and arr.name in alone.layers
     if not left_to_dask and (len(plans) != 1 or len(own) > 1 or arr.name not in shared):
         return "it goes over the pixels more than once, or is computed of other ones"
-    larger = any(plan.parts[0].chunks != plans[0].parts[0].chunks for plan in own)
-    return "alone it is computed in fewer, larger chunks, which rounds other sums" * larger
+    if any(plan.parts[0].chunks != plans[0].parts[0].chunks for plan in own):
+        return "alone it is computed in fewer, larger chunks, which rounds other sums"
+    rounded = any(_rounds_by_tile(part) for plan in own for part in plan.parts)
+    return "alone its function may see other tiles, which rounds other sums" * rounded
+
+
+def _rounds_by_tile(part: Known) -> bool:
+    """Return whether a user's function folds tiles to numbers that are rounded."""
+    done = part.step and part.step.done
+    job = done.job if isinstance(done, ChunkJob) else None
+    return isinstance(job, ReduceTiles) and job.dtype.kind not in "biu"
 
 
 def _unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
