@@ -8,9 +8,9 @@ import dask.array as da
 import numpy as np
 from dask.base import annotate, tokenize
 
-from dask_tiled.array.dask_graph.layers import inherited, symbolic_graph
+from dask_tiled.array.dask_graph.layers import symbolic_graph
 from dask_tiled.array.tasks import Block, like_numpy
-from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.array.tiled_array import TiledArray, inherited
 from dask_tiled.describing import headers_of
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.model.decoders import Conversion

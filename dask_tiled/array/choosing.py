@@ -24,8 +24,7 @@ from dask_tiled.model.indexing import (
     nav_index,
     point_index,
 )
-from dask_tiled.tiling.bases import Chunks, cut_no_block
-from dask_tiled.tiling.sizes import split
+from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 
 Shown = tuple[Description, Chunks]
 

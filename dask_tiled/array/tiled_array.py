@@ -11,7 +11,7 @@ from weakref import ref
 import dask.array as da
 import numpy as np
 from dask import config, threaded
-from dask.base import get_scheduler, tokenize
+from dask.base import get_annotations, get_scheduler, tokenize
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 from dask.local import get_sync
@@ -20,7 +20,7 @@ from dask_tiled.array.choosing import SETTINGS, at_points, picked, reshaped
 from dask_tiled.array.dask_graph.layers import (
     DESCRIPTION,
     Annotations,
-    inherited,
+    fused,
     symbolic_graph,
 )
 from dask_tiled.array.dask_graph.results import is_one_task, whole
@@ -394,6 +394,12 @@ class TiledArray(da.Array):
             return super().__reduce__()
         shown = self._description, self._scheme, self._source.io, self.chunks
         return TiledArray, (*shown, None, self._annotations, self._opening)
+
+
+def inherited(*arrays: TiledArray) -> Annotations:
+    """Return the annotations of what is made of arrays now: theirs, and those that are in force."""
+    given = [*(x._annotations for x in arrays), get_annotations()]  # noqa: SLF001
+    return fused(*given) if any(given) else {}
 
 
 def _runs_here() -> bool:

@@ -8,9 +8,9 @@ import dask.array as da
 
 from dask_tiled.array.given import Given
 from dask_tiled.array.tiled_array import read_once
-from dask_tiled.tiling.bases import Chunks, cut_no_block
+from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 from dask_tiled.tiling.scheme import negotiate
-from dask_tiled.tiling.sizes import grown, split
+from dask_tiled.tiling.sizes import grown
 
 TASK_BYTES = 16 << 20
 """Pixels that one task reads, unless more are stored as one. Memory of this size is used again by

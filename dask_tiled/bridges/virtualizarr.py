@@ -19,7 +19,7 @@ from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.opening import open_dataset
-from dask_tiled.tiling.sizes import ceil_div
+from dask_tiled.tiling.bases import ceil_div
 
 if TYPE_CHECKING:
     from virtualizarr.manifests import ChunkManifest, ManifestStore

@@ -1,4 +1,4 @@
-"""Where an array may be cut, and where chunks begin and end."""
+"""Where an array may be cut, how axes are divided evenly, and where chunks begin and end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dask_tiled.errors import TilingError
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Box, Index
 from dask_tiled.model.layout import Layout
-from dask_tiled.tiling.sizes import even_size
 
 Chunks = tuple[tuple[int, ...], ...]
 
@@ -201,6 +200,47 @@ def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[in
         if sizes[k] < shape[k]:
             break
     return tuple(sizes)
+
+
+def ceil_div(size: int, part: int) -> int:
+    """Count the parts that an axis is cut into."""
+    return -(-size // part)
+
+
+def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:
+    """Cut an axis into chunks of one size.
+
+    The first is ``lead`` shorter, the last takes what is left.
+    """
+    if chunk >= size:
+        return (size,)
+    whole, rest = divmod(size + lead, chunk)
+    return (chunk - lead,) + (chunk,) * (whole - 1) + (rest,) * (rest > 0)
+
+
+def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
+    """Find the size of equal chunks, the last of which is at least half as large as the others.
+
+    They are multiples of ``unit``, even beyond the limit, but for the last, and the first, which is
+    ``lead`` shorter. The size is never smaller for a larger limit.
+    """
+    if size <= max(limit, unit - lead):
+        return size
+    total = size + lead
+    units = -(-total // unit)
+    count = -(-units // max(1, limit // unit))
+    while count < units:
+        most = -(-units // count)
+        chunk = most * unit
+        if 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk:
+            return min(chunk, size)
+        count = -(-units // (most - 1))  # the first with which chunks are smaller
+    return min(unit, size)
+
+
+def largest_divisor(size: int, limit: int) -> int:
+    """Find the largest divisor of ``size`` that is at most ``limit``."""
+    return next(n for n in range(max(1, min(size, limit)), 0, -1) if size % n == 0)
 
 
 class Edges:

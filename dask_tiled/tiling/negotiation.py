@@ -26,13 +26,16 @@ from dask_tiled.tiling.bases import (
     Base,
     Chunks,
     bases,
+    ceil_div,
+    even_size,
     file_blocks,
     fill,
     frame_bytes,
     frames_base,
+    largest_divisor,
     least_sizes,
+    split,
 )
-from dask_tiled.tiling.sizes import ceil_div, even_size, largest_divisor, split
 
 By = Literal["tile", "frame", "chunk", "pixel"]
 

@@ -19,7 +19,7 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.tiling import drawing
-from dask_tiled.tiling.bases import Base, Chunks, bases, frames_base
+from dask_tiled.tiling.bases import Base, Chunks, bases, frames_base, split
 from dask_tiled.tiling.negotiation import (
     Question,
     TilingRequest,
@@ -31,7 +31,7 @@ from dask_tiled.tiling.negotiation import (
     tile_shape,
 )
 from dask_tiled.tiling.pictures import Picture, picture
-from dask_tiled.tiling.sizes import least_count, read_chunks, split
+from dask_tiled.tiling.sizes import least_count, read_chunks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""Sizes of chunks: read as dask takes them, and axes divided evenly."""
+"""Sizes of chunks: read as dask takes them, and put together."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dask.utils import parse_bytes
 from numpy.lib.array_utils import normalize_axis_index
 
 from dask_tiled.errors import TilingError
+from dask_tiled.tiling.bases import ceil_div, largest_divisor, split
 
 
 def least_count(
@@ -37,11 +38,6 @@ def least_count(
                 limit = parse_bytes(config.get("array.chunk-size") if one == "auto" else one)
                 count = max(count, math.prod(shape) * dtype.itemsize // max(1, int(limit)))
     return count
-
-
-def ceil_div(size: int, part: int) -> int:
-    """Count the parts that an axis is cut into."""
-    return -(-size // part)
 
 
 def read_chunks(
@@ -124,42 +120,6 @@ def equal_chunks(
     if tuple(map(split, shape, sizes)) != axes:
         raise TilingError(f"{what} must be equal along an axis", found=axes)
     return sizes
-
-
-def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:
-    """Cut an axis into chunks of one size.
-
-    The first is ``lead`` shorter, the last takes what is left.
-    """
-    if chunk >= size:
-        return (size,)
-    whole, rest = divmod(size + lead, chunk)
-    return (chunk - lead,) + (chunk,) * (whole - 1) + (rest,) * (rest > 0)
-
-
-def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
-    """Find the size of equal chunks, the last of which is at least half as large as the others.
-
-    They are multiples of ``unit``, even beyond the limit, but for the last, and the first, which is
-    ``lead`` shorter. The size is never smaller for a larger limit.
-    """
-    if size <= max(limit, unit - lead):
-        return size
-    total = size + lead
-    units = -(-total // unit)
-    count = -(-units // max(1, limit // unit))
-    while count < units:
-        most = -(-units // count)
-        chunk = most * unit
-        if 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk:
-            return min(chunk, size)
-        count = -(-units // (most - 1))  # the first with which chunks are smaller
-    return min(unit, size)
-
-
-def largest_divisor(size: int, limit: int) -> int:
-    """Find the largest divisor of ``size`` that is at most ``limit``."""
-    return next(n for n in range(max(1, min(size, limit)), 0, -1) if size % n == 0)
 
 
 def cut(sizes: tuple[int, ...], shape: tuple[int, ...], whole: int, budget: int) -> tuple[int, ...]:

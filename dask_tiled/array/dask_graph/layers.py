@@ -7,7 +7,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.base import get_annotations
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.functions import is_of_numpy
@@ -81,11 +80,6 @@ def calls(graph: HighLevelGraph, function: Function) -> bool:
 
 
 Annotations = dict[str, object]
-
-
-def inherited(*arrays: Any) -> Annotations:
-    """Return the annotations of what is made of arrays now: theirs, and those that are in force."""
-    return fused(*(x._annotations for x in arrays), get_annotations())  # noqa: SLF001
 
 
 def fused(*annotations: Mapping[str, object] | None) -> Annotations:

@@ -16,8 +16,7 @@ from zarr.storage import MemoryStore
 from dask_tiled.array.tasks import Block, pixels_of
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Grid
-from dask_tiled.tiling.sizes import ceil_div, split
+from dask_tiled.tiling.bases import Grid, ceil_div, split
 
 
 class Contents(Mapping[str, Buffer]):

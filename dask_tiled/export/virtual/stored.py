@@ -16,7 +16,7 @@ from dask_tiled.export.virtual.byte_ranges import ByteRanges, refused
 from dask_tiled.export.virtual.stored_blocks import stored_blocks
 from dask_tiled.export.virtual.stored_frames import stored_frames
 from dask_tiled.model.description import Description
-from dask_tiled.tiling.sizes import ceil_div
+from dask_tiled.tiling.bases import ceil_div
 
 CORE = {"blosc", "crc32c", "gzip", "zstd"}
 """Readers of format 3 know several of them in a row; many readers of format 2 only one."""

@@ -23,7 +23,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.storing.beginning import begin
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.places import Place
-from dask_tiled.tiling.sizes import split
+from dask_tiled.tiling.bases import split
 
 _SAMPLE = "#sample"
 """What the journal notes beside keys; no key ends so."""

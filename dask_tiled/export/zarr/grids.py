@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.zarr.levels import halved_shape
-from dask_tiled.tiling.bases import Chunks
-from dask_tiled.tiling.sizes import cut, equal_chunks, grown, largest_divisor
+from dask_tiled.tiling.bases import Chunks, largest_divisor
+from dask_tiled.tiling.sizes import cut, equal_chunks, grown
 
 CHUNK_BYTES = 1 << 20
 """Bytes of a zarr chunk before compression, unless one frame is larger: they stay in the cache from

@@ -21,8 +21,7 @@ from dask_tiled.export.zarr.relay import relayed
 from dask_tiled.export.zarr.results import Result
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.ome_zarr import image_of
-from dask_tiled.tiling.bases import Chunks
-from dask_tiled.tiling.sizes import split
+from dask_tiled.tiling.bases import Chunks, split
 
 
 class Pass(NamedTuple):
