@@ -15,6 +15,7 @@ from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, printable
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
+from dask_tiled.model.paths import OF_ZARR
 from dask_tiled.sampling import SAMPLE_BYTES
 
 LONGEST = 4096
@@ -74,7 +75,7 @@ class Subject(NamedTuple):
         directions: dict[str, str] = {}
         if known.of:
             first = known.of[0]
-            title = printable(os.path.basename(first.files[0].path.rstrip("/")))
+            title = printable(_title(first.files[0].path))
             subtitle = f"{'' if desc else 'computed of '}{first.format}, {subtitle}"
             directions = _facts(first).get("directions", {})
         nav_ndim = _nav_ndim(known)
@@ -144,6 +145,15 @@ class Subject(NamedTuple):
         steps = {axis.name: round(axis.scale / scales[axis.name]) for axis in self.axes[first:]}
         names = [f"{ordinal(step)} pixel along {name}" for name, step in steps.items() if step > 1]
         return [f"every {' and '.join(names)}"] if names else []
+
+
+def _title(path: str) -> str:
+    """Return the name of a file; of a document of zarr, that of the store it lies in."""
+    folder, name = os.path.split(path.rstrip("/"))
+    if name not in OF_ZARR:
+        return name
+    folders = folder.split("/")[::-1]
+    return next((one for one in folders if ".zarr" in one), folders[0])
 
 
 def _check(arr: da.Array) -> None:

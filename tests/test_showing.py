@@ -286,7 +286,9 @@ def test_an_export_shows_what_is_stored_beside(opened, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("dask_tiled.showing.find_disc", None)
         for shown in (tmp_path / "out.zarr", stored):
-            found = drawn(show(shown))
+            figure = show(shown)
+            assert figure.get_suptitle().strip() == "out.zarr"
+            found = drawn(figure)
             assert [*found][:2] == ["Bright field", "Mean"]
             np.testing.assert_array_equal(found["Bright field"], beside["bright_field"].compute())
             np.testing.assert_array_equal(found["Mean"], pixels.mean((0, 1)))
