@@ -193,10 +193,11 @@ def _gzip(config: Config) -> Any:
 
 
 def _to_blosc(config: Config, data: Bytes, out: Bytes) -> Any:
-    """Encode by Blosc; planes of bits for LZ4 go straight to ``out``."""
+    """Encode by Blosc; planes of bits for LZ4 go straight to ``out``, unless the data lie there."""
     if (config["cname"], config["shuffle"], config["blocksize"]) == ("lz4", "bitshuffle", 0):
-        size, level = config["typesize"], config["clevel"]
-        if size in (1, 2, 4, 8) and level and len(data) in PACKED_BYTES:
+        size, level, data = config["typesize"], config["clevel"], np.frombuffer(data, np.uint8)
+        whole = len(data) in PACKED_BYTES and size in (1, 2, 4, 8) and len(data) % size == 0
+        if whole and level and not np.may_share_memory(data, out):
             return out[: kernel_of("packing", size)(data, 0, size, 10 - level, out)]
     return _encoded(_blosc, config, data, out)
 

@@ -7,6 +7,7 @@ import pytest
 from numcodecs.blosc import Blosc
 
 from dask_tiled.codecs.byte_codecs import PACKED_BYTES
+from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.kernels.packing import BLOCK_BYTES, compiled_kernel
 
 SHAPES = [
@@ -57,3 +58,33 @@ def test_packed_chunks(shape, dtype, make):
     np.testing.assert_array_equal(np.frombuffer(Blosc().decode(packed), dtype), pixels)
     theirs = len(Blosc("lz4", 5, Blosc.BITSHUFFLE, 0, itemsize).encode(pixels))
     assert len(packed) <= 1.5 * theirs + 1024 * -(-src.size // BLOCK_BYTES)
+
+
+BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "blocksize": 0}
+ZSTD = {"name": "zstd", "configuration": {"level": 1, "checksum": False}}
+
+
+def blosc(typesize):
+    return {"name": "blosc", "configuration": {**BLOSC, "typesize": typesize}}
+
+
+@pytest.mark.parametrize(
+    "packers",
+    [
+        [blosc(4)],  # which the bytes are no multiple of
+        [blosc(8)],
+        [{"name": "crc32c"}, blosc(2)],  # the bytes lie in the memory that it encodes into
+        [blosc(2), blosc(2)],
+        [blosc(2), {"name": "crc32c"}],
+        [ZSTD, blosc(2)],
+    ],
+)
+@pytest.mark.parametrize("make", [counts, noise])
+@pytest.mark.parametrize("size", [1029, 4096, BLOCK_BYTES // 2 + 1])
+def test_codecs_before_it(size, make, packers):
+    pixels = make(np.random.default_rng(0), size).astype("u2")
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *packers]
+    pipeline = Pipeline(codecs, pixels.shape, pixels.dtype)
+    out = np.empty(pipeline.rooms[-1], "u1")
+    stored = out[: pipeline.encode(pixels, out)].copy()
+    np.testing.assert_array_equal(pipeline.decode(stored), pixels)
