@@ -198,7 +198,7 @@ def _to_blosc(config: Config, data: Bytes, out: Bytes) -> Any:
         size, level, data = config["typesize"], config["clevel"], np.frombuffer(data, np.uint8)
         whole = len(data) in PACKED_BYTES and size in (1, 2, 4, 8) and len(data) % size == 0
         if whole and level and not np.may_share_memory(data, out):
-            return out[: kernel_of("packing", size)(data, 0, size, 10 - level, out)]
+            return out[: kernel_of("packing")(data, size, 10 - level, out)]
     return _encoded(_blosc, config, data, out)
 
 

@@ -86,9 +86,9 @@ def unbitshuffle(unzstd: Decode, config: Config, data: Bytes, out: Bytes) -> Byt
     return out
 
 
-def kernel_of(name: str, *types: Any) -> Any:
+def kernel_of(name: str) -> Any:
     """Return the kernel of a module that decodes or encodes chunks, compiled."""
-    return function_at(f"dask_tiled.kernels.{name}:compiled_kernel")(*types)
+    return function_at(f"dask_tiled.kernels.{name}:compiled_kernel")()
 
 
 def _blocks(data: Bytes, block: int, size: int, itemsize: int) -> Iterator[Bytes]:

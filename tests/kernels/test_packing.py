@@ -53,7 +53,7 @@ def test_packed_chunks(shape, dtype, make):
     src, itemsize = pixels.view("u1"), pixels.itemsize
     guard = np.full(64, 7, "u1")
     out = np.concatenate([np.zeros(src.size * 9 // 8 + 4096, "u1"), guard])
-    packed = out[: compiled_kernel(itemsize)(src, 0, itemsize, 5, out)]
+    packed = out[: compiled_kernel()(src, itemsize, 5, out)]
     np.testing.assert_array_equal(out[-64:], guard)
     np.testing.assert_array_equal(np.frombuffer(Blosc().decode(packed), dtype), pixels)
     theirs = len(Blosc("lz4", 5, Blosc.BITSHUFFLE, 0, itemsize).encode(pixels))
