@@ -233,6 +233,10 @@ REFUSED = {
     "dot": {".a": "sum"},
     "document": {"zarr.json": "sum"},
     "chunks": {"c": "sum"},
+    "backslash": {"a\\b": "sum"},
+    "nul": {"a\0b": "sum"},
+    "half": {"\ud800": "sum"},
+    "long": {"\u00e9" * 128: "sum"},
 }
 
 

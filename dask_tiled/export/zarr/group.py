@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from dask_tiled.model.mark import MARK, attributes_of
 
 DATA = "data"
 """The name of the array in its group."""
+_NAME = re.compile(r"(?!\.|__)[^/\\\0\ud800-\udfff]+")
 LARGEST = 1 << 63
 """Whole numbers from here on are written as text: netCDF and HDF5 have no larger ones."""
 
@@ -100,11 +102,12 @@ def coordinates_of(
 
 
 def names_an_array(name: str, others: Sequence[str]) -> bool:
-    """Return whether an array in a group may have a name, which is not that of another one."""
+    """Return whether an array in a group may have a name, which is not that of another one.
+
+    zarr takes a backslash for a slash; no file has a longer name, or one with NUL.
+    """
     taken = DATA, "c", "zarr.json", *others
-    return (
-        bool(name) and "/" not in name and name[0] != "." and name[:2] != "__" and name not in taken
-    )
+    return bool(_NAME.fullmatch(name)) and len(name.encode()) < 256 and name not in taken
 
 
 def labels_of(
