@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 
 import dask
 import dask.array as da
@@ -31,6 +32,7 @@ from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import plan_of
 from dask_tiled.export.zarr.results import results_of
 from dask_tiled.reading.counting import counted
+from dask_tiled.stored_results import stored_results
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import write_mib, write_raw
 
@@ -269,6 +271,42 @@ def test_what_is_refused(opened, tmp_path):
         with pytest.raises(error):
             to_zarr(arr, place, with_results=beside, **options)
         assert not [*tmp_path.iterdir()]
+
+
+LIES = {
+    "fewer": lambda a: a.sum((2, 3)).map_blocks(lambda x: x[:1], dtype="u8"),
+    "fewer, of a part": lambda a: a[2:].sum((2, 3)).map_blocks(lambda x: x[:1], dtype="u8"),
+    "more": lambda _: da.from_delayed(dask.delayed(np.ones)((3, 5)), (3, 4), "f8"),
+    "cut": lambda a: a.sum((2, 3)).map_blocks(lambda x: x + 0.5, dtype="u8"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_results_that_are_not_as_dask_says(opened, name, tmp_path):
+    """Another shape, or numbers that would be cut: nothing is left."""
+    arr, _ = opened["mib"]
+    with pytest.raises(DatasetError, match="the result lie is another one than dask says"):
+        to_zarr(arr, tmp_path / "out.zarr", with_results={"lie": LIES[name](arr)})
+    assert not [*tmp_path.iterdir()]
+
+
+def test_results_of_any_type(opened, tmp_path):
+    """Those that are no pictures are stored; pictures of the others are shown."""
+    arr, pixels = opened["mib"]
+    beside = {
+        "sum": arr.sum((2, 3)),
+        "times": da.from_array(np.array(["2020-01-01", "NaT"], "M8[s]")),
+        "names": da.from_array(np.array(["a", "bcd"])),
+        "records": da.from_array(np.zeros(4, [("a", "u2"), ("b", "f4")])),
+        "none": arr[:0].sum((2, 3)),
+        "many": da.ones((1,) * 40),
+    }
+    place = tmp_path / "out.zarr"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The data type")  # has no specification yet
+        to_zarr(arr, place, with_results=beside)
+        check(place, arr, beside, pixels)
+    assert [*stored_results(open_dataset(place))] == ["sum"]
 
 
 def test_a_result_that_fails_leaves_nothing(opened, tmp_path):

@@ -215,6 +215,15 @@ def test_what_is_no_store(arr, store):
         to_zarr(arr, store)
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (3, 5), (1, 4), (4,)])
+def test_chunks_that_are_not_as_dask_says(tmp_path, shape):
+    """Nothing is cut or filled: the export fails, and leaves nothing."""
+    arr = da.from_delayed(dask.delayed(np.ones)(shape), (3, 4), "f8")
+    with pytest.raises(DatasetError, match="another shape than dask says; expected \\(3, 4\\)"):
+        to_zarr(arr, tmp_path / "out.zarr")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_attributes_of_the_user(arr, tmp_path):
     """numpy's values are written as JSON; what makes an array ours stays."""
     given = {"dose": np.float32(0.5), "angles": np.arange(3), "dask_tiled": "mine"}

@@ -68,6 +68,25 @@ def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
             )
 
 
+def computed(result: Result, pixels: Any) -> Array:
+    """Return what was computed of a result.
+
+    Raises
+    ------
+    DatasetError
+        It has not the shape that dask says, or a type whose numbers would be cut.
+    """
+    found, told = np.asarray(pixels), result.given
+    if found.shape != told.shape or not np.can_cast(found.dtype, told.dtype, "safe"):
+        raise DatasetError(
+            f"the result {result.name} is another one than dask says",
+            expected=f"{told.dtype} of shape {told.shape}",
+            found=f"{found.dtype} of shape {found.shape}",
+            hint="Tell dask the chunks and the dtype that the function returns.",
+        )
+    return found
+
+
 def encoded(level: Level, pixels: Array) -> Iterator[tuple[str, bytes]]:
     """Yield what is stored of a result: keys and bytes."""
     encoder = level.encoder

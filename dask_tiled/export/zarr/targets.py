@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dask_tiled.array.tasks import Block
 from dask_tiled.blocks.running import run_on_blocks
+from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.levels import Stack
 from dask_tiled.export.zarr.parts import Pixels
 from dask_tiled.model.indexing import Array, Box
@@ -41,6 +42,10 @@ class Target:
         held : ndarray or Source
             Its pixels, or what they are read from.
         """
+        shape = tuple(stop - start for start, stop in box)
+        if isinstance(held, np.ndarray) and held.shape != shape:
+            problem = "a chunk has another shape than dask says"
+            raise DatasetError(problem, expected=shape, found=held.shape)
         entries = self.put(box, held)
         # Files that were read have been found to be the same as before: now it counts.
         self.place.note(entries)

@@ -18,7 +18,7 @@ from dask_tiled.export.zarr.following import check_seconds, follow_files
 from dask_tiled.export.zarr.group import own_attributes
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import Plan, plan_of
-from dask_tiled.export.zarr.results import arrays_of, encoded, results_of
+from dask_tiled.export.zarr.results import arrays_of, computed, encoded, results_of
 from dask_tiled.export.zarr.sources import may_read
 from dask_tiled.export.zarr.stored_chunks import stored_blocks
 from dask_tiled.export.zarr.targets import Target, write_blocks
@@ -201,9 +201,11 @@ def _export(
     """Do what is planned, but for what has been stored already."""
     attempts = [step.attempt for step in plan.steps]
     reads = partial(_may_read, [arr, *results.values()])
+    told = {one.name: one for one in plan.results}
     with begin(store, attempts, reads, overwrite=overwrite, resume=resume) as places:
         # One by one: so each is what it is for those who compute it alone.
-        made = {one.name: results[one.name].compute() for one in plan.results if one.apart}
+        apart = [one for one in plan.results if one.apart]
+        made = {one.name: computed(one, results[one.name].compute()) for one in apart}
         for step, place in zip(plan.steps, places, strict=True):
             done = place.whole()
             for some in step.passes:
@@ -212,7 +214,8 @@ def _export(
                     blocks = arr if arr.chunks == some.chunks else arr.rechunk(some.chunks)
                     beside = [results[name] for name in some.results]
                     found = write_and_compute(blocks, target, done, beside, show=show)
-                    made |= zip(some.results, found, strict=True)
+                    pairs = zip(some.results, found, strict=True)
+                    made |= {name: computed(told[name], pixels) for name, pixels in pairs}
                     continue
                 if some.source is None:
                     blocks = read_once(arr, some.chunks)
