@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.codecs.array_codecs import NUMBERS
 from dask_tiled.errors import DatasetError, OutsideFolderError, check_whole
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.zarr.chunks import Chunks
@@ -96,13 +97,13 @@ def describe(
 
 
 def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """List the array of an export and the results beside it, those that are pictures."""
+    """List the array of an export and the results beside it, those that are pictures of numbers."""
     found = {}
     with suppress(KeyError, TypeError, AttributeError, ValueError, OverflowError):
         members = document["consolidated_metadata"]["metadata"]
         for name in ("data", *document["attributes"][MARK]["results"]):
             shape = tuple(map(int, members[name]["shape"]))
-            if shape and all(shape):
+            if 0 < len(shape) < MAX_NDIM and all(shape) and members[name]["data_type"] in NUMBERS:
                 found[name] = {"name": name, "shape": shape}
     return found if len(found) > 1 else {}
 
@@ -140,7 +141,8 @@ def _describe(
         most = MAX_NDIM - 1
         raise DatasetError("too many axes", path=file.path, expected=most, found=array.ndim)
     if not array.ndim or not all(array.shape):
-        raise DatasetError("an array without pixels", path=file.path, found=array.shape)
+        hint = None if array.ndim else "It is a single number: zarr and xarray read it."
+        raise DatasetError("an array without pixels", path=file.path, found=array.shape, hint=hint)
     attributes = dict(array.attrs)
     mark = attributes.pop(MARK, None)
     mark = mark if isinstance(mark, dict) else {}
