@@ -70,9 +70,12 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
             f"no {scan[0]} without a scan of images",
             expected=f"two navigation and two signal axes, or one of {', '.join(OF_FRAMES)}",
             found=f"{x.nav_ndim} navigation and {x.arr.ndim - x.nav_ndim} signal axes",
-            hint="Of frames in a row pass the shape of the scan, nav_shape." * (x.nav_ndim == 1),
+            hint="Of frames in a row pass the shape of the scan, nav_shape=." * (x.nav_ndim == 1),
         )
-    inside, told = _disc(x, disc) if {"bf", "adf"} & {*scan} else (np.empty(0, bool), "")
+    needed = bool({"bf", "adf"} & {*scan})
+    if disc is not None and not needed:
+        raise DatasetError("a disc is for bf and adf alone", found=f"disc={disc!r}")
+    inside, told = _disc(x, disc) if needed else (np.empty(0, bool), "")
     masks = {"bf": inside, "adf": ~inside}
     found = {}
     for name in names:
@@ -94,8 +97,13 @@ def _disc(x: Reducible, given: Sequence[Length] | None) -> tuple[Mask, str]:
             expected = "its middle, (y, x), and its radius"
             raise DatasetError("this is no disc", expected=expected, found=repr(given))
         y, x_, radius = given
-        return disk(x.arr, radius, (y, x_)), ""
-    hint = "Pass disc=(y, x, radius)."
+        inside = disk(x.arr, radius, (y, x_))
+        if not inside.any():
+            size = " x ".join(map(str, inside.shape))
+            expected = f"some of the {size} pixels inside"
+            raise DatasetError("no pixel is in the disc", expected=expected, found=repr(given))
+        return inside, ""
+    hint = "Pass disc=, its middle (y, x) and its radius."
     disc = found_disc(x, frame, hint, limit=SAMPLE)
     places = [
         f"{axis.name} = {axis.offset + axis.scale * at:.4g} {axis.units or PIXELS}"

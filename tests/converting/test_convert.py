@@ -416,8 +416,21 @@ REFUSED_MAPS = {
     "frames in a row": (lambda a: a.reshape(48, 16, 12), "bf", "no bf without a scan of images"),
     "spectra": (lambda a: a[:, :, 3], "com", "one of mean, max, sum"),
     "one frame": (lambda a: a[0, 0], "mean", "no maps of one frame"),
-    "no disc": (lambda a: a, "sum,adf", r"disc=\(y, x, radius\)"),
+    "no disc": (lambda a: a, "sum,adf", "no bright disc .* Pass disc=,"),
 }
+
+
+@pytest.mark.parametrize(("maps", "disc", "match"), [
+    ("com,sum", (1, 1, 1), "a disc is for bf and adf alone"),
+    ("", (1, 1, 1), "a disc is for bf and adf alone|no such map"),
+    ("bf", (900, 1, 1.2), "no pixel is in the disc; expected some of the 16 x 12 pixels"),
+    ("adf", (1, 1), "this is no disc"),
+])  # fmt: skip
+def test_discs_that_are_refused(arr, tmp_path, maps, disc, match):
+    """Those that no map needs, or that hold no pixel: nobody wants such a map."""
+    with pytest.raises(DatasetError, match=match):
+        convert(arr, tmp_path / "out.zarr", maps=maps, disc=disc)
+    assert not (tmp_path / "out.zarr").exists()
 
 
 @pytest.mark.parametrize("name", REFUSED_MAPS)
