@@ -17,31 +17,39 @@ from dask_tiled.kernels.decoding import NUMBER, compiled
 
 
 @njit
+def _pair(row, x):
+    """Add two pixels; unsigned numbers are never counted from the end, so loops are vectorised."""
+    k = np.uint64(2) * x
+    return np.int64(row[k]) + np.int64(row[k + np.uint64(1)])
+
+
+@njit
 def _rounded(total, shift):
     """Divide a sum by a power of two."""
-    if shift == 0:
-        return total
     return (total + (1 << (shift - 1)) - 1 + ((total >> shift) & 1)) >> shift
 
 
 def halve_counts(pixels, out, step_z, step_y, sums):
-    """Set ``out`` to means; ``sums``, as long as a row, are of a type that holds eight pixels."""
+    """Set ``out`` to means; no ``sums``."""
     depth, height, width = pixels.shape[1:]
+    half, last, end = np.uint64(width // 2), width - 1, out.shape[3] - 1
     for f, z, y in np.ndindex(out.shape[:3]):
-        planes = min(step_z, depth - z * step_z)
-        lines = min(step_y, height - y * step_y)
-        sums[:] = 0
-        for k in range(planes):
-            for i in range(lines):
-                row = pixels[f, z * step_z + k, y * step_y + i]
-                for x in range(width):
-                    sums[x] += row[x]
-        shift = planes * lines >> 1  # 1, 2 or 4 pixels, whose logarithm that is
+        # What has no neighbour counts twice: the mean is the same. The end of a row of even length
+        # is set once more: a branch before a loop would keep it from being vectorised.
+        z0, y0 = z * step_z, y * step_y
+        z1, y1 = min(z0 + step_z, depth) - 1, min(y0 + step_y, height) - 1
+        a, b = pixels[f, z0, y0], pixels[f, z0, y1]
         means = out[f, z, y]
-        for x in range(width // 2):
-            means[x] = _rounded(sums[2 * x] + sums[2 * x + 1], shift + 1)
-        if width % 2:
-            means[width // 2] = _rounded(sums[width - 1], shift)
+        means[end] = _rounded(np.int64(a[last]) + np.int64(b[last]), 1)
+        for x in range(half):
+            means[x] = _rounded(_pair(a, x) + _pair(b, x), 2)
+        if step_z > 1:
+            c, d = pixels[f, z1, y0], pixels[f, z1, y1]
+            total = np.int64(a[last]) + np.int64(b[last]) + np.int64(c[last]) + np.int64(d[last])
+            means[end] = _rounded(total, 2)
+            for x in range(half):
+                total = _pair(a, x) + _pair(b, x) + _pair(c, x) + _pair(d, x)
+                means[x] = _rounded(total, 3)
 
 
 def halve_floats(pixels, out, step_z, step_y, sums):
@@ -90,14 +98,12 @@ def halve_long(pixels, out, step_z, step_y, sums):
 
 
 @cache
-def halving_kernel(dtype: np.dtype) -> tuple[Any, np.dtype]:
-    """Compile the kernel for whole numbers or floats of 32 bits or more; give the type of sums."""
-    name, sums = "halve_floats", "f8"
+def halving_kernel(dtype: np.dtype) -> Any:
+    """Compile the kernel for whole numbers or floats of 32 bits or more."""
+    name = "halve_floats"
     if dtype.kind in "iu":
         name = "halve_long" if dtype.itemsize > 4 else "halve_counts"
-        sums = "i4" if dtype.itemsize < 4 else "i8"
     pixel = from_dtype(dtype)
     pixels = types.Array(pixel, 4, "C", readonly=True)
-    row = from_dtype(np.dtype(sums))[::1]
-    signature = types.void(pixels, pixel[:, :, :, ::1], NUMBER, NUMBER, row)
-    return compiled(f"{__name__}:{name}", signature), np.dtype(sums)
+    signature = types.void(pixels, pixel[:, :, :, ::1], NUMBER, NUMBER, types.float64[::1])
+    return compiled(f"{__name__}:{name}", signature)

@@ -424,7 +424,7 @@ def check_weighted(frames, places, masks, weights, sums):
 
 CHECKS = {
     "run_program": check_program,
-    "halve_counts": check_halve,
+    "halve_counts": partial(check_halve, needs_row=False),
     "halve_floats": check_halve,
     "halve_long": partial(check_halve, needs_row=False),
     "fold_units": check_fold_units,

@@ -212,12 +212,11 @@ def halved(pixels: Array, binned: int, to: Array | None = None) -> Array:
         wide = np.dtype("f8") if dtype.char == "e" else dtype.newbyteorder("=")
         out[...] = halved(pixels.astype(wide), binned)
     elif out.size:
-        kernel, sums = halving_kernel(dtype)
         ones = (1,) * (3 - binned)
         frames, first = math.prod(pixels.shape[:-binned]), pixels.ndim - binned
         inner, small = ((frames, *ones, *some.shape[first:]) for some in (pixels, out))
-        row = np.empty(inner[-1], sums)
+        row = np.empty(inner[-1], "f8")
         depth, height, _ = *ones, *(2,) * binned
         given = np.ascontiguousarray(pixels).reshape(inner)
-        kernel(given, out.reshape(small), depth, height, row)
+        halving_kernel(dtype)(given, out.reshape(small), depth, height, row)
     return out
