@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError, TilingError, check_whole
-from dask_tiled.export.zarr.levels import halved_shape
+from dask_tiled.export.zarr.levels import BLOCK_BYTES, halved_shape
 from dask_tiled.tiling.bases import Chunks, largest_divisor
 from dask_tiled.tiling.sizes import cut, equal_chunks, grown
 
@@ -83,7 +83,13 @@ def divides(grid: Sequence[int], chunks: Chunks) -> bool:
 
 
 def pyramid_of(
-    given: Given, wanted: Any, image: Mapping[str, Any], first: Stored, *, like: bool
+    given: Given,
+    wanted: Any,
+    image: Mapping[str, Any],
+    first: Stored,
+    *,
+    like: bool,
+    keeps: bool = False,
 ) -> Pyramid:
     """Choose the levels of an array.
 
@@ -100,6 +106,8 @@ def pyramid_of(
         What is stored of the array itself.
     like : bool
         Whether the zarr chunks of levels are like those, which were asked for.
+    keeps : bool
+        Whether tasks are to keep the dask chunks of the array.
 
     Raises
     ------
@@ -121,9 +129,10 @@ def pyramid_of(
     else:
         most = max(0, longest - 1).bit_length()
         count = check_whole("pyramid", wanted, least=0, most=most)
-    levels = [first]
+    levels, grows = [first], given.description is not None and not keeps and not like
     while len(levels) <= count:
-        levels.append(_next(given, levels[-1], binned, first.chunk if like else None))
+        most = BLOCK_BYTES >> binned * len(levels) if grows else 0
+        levels.append(_next(given, levels[-1], binned, first.chunk if like else None, most))
     return Pyramid(binned, tuple(levels[1:]))
 
 
@@ -136,8 +145,13 @@ def _binned_axes(given: Given, image: Mapping[str, Any]) -> int:
     return 2 if desc is None else min(3, len(desc.sig_shape) or 2)
 
 
-def _next(given: Given, before: Stored, binned: int, chunk: Sequence[int] | None) -> Stored:
-    """Choose a level by the one before it, with zarr chunks like those that were asked for."""
+def _next(
+    given: Given, before: Stored, binned: int, chunk: Sequence[int] | None, most: int
+) -> Stored:
+    """Choose a level by the one before it, with zarr chunks like those that were asked for.
+
+    Shards of it become larger, up to ``most`` bytes: to make a file takes longer than its pixels.
+    """
     first, size = given.ndim - binned, given.dtype.itemsize
     shape, kept = halved_shape(before.shape, binned), before.shard or before.chunk
     covers = [n >= length for n, length in zip(kept, before.shape, strict=True)]
@@ -148,6 +162,7 @@ def _next(given: Given, before: Stored, binned: int, chunk: Sequence[int] | None
         for k, n in enumerate(kept)
     )
     stored = halves if math.prod(map(min, halves, shape)) * size >= LEAST_BYTES else kept
+    stored = tuple(grown(stored, shape, most // size))
     if chunk is None:
         chunk = cut(stored, shape, given.nav_ndim, CHUNK_BYTES // size)
     else:

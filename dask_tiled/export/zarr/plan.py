@@ -142,7 +142,8 @@ def plan_of(
         grids = grids_of(given, settings.chunks, settings.shards, keeps=keeps)
         first = Stored(given.shape, *grids)
     image = image_of([DATA], names or (), given.shown.axes) if settings.member else {}
-    pyramid = pyramid_of(given, settings.pyramid, image, first, like=settings.chunks is not None)
+    like = settings.chunks is not None
+    pyramid = pyramid_of(given, settings.pyramid, image, first, like=like, keeps=keeps)
     layout = layout_of(given, settings._replace(names=names), first, pyramid, results, own)
     step = _step(given, layout, company)
     between = relayed(given, step.passes[0].chunks, keeps=keeps) if relay else None
