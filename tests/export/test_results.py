@@ -239,6 +239,9 @@ REFUSED = {
     "nul": {"a\0b": "sum"},
     "half": {"\ud800": "sum"},
     "long": {"\u00e9" * 128: "sum"},
+    "case": {"mean": "sum", "Mean": "com"},
+    "data in capitals": {"DATA": "sum"},
+    "forms": {"\u00e9": "sum", "e\u0301": "com"},
 }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import dask.array as da
 import numpy as np
@@ -12,7 +14,7 @@ from dask_tiled.array.dask_graph.company import why_apart
 from dask_tiled.array.doors import as_array
 from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.group import names_an_array
+from dask_tiled.export.zarr.group import DATA, names_an_array
 from dask_tiled.export.zarr.levels import Level
 from dask_tiled.model.indexing import Array
 
@@ -59,13 +61,19 @@ def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
     DatasetError
         One is no such name, or that of something else in the group.
     """
+    names = Counter(map(_as_a_folder, {DATA, *others, *(one.name for one in results)}))
     for one in results:
-        if not names_an_array(one.name, others):
+        if not names_an_array(one.name, others) or names[_as_a_folder(one.name)] > 1:
             raise DatasetError(
                 "a result cannot have this name",
-                expected="the name of an array in a group, that of no axis, and no other one there",
+                expected="the name of an array, and none in the group, in upper or lower case",
                 found=repr(one.name),
             )
+
+
+def _as_a_folder(name: str) -> str:
+    """Return a name as some file systems know it: macOS and Windows tell no case apart."""
+    return normalize("NFC", name).casefold()
 
 
 def computed(result: Result, pixels: Any) -> Array:
