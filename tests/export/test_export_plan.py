@@ -10,7 +10,7 @@ import zarr
 from dask_tiled import open_dataset, to_zarr
 from dask_tiled.array.given import Given
 from dask_tiled.array.tiled_array import TiledArray
-from dask_tiled.export.zarr import relay
+from dask_tiled.export.zarr import levels, relay
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import plan_of
 from dask_tiled.testing import counting_frames, write_mib
@@ -40,6 +40,17 @@ def test_a_plan_prints(arr, monkeypatch):
     ):
         assert line in text
     assert plan.memory >= math.prod((6, 10, 12, 20)) * 2
+
+
+def test_shards_of_levels_cover_many(tmp_path):
+    """As many as blocks have room for: a level of small files would take longer than its pixels."""
+    path = tmp_path / "scan.raw"
+    with path.open("wb") as file:
+        file.truncate(256 << 20)
+    arr = open_dataset(path, "raw", dtype="u2", nav_shape=(32, 64), sig_shape=(256, 256))
+    (one,) = plan_of(Given.of(arr), Settings(pyramid=3)).steps[0].passes
+    assert [level.encoder.stored[0] for level in one.stack.levels] == [2, 8, 8, 8]
+    assert one.block_bytes == levels.BLOCK_BYTES
 
 
 @pytest.mark.parametrize("options", [{}, {"pyramid": 1}, {"chunks": (3, 5, 6, 10)}])
