@@ -44,7 +44,7 @@ SLACK = 16
 LAST_LITERALS, LAST_MATCH, FARTHEST = 5, 12, 65535
 """Bytes at the end of LZ4 that are no match, and where none begins; how far a match is away."""
 
-inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
 """Functions that only others call here are compiled in two thirds of the time."""
 
 
