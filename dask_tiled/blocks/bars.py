@@ -9,11 +9,14 @@ from typing import Any
 from dask_tiled.notebooks import CellText, notebook_shell
 
 
-def progress_bar(**options: Any) -> Any:
-    """Make a bar of tqdm: of widgets in a notebook that has them, and else of text.
+def progress_bar(*, show: bool | None, **options: Any) -> Any:
+    """Return a bar of tqdm: widgets in a notebook that has them, otherwise text.
 
-    ``disable=None`` hides text that goes elsewhere than to a terminal or into a cell.
+    It counts bytes unless ``options``, those of tqdm, name another unit. With ``show=None`` it
+    is hidden where stderr is neither a terminal nor a notebook.
     """
+    options = {"unit": "B", "unit_scale": True, **options}
+    options["disable"] = None if show is None else not show
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Run a function on the chunks of an array for its effects, and show how far it is."""
+"""Run tasks on the chunks of an array for their effects, with a progress bar."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -19,56 +20,62 @@ from dask.highlevelgraph import HighLevelGraph
 from dask_tiled.array.tasks import Block, Key
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.blocks.bars import progress_bar
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, Box
+from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
 
 TICK = 1.0
-"""Seconds after which a bar shows the time anew."""
+"""Seconds between updates of the clock."""
 
 
 def run_on_blocks(
-    func: Callable[..., npt.NDArray[np.bool_]],
+    consume: Callable[[Box, Array | Source], None],
     arr: da.Array,
-    *values: Any,
+    *,
     beside: Sequence[da.Array] = (),
     name: str,
     wanted: Callable[[Block], bool] = lambda _: True,
     show: bool | None,
     title: str,
 ) -> list[Array]:
-    """Call ``func(chunk, *values, grid, block_id)`` on the chunks of an array that are wanted.
+    """Call a function with the box and the pixels of every chunk of an array.
 
     Parameters
     ----------
-    func : callable
-        Instead of the pixels of a chunk of an opened array it gets the source to read them from.
-        What it returns, one value for each axis, is thrown away.
+    consume : callable
+        Called with the box of a chunk and its pixels; for an opened array with the source to read
+        them from.
     beside : sequence of dask.array.Array
-        What is computed in the same go, and returned.
+        Arrays to compute in the same graph, and to return.
     name : str
         Name of the tasks.
     wanted : callable
-        Whether a chunk is; of the others nothing is computed. By default all are.
+        Whether to compute a chunk; by default all are computed.
     show : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
     title : str
-        What the bar begins with.
+        Label of the bar.
     """
-    done = _called(func, arr, values, name)
+    chunks = tuple((1,) * n for n in arr.numblocks)
+    meta = np.empty((0,) * arr.ndim, dtype=bool)
+    func = partial(_consume, consume)
+    graph = arr.on_source(func, name=name) if isinstance(arr, TiledArray) else None
+    if graph is not None:
+        done = da.Array(graph, name, chunks, meta=meta)
+    else:
+        grid = Grid.of(arr.chunks)
+        done = da.map_blocks(func, arr, grid, chunks=chunks, dtype=bool, meta=meta, name=name)
     return run_tasks(done, arr, *beside, wanted=wanted, show=show, title=title)
 
 
-def _called(
-    func: Callable[..., npt.NDArray[np.bool_]], arr: da.Array, values: tuple[Any, ...], name: str
-) -> da.Array:
-    """Return what a function makes of each chunk, of an opened array of what that is read from."""
-    chunks = tuple((1,) * n for n in arr.numblocks)
-    meta = np.empty((0,) * arr.ndim, dtype=bool)
-    graph = arr.on_source(func, *values, name=name) if isinstance(arr, TiledArray) else None
-    if graph is not None:
-        return da.Array(graph, name, chunks, meta=meta)
-    values = (*values, Grid.of(arr.chunks))
-    return da.map_blocks(func, arr, *values, chunks=chunks, dtype=bool, meta=meta, name=name)
+def _consume(
+    consume: Callable[[Box, Array | Source], None],
+    held: Array | Source,
+    grid: Grid,
+    block_id: Block,
+) -> npt.NDArray[np.bool_]:
+    consume(grid.box(block_id), held)
+    return np.ones((1,) * len(block_id), dtype=bool)
 
 
 def run_tasks(
@@ -79,19 +86,19 @@ def run_tasks(
     show: bool | None,
     title: str,
 ) -> list[Array]:
-    """Run what is done with the chunks of an array that are wanted, and compute results beside it.
+    """Run a task for every chunk of an array for its effects, and compute results beside.
 
     Parameters
     ----------
     done : dask.array.Array
-        It has a task for each chunk of ``arr``, whose result is thrown away.
+        An array with one task for each chunk of ``arr``; its values are dropped.
     *beside : dask.array.Array
-        What is computed in the same go, of chunks that are read once.
+        Arrays to compute in the same graph, so that chunks are read once.
 
     Returns
     -------
     list of ndarray
-        What was computed beside.
+        The values of ``beside``.
     """
     blocks = product(*map(range, arr.numblocks))
     sizes = {
@@ -145,7 +152,7 @@ def _rebuilt(graph: Any, of: da.Array, keys: list[Key], **_: Any) -> _Tasks:
 
 
 def _run(collections: list[Any], bar: _Bar) -> list[Array]:
-    """Run tasks, and return what is computed beside them."""
+    """Run tasks, and return the values of the arrays beside them."""
     client = getattr(get_scheduler(), "__self__", None)
     if client is None or not hasattr(client, "scheduler_info"):
         with Callback(posttask=lambda key, *_: bar.update(key)):
@@ -165,7 +172,7 @@ def _run(collections: list[Any], bar: _Bar) -> list[Array]:
 
 
 class _Bar:
-    """How many bytes of pixels are done, of how many, and how fast."""
+    """A progress bar in bytes of pixels."""
 
     def __init__(self, sizes: dict[Key, int], whole: int, *, show: bool | None, title: str) -> None:
         self.sizes = sizes
@@ -173,9 +180,7 @@ class _Bar:
             total=whole,
             initial=whole - sum(sizes.values()),
             desc=title,
-            unit="B",
-            unit_scale=True,
-            disable=None if show is None else not show,
+            show=show,
         )
         self._closed = threading.Event()
         self._clock = threading.Thread(target=self._tick, daemon=True)
@@ -183,16 +188,16 @@ class _Bar:
             self._clock.start()
 
     def _tick(self) -> None:
-        """Let the time go on while nothing is done yet: the first chunk may have to be compiled."""
+        """Update the clock before the first chunk is done: numba may have to compile."""
         while not self._closed.wait(TICK):
             self.bar.refresh()
 
     def update(self, key: Any) -> None:
-        """Count a task that is done."""
+        """Count a finished task."""
         self.bar.update(self.sizes.get(key, 0))
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Stop the clock and the bar."""
         self._closed.set()
         if self._clock.is_alive():
             self._clock.join()

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 
-from dask_tiled.array.tasks import Block, pixels_of
+from dask_tiled.array.tasks import pixels_in
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError
@@ -20,7 +19,6 @@ from dask_tiled.model.paths import open_file
 from dask_tiled.model.pieces import strides_of
 from dask_tiled.reading.reader import Source
 from dask_tiled.storing.disk import telling_of, write_at
-from dask_tiled.tiling.bases import Grid
 
 
 class FlatArray(NamedTuple):
@@ -34,8 +32,9 @@ class FlatArray(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
 
-    def write(self, box: Box, pixels: Array) -> None:
-        """Write a part of the array, by runs of bytes that are as long as can be."""
+    def write(self, box: Box, held: Array | Source) -> None:
+        """Write a box of the array, in the longest possible runs of bytes."""
+        pixels = pixels_in(held, box) if isinstance(held, Source) else held
         cut = [k for k, n in enumerate(self.shape) if box[k] != (0, n)]
         outer = pixels.shape[: cut[-1] if cut else 0]
         pixels = np.ascontiguousarray(pixels, self.dtype)
@@ -52,21 +51,12 @@ class FlatArray(NamedTuple):
 def write_flat(arr: da.Array, file: FlatArray, *, show: bool | None) -> None:
     """Write all pixels of an array, by all workers at once."""
     run_on_blocks(
-        _write_block,
+        file.write,
         aligned(arr, (1,) * arr.ndim),
-        file,
         name=f"convert-{uuid.uuid4().hex}",
         show=show,
         title="convert",
     )
-
-
-def _write_block(
-    held: Array | Source, file: FlatArray, grid: Grid, block_id: Block
-) -> npt.NDArray[np.bool_]:
-    pixels = pixels_of(held, grid, block_id) if isinstance(held, Source) else held
-    file.write(grid.box(block_id), pixels)
-    return np.ones((1,) * len(block_id), dtype=bool)
 
 
 def write_npy(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:

@@ -110,15 +110,12 @@ def _write(
     signal = signal_of(arr)
     title = str(signal["metadata"]["General"].get("title", ""))
     home = f"Experiments/{title.replace('/', '-').strip('.') or '__unnamed__'}"
-    disable = None if show is None else not show
     with telling_of(path):
         file = opened()
     try:
         with telling_of(path):
             stored = make(file, _groups(signal, home, kind), f"{home}/data", chunk)
-        bar = progress_bar(
-            total=int(arr.nbytes), desc="convert", unit="B", unit_scale=True, disable=disable
-        )
+        bar = progress_bar(total=int(arr.nbytes), desc="convert", show=show)
         # In a thread: of a Ctrl-C while h5py writes, Python would only say that it was ignored.
         with bar, ThreadPoolExecutor(1, thread_name_prefix="dask-tiled") as writer:
             for block in iter_blocks(aligned(arr, chunk)):

@@ -112,12 +112,9 @@ def to_beton(
             jobs = dataset_jobs(fields, encoders, order, writer.mean, page_size // 2)
         pool = executor or ThreadPoolExecutor(threads, thread_name_prefix="dask-tiled")
         made = in_order(jobs, pool, 2 * threads, threads * page_size, fail_early=True)
-        disable = None if progress is None else not progress
+        options = {"desc": "to_beton", "unit": " samples", "unit_scale": False}
         try:
-            total = len(order)
-            with progress_bar(
-                total=total, desc="to_beton", unit=" samples", disable=disable
-            ) as bar:
+            with progress_bar(total=len(order), show=progress, **options) as bar:
                 for places, columns in made:
                     writer.append(places, columns)
                     bar.update(len(places))

@@ -23,8 +23,8 @@ def kernel(monkeypatch):
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize("disable", [None, False, True])
-def test_a_notebook_without_widgets_is_no_reason_to_warn(disable, monkeypatch, capsys):
+@pytest.mark.parametrize("show", [None, True, False])
+def test_a_notebook_without_widgets_is_no_reason_to_warn(show, monkeypatch, capsys):
     """Text that changes in its place, not line by line, and not in red."""
     texts = []
 
@@ -37,11 +37,11 @@ def test_a_notebook_without_widgets_is_no_reason_to_warn(disable, monkeypatch, c
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        bar = progress_bar(total=3, disable=disable)
+        bar = progress_bar(total=3, show=show, unit_scale=False)
     assert not said
     bar.update(3)
     bar.close()
-    if disable:
+    if show is False:
         assert texts == []
     else:
         assert [new for new, _ in texts] == [True, *[None] * (len(texts) - 1)]
@@ -55,7 +55,7 @@ def test_a_notebook_with_widgets_shows_them_unasked(monkeypatch, capsys):
     shown = []
     tqdm = importlib.import_module("tqdm.notebook")
     monkeypatch.setattr(tqdm, "display", shown.append)
-    with progress_bar(total=3, disable=None) as bar:
+    with progress_bar(total=3, show=None) as bar:
         bar.update(3)
     ((_, widget, _),) = (box.children for box in shown)
     assert (widget.value, widget.max) == (3, 3)
@@ -63,11 +63,11 @@ def test_a_notebook_with_widgets_shows_them_unasked(monkeypatch, capsys):
 
 
 def test_without_a_terminal_nothing_is_shown_unasked(monkeypatch, capsys):
-    with progress_bar(total=3, disable=None) as bar:
+    with progress_bar(total=3, show=None) as bar:
         bar.update(3)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys, "stderr", None)
-    assert progress_bar(total=3, disable=False).disable
+    assert progress_bar(total=3, show=True).disable
 
 
 def test_time_goes_on_while_nothing_is_done(monkeypatch, capsys):

@@ -88,10 +88,9 @@ def follow_files(
         return step
 
     attempt = _attempt_of(step_of(given), desc, settings)
-    hidden = None if show is None else not show
     with (
         begin(store, [attempt], lambda _: False, overwrite=overwrite, resume=resume) as (place,),
-        progress_bar(desc="to_zarr", unit="B", unit_scale=True, disable=hidden) as bar,
+        progress_bar(desc="to_zarr", show=show) as bar,
     ):
         done = None
         for rows in rows_as_they_come(arr, sizes[0], rest):
@@ -144,10 +143,7 @@ def _still_right(place: Place, step: Step, desc: Description, size: int) -> set[
         sample = Sample.of(layout, frame) if frame < layout.n_frames else None
         if sample is None or int(sample.digest, 16) != digest:
             path = layout.files[-1].path
-            message = (
-                f"{path}: it is no longer the file that was followed; the export starts afresh"
-            )
-            warn(message)
+            warn(f"{path}: it is no longer the file that was followed; the export starts afresh")
             return set()
     rows = rows_there(desc, samples[-1][0] + 1) if samples else 0
     box = ((0, rows // size * size), *((0, n) for n in desc.shape[1:]))

@@ -9,7 +9,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.array.tasks import Block
 from dask_tiled.blocks.running import run_on_blocks
@@ -85,19 +84,11 @@ def write_blocks(
         return any(key not in done for key in target.stack.keys(grid.box(block)))
 
     return run_on_blocks(
-        _write_block,
+        target.write,
         arr,
-        target,
         beside=results,
         name=f"to-zarr-{target.token}",  # never the same twice: no cache can know the result
         wanted=wanted,
         show=show,
         title="to_zarr",
     )
-
-
-def _write_block(
-    held: Array | Source, target: Target, grid: Grid, block_id: Block
-) -> npt.NDArray[np.bool_]:
-    target.write(grid.box(block_id), held)
-    return np.ones((1,) * len(block_id), dtype=bool)

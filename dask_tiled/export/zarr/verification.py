@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 
 from dask_tiled.array.doors import is_array
-from dask_tiled.array.tasks import Block
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
@@ -29,7 +27,6 @@ from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.storing.folders import FileReader, local_path
 from dask_tiled.storing.object_stores import Prefix
 from dask_tiled.storing.places import PartReader
-from dask_tiled.tiling.bases import Grid
 
 if TYPE_CHECKING:
     import zarr
@@ -96,9 +93,8 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         else:
             blocks = aligned(arr, part.unit)
         run_on_blocks(
-            _compare_block,
+            _Stored(part, [by_level[level] for level in part.levels], path).compare,
             blocks,
-            _Stored(part, [by_level[level] for level in part.levels], path),
             name=f"verify-zarr-{uuid.uuid4().hex}",  # what is stored may change
             show=progress,
             title="verify_zarr",
@@ -237,10 +233,3 @@ def _first_difference(a: Array, b: Array) -> int | None:
             return None
         differs = (one != other).reshape(a.size, -1).any(axis=1)
     return int(differs.argmax()) if differs.any() else None
-
-
-def _compare_block(
-    held: Array | Source, stored: _Stored, grid: Grid, block_id: Block
-) -> npt.NDArray[np.bool_]:
-    stored.compare(grid.box(block_id), held)
-    return np.ones((1,) * len(block_id), dtype=bool)
