@@ -1,4 +1,4 @@
-"""Files that are written beside their place, and moved there when they are whole."""
+"""Files that are written beside their path, and moved there when they are complete."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dask_tiled.model.paths import with_room
 from dask_tiled.storing.claims import claimed
 from dask_tiled.storing.disk import flush_folders, telling_of
 from dask_tiled.storing.folders import local_path
+from dask_tiled.storing.nodes import foreign
 
 
 def file_path(target: Any) -> str:
@@ -26,14 +27,14 @@ def file_path(target: Any) -> str:
 
 @contextmanager
 def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> Iterator[str]:
-    """Create an empty file beside a place, yield its path, and move it there if all goes well.
+    """Create an empty file beside a path, yield where it is, and move it to the path on success.
 
     Parameters
     ----------
     path : str
-        The place, from the root on.
+        An absolute path.
     is_kind : callable
-        Whether a file is of the kind that is written: nothing else is ever replaced.
+        Whether a file is of the kind that is written: no other file is ever replaced.
     overwrite : bool
         Replace a file that is there.
 
@@ -61,11 +62,20 @@ def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> I
             raise
 
 
-def check_place(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> None:
-    """Make sure that there is nothing at a path, or a file of the same kind that may go."""
+def check_place(
+    path: str, is_kind: Callable[[str], bool], *, overwrite: bool, folder: bool = False
+) -> None:
+    """Refuse to write to a path, unless it is free or holds a replaceable file of the same kind.
+
+    Parameters
+    ----------
+    folder : bool
+        Expect a folder instead of a file.
+    """
     if not os.path.lexists(path):
         return
-    if os.path.islink(path) or not os.path.isfile(path) or not is_kind(path):
-        raise DatasetError("something else is there, and stays", path=path)
+    known, what = (os.path.isdir, "folder") if folder else (os.path.isfile, "file")
+    if os.path.islink(path) or not known(path) or not is_kind(path):
+        raise foreign(path)
     if not overwrite:
-        raise DatasetError("a file is there already", path=path, hint="Pass overwrite=True.")
+        raise DatasetError(f"a {what} is there already", path=path, hint="Pass overwrite=True.")

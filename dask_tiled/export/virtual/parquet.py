@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError, require
+from dask_tiled.errors import require
 from dask_tiled.export.virtual.byte_ranges import Chunk
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.files import read_head
@@ -20,6 +20,7 @@ from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
 from dask_tiled.storing.disk import telling_of
 from dask_tiled.storing.folders import begin_beside
+from dask_tiled.storing.new_files import check_place
 
 SUFFIXES = ".parquet", ".parq"
 """Suffixes of folders of Parquet files."""
@@ -34,16 +35,6 @@ def are_references(path: str) -> bool:
     """Return whether a file, or the metadata in a folder, begins as references written here."""
     told = os.path.join(path, METADATA) if os.path.isdir(path) else path
     return os.path.isfile(told) and read_head(told, len(BEGIN)) == BEGIN
-
-
-def check_folder(path: str, *, overwrite: bool) -> None:
-    """Make sure that there is nothing at a path, or a folder of ours that may go."""
-    if not os.path.lexists(path):
-        return
-    if os.path.islink(path) or not os.path.isdir(path) or not are_references(path):
-        raise DatasetError("something else is there, and stays", path=path)
-    if not overwrite:
-        raise DatasetError("a folder is there already", path=path, hint="Pass overwrite=True.")
 
 
 def write_parquet(
@@ -62,10 +53,8 @@ def write_parquet(
     require("fastparquet", "parquet", path, does="written")
     from pandas import Categorical
 
-    attempt, check = (
-        f"{uuid.uuid4().hex}-{uuid.uuid4().hex}",
-        partial(check_folder, overwrite=overwrite),
-    )
+    attempt = f"{uuid.uuid4().hex}-{uuid.uuid4().hex}"
+    check = partial(check_place, is_kind=are_references, overwrite=overwrite, folder=True)
     with begin_beside(path, [attempt], check, resume=False) as (place,), telling_of(path):
         metadata = {}
         for key, data in documents.items():

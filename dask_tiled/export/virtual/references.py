@@ -13,12 +13,7 @@ from typing import Any, Literal
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.virtual.byte_ranges import ByteRanges
 from dask_tiled.export.virtual.documents import create_group, documents_of, shown_where_it_lies
-from dask_tiled.export.virtual.parquet import (
-    SUFFIXES,
-    are_references,
-    check_folder,
-    write_parquet,
-)
+from dask_tiled.export.virtual.parquet import SUFFIXES, are_references, write_parquet
 from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
@@ -80,10 +75,8 @@ def to_references(
     versioned = hasattr(target, "set_virtual_refs")
     path = None if target is None or versioned else file_path(target)
     folder = path is not None and path.endswith(SUFFIXES)
-    if path is not None and folder:
-        check_folder(path, overwrite=overwrite)
-    elif path is not None:
-        check_place(path, are_references, overwrite=overwrite)
+    if path is not None:
+        check_place(path, are_references, overwrite=overwrite, folder=folder)
     needed: Literal[2, 3] | None = 3 if versioned else 2 if folder else None
     if needed and zarr_format not in (None, needed):
         found = f"zarr_format={zarr_format}"
