@@ -1,4 +1,4 @@
-"""What an export has computed of an array, and stored beside it."""
+"""Results that an export has stored beside an array."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dask_tiled.opening import open_dataset
 
 
 def stored_results(arr: da.Array) -> dict[str, da.Array]:
-    """Open the results that are stored beside an array of zarr, by their names.
+    """Open the results that are stored beside a zarr array of this machine, by their names.
 
-    There are none of a part of it, of other frames, or of pixels that are corrected.
+    Empty for a part of the array, for frames in another order, and for corrected pixels.
     """
     if not isinstance(arr, TiledArray) or not arr.can_refresh or arr.description is None:
         return {}
@@ -24,8 +24,10 @@ def stored_results(arr: da.Array) -> dict[str, da.Array]:
         return {}
     facts = desc.metadata["zarr"]
     _, meant, names = Listing.of(facts)
+    _, _, first, numbers = desc.layout.selection
+    in_order = first == 0 and numbers is None
     as_stored = meant == "data" and desc.shape == facts["datasets"][meant]["shape"]
-    if not as_stored or desc.conversion.corrections is not None or desc.layout.selection.first:
+    if not as_stored or not in_order or desc.conversion.corrections is not None:
         return {}
     group = os.path.dirname(os.path.dirname(desc.files[0].path))
     return {name: open_dataset(group, "zarr", dataset=name) for name in names if name != meant}

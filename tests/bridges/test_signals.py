@@ -14,6 +14,7 @@ from manifest import by_file
 
 import dask_tiled
 from dask_tiled import DatasetError, TiledArray, file_reader, open_dataset, to_hyperspy
+from dask_tiled.stored_results import stored_results
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_seq
 
 with warnings.catch_warnings():
@@ -248,3 +249,12 @@ def test_what_is_stored_beside_an_export(tmp_path):
         np.testing.assert_array_equal(found[0].navigator.data, expected)
         np.testing.assert_array_equal(found[1].data, beside["mean"].compute())
     assert to_hyperspy(open_dataset(tmp_path / "out.zarr")[1:]).navigator is None
+
+
+def test_nothing_is_stored_of_frames_in_another_order(tmp_path):
+    frames = FRAMES.reshape(-1, *FRAMES.shape[2:])[..., :8, :8].copy()
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", frames), nav_shape=len(frames))
+    dask_tiled.to_zarr(arr, tmp_path / "out.zarr", with_results={"rows": arr.sum(2)})
+    backwards = range(len(frames))[::-1]
+    assert [*stored_results(open_dataset(tmp_path / "out.zarr"))] == ["rows"]
+    assert not stored_results(open_dataset(tmp_path / "out.zarr", roi=backwards))
