@@ -1,4 +1,4 @@
-"""Files in the formats of others: the suffix of a name says which."""
+"""Convert to files of other formats, chosen by the suffix."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from dask_tiled.converting.hyperspy_files import write_hspy, write_zspy
 from dask_tiled.converting.maps import maps_of
 from dask_tiled.converting.tiff_files import write_ome_tiff, write_tiff
 from dask_tiled.errors import DatasetError, VerificationError, nearest
+from dask_tiled.export.zarr.results import arrays_of
 from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
 from dask_tiled.export.zarr.zarr_export import check_blocks, to_zarr
 from dask_tiled.model.files import read_head
@@ -147,7 +148,7 @@ def convert(
     if maps or disc is not None:
         data = opened(data)
         made = maps_of(data, maps, disc).results
-        options["with_results"] = {**made, **options.get("with_results", {})}
+        options["with_results"] = made | arrays_of(options.get("with_results"))
     if suffix == ZARR:
         arr = opened(data)
         to_zarr(arr, target, overwrite=overwrite, progress=progress, **options)
@@ -204,13 +205,14 @@ def check_options(target: Any, options: Iterable[str]) -> None:
 
 
 def stored_bytes(target: str) -> int:
-    """Count the bytes of a file, or of an export to zarr."""
+    """Return the size in bytes of a file, or of all arrays of an export to zarr."""
     path = local_path(target)
     if path is None:
         import zarr
 
-        group = zarr.open_group(target, mode="r")
-        return sum(int(one.nbytes_stored()) for _, one in group.arrays())
+        node = zarr.open(target, mode="r")
+        nodes = [node] if isinstance(node, zarr.Array) else [x for _, x in node.members(None)]
+        return sum(int(x.nbytes_stored()) for x in nodes if isinstance(x, zarr.Array))
     listed = [path] if os.path.isfile(path) else [os.path.join(path, key) for key in files(path)]
     return sum(map(os.path.getsize, listed))
 

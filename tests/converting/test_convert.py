@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import dask.array as da
+import fsspec
 import h5py
 import hyperspy.api as hs
 import numpy as np
@@ -403,12 +404,26 @@ def test_maps_are_stored_beside(arr, tmp_path, suffix):
     )
     disc = np.hypot(y[:, None] - 0.5, x - 1) <= 1.2
     given = ("0.5 1/nm", 1, 1.2)
-    convert(arr, path, maps=[*MAPS, "com"], disc=given, verify=True, progress=False)
+    options = {"disc": given, "with_results": None, "verify": True, "progress": False}
+    convert(arr, path, maps=[*MAPS, "com"], **options)
     opened = zarr.storage.ZipStore(path, mode="r") if suffix == ".zarr.zip" else path
     group = zarr.open_group(opened, mode="r")
     for name, expected in MAPS.values():
         np.testing.assert_array_equal(group[name][...], expected(FRAMES, disc))
     assert group["center_of_mass"].shape == (6, 8, 2)
+
+
+@pytest.mark.parametrize("layout", ["group", "array"])
+def test_bytes_behind_an_address(arr, tmp_path, layout):
+    """Those of all levels of a pyramid, or of an array without a group."""
+    options = {"layout": layout, "pyramid": 1 if layout == "group" else False}
+    address = f"memory://{tmp_path.name}.zarr"
+    dask_tiled.to_zarr(arr, address, **options)
+    content = fsspec.filesystem("memory")
+    keys = content.find(address)
+    arrays = [key for key in keys if b'"node_type": "group"' not in content.cat(key)]
+    found = dask_tiled.converting.convert.stored_bytes(address)
+    assert found == sum(content.size(key) for key in arrays)
 
 
 REFUSED_MAPS = {
