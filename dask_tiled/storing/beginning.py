@@ -1,4 +1,4 @@
-"""Where an export goes: to a path, where it is visible only when complete, or into a zarr store."""
+"""Begin an export: to a path, where it is visible only when complete, or into a zarr store."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ def begin(
     overwrite: bool,
     resume: bool,
 ) -> Iterator[Sequence[Place]]:
-    """Claim a place, yield what is to be filled there, and show the last of that in the end.
+    """Claim a path or a store, yield a place for each attempt, and show the last one in the end.
 
     Parameters
     ----------
     store : path-like or zarr store
     attempts : sequence of str
-        What is made of the same in the same way has the same names, and goes on with what one that
-        was stopped has left. Stores have room for one.
+        Keys: exports with equal keys may resume each other. Stores have room for the last one only.
     reads : callable
-        Whether what will be stored may be read from a zarr store.
+        Whether the array that is exported may read a zarr store.
     overwrite : bool
-        Replace a node of zarr.
+        Replace a zarr node.
     resume : bool
-        Go on with what is left of the same attempts. What is left of others is removed.
+        Go on with stopped exports of the same attempts. Those of others are removed.
 
     Raises
     ------
     DatasetError
-        Something else is there, or a node that may not be replaced; somebody else has claimed it;
-        or it cannot be written.
+        Something else is there, or a node and ``overwrite`` is False; another export has claimed
+        it; or it cannot be written.
     """
     path = local_path(store)
     if path is None:

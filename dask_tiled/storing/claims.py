@@ -1,4 +1,4 @@
-"""The folder beside the place of an export: made, locked, gone on with, and removed."""
+"""The folder beside the path of an export: created, locked, resumed from, and removed."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _LEFT = re.compile(
     rf"|({_REPLACED}|old-{_HEX})/(?P<node>.*)"
     rf"|(gone|{_HEX})-{_HEX}/((journal|writing)/({_HEX}|.*/)?|store/(?P<store>.*))?"
 )
-"""All that exports leave when they are stopped: files, and folders, which end with a slash."""
+"""Files and folders, which end with a slash, that a stopped export leaves."""
 _WAITS = (0, 0.01, 0.02, 0.05, 0.1)
-"""Seconds from one look at what is left of an attempt to the next."""
+"""Seconds between tries to remove an attempt."""
 
 
 @contextmanager
 def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
-    """Make the folder beside a place that is written to, lock it, and give its path.
+    """Create and lock the folder beside a path, and yield the path of the folder.
 
-    What exports left there that were stopped is removed, but for some attempts; what one of them
-    was about to replace is back in its place.
+    What stopped exports left there is removed, except ``attempts``; a node that one of them had set
+    aside is put back.
 
     Raises
     ------
     DatasetError
-        There is something else than exports leave; then all of it stays.
+        The folder holds other files; nothing is removed.
     """
     part = f"{path}.part"
     around = [folder for folder in Path(part).parents if not os.path.lexists(folder)]
@@ -51,27 +51,27 @@ def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
                 _clear(part, path, attempts)
                 yield part
             finally:
-                with suppress(OSError):  # there may be something to go on with
+                with suppress(OSError):  # not empty: there is an attempt to resume
                     os.rmdir(part)
     finally:
-        with suppress(OSError):  # nor does an error leave folders that were made for nothing
+        with suppress(OSError):  # parent folders that stayed empty
             for folder in around:
                 folder.rmdir()
 
 
 def set_aside(part: str, path: str) -> None:
-    """Move what is replaced out of its place."""
+    """Move the node at a path into the folder."""
     os.rename(path, os.path.join(part, _REPLACED))
 
 
 def put_back(part: str, path: str) -> None:
-    """Move back what was set aside, if there is anything."""
+    """Move the node that was set aside back to its path, if there is one."""
     with suppress(FileNotFoundError):
         os.rename(os.path.join(part, _REPLACED), path)
 
 
 def remove_replaced(part: str) -> None:
-    """Remove what was set aside. From the first moment on, it is nothing to put back."""
+    """Remove the node that was set aside, after a rename: a stop cannot put back a part of it."""
     old = os.path.join(part, f"old-{uuid.uuid4().hex}")
     with suppress(FileNotFoundError):
         os.rename(os.path.join(part, _REPLACED), old)
@@ -79,7 +79,7 @@ def remove_replaced(part: str) -> None:
 
 
 def _made(part: str) -> int:
-    """Make a folder, or take one of attempts that is there, and open it."""
+    """Open the folder, and create it if it is missing."""
     if os.path.lexists(part) and (os.path.islink(part) or not os.path.isdir(part)):
         raise foreign(part)
     with telling_of(part):
@@ -88,7 +88,7 @@ def _made(part: str) -> int:
 
 
 def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
-    """Remove what other exports left; say so where that might have been gone on with."""
+    """Remove what other exports left; warn if one of them could have been resumed."""
     with reading_of(part):
         folders: list[str] = []
         keys = [*files(part, folders), *folders[1:]]
@@ -110,7 +110,7 @@ def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
 
 
 def _is_left(key: str) -> bool:
-    """Return whether exports leave such a file or folder when they are stopped, and nobody else."""
+    """Return whether a file or folder is one that a stopped export leaves."""
     found = _LEFT.fullmatch(key)
     if found is None or key.endswith("/"):
         return found is not None
@@ -119,16 +119,16 @@ def _is_left(key: str) -> bool:
 
 
 def _is_moved(attempt: str) -> bool:
-    """Return whether what was made by an attempt is in its place, or was."""
+    """Return whether the store of an attempt has been moved to its path."""
     store, journal = (os.path.join(attempt, name) for name in ("store", "journal"))
     return os.path.isdir(journal) and not os.path.lexists(store)
 
 
 def discard(left: str) -> None:
-    """Remove what an export left. Tasks that still write to it find nothing, nor does the next."""
+    """Remove what an export left, after a rename: tasks that still write to it fail."""
     part, name = os.path.split(left)
     gone = os.path.join(part, f"gone-{uuid.uuid4().hex}")
-    with suppress(OSError):  # what cannot go now goes with the next export
+    with suppress(OSError):  # the next export removes the rest
         if os.path.isfile(left):
             os.remove(left)
             return

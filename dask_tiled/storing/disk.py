@@ -22,14 +22,14 @@ from dask_tiled.remote.stores import said
 def unwritable(
     path: str, error: BaseException, where: str | None = None, hint: str | None = None
 ) -> DatasetError:
-    """Say that something cannot be written, and why."""
+    """Return the error that a path cannot be written, with the reason."""
     found = getattr(error, "strerror", None) or said(error)
     return DatasetError("it cannot be written", path=path, where=where, found=found, hint=hint)
 
 
 @contextmanager
 def telling_of(path: str) -> Iterator[None]:
-    """Name the place where the system refuses to write."""
+    """Raise DatasetError with the path when writing fails."""
     try:
         yield
     except OSError as error:
@@ -51,7 +51,7 @@ def flush(path: str) -> None:
     try:
         os.fsync(opened)
     except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # of folders, some systems cannot
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # folders, on some systems
             raise
     finally:
         os.close(opened)
@@ -67,12 +67,12 @@ def flush_folders(path: str) -> None:
 def at_once(
     func: Callable[[str], None], names: Iterable[str], turn: Callable[[str], Any] = lambda _: 0
 ) -> None:
-    """Call a function on many files at once, in threads: each call waits for the disk.
+    """Call a function for many files in threads, as each call waits for the disk.
 
     Parameters
     ----------
     turn : callable
-        Files for which it returns less come first.
+        Sort key: files with a lower one are finished first.
     """
     with ThreadPoolExecutor() as pool:
         for _, some in groupby(sorted(names, key=turn), turn):

@@ -1,4 +1,4 @@
-"""Folders of this machine: filled beside their place, and moved there when all is on the disk."""
+"""Folders of this machine: filled beside their path, and moved there when flushed to the disk."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def local_path(store: Any) -> str | None:
 
 
 EARLY_BYTES = 1 << 20
-"""The disk begins with so large files when they are written: less is left to flush in the end."""
+"""Files from this size on are written back at once: less is left to flush in the end."""
 
 
 class FileReader:
-    """Reads parts of files below a folder, each into the memory of the one before."""
+    """Reads parts of files below a folder into one reused buffer."""
 
     is_local = True
 
@@ -47,7 +47,7 @@ class FileReader:
         self._memory = bytearray()
 
     def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> memoryview | None:
-        """Read a part of a file; None where there is no file."""
+        """Read a part of a file; None if there is no file."""
         with (
             suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError),
             open_file(below(self.folder, key), buffering=0) as file,
@@ -67,18 +67,18 @@ class FileReader:
 
 
 def below(folder: str, key: str) -> str:
-    """Return the path of what is stored under a key."""
+    """Return the path of a key."""
     return os.path.join(folder, *key.split("/"))
 
 
 class Folder:
-    """A folder whose files are moved there when they are whole.
+    """A folder to which files are moved when they are complete.
 
     Parameters
     ----------
     path : str
     writing : str
-        A folder beside it, for files that are not whole. When it is gone, nothing is written.
+        A folder beside it for incomplete files. Once it is removed, writing fails.
     """
 
     def __init__(self, path: str, writing: str) -> None:
@@ -89,7 +89,7 @@ class Folder:
         path, part = below(self.path, key), os.path.join(self.writing, uuid.uuid4().hex)
         try:
             with open_file(part, "xb", buffering=0) as file:
-                # To find room for all at once takes half the time; macOS has no call for it.
+                # Allocating all blocks at once takes half the time; macOS has no call for it.
                 if data and hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, len(data))
                 rest = memoryview(data)
@@ -113,14 +113,14 @@ class Folder:
             raise
 
     def _make_folders(self, path: str) -> None:
-        """Make folders inside, but not the folder: that is gone when the export is over."""
+        """Create subfolders, but not the folder itself: it is gone when the export is over."""
         if path != self.path and not os.path.isdir(path):
             self._make_folders(os.path.dirname(path))
             with suppress(FileExistsError):
                 os.mkdir(path)
 
     def reader(self) -> FileReader:
-        """Return what reads the files."""
+        """Return a reader of the files."""
         return FileReader(self.path)
 
     def keys(self) -> set[str]:
@@ -144,7 +144,7 @@ class Folder:
 
 
 def place_in(root: str) -> Place:
-    """Make a place of what is stored and its journal, in folders of a folder."""
+    """Create a place with its journal in subfolders of a folder."""
     store, journal, writing = (os.path.join(root, x) for x in ("store", "journal", "writing"))
     with telling_of(root):
         for folder in (store, journal, writing):
@@ -153,10 +153,7 @@ def place_in(root: str) -> Place:
 
 
 def flush_all(folder: str) -> None:
-    """Flush all files and folders below a folder to the disk.
-
-    In one go at the end: that takes less time than file by file.
-    """
+    """Flush all files and folders below a folder to the disk: faster than one at a time."""
     folders: list[str] = []
     keys = [*files(folder, folders)]
     at_once(flush, [os.path.join(folder, key) for key in keys + folders])
@@ -166,13 +163,13 @@ def flush_all(folder: str) -> None:
 def begin_beside(
     path: str, attempts: Sequence[str], check: Callable[[str], None], *, resume: bool
 ) -> Iterator[list[Place]]:
-    """Make a folder beside a place for each attempt, and move the last one there in the end.
+    """Create a folder for each attempt beside a path, and move the last one there in the end.
 
-    ``check`` makes sure that there is nothing at the place, or only what may go.
+    ``check`` refuses what may not be replaced at the path.
     """
     check(path)
     with claimed(path, attempts if resume else ()) as part:
-        check(path)  # something may be back there
+        check(path)  # claimed() may have put something back
         roots = [os.path.join(part, attempt) for attempt in attempts]
         store = os.path.join(roots[-1], "store")
         try:
@@ -181,7 +178,7 @@ def begin_beside(
                 yield places
             with telling_of(part):
                 flush_all(store)
-            check(path)  # it may have come since
+            check(path)  # something may have come since
             with telling_of(path):
                 _replace(store, path, part)
         except BaseException as error:
@@ -198,7 +195,7 @@ def begin_beside(
 
 
 def check_free(path: str, *, overwrite: bool) -> None:
-    """Make sure that there is nothing at a path, or only a node of zarr that may go."""
+    """Refuse a path that holds anything but a zarr node that may be replaced."""
     if os.path.lexists(path):
         check_node(path)
         if not overwrite:
@@ -207,7 +204,7 @@ def check_free(path: str, *, overwrite: bool) -> None:
 
 
 def _replace(made: str, path: str, part: str) -> None:
-    """Put a folder that is whole in its place, and what is there aside; if that fails, back."""
+    """Rename a complete folder to a path; what is there is set aside, and put back on failure."""
     if os.path.lexists(path):
         set_aside(part, path)
     try:

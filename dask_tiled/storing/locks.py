@@ -1,4 +1,4 @@
-"""Files and folders that one writer has at a time, as long as it lives."""
+"""Locks of files and folders, which end with the process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ _held: set[int] = set()
 
 @contextmanager
 def locked(path: str, open_it: Callable[[], int]) -> Iterator[int]:
-    """Open what is made at a path, and lock it; who comes meanwhile is refused.
+    """Open a path with ``open_it``, lock it, and yield the descriptor.
 
-    It is closed at the end, or with the process.
+    Raises
+    ------
+    DatasetError
+        Another process or thread holds the lock.
     """
     while True:
         descriptor = open_it()
         _held.add(descriptor)
         try:
             _lock(descriptor, path)
-            # Who had it before may have moved it to its place meanwhile, or removed it.
+            # The former holder may have moved or removed it meanwhile.
             if _is_at(descriptor, path):
                 yield descriptor
                 return
@@ -32,7 +35,7 @@ def locked(path: str, open_it: Callable[[], int]) -> Iterator[int]:
 
 
 def _lock(descriptor: int, path: str) -> None:
-    import fcntl  # not on Windows, where to import must not fail
+    import fcntl  # missing on Windows, where importing this module must not fail
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,7 +55,7 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def _let_go() -> None:
-    """Leave the locks to the process that was forked: its children may outlive it."""
+    """Close the descriptors in a forked child, which may outlive its parent."""
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()

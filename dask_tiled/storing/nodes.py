@@ -1,4 +1,4 @@
-"""Which files a node of zarr consists of: nothing but these is ever replaced or removed."""
+"""Recognise the keys of zarr nodes: nothing else is ever replaced or removed."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _HALF = re.compile(rf"(.+)\.{_HEX}\.partial")
 
 
 def is_document(key: str) -> bool:
-    """Return whether metadata of zarr are stored under a key."""
+    """Return whether a key is that of zarr metadata."""
     return key.rpartition("/")[2] in _DOCUMENTS
 
 
 def is_note(key: str) -> bool:
-    """Return whether an export keeps its own notes under a key, or was about to."""
+    """Return whether a key is a note of an export, or an unfinished one."""
     half = _HALF.fullmatch(key)
     names = [key] if half is None else [half[1], f"{half[1]}.json"]
     return any(map(_NOTES.fullmatch, names))
 
 
 def is_metadata(data: bytes | None) -> bool:
-    """Return whether bytes are the metadata of a node of zarr."""
+    """Return whether bytes are the metadata of a zarr node."""
     with suppress(ValueError, RecursionError):
         told = json.loads(data or b"")
         return isinstance(told, dict) and told.get("zarr_format") in (2, 3)
@@ -46,12 +46,12 @@ def is_metadata(data: bytes | None) -> bool:
 
 
 def stranger(keys: Collection[str], *, whole: bool = True) -> str | None:
-    """Find a key that belongs to no node of zarr; None where all do.
+    """Return a key that belongs to no zarr node; None if all do.
 
     Parameters
     ----------
     whole : bool
-        Whether every chunk needs the metadata of its array; some have come, or gone, before these.
+        Require the metadata of an array for its chunks, as in a complete node.
     """
     arrays = {key.rpartition("/")[0] for key in keys if is_document(key)} if whole else None
     return next((key for key in keys if not _is_known(key, arrays)), None)
@@ -71,9 +71,9 @@ def _is_known(key: str, arrays: Collection[str] | None) -> bool:
 
 
 def files(path: str, folders: list[str] | None = None) -> Iterator[str]:
-    """List what is below a folder, as keys. What is no plain file there is nobody's.
+    """Yield the files below a folder, as keys; links, mounts and devices with a suffix.
 
-    Folders that it goes through are put into a list.
+    Subfolders are appended to ``folders``.
     """
     folders = [] if folders is None else folders
     folders.append("")
@@ -94,7 +94,7 @@ def files(path: str, folders: list[str] | None = None) -> Iterator[str]:
 
 
 def _mounted_below(path: str) -> set[str]:
-    """List what is mounted below a folder, as keys, as far as Linux tells."""
+    """Return the mount points below a folder, as keys; none where there is no /proc."""
     root = os.fsencode(os.path.join(os.path.realpath(path), ""))
     with suppress(FileNotFoundError), open_file("/proc/self/mountinfo") as file:
         escaped = (line.split(b" ")[4] for line in file)
@@ -104,17 +104,17 @@ def _mounted_below(path: str) -> set[str]:
 
 
 def check_node(path: str) -> None:
-    """Make sure that there is a node of zarr at a path, and nothing else.
+    """Refuse a path that is not a zarr node, or holds other files.
 
     Raises
     ------
     DatasetError
-        There is something else in the folder, or something else than a folder.
+        The folder is no zarr node, or holds other files; or it is no folder.
     """
     if os.path.islink(path) or not os.path.isdir(path):
         raise foreign(path)
     with reading_of(path):
-        # Another folder may have a whole disk below: one file tells enough.
+        # Not all of another folder: it may hold a whole disk.
         if any(_shows_node(os.path.join(path, name)) for name in OF_ZARR):
             odd = stranger([*files(path)])
         else:
@@ -124,7 +124,7 @@ def check_node(path: str) -> None:
 
 
 def _shows_node(path: str) -> bool:
-    """Return whether a file is the metadata of a node."""
+    """Return whether a file is the metadata of a zarr node."""
     if os.path.islink(path) or not os.path.isfile(path):
         return False
     with open_file(path) as file:
@@ -132,14 +132,14 @@ def _shows_node(path: str) -> bool:
 
 
 def foreign(path: str, where: str | None = None) -> DatasetError:
-    """Say that nothing is done to what is no node of zarr."""
+    """Return the error that something else is at a path."""
     hint = "Only arrays and groups of zarr, without other files, are replaced." if where else None
     return DatasetError("something else is there, and stays", path=path, where=where, hint=hint)
 
 
 @contextmanager
 def reading_of(path: str) -> Iterator[None]:
-    """Name the place where the system does not let somebody look at what is there."""
+    """Raise DatasetError with the path when a folder cannot be read."""
     try:
         yield
     except OSError as error:
@@ -149,9 +149,9 @@ def reading_of(path: str) -> Iterator[None]:
 
 
 def remove(path: str, is_ours: Callable[[str], bool]) -> None:
-    """Remove what is ours in a folder, and nothing that comes there meanwhile."""
-    with suppress(OSError):  # what cannot go now goes with the next export
-        # What shows a node goes first.
+    """Remove the files of a folder for which ``is_ours`` is true, and empty folders."""
+    with suppress(OSError):  # the next export removes the rest
+        # Metadata go first: the node disappears at once.
         ours = filter(is_ours, files(path))
         at_once(lambda key: os.remove(os.path.join(path, key)), ours, lambda x: not is_document(x))
 
@@ -159,5 +159,5 @@ def remove(path: str, is_ours: Callable[[str], bool]) -> None:
         with suppress(OSError):
             os.rmdir(folder)
 
-    give_back()  # to walk through folders needs a descriptor, and nothing says that there is none
+    give_back()  # os.walk needs a descriptor, and ignores errors
     at_once(try_remove, (x for x, _, _ in os.walk(path)), lambda folder: -folder.count(os.sep))

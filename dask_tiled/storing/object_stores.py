@@ -1,4 +1,4 @@
-"""Stores of zarr that cannot move anything: filled in place, what shows a node comes last."""
+"""Zarr stores, which cannot rename: filled in place, the root metadata last."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Return what a store of zarr is asked for."""
+    """Run a coroutine of a zarr store, and return its result."""
     try:
         from zarr.core.sync import sync
     except ImportError:  # not public: without it, an event loop of its own
@@ -34,16 +34,16 @@ def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
 
 class Record(NamedTuple):
-    """Which export writes to a store, as that keeps it until the export is complete."""
+    """Identifies the export that writes to a store; stored there until it is complete."""
 
     id: str
-    """Random: no two exports have the same."""
+    """Random and unique."""
     attempt: str
     """Key: exports with equal keys may resume each other."""
 
     @classmethod
     def read(cls, place: Prefix) -> Record | None:
-        """Read which export writes to a place, or has begun to; None where none did."""
+        """Read the record of a place; None if there is none."""
         with suppress(ValueError, TypeError, KeyError, RecursionError):
             told = json.loads(place.get(RECORD) or b"")
             return cls(str(told["id"]), str(told["attempt"]))
@@ -51,17 +51,16 @@ class Record(NamedTuple):
 
 
 class Prefix:
-    """All keys of a zarr store that begin alike.
+    """The keys of a zarr store with a prefix.
 
-    A store in memory is not copied when it is pickled, since a copy would take the chunks with it,
-    nor is a zip file, which a copy would empty: they are found again in the process that holds
-    them, and nowhere else.
+    Pickling does not copy a store in memory, whose copy would take the chunks along, or a zip file,
+    which a copy would truncate: unpickling finds them in the same process only.
 
     Parameters
     ----------
     record : Record, optional
-        The export that writes. Stores have no locks: it stops if the record at ``claimed``, from
-        when on another one writes there, is no longer the same.
+        The export that writes. Stores have no locks: it stops when the record at ``claimed`` is
+        that of another one.
     """
 
     is_local = False
@@ -81,7 +80,7 @@ class Prefix:
             wait_for(StorePath.open(store, ""))  # zip files are not opened by themselves
 
     def put(self, key: str, data: bytes | memoryview) -> None:
-        """Set the bytes of a key, unless another export has begun since."""
+        """Set a value, unless another export has begun since."""
         from zarr.buffer import default_buffer_prototype
 
         if self.claimed is not None and Record.read(self.claimed) != self.record:
@@ -98,7 +97,7 @@ class Prefix:
         return self
 
     def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> bytes | None:
-        """Get bytes of a key; None where there are none."""
+        """Get a value, or a part of it; None for a missing key."""
         from zarr.abc.store import RangeByteRequest, SuffixByteRequest
         from zarr.buffer import default_buffer_prototype
 
@@ -110,7 +109,7 @@ class Prefix:
         return None if found is None else found.to_bytes()
 
     def keys(self) -> set[str]:
-        """List the keys."""
+        """Return all keys, without the prefix."""
 
         async def listed() -> set[str]:
             return {key async for key in self.store.list_prefix(self.prefix)}
@@ -118,7 +117,7 @@ class Prefix:
         return {key.removeprefix(self.prefix) for key in wait_for(listed())}
 
     def nbytes(self, _: str) -> None:
-        """Return None: it would take a request."""
+        """Return None: the length would take a request."""
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove keys one after the other."""
@@ -139,9 +138,9 @@ _IN_MEMORY: WeakValueDictionary[str, Prefix] = WeakValueDictionary()
 
 
 class _Elsewhere:
-    """A store that cannot be reached from this process.
+    """A store of another process.
 
-    It complains when it is used, not when it is unpickled: a worker that cannot read a task dies.
+    It raises when it is used, not when it is unpickled: a worker that cannot unpickle a task dies.
     """
 
     def _complain(self, *_: Any) -> Any:
@@ -158,7 +157,7 @@ def _found(token: str) -> Any:
 
 
 def open_store(store: Any) -> tuple[Store, str]:
-    """Return the zarr store that something means, and the path in it."""
+    """Return a zarr store, and the path in it."""
     from zarr.abc.store import Store
     from zarr.storage import FsspecStore, MemoryStore, StorePath
 
@@ -182,12 +181,12 @@ def begin_in_store(
 ) -> Iterator[Place]:
     """Claim a zarr store, or a path in one.
 
-    What is replaced is removed first: nothing can be moved aside.
+    What is replaced is removed first: stores cannot rename.
 
     Parameters
     ----------
     reads : callable
-        Whether what will be stored may be read from a store.
+        Whether the array that is exported may read a store.
     """
     opened, path = open_store(store)
     name = "/".join(filter(None, (str(opened), path)))
@@ -201,7 +200,7 @@ def begin_in_store(
         raise DatasetError("the store may be what is read", path=name, hint=hint)
     if resume and found is not None and not goes_on:
         warn(another(name, found.attempt, attempt))
-    # Nothing is taken for what this export has noted.
+    # An old journal must not pass for that of this export.
     whole.remove(key for key in old if key.startswith(JOURNAL))
     content, journal = whole, None
     if opened.supports_deletes:  # zip files are not read while they are written
@@ -210,7 +209,7 @@ def begin_in_store(
         content, journal = (
             Prefix(opened, whole.prefix + more, record, whole) for more in ("", JOURNAL)
         )
-    # What shows a node goes first.
+    # Metadata go first: the node disappears at once.
     rest = (key for key in old if key != RECORD and not key.startswith(JOURNAL))
     whole.remove(sorted(rest, key=lambda key: (not is_document(key), key.count("/"))))
     with not_cancelled(name):
@@ -218,7 +217,7 @@ def begin_in_store(
 
 
 def _check_store(place: Prefix, there: set[str], name: str, *, overwrite: bool) -> Record | None:
-    """Return the record of an export that was stopped; make sure that what is there may go."""
+    """Refuse a store whose content may not be replaced; return the record of a stopped export."""
     shown = sorted(there & {*OF_ZARR})
     found = None if shown else Record.read(place)
     odd = stranger(there, whole=bool(shown))

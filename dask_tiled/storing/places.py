@@ -1,4 +1,4 @@
-"""A place that any number of tasks fill with bytes under keys, and that shows when all is there."""
+"""A place that tasks fill with bytes under keys, visible when it is complete."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.storing.nodes import is_note, stranger
 
 Entries = Mapping[str, list[int]]
-"""Fingerprints of stored bytes, by key."""
+"""Fingerprints of stored values, by key."""
 
 
 def fingerprint(data: bytes | memoryview) -> list[int]:
-    """Return what tells stored bytes from any others: length, CRC32C, and sum of 64-bit words.
+    """Return the length, the CRC32C and the sum of 64-bit words of stored bytes.
 
-    The CRC32C of bytes that end with their own CRC32C depends on their number alone: it tells
-    damage, but not one chunk from another.
+    The CRC32C of bytes that end with their own CRC32C depends on their number alone: it detects
+    damage, but does not tell chunks apart.
     """
     words = np.frombuffer(data, "<u8", count=len(data) // 8)
     return [len(data), crc32c(data), int(words.sum(dtype="u8"))]
 
 
 class PartReader(Protocol):
-    """Reads parts of what is stored under keys, for one thread."""
+    """Reads values, or parts of them, in one thread."""
 
     is_local: bool
-    """Whether it reads files of this machine."""
+    """Whether the values are files of this machine."""
 
     def get(self, key: str, part: tuple[int, int | None] = (0, None)) -> bytes | memoryview | None:
-        """Return bytes, valid until the next call; None where nothing is.
+        """Return bytes, valid until the next call; None for a missing key.
 
         Parameters
         ----------
@@ -49,38 +49,38 @@ class Namespace(Protocol):
     """Bytes under keys: a folder, or a path in a zarr store."""
 
     path: str
-    """That of the folder; of a store, its name."""
+    """Path of the folder, or name of the store."""
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """Store bytes under a key, at once or not at all."""
 
     def reader(self) -> PartReader:
-        """Return what reads what is stored."""
+        """Return a reader of the values."""
 
     def keys(self) -> set[str]:
-        """List the keys under which something is stored."""
+        """Return all keys."""
 
     def nbytes(self, key: str) -> int | None:
-        """Return how many bytes are stored under a key; None where that takes a request."""
+        """Return the length of a value; None where that takes a request."""
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove keys."""
 
 
 class Place:
-    """A place that an attempt fills, and the journal of it.
+    """A place that an attempt fills, with its journal.
 
-    A journal tells those who go on with it what was stored, by fingerprints: a key that is there
-    proves nothing by itself, nor does the journal.
+    The journal has the fingerprints of what was stored. A value counts if it matches: neither the
+    key nor the journal alone proves anything.
 
     Parameters
     ----------
     path : str
         Its name in errors.
     content : Namespace
-        What is shown when all of it is there.
+        The values, visible when all are there.
     journal : Namespace, optional
-        What is noted, by random keys; without one, nothing is.
+        Notes, under random keys; None to keep none.
     """
 
     def __init__(self, path: str, content: Namespace, journal: Namespace | None) -> None:
@@ -91,16 +91,16 @@ class Place:
         self.content.put(key, data)
 
     def reader(self) -> PartReader:
-        """Return what reads what is stored."""
+        """Return a reader of the values."""
         return self.content.reader()
 
     def note(self, entries: Entries) -> None:
-        """Note what was stored, when it is certain that it was right."""
+        """Note stored values, once they are known to be right."""
         if entries and self.journal is not None:
             self.journal.put(uuid.uuid4().hex, json.dumps(dict(entries)).encode())
 
     def noted(self) -> dict[str, list[list[int]]]:
-        """Return all that was noted of keys. What cannot be read was not written."""
+        """Return all notes, by key; damaged ones are skipped."""
         found: dict[str, list[list[int]]] = {}
         if self.journal is None:
             return found
@@ -113,7 +113,7 @@ class Place:
         return found
 
     def whole(self) -> set[str]:
-        """Find the keys that were stored and noted before this attempt goes on, and are whole."""
+        """Return the keys whose values match the journal of an earlier attempt."""
 
         def is_whole(key: str) -> bool:
             data = self.reader().get(key)
@@ -125,14 +125,14 @@ class Place:
             return {key for key, whole in found if whole}
 
     def commit(self, documents: Mapping[str, bytes], keys: Iterable[str]) -> None:
-        """Store what makes a node of zarr of all that is there, and remove what is no part of it.
+        """Store the documents that make the chunks a zarr node, and remove everything else.
 
         Parameters
         ----------
         documents : mapping of str to bytes
-            What is stored beside the chunks.
+            Metadata and other values to store beside the chunks.
         keys : iterable of str
-            Those of all chunks.
+            The keys of all chunks.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Place:
 
 @contextmanager
 def not_cancelled(path: str) -> Iterator[None]:
-    """Say where an export was writing whose tasks somebody has cancelled."""
+    """Raise DatasetError with the path when tasks of an export are cancelled."""
     try:
         yield
     except CancelledError as error:
@@ -174,12 +174,12 @@ def not_cancelled(path: str) -> Iterator[None]:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Return whether somebody has stopped an export, who may go on with it."""
+    """Return whether an error is an interruption, after which an export can be resumed."""
     return not isinstance(error, Exception) or isinstance(error.__cause__, CancelledError)
 
 
 def another(path: str, other: str, name: str) -> str:
-    """Say that an export that was stopped is thrown away, and why."""
+    """Return the warning that a stopped export is discarded, with the reason."""
     same_source = name.partition("-")[0] == other.partition("-")[0]
     had = "other settings" if same_source else "another source"
     return f"{path}: the export that was stopped there had {had}; it starts afresh"
