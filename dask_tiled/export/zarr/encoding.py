@@ -1,4 +1,4 @@
-"""From the pixels of whole zarr chunks to the bytes that are stored, and back."""
+"""Encode zarr chunks and shards, and decode chunks."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ Region = tuple[slice, ...]
 
 
 class Encoder:
-    """Makes the bytes of what a zarr array stores: a shard, or a chunk where it has no shards.
+    """Encodes the shards of a zarr array, or its chunks if it has no shards.
 
-    zarr's own pipeline goes through an event loop and copies more than once; the codecs that
-    nearly everyone uses are called directly instead, in the thread that calls. Others are called
-    by zarr.
+    Common codecs are called directly in the calling thread; others through zarr, whose pipeline
+    uses an event loop and copies more than once.
 
     Parameters
     ----------
     array : zarr.Array
-        What it says of itself is taken from it, no pixels.
+        Only its metadata are used.
     """
 
     def __init__(self, array: zarr.Array[Any]) -> None:
@@ -49,11 +48,11 @@ class Encoder:
 
     @property
     def stored(self) -> tuple[int, ...]:
-        """Shape of what is stored under one key."""
+        """Shape of a shard, or of a chunk without shards."""
         return self.shard or self.chunk
 
     def keys(self, box: Box) -> Iterator[tuple[str, Region]]:
-        """List what is stored of a box, which no other box shares: keys, and where in the array."""
+        """Yield the keys of a box, and the region of the array that each holds."""
         numbers = (range(a // n, -(-b // n)) for (a, b), n in zip(box, self.stored, strict=True))
         for place in product(*numbers):
             bounds = zip(place, self.stored, self.shape, strict=True)
@@ -62,20 +61,20 @@ class Encoder:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Number of chunks in what is stored under one key, along each axis."""
+        """Number of chunks of a shard along each axis."""
         return tuple(n // k for n, k in zip(self.stored, self.chunk, strict=True))
 
     def encode(self, parts: Iterable[Part], memory: Bytes) -> memoryview:
-        """Encode the chunks of a shard, or the one that is stored by itself.
+        """Encode the chunks of a shard, or a single chunk.
 
         Parameters
         ----------
         parts : iterable of Part
         memory : uint8 array
-            Where to, if it is large enough: of the size :attr:`room`.
+            Output buffer of :attr:`room` bytes; another one is used if it is too small.
         """
-        # As zarr's sharding codec has it: the chunks in C order, then where each begins and how
-        # long it is, then a checksum of that. What is beyond the array is marked as absent.
+        # The layout of zarr's sharding codec: chunks in C order, the index of offsets and lengths,
+        # its checksum. Chunks beyond the array are absent.
         index = np.full((*self.counts, 2), ABSENT, dtype="<u8")
         end = 0
         for place, pixels in parts:
@@ -85,7 +84,7 @@ class Encoder:
             else:
                 data = self._encoded_by_zarr(data)
                 end += len(data)
-                if end + index.nbytes + 4 > len(memory):  # nobody knows what its codecs make
+                if end + index.nbytes + 4 > len(memory):  # the encoded size is not bounded
                     memory = np.concatenate((memory, np.empty(end, np.uint8)))
                 memory[start:end] = data
             index[place] = start, end - start
@@ -96,7 +95,7 @@ class Encoder:
 
     @cached_property
     def room(self) -> int:
-        """Bytes of what is stored under a key, at most, as far as can be told."""
+        """Maximum bytes of a shard, as far as the codecs tell."""
         size = math.prod(self.chunk) * self.dtype.itemsize
         if self.pipeline is not None:
             size = self.pipeline.rooms[-1]
@@ -104,7 +103,7 @@ class Encoder:
 
     @cached_property
     def pipeline(self) -> Pipeline | None:
-        """The codecs of a chunk; None where zarr has to call its own."""
+        """The codecs of a chunk; None if only zarr can call them."""
         named = (*self.codecs["filters"], self.codecs["serializer"], *self.codecs["compressors"])
         try:
             found = Pipeline([codec.to_dict() for codec in named], self.chunk, self.dtype)
@@ -113,7 +112,7 @@ class Encoder:
         return found if found.can_encode else None
 
     def _whole(self, pixels: Array) -> Array:
-        """Fill a chunk at the end of an axis."""
+        """Pad a chunk at the end of an axis."""
         if pixels.shape == self.chunk:
             return pixels
         whole = np.full(self.chunk, self.fill_value, self.dtype)
@@ -126,7 +125,7 @@ class Encoder:
         return np.frombuffer(contents[self._first].to_bytes(), np.uint8)
 
     def decode(self, data: Any, memory: Array) -> Array:
-        """Decode a chunk, perhaps into memory of at least its size, whatever is beyond its end."""
+        """Decode a chunk, into ``memory`` of at least its size where the codecs allow that."""
         if self.pipeline is not None:
             return self.pipeline.decode(np.frombuffer(data, np.uint8), out=memory)
         from zarr.buffer import default_buffer_prototype

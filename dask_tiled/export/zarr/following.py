@@ -1,4 +1,4 @@
-"""Export of files that grow: what is complete is written as it comes, shown when all is there."""
+"""Export growing files: write rows as they are completed, show the array when all are there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_tiled.array.tiled_array import read_once
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.errors import DatasetError, warn
-from dask_tiled.export.zarr.grids import Stored, grids_of
+from dask_tiled.export.zarr.grids import ChunkGrid, grids_of
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import Step, plan_of
 from dask_tiled.export.zarr.targets import Target, write_blocks
@@ -26,9 +26,9 @@ from dask_tiled.storing.places import Place
 from dask_tiled.tiling.bases import split
 
 _SAMPLE = "#sample"
-"""What the journal notes beside keys; no key ends so."""
+"""Journal entry of the last complete frame; no key has this name."""
 _SAMPLES = 64
-"""So many samples of frames are compared before an export goes on."""
+"""Maximum number of frames compared before an export is resumed."""
 
 
 def check_seconds(name: str, value: Any) -> float:
@@ -56,20 +56,19 @@ def follow_files(
     resume: bool,
     show: bool | None,
 ) -> None:
-    """Have rows written beside a path as they come, and all moved there in the end.
+    """Write rows beside a path as they come, and move all to the path in the end.
 
     Parameters
     ----------
     rest : float
         Seconds without growth after which nothing more is expected.
     show : bool, optional
-        Show a progress bar; by default in a terminal and in a notebook. It is as long as what is
-        known of the array.
+        Show a progress bar; by default in a terminal and in a notebook.
 
     Raises
     ------
     DatasetError
-        The array cannot be followed, or not so, or to another place than a path.
+        The array cannot be followed, a pyramid is requested, or the store is not a path.
     """
     if settings.pyramid:
         hint = "Export it once more when it is complete."
@@ -84,7 +83,7 @@ def follow_files(
     sizes = [axis[0] for axis in aligned_chunks(long, shard or chunk)]
 
     def step_of(now: Given) -> Step:
-        (step,) = plan_of(now, settings, first=Stored(now.shape, chunk, shard)).steps
+        (step,) = plan_of(now, settings, first=ChunkGrid(now.shape, chunk, shard)).steps
         return step
 
     attempt = _attempt_of(step_of(given), desc, settings)
@@ -108,7 +107,7 @@ def follow_files(
 
 
 def _attempt_of(step: Step, desc: Description, settings: Settings) -> str:
-    """Return what exports have in common that may continue one another, however long the files."""
+    """Return a key: exports with equal keys may resume each other, whatever the file lengths."""
     layout, selection = desc.layout, desc.layout.selection
     sample = Sample.of(layout, 0)
     numbers = None if selection.numbers is None else selection.numbers.tobytes()
@@ -129,7 +128,7 @@ def _attempt_of(step: Step, desc: Description, settings: Settings) -> str:
 
 
 def _note_sample(place: Place, layout: Layout) -> None:
-    """Note the last frame that is there: the file is known again by it, and what was complete."""
+    """Note the last frame, by which a later attempt recognises the file and the complete rows."""
     frame = layout.n_frames - 1
     sample = Sample.of(layout, frame)
     if sample is not None:
@@ -137,7 +136,7 @@ def _note_sample(place: Place, layout: Layout) -> None:
 
 
 def _still_right(place: Place, step: Step, desc: Description, size: int) -> set[str]:
-    """Find what an export that was stopped has left of complete rows, if of the same frames."""
+    """Return the keys of complete rows of a stopped export, if the frames are the same."""
     layout, samples = desc.layout, sorted(place.noted().get(_SAMPLE, []))
     for frame, digest in samples[:: -(-len(samples) // _SAMPLES) or 1]:
         sample = Sample.of(layout, frame) if frame < layout.n_frames else None

@@ -1,4 +1,4 @@
-"""Which zarr chunks and shards are stored, of an array and of the levels of its pyramid."""
+"""Choose the zarr chunks and shards of an array and of the levels of its pyramid."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ the file to the compressor."""
 SHARD_BYTES = 16 << 20
 """Bytes of a shard before compression: to make a file takes as long as to compress some 100 kB."""
 SMALL = 256
-"""Pixels along an axis that need no further level."""
+"""Pixels along an axis at which True adds no further level."""
 LEAST_BYTES = 128 << 10
-"""Shards of a level cover what those of the one before do, until they were smaller than this."""
+"""Shards cover the same area in all levels, as long as they are at least this large."""
 
 
-class Stored(NamedTuple):
-    """Shape, chunks and shards of a level."""
+class ChunkGrid(NamedTuple):
+    """Shape, chunk shape and shard shape of a zarr array."""
 
     shape: tuple[int, ...]
     chunk: tuple[int, ...]
@@ -32,11 +32,11 @@ class Stored(NamedTuple):
 
 
 class Pyramid(NamedTuple):
-    """The levels of a pyramid, all but the first."""
+    """The levels of a pyramid without the first."""
 
     binned: int = 0
-    """So many of the last axes are halved from one level to the next."""
-    levels: tuple[Stored, ...] = ()
+    """Number of last axes that are halved from level to level."""
+    levels: tuple[ChunkGrid, ...] = ()
 
 
 def grids_of(
@@ -44,7 +44,7 @@ def grids_of(
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Choose the zarr chunks and the shards: as asked for, or of whole frames.
 
-    Those that nobody asks for divide the dask chunks if tasks are to keep these.
+    With ``keeps``, defaults divide the dask chunks.
     """
     shape, dtype = given.shape, given.dtype
     shard = None if shards is None else equal_chunks("shards", shards, shape, dtype)
@@ -86,7 +86,7 @@ def pyramid_of(
     given: Given,
     wanted: Any,
     image: Mapping[str, Any],
-    first: Stored,
+    first: ChunkGrid,
     *,
     like: bool,
     keeps: bool = False,
@@ -98,21 +98,21 @@ def pyramid_of(
     given : Given
         The array.
     wanted : bool or int
-        Their number, without the array itself; True for as many as leave at most ``SMALL`` pixels
-        along each axis that is halved.
+        Number of levels, without the array itself; True for as many as leave at most ``SMALL``
+        pixels along each halved axis.
     image : mapping
         The attributes of an image of OME-Zarr, if the array is one.
-    first : Stored
-        What is stored of the array itself.
+    first : ChunkGrid
+        Chunks and shards of the array itself.
     like : bool
-        Whether the zarr chunks of levels are like those, which were asked for.
+        Give levels the same zarr chunks as the array.
     keeps : bool
-        Whether tasks are to keep the dask chunks of the array.
+        Whether tasks keep the dask chunks of the array.
 
     Raises
     ------
     DatasetError
-        There are no such levels, or no pyramid of such an array.
+        The number is invalid, or the array is no image of numbers.
     """
     if wanted is False:
         return Pyramid()
@@ -146,11 +146,11 @@ def _binned_axes(given: Given, image: Mapping[str, Any]) -> int:
 
 
 def _next(
-    given: Given, before: Stored, binned: int, chunk: Sequence[int] | None, most: int
-) -> Stored:
-    """Choose a level by the one before it, with zarr chunks like those that were asked for.
+    given: Given, before: ChunkGrid, binned: int, chunk: Sequence[int] | None, most: int
+) -> ChunkGrid:
+    """Choose the shape, chunks and shards of the next level; ``chunk`` overrides the chunks.
 
-    Shards of it become larger, up to ``most`` bytes: to make a file takes longer than its pixels.
+    Shards grow up to ``most`` bytes: creating a file takes longer than writing its pixels.
     """
     first, size = given.ndim - binned, given.dtype.itemsize
     shape, kept = halved_shape(before.shape, binned), before.shard or before.chunk
@@ -175,4 +175,4 @@ def _next(
         -(-n // k) * k if covered else n
         for n, k, covered in zip(stored, chunk, covers, strict=True)
     )
-    return Stored(shape, chunk, None if shard == chunk else shard)
+    return ChunkGrid(shape, chunk, None if shard == chunk else shard)

@@ -1,4 +1,4 @@
-"""The layout of what is stored: zarr makes all of it but the pixels, in memory."""
+"""Make the metadata documents of an export: zarr writes them to memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder
-from dask_tiled.export.zarr.grids import SHARD_BYTES, Pyramid, Stored
+from dask_tiled.export.zarr.grids import SHARD_BYTES, ChunkGrid, Pyramid
 from dask_tiled.export.zarr.group import DATA, Coordinate, Dimensions, coordinates_of
 from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.results import Result, check_names
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     import zarr
 
 WRITER = "to_zarr"
-"""Exports say that they wrote an array, for people; it proves nothing."""
+"""Informative attribute: it does not prove who wrote the array."""
 LEVEL = "level_"
 """Prefix of the groups of further levels, each with an array and coordinates."""
 
 
 class Settings(NamedTuple):
-    """How an array is stored, as :func:`to_zarr` is told."""
+    """The options of :func:`to_zarr` that say how an array is stored."""
 
     chunks: Any = None
     shards: Any = None
@@ -43,27 +43,27 @@ class Settings(NamedTuple):
 
     @property
     def member(self) -> str:
-        """The name of the array in what is stored; empty where it is all of that."""
+        """Name of the array in its group; empty without a group."""
         return DATA if self.layout == "group" else ""
 
 
 class _Node(NamedTuple):
-    """An array of the group, and what is said of it, in terms of JSON."""
+    """An array of the group, with JSON attributes."""
 
     folder: str
-    """The group around it: that of all, or that of a further level."""
+    """Path of its group: the root, or a further level."""
     axes: Sequence[Axis | None]
     attributes: Mapping[str, Any]
     of_group: Mapping[str, Any]
 
     @property
     def path(self) -> str:
-        """Its place in the group of all."""
+        """Its path in the root group."""
         return f"{self.folder}/{DATA}".removeprefix("/")
 
 
 class Layout(NamedTuple):
-    """All that is stored of an array and of results but their pixels."""
+    """Documents and arrays of an export, without pixels."""
 
     documents: dict[str, bytes]
     """By their keys."""
@@ -75,17 +75,17 @@ class Layout(NamedTuple):
 def layout_of(
     given: Given,
     settings: Settings,
-    first: Stored,
+    first: ChunkGrid,
     pyramid: Pyramid,
     results: Sequence[Result] = (),
     own: Sequence[Axis | None] = (),
 ) -> Layout:
-    """Make all that is stored of an array, of the levels of its pyramid, and of results.
+    """Make the documents of an array, of the levels of its pyramid, and of results.
 
     Parameters
     ----------
     own : sequence of Axis or None
-        The axes before a caller has described them: results have these.
+        The axes before ``dimension_names`` replaces them, as results have them.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def layout_of(
 def _nodes(
     given: Given, settings: Settings, pyramid: Pyramid, results: Sequence[Result]
 ) -> list[_Node]:
-    """Say what is known of an array, and of the levels of its pyramid."""
+    """Return the nodes of an array and of the levels of its pyramid."""
     shown, desc, binned = given.shown, given.description, pyramid.binned
     mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
     small = {key: mark[key] for key in ("version", "written_by")}
@@ -150,7 +150,7 @@ def _nodes(
 def _described(
     results: Sequence[Result], given: Given, names: Sequence[str], own: Sequence[Axis | None]
 ) -> Iterator[tuple[Axis, ...]]:
-    """Yield the axes of results, those of the array as a caller has described them."""
+    """Yield the axes of results, renamed as ``dimension_names`` renames those of the array."""
     named = [
         replace(axis or Axis(name), name=name)
         for name, axis in zip(names, given.shown.axes, strict=True)
@@ -180,7 +180,7 @@ def _result(
     return _array(
         group.store_path,
         result.name,
-        Stored(shape, chunk, None),
+        ChunkGrid(shape, chunk, None),
         plain({**units, MARK: told}),
         _options(settings.compressors, dtype, [x.name for x in axes]),
     )
@@ -189,7 +189,7 @@ def _result(
 def _write_coordinates(
     group: zarr.Group, coordinates: Iterable[Coordinate], mark: Mapping[str, Any]
 ) -> None:
-    """Write coordinates into a group, each with more attributes."""
+    """Write coordinates into a group, with the attributes of ``mark``."""
     from zarr.codecs import Crc32cCodec
 
     for name, numbers, units in coordinates:
@@ -206,17 +206,17 @@ def _write_coordinates(
 
 
 def _consolidate(store: Any) -> None:
-    """Write all metadata in the document of the group, too, for those who ask for many at once."""
+    """Consolidate the metadata: readers then need one request."""
     import zarr
 
     with warnings.catch_warnings():
-        # It is no part of the specification yet. Readers that do not know it do not look at it.
+        # Not in the specification yet; other readers ignore it.
         warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
         zarr.consolidate_metadata(store)
 
 
 def _options(compressors: Any, dtype: np.dtype, names: Any) -> dict[str, Any]:
-    """Return how zarr is to create an array."""
+    """Return options of :func:`zarr.create_array`."""
     if dtype.kind in "iu":  # NumPy has two types of 8 bytes, of which zarr knows one
         dtype = np.dtype(dtype.str)
     return {
@@ -230,7 +230,7 @@ def _options(compressors: Any, dtype: np.dtype, names: Any) -> dict[str, Any]:
 def _array(
     place: Any,
     name: str | None,
-    stored: Stored,
+    stored: ChunkGrid,
     attributes: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Encoder:
@@ -248,13 +248,13 @@ def _array(
             zarr_format=3,
             **options,
         )
-    except (KeyError, TypeError, ValueError) as error:  # of codecs that it does not know, say
+    except (KeyError, TypeError, ValueError) as error:  # unknown codecs, for example
         raise DatasetError("zarr refuses the settings", found=repr(error)) from error
     return Encoder(array)
 
 
 def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:
-    """Return compressors as zarr takes them, with a checksum behind them."""
+    """Return compressors for zarr, followed by a checksum."""
     from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
     if isinstance(compressors, str) and compressors == "auto":

@@ -1,4 +1,4 @@
-"""The plan of an export: a frozen value that prints, made before anything is stored."""
+"""The plan of an export: a frozen, printable value, made before anything is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask.base import tokenize
 from dask_tiled.array.given import Given
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.grids import Pyramid, Stored, divides, grids_of, pyramid_of
+from dask_tiled.export.zarr.grids import ChunkGrid, Pyramid, divides, grids_of, pyramid_of
 from dask_tiled.export.zarr.group import DATA, dimension_names
 from dask_tiled.export.zarr.layout import Layout, Settings, layout_of
 from dask_tiled.export.zarr.levels import Level, Stack
@@ -25,18 +25,18 @@ from dask_tiled.tiling.bases import Chunks, split
 
 
 class Pass(NamedTuple):
-    """Tasks that go once over an array, or over a level that is stored, block by block."""
+    """One pass over an array, or over a stored level, block by block."""
 
     stack: Stack
-    """The levels that are made of it."""
+    """The levels that are written."""
     chunks: Chunks
     """The blocks along each axis."""
     source: Level | None = None
-    """The level that is read; None for the array itself."""
+    """The stored level to read; None for the array itself."""
     step: int = 0
-    """The step that has stored what is read."""
+    """Number of the step that has stored it."""
     results: tuple[str, ...] = ()
-    """The results that are computed of the same tiles."""
+    """Names of the results computed of the same tiles."""
 
     @property
     def block_bytes(self) -> int:
@@ -50,9 +50,9 @@ class Step:
     """Everything that is stored at one place."""
 
     documents: Mapping[str, bytes]
-    """All that is stored beside the pixels, under its keys."""
+    """Metadata and coordinates, by key."""
     stack: Stack
-    """All that is stored of pixels: one array, or the levels of a pyramid."""
+    """The array, or the levels of a pyramid."""
     results: tuple[Level, ...]
     """The arrays of results."""
     passes: tuple[Pass, ...]
@@ -72,15 +72,15 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """An export: what is stored in between, if anything is, and what is asked for."""
+    """The steps of an export: an intermediate store, if there is one, then the target."""
 
     steps: tuple[Step, ...]
     results: tuple[Result, ...] = ()
-    """What is computed beside, and held in memory until the end."""
+    """Results, held in memory until the end."""
 
     @property
     def memory(self) -> int:
-        """Bytes that a worker holds at most: a block, its means, and what is stored of it."""
+        """Peak bytes of a worker: a block, its means, and an encoded shard."""
         return max(
             one.block_bytes * 4 // 3 + max(level.nbytes for level in one.stack.levels)
             for step in self.steps
@@ -116,18 +116,18 @@ def plan_of(
     results: Sequence[Result] = (),
     *,
     relay: bool = False,
-    first: Stored | None = None,
+    first: ChunkGrid | None = None,
 ) -> Plan:
     """Decide how an array is exported.
 
     Parameters
     ----------
     results : sequence of Result
-        What is computed and stored beside it.
+        Results stored beside the array.
     relay : bool
-        Whether there is room for what is stored in between.
-    first : Stored, optional
-        What is stored of the array; by default as the settings say.
+        Whether an intermediate store is possible.
+    first : ChunkGrid, optional
+        Chunks and shards of the array; by default as the settings say.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def plan_of(
     keeps = bool(company) and given.description is not None
     if first is None:
         grids = grids_of(given, settings.chunks, settings.shards, keeps=keeps)
-        first = Stored(given.shape, *grids)
+        first = ChunkGrid(given.shape, *grids)
     image = image_of([DATA], names or (), given.shown.axes) if settings.member else {}
     like = settings.chunks is not None
     pyramid = pyramid_of(given, settings.pyramid, image, first, like=like, keeps=keeps)
@@ -162,9 +162,9 @@ _MISFIT = "the zarr chunks or shards do not divide the chunks of the array"
 
 
 def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> Step:
-    """Divide the work into passes, of which the first one makes results, if its tasks can."""
+    """Divide a step into passes; the first one computes results where its tasks can."""
     documents, stack, _ = layout
-    # Dask computes results of the same blocks, whatever these are cut into afterwards.
+    # dask computes results of the same blocks, whatever they are cut into afterwards.
     is_opened = given.description is not None
     keeps = bool(results) and is_opened and divides(stack.base.encoder.stored, given.chunks)
     passes = []
@@ -180,7 +180,7 @@ def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> Step:
 
 
 def _labelled(given: Given, settings: Settings) -> tuple[Given, list[Any] | None]:
-    """Choose the axes, and the names of the dimensions: in a group all have one, as for xarray."""
+    """Choose axes and dimension names; in a group every dimension has a name, as xarray needs."""
     names, axes = settings.names, given.shown.axes
     if names is None:
         if settings.member:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled.array.given import Given
-from dask_tiled.export.zarr.grids import Stored, common_sizes, grids_of
+from dask_tiled.export.zarr.grids import ChunkGrid, common_sizes, grids_of
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Index
@@ -18,27 +18,27 @@ from dask_tiled.tiling.bases import Chunks
 from dask_tiled.tiling.sizes import cut
 
 MOST_TIMES = 4
-"""So many times bytes may be read; to write and to read them once more takes less from there on."""
+"""Number of reads of the same bytes from which on an intermediate store is faster."""
 PAGE_BYTES = 4096
-"""A disk gives no less."""
+"""The least that a disk reads."""
 LOOKED_AT = 1 << 20
-"""Positions at which a frame is looked for that is there."""
+"""Number of positions searched for a frame that is not missing."""
 
 
-def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> Stored | None:
-    """Choose what is stored in between; None where an export does without.
+def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> ChunkGrid | None:
+    """Choose the chunks and shards of an intermediate store; None if none is needed.
 
-    Parts of frames that memory has room for may be less than what a disk, or a compressed block,
-    gives: then as many frames as fit are read whole, and stored in the parts that are needed.
+    The parts of frames that fit into memory may be smaller than a disk page or a compressed block.
+    Then whole frames are read and stored in parts first.
 
     Parameters
     ----------
     given : Given
         The array.
     chunks : tuple of tuple of int
-        Those of the tasks of an export without.
+        Chunks of the tasks of a direct export.
     keeps : bool
-        Whether the tasks that read whole frames are to keep the dask chunks of the array.
+        Whether tasks that read whole frames keep the dask chunks of the array.
     """
     desc, shape = given.description, given.shape
     if desc is None or given.dtype.kind not in "biufc" or 0 in shape:
@@ -52,11 +52,11 @@ def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> Stored | No
         n if n % block and n < size else min(n, block)
         for n, block, size in zip(shard, blocks, shape, strict=True)
     ]
-    return Stored(shape, *grids_of(given, tuple(chunk), shard))
+    return ChunkGrid(shape, *grids_of(given, tuple(chunk), shard))
 
 
 def times_read(desc: Description, sizes: Sequence[int]) -> float:
-    """Return how often bytes are read by tasks of which each has such a part of all frames."""
+    """Return how often every byte is read by tasks that each take a part of all frames."""
     count = math.prod(-(-n // size) for n, size in zip(desc.sig_shape, sizes, strict=True))
     if count == 1:
         return 1

@@ -1,4 +1,4 @@
-"""What is computed of an array while it is written, and stored beside it."""
+"""Results that are computed while an array is written, and stored beside it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from dask_tiled.model.indexing import Array
 
 
 class Result(NamedTuple):
-    """What is known of a result before it is computed."""
+    """A result before it is computed."""
 
     name: str
     given: Given
     apart: str = ""
-    """Why it is computed apart, and not of the tiles that are written; empty where it is."""
+    """Reason not to compute it of the tiles that are written; empty if it is."""
 
     def moved(self, why: str) -> Result:
-        """Compute it apart, for a reason, unless it is so already."""
+        """Mark it as computed apart, unless it has a reason already."""
         return self if self.apart else self._replace(apart=why)
 
 
 def arrays_of(given: Any) -> dict[str, da.Array]:
-    """Take results from a caller: arrays by their names.
+    """Check ``with_results``, and return arrays by name.
 
     Raises
     ------
     DatasetError
-        They are no arrays, or have no names.
+        It is not a mapping of names to arrays.
     """
     if given is None:
         return {}
@@ -49,7 +49,7 @@ def arrays_of(given: Any) -> dict[str, da.Array]:
 
 
 def results_of(arrays: Mapping[str, da.Array], arr: da.Array) -> tuple[Result, ...]:
-    """Find out what is known of results, and which of them are computed while an array is read."""
+    """Decide which results are computed while the array is written."""
     return tuple(Result(name, Given.of(one), why_apart(one, arr)) for name, one in arrays.items())
 
 
@@ -96,7 +96,7 @@ def computed(result: Result, pixels: Any) -> Array:
 
 
 def encoded(level: Level, pixels: Array) -> Iterator[tuple[str, bytes]]:
-    """Yield what is stored of a result: keys and bytes."""
+    """Yield the keys and encoded chunks of a result."""
     encoder = level.encoder
     memory = np.empty(encoder.room, np.uint8)
     for key, region in encoder.keys(tuple((0, n) for n in encoder.shape)):

@@ -1,8 +1,9 @@
-"""Whether an array may read what an export would remove."""
+"""Detect arrays that may read the store which an export replaces."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
@@ -25,11 +26,11 @@ class _Stores(CloudPickler):  # type: ignore[misc] # it has no types
         return "store"
 
 
-def may_read(arr: da.Array, store: Any) -> bool:
-    """Return whether the graph of an array holds a zarr store, or may hold one."""
+def may_read(arrays: Sequence[da.Array], store: Any) -> bool:
+    """Return whether the graph of an array holds a zarr store, or may hold it."""
     stores = _Stores()
     try:
-        stores.dump(arr.dask)
+        stores.dump([arr.dask for arr in arrays])
     except Exception:  # noqa: BLE001 - whatever cannot be pickled may hold a store
         return True
     return any(_is_same(one, store) for one in stores.found)

@@ -1,10 +1,10 @@
-"""Read the chunks of a zarr array one by one, out of shards that are never read whole."""
+"""Read single chunks of a zarr array, also out of shards."""
 
 from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from types import MappingProxyType
@@ -24,21 +24,20 @@ from dask_tiled.storing.places import PartReader, Place
 from dask_tiled.tiling.bases import Grid
 
 WINDOW_BYTES = 4 << 20
-"""So much of a shard is fetched at a time, unless one chunk is larger, or it lies in a file."""
+"""Bytes fetched from a shard in a store at once, unless one chunk is larger."""
 
 
 class StoredChunks:
-    """Reads chunks in any order; in the order in which they are stored, each byte once.
+    """Reads chunks in any order; in the order of the shard it fetches every byte once.
 
     Parameters
     ----------
     reader : PartReader
     prefix : str
-        What the keys of the array begin with.
+        Prefix of the keys of the array.
     encoder : Encoder
-        Of the array.
     shards : mapping, optional
-        Configuration of the codec of shards; by default their index is at the end, with a checksum.
+        Configuration of the sharding codec; by default the index is at the end, with a checksum.
     """
 
     def __init__(
@@ -59,12 +58,12 @@ class StoredChunks:
         self._memory: Array = np.empty(rooms[0] if rooms else 0, np.uint8)
 
     def read(self, key: str, place: ChunkPlace) -> Array | None:
-        """Read a chunk, whole even at the end of an axis; None where there is none.
+        """Read a chunk, padded at the end of an axis; None if it is missing.
 
         Parameters
         ----------
         key : str
-            Of the shard, or of the chunk that is stored by itself.
+            Key of the shard, or of the chunk without shards.
         place : tuple of int
             Position of the chunk in the shard.
 
@@ -98,7 +97,7 @@ class StoredChunks:
         return out
 
     def _meeting(self, region: Region, box: Box) -> Iterator[tuple[ChunkPlace, Region, Region]]:
-        """Yield the chunks of a region that a box meets: which part of them, where in the box."""
+        """Yield the chunks that intersect a box: position, part of the chunk, part of the box."""
         axes = []
         for some, (start, stop), n in zip(region, box, self.encoder.chunk, strict=True):
             low, high = max(start, some.start), min(stop, some.stop)
@@ -112,7 +111,7 @@ class StoredChunks:
             yield tuple(k for k, *_ in found), theirs, ours
 
     def _stored(self, key: str, place: ChunkPlace) -> memoryview | None:
-        """Fetch a chunk as it is stored; it is valid until the next one is fetched."""
+        """Fetch the encoded bytes of a chunk, valid until the next call."""
         if self.encoder.shard is None:
             whole = self.reader.get(key)
             return None if whole is None else memoryview(whole)
@@ -140,11 +139,10 @@ class StoredChunks:
         return parse_index(found, nbytes).reshape(*counts, 2)
 
 
-def stored_blocks(place: Place, level: Level, chunks: Sequence[tuple[int, ...]]) -> da.Array:
-    """Show a level that is stored as an array, in chunks."""
+def level_array(place: Place, level: Level, chunks: Sequence[tuple[int, ...]]) -> da.Array:
+    """Return a stored level as a dask array."""
     return da.map_blocks(
-        _read_block,
-        partial(_read, place, level),  # one value for dask
+        partial(_read_block, place, level),  # dask does not look inside
         Grid.of(tuple(chunks)),
         chunks=tuple(chunks),
         dtype=level.encoder.dtype,
@@ -153,9 +151,5 @@ def stored_blocks(place: Place, level: Level, chunks: Sequence[tuple[int, ...]])
     )
 
 
-def _read_block(read: Callable[[Box], Array], grid: Grid, block_id: Block) -> Array:
-    return read(grid.box(block_id))
-
-
-def _read(place: Place, level: Level, box: Box) -> Array:
-    return StoredChunks(place.reader(), level.prefix, level.encoder).box(box)
+def _read_block(place: Place, level: Level, grid: Grid, block_id: Block) -> Array:
+    return StoredChunks(place.reader(), level.prefix, level.encoder).box(grid.box(block_id))

@@ -22,7 +22,7 @@ from dask_tiled.tiling.bases import Grid
 
 
 class Target:
-    """A zarr array, and the levels of its pyramid, that tasks write to: one value for dask."""
+    """A zarr array with its pyramid that tasks write to. dask does not look inside."""
 
     def __init__(self, stack: Stack, place: Place) -> None:
         self.stack = stack
@@ -34,25 +34,25 @@ class Target:
         return Target, (self.stack, self.place)
 
     def write(self, box: Box, held: Array | Source) -> None:
-        """Write a part of the array, whose edges are edges of what is stored.
+        """Write a box of the array that consists of whole shards.
 
         Parameters
         ----------
         held : ndarray or Source
-            Its pixels, or what they are read from.
+            Its pixels, or the source to read them from.
         """
         shape = tuple(stop - start for start, stop in box)
         if isinstance(held, np.ndarray) and held.shape != shape:
             problem = "a chunk has another shape than dask says"
             raise DatasetError(problem, expected=shape, found=held.shape)
         entries = self.put(box, held)
-        # Files that were read have been found to be the same as before: now it counts.
+        # The source files are unchanged: the entries may be resumed from.
         self.place.note(entries)
 
     def put(self, box: Box, held: Array | Source) -> dict[str, list[int]]:
-        """Write a part of the array, and return what is to be noted of it."""
+        """Write a box of the array, and return the journal entries."""
         entries = {}
-        # The next task of the thread has the same memory: fresh one comes page by page.
+        # The next task of the thread reuses the memory: fresh memory costs page faults.
         with vars(self._of_thread).setdefault("workspace", Workspace()) as workspace:
             for level, key, _, parts in self.stack.parts(Pixels(held, box, workspace)):
                 memory = workspace.scratch((level.encoder.room,), np.dtype("u1"), "stored")
@@ -71,10 +71,14 @@ def write_blocks(
     rows: Container[int] | None = None,
     results: Sequence[da.Array] = (),
 ) -> list[Array]:
-    """Write dask chunks, or some along the first axis, but those of which all is done.
+    """Write the chunks of an array, except those stored already, and compute results beside.
 
-    Their edges are edges of what is stored, so no two tasks share a key. Return results that are
-    computed in the same go.
+    Chunks consist of whole shards, so no two tasks share a key.
+
+    Parameters
+    ----------
+    rows : container of int, optional
+        Positions along the first axis of the chunks to write; by default all.
     """
     grid = Grid.of(arr.chunks)
 

@@ -1,4 +1,4 @@
-"""Compare a zarr array with what it was exported from."""
+"""Compare a zarr array with the array that it was exported from."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         else:
             blocks = aligned(arr, part.unit)
         run_on_blocks(
-            _Stored(part, [by_level[level] for level in part.levels], path).compare,
+            _Comparison(part, [by_level[level] for level in part.levels], path).compare,
             blocks,
             name=f"verify-zarr-{uuid.uuid4().hex}",  # what is stored may change
             show=progress,
@@ -103,7 +103,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
 
 @contextmanager
 def _telling_of(path: str) -> Iterator[None]:
-    """Name what cannot be opened, whatever zarr says of it."""
+    """Raise VerificationError for anything that zarr raises."""
     try:
         yield
     except (DatasetError, OSError):
@@ -114,7 +114,7 @@ def _telling_of(path: str) -> Iterator[None]:
 
 
 def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
-    """Open an array and the levels of its pyramid; tell how many axes are halved."""
+    """Open an array and the levels of its pyramid; return the number of halved axes, too."""
     import zarr
     from zarr.storage import LocalStore
 
@@ -146,7 +146,7 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
 
 
 def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], int]:
-    """Name the levels that a group says it has, and count the axes that are halved."""
+    """Return the paths of the levels in the metadata of a group, and the number of halved axes."""
     mark = group.attrs.get(MARK)
     if not isinstance(mark, Mapping) or "binned" not in mark:
         return [DATA], 0
@@ -159,8 +159,8 @@ def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], int]:
         raise VerificationError(problem, path=path, found=str(error)) from error
 
 
-class _Stored:
-    """Levels that are stored, kept from dask's eyes as one value."""
+class _Comparison:
+    """Compares blocks with stored levels. One value: dask does not look inside."""
 
     def __init__(self, stack: Stack, arrays: Sequence[zarr.Array[Any]], path: str) -> None:
         self.stack = stack
@@ -168,7 +168,7 @@ class _Stored:
         self.path = path
 
     def compare(self, box: Box, held: Array | Source) -> None:
-        """Raise the first difference from a part of the array: its pixels, or their source."""
+        """Raise the first difference of a box of the array from what is stored."""
         pairs = zip(self.stack.levels, self.arrays, strict=True)
         stored = {level: _chunks_of(level, array) for level, array in pairs}
         with Workspace() as workspace:
@@ -193,7 +193,7 @@ class _Stored:
 
 
 def _chunks_of(level: Level, array: zarr.Array[Any]) -> StoredChunks:
-    """Return what reads the chunks of a stored array."""
+    """Return a reader of the chunks of a zarr array."""
     from zarr.storage import LocalStore
 
     store, told = array.store, dict[str, Any](array.metadata.to_dict())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -20,7 +20,7 @@ from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import Plan, plan_of
 from dask_tiled.export.zarr.results import arrays_of, computed, encoded, results_of
 from dask_tiled.export.zarr.sources import may_read
-from dask_tiled.export.zarr.stored_chunks import stored_blocks
+from dask_tiled.export.zarr.stored_chunks import level_array
 from dask_tiled.export.zarr.targets import Target, write_blocks
 from dask_tiled.export.zarr.tile_writer import write_and_compute
 from dask_tiled.model.axes import Axis
@@ -198,12 +198,12 @@ def _export(
     resume: bool,
     show: bool | None,
 ) -> None:
-    """Do what is planned, but for what has been stored already."""
+    """Execute a plan, except for what an earlier attempt has stored."""
     attempts = [step.attempt for step in plan.steps]
-    reads = partial(_may_read, [arr, *results.values()])
+    reads = partial(may_read, [arr, *results.values()])
     told = {one.name: one for one in plan.results}
     with begin(store, attempts, reads, overwrite=overwrite, resume=resume) as places:
-        # One by one: so each is what it is for those who compute it alone.
+        # One by one: the values are those of compute(), bit for bit.
         apart = [one for one in plan.results if one.apart]
         made = {one.name: computed(one, results[one.name].compute()) for one in apart}
         for step, place in zip(plan.steps, places, strict=True):
@@ -220,20 +220,15 @@ def _export(
                 if some.source is None:
                     blocks = read_once(arr, some.chunks)
                 else:
-                    blocks = stored_blocks(places[some.step], some.source, some.chunks)
+                    blocks = level_array(places[some.step], some.source, some.chunks)
                 write_blocks(blocks, target, done, show=show)
             # Results are stored with the documents that make them visible.
             stored = (encoded(level, made[level.name]) for level in step.results)
             place.commit(dict(chain(step.documents.items(), *stored)), step.keys())
 
 
-def _may_read(arrays: Iterable[da.Array], store: Any) -> bool:
-    """Return whether one of some arrays may read a zarr store."""
-    return any(may_read(arr, store) for arr in arrays)
-
-
 def _opened(store: Any, member: str) -> zarr.Array[Any]:
-    """Open what was written."""
+    """Open the exported array."""
     import zarr
 
     path = local_path(store)
@@ -245,7 +240,7 @@ def _opened(store: Any, member: str) -> zarr.Array[Any]:
 
 
 def check_blocks(arr: da.Array) -> None:
-    """Refuse an array whose chunks cannot be written: of unknown size, masked, or of others.
+    """Refuse an array with chunks of unknown size, or that are not NumPy arrays.
 
     Raises
     ------
