@@ -1,4 +1,4 @@
-"""Show files as zarr, where they lie."""
+"""Open files as zarr arrays, without a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks of zarr that are a range of bytes each, in files that stay as they are."""
+"""Zarr chunks that are byte ranges of files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dask_tiled.model.description import Description
 
 
 class Chunk(NamedTuple):
-    """A chunk that is a range of bytes of a file.
+    """A chunk that is a byte range of a file.
 
     Attributes
     ----------
     place : tuple of int
-        Where it is, counted in chunks.
+        Position, counted in chunks.
     file, offset, nbytes : int
         Number of the file, and the range in it.
     """
@@ -28,22 +28,22 @@ class Chunk(NamedTuple):
 
 
 class ByteRanges(NamedTuple):
-    """Chunks of one shape that were all written with the same codecs.
+    """Chunks of one shape with the same codecs.
 
     Attributes
     ----------
     shape : tuple of int
         Shape of a chunk.
     chunks : list of Chunk
-        Where they lie, in C order; those that are missing are not among them.
+        In C order, without missing ones.
     codecs : list of dict
-        Documents of zarr 3, in the order in which a chunk was written.
+        Zarr 3 codec documents, in the order of encoding.
     dtype : numpy.dtype
         Type of the pixels, in the byte order in which they are stored.
     fill : scalar
-        Value of the pixels that no chunk holds.
+        Value of missing chunks.
     edge : tuple of int
-        Shape of chunks at an edge that are stored without what lies outside; empty if none are.
+        Shape of chunks at an edge that are stored without padding; empty if all are padded.
     """
 
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class ByteRanges(NamedTuple):
 
 
 def refused(desc: Description, why: str) -> DatasetError:
-    """Return the error that says why there are no references."""
+    """Return the error that an array has no references, with the reason."""
     return DatasetError(
         f"no references can be made: the pixels {why}",
         path=desc.files[0].path,

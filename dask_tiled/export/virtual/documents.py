@@ -1,4 +1,4 @@
-"""Zarr documents of an opened array and its group, without pixels."""
+"""Make the zarr metadata of an opened array and its group."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dask_tiled.opening import OPENED, opened
 
 
 def shown_where_it_lies(data: Any) -> Description:
-    """Return what an opened array shows of files.
+    """Return the description of an opened array.
 
     Raises
     ------
     DatasetError
-        It is something else, or was computed: there are no files that hold it.
+        The array was computed: no files hold its pixels.
     """
     arr = opened(data)
     if not isinstance(arr, TiledArray) or arr.description is None:
@@ -32,12 +32,10 @@ def shown_where_it_lies(data: Any) -> Description:
     return arr.description
 
 
-def documents_of(
-    desc: Description, chunks: tuple[int, ...], *, zarr_format: Literal[2, 3] = 3, **options: Any
-) -> dict[str, bytes]:
-    """Return what :func:`create_group` writes."""
+def documents_of(desc: Description, chunks: tuple[int, ...], **options: Any) -> dict[str, bytes]:
+    """Return the values that :func:`create_group` writes, by key."""
     made: dict[str, Any] = {}
-    create_group(made, desc, chunks, zarr_format=zarr_format, **options)
+    create_group(made, desc, chunks, **options)
     return {key: buffer.to_bytes() for key, buffer in made.items()}
 
 
@@ -49,9 +47,9 @@ def create_group(
     zarr_format: Literal[2, 3] = 3,
     **options: Any,
 ) -> None:
-    """Write the documents of a group into an empty store of zarr, with numbers of coordinates.
+    """Write the metadata and the coordinates of a group to an empty zarr store.
 
-    ``options`` are more of what :func:`zarr.create_array` takes.
+    ``options`` are passed to :func:`zarr.create_array`.
 
     Raises
     ------

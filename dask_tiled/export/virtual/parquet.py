@@ -1,4 +1,4 @@
-"""References as Parquet files, in the layout that kerchunk defines and fsspec reads lazily."""
+"""Write references as Parquet files, in kerchunk's layout, which fsspec reads lazily."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METADATA = ".zmetadata"
 BEGIN = json.dumps({MARK: ""})[:-2].encode()
 """First bytes of references that are written here: of the JSON, and of a folder's metadata."""
 ROWS = 100_000
-"""References in a file: fsspec keeps those that it has read."""
+"""References in a file, all of which fsspec caches."""
 
 
 def are_references(path: str) -> bool:
@@ -45,10 +45,16 @@ def write_parquet(
     *,
     overwrite: bool,
 ) -> None:
-    """Write references beside their place, and move them there when they are whole.
+    """Write references beside their path, and move them there when they are complete.
 
-    The documents, of zarr format 2, come with the chunks of coordinates; ``chunks`` are all of the
-    array, in C order.
+    Parameters
+    ----------
+    documents : mapping of str to bytes
+        Zarr 2 metadata, and the chunks of coordinates.
+    chunks : sequence of Chunk
+        All chunks of the array, in C order.
+    urls : sequence of str
+        URLs of the files.
     """
     require("fastparquet", "parquet", path, does="written")
     from pandas import Categorical

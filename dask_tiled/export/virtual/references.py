@@ -1,4 +1,4 @@
-"""References: documents of zarr that point to bytes of files, which stay as they are."""
+"""Write references: zarr metadata that point to byte ranges of files."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def to_references(
     zarr_format: Literal[2, 3] | None = None,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write down where the chunks of an opened array lie, as references that kerchunk defines.
+    """Write the byte ranges of the chunks of an opened array as kerchunk references.
 
-    Nothing is copied: who reads them fetches ranges of bytes from the files.
+    Nothing is copied: readers fetch byte ranges from the files.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def to_references(
 
 
 def _set_in(store: Any, desc: Description, ranges: ByteRanges, codecs: dict[str, Any]) -> None:
-    """Set the virtual chunks of an icechunk store, after what describes them."""
+    """Write the metadata and the virtual chunks of an icechunk store."""
     import zarr
     from icechunk import VirtualChunkSpec
 
@@ -122,7 +122,7 @@ def _set_in(store: Any, desc: Description, ranges: ByteRanges, codecs: dict[str,
         raise DatasetError("the store holds something already", found=zarr.open(store, mode="r"))
     create_group(store, desc, ranges.shape, **codecs)
     urls = [*map(url_of, desc.files)]
-    # Compared are whole seconds: of the one that has begun, all has to be over.
+    # icechunk compares whole seconds: wait until that of the last change is over.
     seconds = [-(-file.mtime_ns // 10**9) for file in desc.files]
     rest = max(seconds) - time.time()
     time.sleep(rest if 0 < rest < 1 else 0)

@@ -1,4 +1,4 @@
-"""A zarr store that makes the bytes of a chunk when they are asked for."""
+"""A read-only zarr store that reads chunks on request."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dask_tiled.tiling.bases import Grid, ceil_div, split
 
 
 class Contents(Mapping[str, Buffer]):
-    """What a group stores: its documents, and the chunks of its array, each read anew.
+    """The values of a group: its metadata, and the chunks of its array, read on request.
 
     Parameters
     ----------
     documents : dict of str to bytes
     source : Source
-        The pixels. A chunk is what the ``bytes`` codec of zarr makes of them: little-endian, whole.
+        The pixels. Chunks are encoded as by zarr's ``bytes`` codec: little-endian, padded.
     shape : tuple of int
         Shape of every chunk.
     """
@@ -70,11 +70,11 @@ class Contents(Mapping[str, Buffer]):
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What tells it from others, in every process."""
+        """Identity, equal in every process."""
         return tuple(self.documents.items()), self.source.token, self.shape
 
     def block(self, key: str) -> Block | None:
-        """Find the chunk that has a name; None where none has."""
+        """Return the position of the chunk with a key; None if there is none."""
         numbers = key.removeprefix(f"{DATA}/c").split("/")[1:]
         if not all(map(str.isdecimal, numbers)):
             return None
@@ -83,18 +83,18 @@ class Contents(Mapping[str, Buffer]):
         return block if inside and key == _key(block) else None
 
     def below(self, folder: str) -> Iterable[str]:
-        """Name what is in a folder; chunks of others, by the million, are not gone through."""
+        """Return the names in a folder, without listing the chunks of other folders."""
         numbers = folder.removeprefix(f"{DATA}/c").count("/")
         if f"{folder}/".startswith(f"{DATA}/c/") and numbers < len(self.counts):
             names = map(str, range(self.counts[numbers]))
             rest = ["0"] * (len(self.counts) - numbers - 1)
             return (name for name in names if "/".join([folder, name, *rest]) in self)
         inside = f"{folder}/".removeprefix("/")
-        keys = islice(self, len(self.documents) + 1)  # the first chunk stands for all
+        keys = islice(self, len(self.documents) + 1)  # one chunk is enough
         return {key.removeprefix(inside).split("/")[0] for key in keys if key.startswith(inside)}
 
     def nbytes(self, key: str) -> int:
-        """Return the number of bytes of a value; nothing is read."""
+        """Return the length of a value without reading it."""
         if key in self.documents:
             return len(self.documents[key])
         return int(np.prod(self.shape, dtype=int)) * self.source.dtype.itemsize
@@ -105,10 +105,10 @@ def _key(block: Block) -> str:
 
 
 class VirtualStore(MemoryStore):
-    """A read-only store. It pickles, and holds no pixels.
+    """A read-only store that holds no pixels, and can be pickled.
 
-    Chunks are read in threads; as many of them are in memory as zarr asks for at once,
-    ``async.concurrency`` of its configuration for each array that is read.
+    Chunks are read in threads; memory holds ``async.concurrency`` of zarr's configuration at once
+    for each array that is read.
     """
 
     supports_writes = supports_deletes = False
@@ -127,7 +127,7 @@ class VirtualStore(MemoryStore):
         return "dask_tiled.VirtualStore", *self.contents.identity
 
     def with_read_only(self, read_only: bool = False) -> Store:  # type: ignore[override] # noqa: FBT001, FBT002
-        """Return the store again; one that can be written to there is not."""
+        """Return the store itself; there is no writable one."""
         return self if read_only else Store.with_read_only(self, read_only)
 
     async def get(
@@ -136,7 +136,7 @@ class VirtualStore(MemoryStore):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Return a document, or read a chunk, in a thread; None where there is neither."""
+        """Return a value, reading chunks in a thread; None for a missing key."""
         return await asyncio.to_thread(
             self.get_sync, key, prototype=prototype, byte_range=byte_range
         )
@@ -148,19 +148,19 @@ class VirtualStore(MemoryStore):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """Return a document, or read a chunk; None where there is neither."""
+        """Return a value; None for a missing key."""
         if key not in self.contents:
             return None
-        value = MemoryStore({key: self.contents[key]})  # errors of files are no missing chunks
+        value = MemoryStore({key: self.contents[key]})  # a FileNotFoundError is no missing key
         return value.get_sync(key, prototype=prototype, byte_range=byte_range)
 
     async def getsize(self, key: str) -> int:
-        """Return the number of bytes of a value; nothing is read."""
+        """Return the length of a value without reading it."""
         if key not in self.contents:
             raise FileNotFoundError(key)
         return self.contents.nbytes(key)
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Name what is in a folder."""
+        """Yield the names in a folder."""
         for name in self.contents.below(prefix.strip("/")):
             yield name

@@ -1,4 +1,4 @@
-"""The chunks of an opened array that are ranges of bytes, and what zarr is told of their codecs."""
+"""Find the chunks of an opened array that are byte ranges, and their zarr codecs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import ceil_div
 
 CORE = {"blosc", "crc32c", "gzip", "zstd"}
-"""Readers of format 3 know several of them in a row; many readers of format 2 only one."""
+"""Codecs that many readers of format 2 accept alone only, readers of format 3 in a row."""
 OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
 """Codecs without a counterpart in zarr: one of ours decodes the whole pipeline."""
 
@@ -27,14 +27,14 @@ OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
 def stored(
     desc: Description, zarr_format: Literal[2, 3] | None
 ) -> tuple[ByteRanges, dict[str, Any]]:
-    """Find chunks, and what :func:`zarr.create_array` takes for their codecs.
+    """Return the chunks of an array, and options of :func:`zarr.create_array` for their codecs.
 
-    Without a format, that is the one which most readers know.
+    ``zarr_format=None`` chooses the format that more readers support.
 
     Raises
     ------
     DatasetError
-        There are no such chunks, or the format cannot say what they are.
+        The chunks are no byte ranges, or the format has no such codecs.
     """
     if not desc.conversion.nothing:
         raise refused(desc, "are corrected, scaled or converted when they are read")
@@ -72,9 +72,9 @@ def _in_format_3(ranges: ByteRanges) -> dict[str, Any]:
 
 
 def _in_format_2(ranges: ByteRanges, *, ours: bool) -> dict[str, Any] | None:
-    """Return the same for format 2; None where it cannot say it.
+    """Return options for format 2; None if it has no such codecs.
 
-    Codecs of this package, which numcodecs finds where it is installed, are named on request.
+    With ``ours``, codecs of this package are used, too: readers need the package.
     """
     import_module("dask_tiled.export.filters")
     codecs = [one for one in ranges.codecs if one["name"] != BYTES]
@@ -91,7 +91,7 @@ def _in_format_2(ranges: ByteRanges, *, ours: bool) -> dict[str, Any] | None:
 
 
 def _numcodec(ranges: ByteRanges, name: str, configuration: dict[str, Any]) -> Any:
-    """Return the codec of numcodecs that gives the same pixels; None where it has none."""
+    """Return the equivalent numcodecs codec; None if there is none."""
     if name in PREDICTORS:
         told = {"shape": ranges.shape, "dtype": ranges.dtype.str}
         return as_numcodecs(name, configuration | told)

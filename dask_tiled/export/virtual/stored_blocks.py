@@ -1,4 +1,4 @@
-"""Chunks that files store with a pipeline of codecs, which zarr can be told of as they are."""
+"""Find chunks that files store with codecs which zarr has, too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 
 def stored_blocks(desc: Description) -> ByteRanges | None:
-    """Find the chunks of an array; None if none of its pixels has a pipeline of codecs."""
+    """Return the chunks of an array; None if no decoder is a pipeline of codecs."""
     layout = desc.layout
     pieces = layout.columns()
     options = [dict(getattr(one, "options", ())) for one in layout.decoders]
@@ -60,7 +60,7 @@ def _whole(shape: Shape) -> tuple[Cut, ...]:
 
 
 def _fill(desc: Description, values: list[bytes | None]) -> Any:
-    """Return the value of what no chunk holds: never written, or missing."""
+    """Return the value of chunks that were never written, or are missing."""
     if None in values:
         raise refused(desc, "do not lie in the same way in all chunks")
     fills = {np.frombuffer(value, desc.dtype)[0] for value in values if value is not None}
@@ -72,9 +72,9 @@ def _fill(desc: Description, values: list[bytes | None]) -> Any:
 
 
 def _complete(told: dict[str, Any], shape: Shape, edge: Shape) -> list[dict[str, Any]]:
-    """Return documents that say the order of bytes, and of all axes, and the bytes of a chunk.
+    """Return codec documents with byte order, axes and chunk size filled in.
 
-    Its ``shape`` has more axes of length 1 in front than that of the file, or fewer.
+    ``shape`` may have more leading axes of length 1 than the chunks of the file, or fewer.
     """
     made, dtype, more = [], told["stored"], len(shape) - len(told["chunk"])
     for one in json.loads(told["codecs"]):
@@ -98,7 +98,7 @@ def _complete(told: dict[str, Any], shape: Shape, edge: Shape) -> list[dict[str,
 
 
 def _places(desc: Description, start: Index, chunk: Shape) -> tuple[list[list[Shape]], Shape]:
-    """Find where chunks are shown, counted in chunks: in no place, in one, or in several."""
+    """Return the positions of every chunk, counted in chunks (none, one or several); the shape."""
     layout = desc.layout
     ndim = len(layout.grid)
     selection, nav = layout.selection, layout.cuts[: len(layout.nav_shape)]

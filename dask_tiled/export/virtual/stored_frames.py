@@ -1,4 +1,4 @@
-"""Frames that are a range of bytes each, and chunks of zarr that are made of them."""
+"""Find frames that are byte ranges, and combine them into zarr chunks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dask_tiled.reading.planning import Ranges, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Units
 
 CHUNK_BYTES = 16 << 20
-"""Bytes of a chunk, where pixels that follow one another can be cut as one likes."""
+"""Maximum bytes of a chunk of contiguous pixels."""
 SPREAD = 8
 """A frame is refused if its bytes are spread over this many times their number."""
 
 
 def stored_frames(desc: Description) -> ByteRanges:
-    """Find the bytes of every frame, and choose chunks of them."""
+    """Return the byte ranges of all frames, as chunks of several where possible."""
     frames = _frames(desc)
     dtype = _plain_dtype(desc, frames)
     if dtype is None:
@@ -49,10 +49,10 @@ def stored_frames(desc: Description) -> ByteRanges:
 
 
 class _Frames(NamedTuple):
-    """Frames, or equal parts of them, that are decoded in the same way."""
+    """Frames, or equal parts of frames, with the same decoder."""
 
     parts: list[tuple[Units, int]]
-    """What is read of a frame, and at which of its bytes that begins."""
+    """The units of a frame, and the byte of the frame at which they begin."""
     file: Index
     """Number of the file of each frame; -1 where it is missing."""
     offset: Index
@@ -101,7 +101,7 @@ def _nbytes(units: Units) -> int:
 
 
 def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
-    """Refuse what no codec of ours decodes."""
+    """Refuse pixels that no codec of this package decodes."""
     if not isinstance(ranges, ReadRanges):
         if "dataset" in dict(ranges.decoder.options):
             why = "are read by the HDF5 library: N-bit, scale-offset and others are no codecs"
@@ -115,7 +115,7 @@ def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
 
 
 def _plain_dtype(desc: Description, frames: _Frames) -> np.dtype | None:
-    """Return the type in which NumPy stores frames just so; None if it does not."""
+    """Return the NumPy dtype of uncompressed frames; None if they are packed."""
     (units, _), *others = frames.parts
     decoder, runs = units.decoder, units.runs
     in_order = runs.length == 1 or (runs.step, runs.out_step) == (decoder.nbytes, decoder.nbytes)
@@ -126,7 +126,7 @@ def _plain_dtype(desc: Description, frames: _Frames) -> np.dtype | None:
 
 
 def _divided(desc: Description, frames: _Frames) -> tuple[tuple[int, ...], _Frames]:
-    """Choose the largest chunks of frames that follow one another, or of parts of a frame."""
+    """Choose the largest chunks of consecutive frames, or of parts of a frame."""
     nav, size = len(desc.nav_shape), desc.dtype.itemsize
     for shape in _runs_of_pixels(desc.shape, max(1, CHUNK_BYTES // size)):
         count, inside = math.prod(shape[:nav]), math.prod(shape[nav:])
@@ -141,7 +141,7 @@ def _divided(desc: Description, frames: _Frames) -> tuple[tuple[int, ...], _Fram
 
 
 def _runs_of_pixels(shape: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
-    """List chunks of pixels that follow one another, and divide an axis, from the largest on."""
+    """Yield the shapes of contiguous chunks that divide an axis, the largest first."""
     for k, size in enumerate(shape):
         inner = shape[k + 1 :]
         for parts in range(1, size + 1):
