@@ -1,4 +1,4 @@
-"""Work that is done ahead, in threads, while somebody takes its results in order."""
+"""Compute jobs ahead in threads, and yield their results in order."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from typing import Protocol, TypeVar
 
 AHEAD_BYTES = 256 << 20
-"""So much is read ahead by default."""
+"""Bytes read ahead by default."""
 
 T_co = TypeVar("T_co", covariant=True)
 
 
 class Job(Protocol[T_co]):
-    """Something that is still to be computed."""
+    """A lazy result."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the result."""
 
     def compute(self) -> T_co:
-        """Compute it, in any thread."""
+        """Compute the result, in any thread."""
 
 
 def read_ahead(jobs: Iterator[Job[T_co]], prefetch: int, max_bytes: int) -> Generator[T_co]:
-    """Compute jobs in threads of their own, and hand out results and errors in order.
+    """Compute jobs in new threads, and yield results and raise errors in order.
 
     Parameters
     ----------
     prefetch, max_bytes : int
-        As for :func:`in_order`; with 0 jobs ahead each is computed when it is asked for.
+        As for :func:`in_order`; with ``prefetch=0`` each job is computed when it is asked for.
     """
     if not prefetch:
         yield from (job.compute() for job in jobs)
@@ -50,16 +50,16 @@ def in_order(
     *,
     fail_early: bool = False,
 ) -> Generator[T_co]:
-    """Compute jobs in a pool, and hand out their results in order.
+    """Compute jobs in a pool, and yield their results in order.
 
     Parameters
     ----------
     jobs : iterator of Job
-        It is asked for the next one only when it is time to compute it.
+        Advanced only when the next job is to be computed.
     prefetch, max_bytes : int
-        So many jobs are computed ahead at most, and so many bytes; one that is larger, alone.
+        Maximum number of jobs ahead, and of their bytes; a larger job is computed alone.
     fail_early : bool
-        Raise the error of a job as soon as it is known, whoever's turn it is.
+        Raise the error of a job at once, before the results of earlier ones.
     """
     ahead: deque[tuple[int, Future[T_co]]] = deque()
     errors: list[Exception] = []

@@ -1,4 +1,4 @@
-"""Chunks of arrays whose edges are edges of what zarr stores."""
+"""Align the chunks of arrays to zarr chunks or shards."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from dask_tiled.tiling.scheme import negotiate
 from dask_tiled.tiling.sizes import grown
 
 TASK_BYTES = 16 << 20
-"""Pixels that one task reads, unless more are stored as one. Memory of this size is used again by
-the next task, where that of large chunks comes fresh from the system, page by page."""
+"""Bytes that one task reads, unless a shard is larger. The allocator reuses memory of this size;
+that of large chunks costs page faults."""
 
 
 def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
-    """Return the array in chunks whose edges are edges of a grid, each of which is read once."""
+    """Rechunk an array to multiples of a grid, so that every chunk is read once."""
     return read_once(arr, aligned_chunks(Given.of(arr), grid))
 
 
 def aligned_chunks(given: Given, grid: tuple[int, ...]) -> Chunks:
-    """Choose chunks whose edges are edges of a grid; small ones where that is as good."""
+    """Choose chunks that are multiples of a grid; small ones if they are read as fast."""
     desc, shape = given.description, given.shape
     if desc is not None:
         chunk, task = math.prod(given.chunksize), TASK_BYTES // given.dtype.itemsize
-        # Frames that are cut are read by as few tasks as the memory of a chunk allows.
+        # Frames that are divided are read by as few tasks as the memory of a chunk allows.
         sizes = grown(grid, shape, max(chunk, task), desc.nav_ndim)
         frames = zip(sizes[desc.nav_ndim :], shape[desc.nav_ndim :], strict=True)
         cut = any(n < size for n, size in frames)

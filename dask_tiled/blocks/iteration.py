@@ -1,4 +1,4 @@
-"""Go through the chunks of arrays in order, and read the next ones meanwhile."""
+"""Iterate over the chunks of arrays in order, while the next ones are read."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Wanted(NamedTuple):
 def iter_blocks(
     arr: Any, *, prefetch: int = 2, max_bytes: int = AHEAD_BYTES
 ) -> Generator[ArrayBlock]:
-    """Go through the chunks of an array in C order, while threads read the next ones.
+    """Iterate over the chunks of an array in C order, while threads read the next ones.
 
     Parameters
     ----------

@@ -100,20 +100,16 @@ def run_tasks(
     list of ndarray
         The values of ``beside``.
     """
-    blocks = product(*map(range, arr.numblocks))
     sizes = {
-        (done.name, *block): arr.dtype.itemsize * math.prod(map(_at, arr.chunks, block))
-        for block in blocks
+        (done.name, *block): arr.dtype.itemsize
+        * math.prod(int(axis[k]) for axis, k in zip(arr.chunks, block, strict=True))
+        for block in product(*map(range, arr.numblocks))
         if wanted(block)
     }
     if not sizes and not beside:
         return []
     with closing(_Bar(sizes, int(arr.nbytes), show=show, title=title)) as bar:
         return _run([_Tasks(done, list(sizes)), *beside], bar)
-
-
-def _at(axis: tuple[int, ...], k: int) -> int:
-    return int(axis[k])
 
 
 class _Tasks(DaskMethodsMixin):

@@ -185,7 +185,7 @@ def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str
     Parameters
     ----------
     path : str
-        Where to. What this package has written there before is replaced, nothing else.
+        Target. An array or a group of zarr there is replaced, nothing else.
     data : array, or list of them
         The pixels; of a pyramid, the levels are made anew of the largest one.
     attributes : mapping

@@ -33,12 +33,12 @@ class Kind(NamedTuple):
     """A kind of file."""
 
     write: Callable[..., None]
-    """``write(arr, path, at, show=..., **options)`` fills an empty file, which will be at
+    """``write(arr, path, at, show=..., **options)`` fills the empty file ``at``; errors name
     ``path``."""
     heads: tuple[bytes, ...]
-    """What files of the kind begin with: others are never replaced."""
+    """First bytes of files of the kind; other files are never replaced."""
     format: str
-    """What reads them again; empty for zip files, which zarr reads."""
+    """Format that reads the files; empty for zip files, which zarr reads."""
     options: tuple[str, ...] = ()
 
     def is_kind(self, path: str) -> bool:
@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: Any) -> None:
     from zarr.storage import ZipStore
 
-    # Tasks that run when somebody stops it are waited for: they would make the file anew.
+    # Tasks that run at an interruption are waited for: they would create the file again.
     with (
         ZipStore(at, mode="w") as store,
         ThreadPoolExecutor(config.get("num_workers", machine.processors())) as pool,
@@ -168,7 +168,7 @@ def convert(
 
 
 def suffix_of(target: Any) -> str:
-    """Return the suffix of a name that is written to; refuse all that no format has."""
+    """Return the suffix of a target; refuse unknown ones."""
     if not isinstance(target, str | os.PathLike):
         raise DatasetError("no path", expected="where the file goes", found=repr(target))
     known, suffix = (ZARR, *KINDS), _known_suffix(target)

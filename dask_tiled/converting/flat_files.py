@@ -1,4 +1,4 @@
-"""Arrays in C order at one place of a file: written chunk by chunk, in any order, and compared."""
+"""Write arrays in C order to one place of a file, chunk by chunk in any order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dask_tiled.storing.disk import telling_of, write_at
 
 
 class FlatArray(NamedTuple):
-    """Where the pixels of an array lie in a file that is as long as it will be."""
+    """The place of an array in a file of its final length."""
 
     path: str
-    """Where the file will be, for errors."""
+    """Final path of the file, for errors."""
     at: str
-    """Where it is while it is written."""
+    """Path of the file while it is written."""
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -49,7 +49,7 @@ class FlatArray(NamedTuple):
 
 
 def write_flat(arr: da.Array, file: FlatArray, *, show: bool | None) -> None:
-    """Write all pixels of an array, by all workers at once."""
+    """Write all pixels of an array, in parallel."""
     run_on_blocks(
         file.write,
         aligned(arr, (1,) * arr.ndim),
@@ -60,7 +60,7 @@ def write_flat(arr: da.Array, file: FlatArray, *, show: bool | None) -> None:
 
 
 def write_npy(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
-    """Write an array as NumPy stores it, to a file that will be at ``path``."""
+    """Write an array as a NumPy file, at last at ``path``."""
     if arr.dtype.hasobject:
         problem = "objects of Python cannot be written to .npy"
         raise DatasetError(problem, path=path, expected="numbers or records", found=arr.dtype)

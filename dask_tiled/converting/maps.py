@@ -1,4 +1,4 @@
-"""Maps that users name, as an export computes and stores them beside the array."""
+"""Maps by name, which an export computes and stores beside the array."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ OF_FRAMES: Mapping[str, tuple[str, Callable[[Reducible], da.Array]]] = {
     "max": ("max", lambda x: x.arr.max(tuple(range(x.nav_ndim)))),
     "sum": ("sum", lambda x: x.arr.sum(tuple(range(x.nav_ndim, x.arr.ndim)))),
 }
-"""What there is of all frames: the names of the arrays, and how they are computed."""
+"""Maps of any frames: the names of the arrays, and how to compute them."""
 OF_SCANS = {"bf": "bright_field", "adf": "dark_field", "com": "center_of_mass"}
-"""What there is of diffraction patterns of a scan."""
+"""Maps of scans of diffraction patterns: the names of the arrays."""
 SAMPLE = 1024
-"""Frames at most in whose mean the bright disc is found."""
+"""Maximum number of frames in whose mean the bright disc is found."""
 
 
 class Maps(NamedTuple):
-    """What was asked for."""
+    """Requested maps."""
 
     results: dict[str, da.Array]
     """By the names of the arrays."""
     disc: str = ""
-    """The bright disc, as text; empty where nothing depends on it."""
+    """The bright disc that was found, as text; empty if none was searched for."""
 
 
 def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None = None) -> Maps:
-    """Return maps of an array, which are computed when it is exported.
+    """Return lazy maps of an array, which an export computes.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
     Raises
     ------
     DatasetError
-        There is no such map, or none of such an array; or no bright disc is found.
+        A map is unknown, or not defined for the array; or no bright disc is found.
     """
     names = [x.strip() for x in maps.split(",")] if isinstance(maps, str) else [*maps]
     known = (*OF_SCANS, *OF_FRAMES)
