@@ -127,7 +127,7 @@ def _corrections(given: Any, desc: Description) -> Corrections | None:
         given = read(desc)
     if not isinstance(given, Corrections):
         raise DatasetError(
-            "no corrections", path=path, expected='Corrections, or "dataset"', found=given
+            "invalid corrections", path=path, expected='Corrections, or "dataset"', found=given
         )
     given.check(desc.sig_shape, path)
     return given
@@ -310,7 +310,7 @@ def _places(roi: Any, nav_shape: tuple[int, ...], path: str) -> Index:
     try:
         found = np.asarray(roi)
     except ValueError as error:
-        raise DatasetError("roi is no array", path=path, found=str(error)) from error
+        raise DatasetError("roi is not an array", path=path, found=str(error)) from error
     if isinstance(roi, np.ma.MaskedArray):
         unmasked = ~np.ma.getmaskarray(roi)
         found = found & unmasked if found.dtype == bool else found[unmasked]

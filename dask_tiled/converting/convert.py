@@ -170,7 +170,7 @@ def convert(
 def suffix_of(target: Any) -> str:
     """Return the suffix of a target; refuse unknown ones."""
     if not isinstance(target, str | os.PathLike):
-        raise DatasetError("no path", expected="where the file goes", found=repr(target))
+        raise DatasetError("invalid path", expected="where the file goes", found=repr(target))
     known, suffix = (ZARR, *KINDS), _known_suffix(target)
     if suffix is None:
         found = os.path.splitext(os.fspath(target).rstrip("/"))[1]

@@ -67,7 +67,7 @@ def expanded(
 
 def _listed(path: Any) -> tuple[str, ...]:
     if not isinstance(path, Iterable) or isinstance(path, _NO_PATHS):
-        raise DatasetError("no path", expected="a path, or a list of paths", found=repr(path))
+        raise DatasetError("invalid path", expected="a path, or a list of paths", found=repr(path))
     paths = tuple(map(_path_text, path))
     if not paths:
         raise DatasetError("no files", expected="at least one path", found="an empty list")
@@ -120,7 +120,7 @@ def _found_by(pattern: str) -> Iterator[str]:
 def _path_text(path: Any) -> str:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str) or "\0" in text or not text:
-        raise DatasetError("no path", expected="a path as text", found=repr(path))
+        raise DatasetError("invalid path", expected="a path as text", found=repr(path))
     return text.removeprefix("file://")
 
 

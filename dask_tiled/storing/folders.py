@@ -29,7 +29,7 @@ def local_path(store: Any) -> str | None:
         return None
     text = os.fspath(store).removeprefix("file://")
     if "\0" in text:
-        raise DatasetError("no path", expected="a path as text", found=repr(text))
+        raise DatasetError("invalid path", expected="a path as text", found=repr(text))
     return None if "://" in text else os.path.abspath(text)
 
 

@@ -21,7 +21,7 @@ def file_path(target: Any) -> str:
     """Return the absolute path of a file that is to be written."""
     path = local_path(target) if isinstance(target, str | os.PathLike) else None
     if path is None:
-        raise DatasetError("no path", expected="where the file goes", found=repr(target))
+        raise DatasetError("invalid path", expected="where the file goes", found=repr(target))
     return path
 
 

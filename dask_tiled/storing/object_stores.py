@@ -171,7 +171,7 @@ def open_store(store: Any) -> tuple[Store, str]:
     if isinstance(store, dict):
         return MemoryStore(store), ""
     if not isinstance(store, Store):
-        raise DatasetError("no store", expected="a path or a zarr store", found=repr(store))
+        raise DatasetError("invalid store", expected="a path or a zarr store", found=repr(store))
     return store, ""
 
 

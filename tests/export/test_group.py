@@ -119,9 +119,9 @@ def test_groups_are_exports(arr, tmp_path, kind):
 def test_what_is_no_group(arr, tmp_path):
     """Every dimension has a name, as text; a group without the array is another one."""
     for names in ("zyx", ["z", "y"], ["z", "y", 3]):
-        with pytest.raises(DatasetError, match="no names of dimensions"):
+        with pytest.raises(DatasetError, match="invalid dimension_names"):
             to_zarr(arr, tmp_path / "out.zarr", dimension_names=names)
-    with pytest.raises(DatasetError, match="no such layout"):
+    with pytest.raises(DatasetError, match="unknown layout"):
         to_zarr(arr, tmp_path / "out.zarr", layout="pyramid")
     assert os.listdir(tmp_path) == ["volume.nrrd"]
     zarr.create_group(tmp_path / "out.zarr")

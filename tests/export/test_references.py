@@ -358,7 +358,7 @@ def test_records_keep_the_byte_order_of_each_field(tmp_path):
 
 
 def test_computed_arrays_have_no_files(arr):
-    with pytest.raises(DatasetError, match="only what was opened"):
+    with pytest.raises(DatasetError, match="only opened arrays"):
         to_references(arr + 1)
 
 
@@ -385,7 +385,7 @@ def test_nothing_else_is_replaced(arr, tmp_path):
         with pytest.raises(DatasetError, match="something else is there"):
             to_references(arr, path, overwrite=True)
     for path in ({}, 3, "s3://bucket/scan.json", "a\0b"):
-        with pytest.raises(DatasetError, match="no path"):
+        with pytest.raises(DatasetError, match="invalid path"):
             to_references(arr, path)
     assert sorted(os.listdir(tmp_path)) == before
     assert other.read_text() == '{"version": 1, "refs": {}}'

@@ -103,7 +103,7 @@ def test_computed_arrays_have_no_files(arr):
     changed = changed.copy()
     changed[0] = 0
     for computed in (arr + 1, arr.sum((2, 3)), da.zeros(3), changed, FRAMES):
-        with pytest.raises(DatasetError, match="only what was opened"):
+        with pytest.raises(DatasetError, match="only opened arrays"):
             as_zarr(computed)
 
 

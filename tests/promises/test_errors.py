@@ -75,7 +75,7 @@ def test_missing_file(tmp_path, options):
 @pytest.mark.parametrize("listed", [False, True])
 def test_what_is_no_path(path, listed):
     """A path is text, or says what it is as text; a list of paths has an order."""
-    with pytest.raises(DatasetError, match="no path") as caught:
+    with pytest.raises(DatasetError, match="invalid path") as caught:
         open_dataset([path] if listed else path)
     assert caught.value.found == repr(path)
 
@@ -85,7 +85,7 @@ def test_no_files_and_open_files(tmp_path):
     with pytest.raises(DatasetError, match="no files"):
         open_dataset([])
     path = write_small(tmp_path / "scan.mib")
-    with path.open("rb") as file, pytest.raises(DatasetError, match="no path"):
+    with path.open("rb") as file, pytest.raises(DatasetError, match="invalid path"):
         open_dataset(file)
 
 

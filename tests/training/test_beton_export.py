@@ -382,7 +382,7 @@ def test_urls_are_no_names_of_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fields = {"x": np.zeros((3, 4))}
     for path in ("s3://bucket/a.beton", "a\0.beton", 3):
-        with pytest.raises(DatasetError, match="no path"):
+        with pytest.raises(DatasetError, match="invalid path"):
             save(path, fields)
     save(f"file://{tmp_path}/a.beton", fields)
     assert os.listdir() == ["a.beton"]

@@ -24,7 +24,7 @@ def shown_where_it_lies(data: Any) -> Description:
     arr = opened(data)
     if not isinstance(arr, TiledArray) or arr.description is None:
         raise DatasetError(
-            "only what was opened can be shown where it lies",
+            "only opened arrays can be shown without a copy",
             expected=OPENED,
             found=type(arr).__name__,
             hint="Results are written by to_zarr.",

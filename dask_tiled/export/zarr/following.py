@@ -72,9 +72,9 @@ def follow_files(
     """
     if settings.pyramid:
         hint = "Export it once more when it is complete."
-        raise DatasetError("no pyramid is made of files that are followed", hint=hint)
+        raise DatasetError("growing files are exported without a pyramid", hint=hint)
     if local_path(store) is None:
-        raise DatasetError("only to a path files are followed", path=str(store))
+        raise DatasetError("growing files can only be exported to a path", path=str(store))
     arr, desc = refreshed(arr)
     given = Given.of(arr)
     # Zarr chunks and tasks are chosen once, however long the array becomes.

@@ -190,7 +190,7 @@ def _labelled(given: Given, settings: Settings) -> tuple[Given, list[Any] | None
     told = [] if isinstance(names, str) else [*names]
     called = [one.name if isinstance(one, Axis) else one for one in told]
     if len(called) != len(axes) or not all(isinstance(x, str) for x in called):
-        problem = "no names of dimensions"
+        problem = "invalid dimension_names"
         raise DatasetError(problem, expected=f"{len(axes)} of them, as text", found=repr(names))
     pairs = zip(told, axes, strict=True)
     axes = tuple(one if isinstance(one, Axis) else x for one, x in pairs)

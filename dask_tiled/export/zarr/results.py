@@ -44,7 +44,7 @@ def arrays_of(given: Any) -> dict[str, da.Array]:
         return {}
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         expected = "a mapping of names to arrays"
-        raise DatasetError("no results", expected=expected, found=type(given).__name__)
+        raise DatasetError("invalid with_results", expected=expected, found=type(given).__name__)
     return {name: as_array(one) for name, one in given.items()}
 
 

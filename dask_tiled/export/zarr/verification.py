@@ -59,7 +59,9 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
     if is_array(store):
         found = f"{type(store).__name__}, then {type(arr).__name__}"
         hint = "Pass the store first, then the array."
-        raise DatasetError("no store", expected="a store, then an array", found=found, hint=hint)
+        raise DatasetError(
+            "invalid store", expected="a store, then an array", found=found, hint=hint
+        )
     arr = opened(arr)
     path = local_path(store) or str(store)
     with _telling_of(path):

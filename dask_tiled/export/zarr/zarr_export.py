@@ -252,8 +252,8 @@ def check_blocks(arr: da.Array) -> None:
     if blocks is not np.ndarray:
         hint = "Fill the gaps first." if issubclass(blocks, np.ma.MaskedArray) else None
         raise DatasetError(
-            "such blocks cannot be written",
-            expected="numpy arrays",
+            "chunks of this type cannot be written",
+            expected="NumPy arrays",
             found=blocks.__name__,
             hint=hint,
         )
@@ -268,13 +268,13 @@ def _check_results(results: Mapping[str, da.Array], layout: Any, *, follow: bool
         raise DatasetError("results are stored in a group", found="layout='array'", hint=hint)
     if results and follow:
         hint = "Export it once more when it is complete."
-        raise DatasetError("no results are made of files that are followed", hint=hint)
+        raise DatasetError("growing files are exported without results", hint=hint)
 
 
 def _check(arr: da.Array, attributes: Any, layout: Any) -> None:
     """Refuse what cannot be exported, before anything is made."""
     check_blocks(arr)
     if not isinstance(attributes, Mapping | None):
-        raise DatasetError("no attributes", expected="a mapping", found=repr(attributes))
+        raise DatasetError("invalid attributes", expected="a mapping", found=repr(attributes))
     if layout not in get_args(_LAYOUTS):
-        raise DatasetError("no such layout", expected=get_args(_LAYOUTS), found=repr(layout))
+        raise DatasetError("unknown layout", expected=get_args(_LAYOUTS), found=repr(layout))
