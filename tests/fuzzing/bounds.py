@@ -11,6 +11,7 @@ import numpy as np
 from numba.np.numpy_support import as_dtype
 
 from dask_tiled import kernels
+from dask_tiled.codecs.byte_codecs import PACKED_BYTES, most_encoded
 from dask_tiled.engine import evaluation, vectors
 from dask_tiled.kernels import decoding, fold_functions, step_layout
 
@@ -297,6 +298,16 @@ def check_unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
     )
 
 
+def check_pack(src, itemsize, stride, out):
+    if itemsize not in (1, 2, 4, 8) or src.size % itemsize or stride < 1:
+        return f"{src.size} bytes of pixels of {itemsize}, in steps of {stride}"
+    if np.may_share_memory(src, out):
+        return "the chunk lies where it is packed to"
+    return outside("bytes", src.size, 0, PACKED_BYTES.start) or outside(
+        "room", len(out), 0, most_encoded("blosc", {"cname": "lz4"}, src.size)
+    )
+
+
 def check_correct(tile, dark, gain, out):
     if not tile.shape == out.shape == (len(tile), len(dark)) == (len(tile), len(gain)):
         return f"{tile.shape}, {dark.shape}, {gain.shape} into {out.shape}"
@@ -433,6 +444,7 @@ CHECKS = {
     "gather": check_gather,
     "unbitshuffle": check_unbitshuffle,
     "unblosc": check_unblosc,
+    "pack": check_pack,
     "correct": check_correct,
     "repair": check_repair,
     "weighted_sums": check_weighted,
