@@ -263,17 +263,17 @@ class Description:
             files += f" and {len(self.files) - 1} more"
         nav = ", ".join(map(_axis_text, self.axes[: self.nav_ndim], self.nav_shape))
         sig = ", ".join(map(_axis_text, self.axes[self.nav_ndim :], self.sig_shape))
-        listing = str(Listing.of(self.metadata.get(self.format, {})))
         rows = [
             ("format", self.format),
             ("files", files),
-            *([("picture", listing)] if listing else []),
             ("navigation", nav or "none"),
             ("signal", sig or "none"),
             *self._calibration_rows(),
             ("dtype", f"{self.dtype}, {self.units}" if self.units else str(self.dtype)),
             ("size", format_bytes(self.nbytes)),
         ]
+        if listing := str(Listing.of(self.metadata.get(self.format, {}))):
+            rows.append(("picture", listing))
         if self.conversion.corrections is not None:
             rows.append(("corrected", str(self.conversion.corrections)))
         missing = self.layout.count_missing()

@@ -288,7 +288,7 @@ def test_what_has_no_pyramid(opened, tmp_path):
         (arr, {"pyramid": -1}, "whole number"),
         (arr, {"pyramid": 1.5}, "whole number"),
         (arr, {"pyramid": "yes"}, "whole number"),
-        (arr, {"pyramid": 1, "follow": True}, "followed"),
+        (arr, {"pyramid": 1, "follow": True}, "without a pyramid"),
     ]
     for some, options, message in cases:
         with pytest.raises(DatasetError, match=message):
