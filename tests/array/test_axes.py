@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.fft
 import scipy.fftpack
+from conftest import ANY_PORT
 from distributed import Client, LocalCluster
 
 from dask_tiled import Axis, map_tiles, open_dataset, tiles
@@ -219,7 +220,7 @@ def test_persisted_results(arr):
 
 
 def test_persisted_on_a_cluster(arr):
-    options = {"processes": False, "n_workers": 1, "dashboard_address": None}
+    options = {"processes": False, "n_workers": 1, **ANY_PORT}
     with LocalCluster(**options) as cluster, Client(cluster) as client:
         sums, peaks = dask.persist(arr.sum(0), arr.max(1))
         assert shown_of(sums).axes == (Y, X)
