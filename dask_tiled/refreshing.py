@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 import dask.array as da
 
 from dask_tiled.array.tiled_array import TiledArray
-from dask_tiled.describing import check_local
+from dask_tiled.describing import check_local, scheme_for
 from dask_tiled.model.calibration import replaced
 from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.files import GrowingFile, seen
 from dask_tiled.model.growth import Sample, check_continues
-from dask_tiled.reading.backends import ALIGNMENT
 from dask_tiled.tiling.bases import Chunks
-from dask_tiled.tiling.scheme import negotiate
 
 
 class Opening(NamedTuple):
@@ -45,12 +43,8 @@ class Opening(NamedTuple):
             self.sample.check(new.layout)
         axes = replaced(new.axes, old.overridden(BY_USER), new.shape, new.files[0].path)
         new = new.with_axes(axes, BY_USER)
-        scheme = negotiate(
-            new,
-            arr.scheme.requests,
-            chunks=_longer(arr.chunks, new.shape) or self.chunks,
-            align_bytes=ALIGNMENT if arr.io == "direct" else 1,
-        )
+        chunks = _longer(arr.chunks, new.shape) or self.chunks
+        scheme = scheme_for(new, arr.scheme.requests, chunks, arr.io)
         opening = self._replace(sample=Sample.of(new.layout, new.layout.n_frames - 1))
         return TiledArray(new, scheme, arr.io, opening=opening)
 
