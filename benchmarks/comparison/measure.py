@@ -73,11 +73,17 @@ def time_scan(
             yield Timing(name, scan.format.name, job, threads, scan.nbytes, times, note)
 
 
+PATIENCE = 10
+"""Seconds after which a job is not repeated."""
+
+
 def take_turns(runs: Mapping[str, Job], repeats: int) -> dict[str, list[float]]:
     """Time jobs one after the other, again and again."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(1, repeats + 1):
         for name, run in runs.items():
+            if sum(seconds[name]) > PATIENCE:
+                continue
             start = time.perf_counter()
             run(repeat)
             seconds[name].append(time.perf_counter() - start)
