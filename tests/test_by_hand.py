@@ -307,11 +307,11 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"start": [(0, 0, 0), (3, 0, 0)]}, {"overlap": "last"}, "piece 1, axis 0"),
         ({"shape": (6, 0, 5)}, {}, "outside of the array"),
         ({"offset": 1}, {}, "beyond the file"),
-        ({"offset": 1 << 70}, {}, "no table"),
+        ({"offset": 1 << 70}, {}, "not form a table"),
         ({"offset": 1.5}, {}, "whole numbers"),
         ({"offset": np.array([np.nan])}, {}, "whole numbers"),
         ({"start": (0.5, 0, 0)}, {}, "whole numbers"),
-        ({"file": 0.5}, {}, "no table"),
+        ({"file": 0.5}, {}, "not form a table"),
         ({"offset": [0, 0], "nbytes": [0, 0, 0]}, {}, "different lengths"),
         ({"strides": (40, 10, 1 << 50)}, {}, "beyond the file"),
         ({"strides": (40, 10, 1 << 62)}, {}, "beyond the file"),  # 4 times that is 0 in 64 bits
@@ -321,7 +321,7 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"shape": (5, 4, 5)}, {}, "covered by no piece"),
         ({"decoder": 1}, {}, "no such decoder"),
         ({"file": 1}, {}, "no such file"),
-        ({"color": 1}, {}, "other columns"),
+        ({"color": 1}, {}, "unknown or missing columns"),
         ({}, {"decoders": [("u2", {"id": "no such"})]}, "unsupported codec"),
         ({}, {"decoders": ["no such"]}, "not a decoder"),
         ({}, {"decoders": ["u2", "i8", "u8"]}, "all numbers"),  # numpy takes float64

@@ -396,7 +396,7 @@ def test_what_cannot_be_kept(path, arr, monkeypatch):
         if isinstance(part, TiledArray):
             with pytest.raises(DatasetError, match="Save the axes of the array that was opened"):
                 part.save_axes()
-    with pytest.raises(DatasetError, match="the axes are those of the file"):
+    with pytest.raises(DatasetError, match="no changed axes to save"):
         open_dataset(path).save_axes()
 
     def refuse(*_, **__):
@@ -473,7 +473,7 @@ def test_behind_a_url_nothing_is_kept(path, monkeypatch):
     arr = open_dataset(path, axes=SAID)
     first = replace(arr.description.files[0], path="https://example.org/scan.mib")
     monkeypatch.setattr(arr.description.layout, "files", (first,))
-    with pytest.raises(DatasetError, match=r"behind a URL\. Pass axes="):
+    with pytest.raises(DatasetError, match=r"beside a remote file\. Pass axes="):
         arr.save_axes()
 
 

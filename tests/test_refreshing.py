@@ -186,7 +186,7 @@ def test_a_file_that_comes_before_the_others_is_noticed(tmp_path):
     write_raw(tmp_path / "a1.raw", frames)
     arr = dask_tiled.open_dataset(str(tmp_path / "a*.raw"), **RAW, follow=True)
     write_raw(tmp_path / "a0.raw", frames)
-    with pytest.raises(dask_tiled.StaleFileError, match=r"a1\.raw: the frames lie elsewhere"):
+    with pytest.raises(dask_tiled.StaleFileError, match=r"a1\.raw: the frames have moved"):
         arr.refresh()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dask_tiled.model.indexing import Array
 
 MOST_SHOWN = 8
-"""So many labels are shown as text."""
+"""Show at most this many labels as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Axis:
 
     @classmethod
     def through(cls, name: str, units: str, points: Array) -> Axis | None:
-        """Return the axis of positions, if they are equally spaced to a thousandth of a step."""
+        """Return the axis through positions, if they are equally spaced to 1/1000 of a step."""
         with np.errstate(all="ignore"):  # any may be NaN or infinite
             points = points.astype(float)
             scale = float(points[-1] - points[0]) / max(1, len(points) - 1)
@@ -67,20 +67,20 @@ class Axis:
         return replace(self, offset=offset, scale=scale, labels=labels)
 
     def binned(self, count: int) -> Axis:
-        """Return the axis of bins of so many positions, of which each stands for their middle."""
+        """Return the axis of bins of ``count`` positions, each at the middle of its positions."""
         middle = self.offset + self.scale * (count - 1) / 2
         labels = self.labels if count == 1 else ()
         return replace(self, offset=middle, scale=self.scale * count, labels=labels)
 
     @property
     def listed(self) -> str:
-        """The labels as text, of many the first ones; empty where there are none."""
+        """The labels as text, truncated after the first ones; empty if there are none."""
         shown = [*self.labels[:MOST_SHOWN], *["..."] * (len(self.labels) > MOST_SHOWN)]
         return f" ({', '.join(shown)})" if shown else ""
 
     @property
     def steps(self) -> str:
-        """The scale as text, with its sign and the offset; empty where there is none."""
+        """The scale as text, with its sign and the offset; empty if the axis has none."""
         if replace(self, labels=()) == Axis(self.name):
             return ""
         units = self.units and f" {self.units}"
@@ -92,12 +92,12 @@ class Axis:
 
 
 def nav_axes(ndim: int) -> tuple[Axis, ...]:
-    """Name the navigation axes of a file that gives them no names."""
+    """Return navigation axes with default names."""
     names = {0: (), 1: ("frame",), 2: ("scan_y", "scan_x")}
     return tuple(map(Axis, names.get(ndim, tuple(f"nav_{k}" for k in range(ndim)))))
 
 
 def sig_axes(ndim: int) -> tuple[Axis, ...]:
-    """Name the signal axes of a file that gives them no names."""
+    """Return signal axes with default names."""
     names = {0: (), 1: ("channel",), 2: ("y", "x"), 3: ("z", "y", "x")}
     return tuple(map(Axis, names.get(ndim, tuple(f"sig_{k}" for k in range(ndim)))))

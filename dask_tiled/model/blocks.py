@@ -1,4 +1,4 @@
-"""Pieces that decode only as a whole: which of their pixels go where, alone or many at once."""
+"""Blocks: pieces that decode only as a whole, one at a time or many at once."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Index
 
 MOST_BYTES, MOST_BETWEEN = 1 << 20, 1 << 14
-"""So much of a file is fetched in one go for several blocks, and so much between two of them."""
+"""One read fetches at most this many bytes for several blocks, with gaps of at most this many."""
 
 
 class Fetch(Protocol):
-    """Where a block gets its bytes from, for the work on one chunk."""
+    """Read the bytes of blocks for the work on one chunk."""
 
     def __call__(self, file: File, start: int, stop: int) -> npt.NDArray[np.uint8]:
         """Return bytes of a file; they are valid until the next call."""
 
     def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
-        """Enter what is made for a key, once, and leave it when the work on the chunk is done.
+        """Enter the context that ``make`` returns, once for each key, and leave it after the chunk.
 
-        For libraries that have to open a file themselves. What was kept may be left earlier, where
-        many files are open; it is made again then.
+        For libraries that have to open a file themselves. If many files are open, a context may be
+        left earlier; it is made again when needed.
         """
 
 
@@ -40,9 +40,9 @@ class Block(NamedTuple):
     files : tuple of File
         All files of the layout.
     file : File
-        The one that the piece lies in.
+      The file of the piece.
     offset, nbytes : int
-        Where it begins there, and how long it is.
+        First byte and length in the file.
     start, shape : tuple of int
         The box of pixels: frame axes, then signal axes.
     """
@@ -60,29 +60,30 @@ class BlockRange(NamedTuple):
 
     block: Block
     decoder: BlockDecoder
-    numbers: Index  # numbers of the frames in the block
-    frames: Index  # position of each frame in the output, in ascending order
+    numbers: Index  # frame numbers in the block
+    frames: Index  # frame positions in the output, ascending
     inside: tuple[slice, ...]
-    """What is taken of the signal axes of the block, and where in a frame of the output it goes."""
+    """The part of the block's signal axes that is read, and its position in a frame of the output.
+    """
     place: tuple[slice, ...]
 
     @property
     def key(self) -> Hashable:
-        """Identity of the block; of overlapping pieces, several may begin at one byte."""
+        """Identity of the block. Overlapping pieces may begin at the same byte."""
         return *self.block[1:], self.decoder
 
     def between(self, first: int, stop: int) -> BlockRange:
-        """Take the frames at some positions of the output, which become the first ones."""
+        """Return the range for output frames ``first`` to ``stop``, counted from ``first``."""
         low, high = np.searchsorted(self.frames, (first, stop))
         return self._replace(numbers=self.numbers[low:high], frames=self.frames[low:high] - first)
 
     def decode(self, fetch: Fetch) -> Array:
-        """Decode the block: its frames on one axis, then the signal axes."""
+        """Decode the block into its frames along one axis, then the signal axes."""
         pixels = function_at(self.decoder.function)(self.block, fetch, **dict(self.decoder.options))
         shape = self.block.shape
         if pixels.shape != shape or pixels.dtype != self.decoder.dtype:
             raise CorruptFileError(
-                "a block decodes to something else",
+                "a block decodes to another shape or dtype",
                 path=self.block.file.path,
                 where=f"byte {self.block.offset}",
                 expected=f"{shape} {self.decoder.dtype}",
@@ -91,13 +92,13 @@ class BlockRange(NamedTuple):
         return pixels.reshape(-1, *shape[len(shape) - len(self.inside) :])
 
     def copy(self, pixels: Array, out: Array) -> None:
-        """Put what is wanted of a decoded block into the output."""
+        """Copy the selected pixels of a decoded block into the output."""
         numbers, frames = _as_slice(self.numbers), _as_slice(self.frames)
         out[(frames, *self.place)] = pixels[(numbers, *self.inside)]
 
 
 class BlockRun(NamedTuple):
-    """Whole frames of a file that are a block each: what decodes them writes into the output."""
+    """Whole frames of a file, each of which is a block, decoded together into the output."""
 
     files: tuple[File, ...]
     file: File
@@ -105,12 +106,12 @@ class BlockRun(NamedTuple):
     offsets: Index
     sizes: Index
     starts: Index
-    """The corner of each block; ``shape`` is that of all."""
+    """The first corner of each block; all blocks have the same ``shape``."""
     shape: tuple[int, ...]
-    frames: Index  # position of each frame in the output, in ascending order
+    frames: Index  # frame positions in the output, ascending
 
     def between(self, first: int, stop: int) -> BlockRun:
-        """Take the frames at some positions of the output, which become the first ones."""
+        """Return the run for output frames ``first`` to ``stop``, counted from ``first``."""
         low, high = np.searchsorted(self.frames, (first, stop))
         numbers = self.offsets, self.sizes, self.starts, self.frames - first
         offsets, sizes, starts, frames = (column[low:high] for column in numbers)
@@ -123,18 +124,18 @@ class BlockRun(NamedTuple):
 
     @property
     def place(self) -> tuple[slice, ...]:
-        """Where the pixels of a block go in a frame of the output: everywhere."""
+        """Position of a block in a frame of the output: the whole frame."""
         return ()
 
     def numbered(self, k: int) -> Block:
-        """Return one of the blocks."""
+        """Return the ``k``-th block."""
         start = tuple(self.starts[k].tolist())
         return Block(
             self.files, self.file, int(self.offsets[k]), int(self.sizes[k]), start, self.shape
         )
 
     def spans(self) -> Iterator[tuple[slice, int, int]]:
-        """Put blocks together that are fetched in one go: which they are, and their bytes."""
+        """Group blocks that one read fetches: their numbers, first byte and end."""
         first, start, end = 0, int(self.offsets[0]), 0
         ends = (self.offsets + self.sizes).tolist()
         for k, (offset, stop) in enumerate(zip(self.offsets.tolist(), ends, strict=True)):
@@ -151,7 +152,7 @@ class BlockRun(NamedTuple):
 
 
 def _as_slice(numbers: Index) -> Index | slice:
-    """Write numbers that follow one another as a slice, which is quicker to copy."""
+    """Return consecutive numbers as a slice, which copies faster."""
     first, count = int(numbers[0]), len(numbers)
     in_order = int(numbers[-1]) - first == count - 1
     if in_order and (count < 3 or (np.diff(numbers) == 1).all()):

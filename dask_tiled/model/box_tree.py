@@ -1,4 +1,4 @@
-"""Boxes in a tree: those that meet another box are found in logarithmic time."""
+"""A tree of boxes that finds the boxes overlapping another box in logarithmic time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dask_tiled.model.indexing import Index
 Numbers = npt.NDArray[Any]
 
 FANOUT = 16
-"""Boxes in a node, and nodes in one of the next level."""
+"""Children of a node of the tree."""
 PAIRS = 1 << 12
-"""So many pairs of nodes are looked into at a time."""
+"""Compare at most this many pairs of nodes at a time."""
 
 
 class _Bounds(NamedTuple):
-    """Boxes or nodes: for each axis, where they begin and end; one number where all are alike."""
+    """Start and end of boxes or nodes along each axis; a single number if all are equal."""
 
     low: tuple[Numbers, ...]
     high: tuple[Numbers, ...]
 
     def meet(self, some: Index, low: Sequence[Any], high: Sequence[Any]) -> npt.NDArray[np.bool_]:
-        """Return which of some have a part between numbers, or arrays of them."""
+        """Return a mask of the selected boxes that intersect a box, or one box for each."""
         found = np.ones(len(some), bool)
         for axis in range(len(self.low)):
             found &= numbers_of(self.low[axis], some) < high[axis]
@@ -34,7 +34,7 @@ class _Bounds(NamedTuple):
 
 
 class BoxTree:
-    """Boxes, and the bounds of more and more of them together."""
+    """Bounding boxes in levels, each node around ``FANOUT`` boxes or nodes of the level below."""
 
     def __init__(self, start: Sequence[Numbers], stop: Sequence[Numbers], count: int) -> None:
         self._count = count
@@ -54,7 +54,7 @@ class BoxTree:
             self._levels.append(bounds)
 
     def meeting(self, low: Sequence[int], high: Sequence[int]) -> Index:
-        """Return the numbers of the boxes that meet another one, in ascending order."""
+        """Return the numbers of the boxes that intersect a box, in ascending order."""
         found = np.arange(self._size(len(self._levels)))
         for depth in range(len(self._levels), 0, -1):
             found = found[self._levels[depth - 1].meet(found, low, high)]
@@ -64,7 +64,7 @@ class BoxTree:
         return np.sort(found[self._boxes.meet(found, low, high)])
 
     def overlap(self) -> tuple[int, int] | None:
-        """Return two boxes that have a part in common, if there are any."""
+        """Return the numbers of two boxes that overlap, or None."""
         top = len(self._levels)
         nodes = np.arange(self._size(top))
         a, b = (axis.ravel() for axis in np.meshgrid(nodes, nodes, indexing="ij"))
@@ -85,7 +85,7 @@ class BoxTree:
         return None
 
     def _meeting_pairs(self, depth: int, a: Index, b: Index) -> tuple[Index, Index]:
-        """Keep the pairs that meet, each once, and of boxes none with itself."""
+        """Keep the pairs that intersect, each pair once, without pairing a box with itself."""
         size = self._size(depth)
         there = (a < b + bool(depth)) & (b < size)
         a, b = a[there], b[there]
@@ -98,7 +98,7 @@ class BoxTree:
         return a[meet], b[meet]
 
     def _size(self, depth: int) -> int:
-        """Count the nodes of a level, or the boxes below the first."""
+        """Return the number of nodes in a level; level 0 holds the boxes."""
         return -(-self._count // FANOUT**depth)
 
     def _unsorted(self, found: Index) -> Index:
@@ -106,12 +106,12 @@ class BoxTree:
 
 
 def numbers_of(column: Numbers, some: Index | slice) -> Numbers:
-    """Return the numbers of some boxes from a column, which may hold one number for all of them."""
+    """Return the entries of some boxes; a column of length 1 stands for all boxes."""
     return column if len(column) == 1 else column[some]
 
 
 def _reduced(ufunc: np.ufunc, column: Numbers, firsts: Index, order: Index | None) -> Numbers:
-    """Return the least or the greatest number in each node."""
+    """Return the minimum or maximum of each node."""
     if len(column) == 1:
         return column
     found: Numbers = ufunc.reduceat(column if order is None else column[order], firsts)

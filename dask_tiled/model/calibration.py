@@ -1,4 +1,4 @@
-"""Axes as users describe them: by quantities such as ``"0.5 nm"``, numbers, tuples and ``Axis``."""
+"""Parse axes as users describe them: ``"0.5 nm"``, numbers, tuples or ``Axis`` objects."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.units import Prefixed
 
 Calibration = Axis | str | float | tuple[float, str] | tuple[float, str, float]
-"""What a user says of one axis."""
+"""A user's description of one axis."""
 Calibrations = Mapping[str, Calibration] | Sequence[Axis]
-"""What a user says of some axes, by their names, or of all of them."""
+"""Descriptions of some axes by name, or of all axes in order."""
 
 USUAL = {"Å", "angstrom", "1/Å", "deg", "px", "h", "K"}
-"""Units without a prefix for which pint need not be asked: importing it takes most of a second."""
+"""Units without prefix that are accepted without pint, whose import takes most of a second."""
 FORMS = '"0.5 nm", "0.5 nm from 10 nm", 0.5, (0.5, "nm"), (0.5, "nm", 10) or an Axis'
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})(.*)", re.IGNORECASE | re.DOTALL)
@@ -30,23 +30,23 @@ _UNIT = re.compile(r"(?:1\s*/.+|[^\d\s+.,;:-].*)?", re.DOTALL)
 def calibrated(
     axes: Sequence[Axis], given: Calibrations, shape: Sequence[int], path: str
 ) -> tuple[Axis, ...]:
-    """Return axes as a user describes them.
+    """Return the axes with a user's descriptions applied.
 
     Parameters
     ----------
     axes : sequence of Axis
-        What the axes are so far.
+        The axes of the files.
     given : mapping, or sequence of Axis
-        By the names of some axes, what they are; or all axes, which may have new names.
+        Descriptions of some axes by name, or all axes, which may have new names.
     shape : sequence of int
         Lengths of the axes.
     path : str
-        The file that errors name.
+        File named in errors.
 
     Raises
     ------
     DatasetError
-        There is no such axis, or that is no scale, unit or name of it.
+        An axis is unknown, or its scale, unit or name is invalid.
     """
     if isinstance(given, Mapping):
         found = list(axes)
@@ -62,7 +62,7 @@ def calibrated(
         listed = isinstance(given, Sequence) and all(isinstance(one, Axis) for one in given)
         if not listed or len(given) != len(axes):
             expected = f"an Axis for each of {', '.join(axis.name for axis in axes)}, or a mapping"
-            raise DatasetError("not the axes", path=path, expected=expected, found=repr(given))
+            raise DatasetError("invalid axes", path=path, expected=expected, found=repr(given))
         found = [described(axis, one, path) for axis, one in zip(axes, given, strict=True)]
     return _checked(axes, found, shape, path)
 
@@ -70,17 +70,17 @@ def calibrated(
 def replaced(
     axes: Sequence[Axis], known: Mapping[str, Axis], shape: Sequence[int], path: str
 ) -> tuple[Axis, ...]:
-    """Return axes, those of which others are known by their names replaced; errors are the same."""
+    """Return axes with those in ``known`` replaced; errors are those of :func:`calibrated`."""
     return _checked(axes, [known.get(axis.name, axis) for axis in axes], shape, path)
 
 
 def described(axis: Axis, value: Any, path: str) -> Axis:
-    """Return an axis as a value describes it; its name and labels stay unless that has others.
+    """Return an axis changed as a value describes it; name and labels stay unless given.
 
     Raises
     ------
     DatasetError
-        It is no scale, or pint does not know the unit.
+        The scale is invalid, or pint does not recognise the unit.
     """
     found = value if isinstance(value, Axis) else None
     if isinstance(value, str):
@@ -97,13 +97,13 @@ def described(axis: Axis, value: Any, path: str) -> Axis:
     found = replace(found, scale=float(found.scale), offset=float(found.offset))
     if found.units != axis.units and (not _UNIT.fullmatch(found.units) or is_unknown(found.units)):
         problem = f"invalid unit of the axis {axis.name!r}"
-        expected = 'one that pint knows, such as "nm" or "1/nm"'
+        expected = 'a unit that pint recognises, such as "nm" or "1/nm"'
         raise DatasetError(problem, path=path, expected=expected, found=repr(found.units))
     return found
 
 
 def quantity(text: str) -> tuple[float, str, float] | None:
-    """Read ``"0.5 nm"`` or ``"0.5 nm from 10 nm"``: scale, unit and offset; None if it is none."""
+    """Parse ``"0.5 nm from 10 nm"`` into scale, unit and offset; None if invalid."""
     scale, start, offset = text.replace("\N{MINUS SIGN}", "-").partition(" from ")
     parts = [_QUANTITY.fullmatch(one) for one in ((scale, offset) if start else (scale,))]
     if None in parts:
@@ -115,17 +115,17 @@ def quantity(text: str) -> tuple[float, str, float] | None:
 
 
 def _unit(text: str) -> str:
-    """Return a unit; what follows a number may begin with a slash."""
+    """Return a unit; ``/nm`` after a number means ``1/nm``."""
     text = text.strip()
     return f"1{text}" if text.startswith("/") else text
 
 
 def _is_sound(axis: Axis) -> bool:
-    """Return whether an axis has a name, a unit as text, and finite numbers."""
+    """Return whether an axis has a name, a text unit, text labels and finite numbers."""
     numbers: tuple[Any, Any] = axis.scale, axis.offset
     if not all(isinstance(one, Real) and not isinstance(one, bool) for one in numbers):
         return False
-    with suppress(OverflowError):  # whole numbers have no end
+    with suppress(OverflowError):  # integers may be too large for a float
         texts = isinstance(axis.name, str) and axis.name and isinstance(axis.units, str)
         labels = isinstance(axis.labels, tuple) and all(isinstance(x, str) for x in axis.labels)
         return bool(texts and labels and axis.scale and all(map(math.isfinite, numbers)))
@@ -135,11 +135,11 @@ def _is_sound(axis: Axis) -> bool:
 def _checked(
     before: Sequence[Axis], after: Sequence[Axis], shape: Sequence[int], path: str
 ) -> tuple[Axis, ...]:
-    """Return axes, if those that have changed have names of their own, and labels for all."""
+    """Return the axes after checking that new names are unique and labels match the axis length."""
     names = [axis.name for axis in after]
     for old, new, size in zip(before, after, shape, strict=True):
         if new.name != old.name and names.count(new.name) > 1:
-            expected, found = "each Axis to have a name of its own", ", ".join(names)
+            expected, found = "a different name for each axis", ", ".join(names)
             problem = f"two axes are called {new.name!r}"
             raise DatasetError(problem, path=path, expected=expected, found=found)
         if len(new.labels) not in (0, size):
@@ -149,7 +149,7 @@ def _checked(
 
 
 def is_unknown(unit: str) -> bool:
-    """Return whether pint does not know a unit; without pint, every text is one."""
+    """Return whether pint does not recognise a unit; without pint, every unit is accepted."""
     if not unit or unit in USUAL or Prefixed.of(unit):
         return False
     try:

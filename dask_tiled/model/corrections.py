@@ -1,4 +1,4 @@
-"""Dark frame, gain map and excluded pixels: what makes raw counts comparable, tile by tile."""
+"""Dark frame, gain map and excluded pixels, applied tile by tile."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Floats = npt.NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Corrections:
-    """What is done to the raw counts of a detector: ``(counts - dark) * gain``, then repairs.
+    """Corrections of a detector's raw counts: ``(counts - dark) * gain``, then repairs.
 
     Each excluded pixel becomes the mean of the corrected values of its good neighbours: the pixels
     of the 3x3 box around it (3x3x3 with three signal axes, and so on) that lie in the frame and are
-    not excluded themselves. Where that box holds none, as behind a beam stop, the smallest larger
-    one that holds any counts. With ``fill``, excluded pixels hold that value instead.
+    not excluded themselves. If that box holds no good pixel, as behind a beam stop, the smallest
+    larger box that holds some is used. With ``fill``, excluded pixels hold that value instead.
 
     Results are float32, or float64 where float32 cannot hold the counts (integers of 4 and 8 bytes,
     and float64), and are calculated in that type; the means are summed in float64.
@@ -52,7 +52,7 @@ class Corrections:
     Raises
     ------
     DatasetError
-        Something is not numeric, not finite in float32, or no coordinates.
+        Values are not numeric or not finite in float32, or coordinates are invalid.
     """
 
     dark: Floats | None
@@ -76,19 +76,19 @@ class Corrections:
 
     @property
     def sig_shape(self) -> tuple[int, ...] | None:
-        """Shape of a frame; None where nothing but coordinates was given."""
+        """Shape of a frame; None if only coordinates were given."""
         shapes = (plane.shape for plane in (self.dark, self.gain) if plane is not None)
         return next(shapes, self._mask_shape)
 
     def check(self, sig_shape: tuple[int, ...], path: str) -> None:
-        """Make sure that the corrections suit the frames of a data set.
+        """Check that the corrections fit the frames of a data set.
 
         Parameters
         ----------
         sig_shape : tuple of int
             Shape of the frames as the files hold them.
         path : str
-            What to name in errors.
+            Path named in errors.
 
         Raises
         ------
@@ -144,12 +144,12 @@ class Corrections:
         native : numpy.dtype
             Type of the raw pixels.
         path : str, optional
-            What to name in errors.
+            Path named in errors.
 
         Raises
         ------
         DatasetError
-            Pixels are no booleans, integers or floats of up to 8 bytes.
+            Pixels are not booleans, integers or floats of up to 8 bytes.
         """
         if native.kind not in "biuf" or native.itemsize > 8:
             raise DatasetError(
@@ -171,7 +171,7 @@ class Corrections:
         return f"<Corrections: {self}>"
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        # dask does not look inside what this returns: values only.
+        # dask does not tokenize nested objects here: return plain values only.
         return "dask_tiled.Corrections", self._token
 
     def __eq__(self, other: object) -> bool:
@@ -188,13 +188,15 @@ class Corrections:
 
 
 def _array(name: str, values: Any) -> Array:
-    """Read an array-like, dense or sparse; what has no value in some places is none."""
+    """Return an array from an array-like, dense or sparse; refuse masked values."""
     dense = getattr(values, "toarray", None) or getattr(values, "todense", None)
     values = values if dense is None else dense()
     try:
         found = np.asarray(values)
     except (ValueError, TypeError) as error:
-        raise DatasetError(f"{name}: no array ({error})", found=type(values).__name__) from error
+        raise DatasetError(
+            f"{name}: not an array ({error})", found=type(values).__name__
+        ) from error
     if np.ma.is_masked(values):
         raise DatasetError(
             f"{name}: some values are masked",
@@ -206,18 +208,18 @@ def _array(name: str, values: Any) -> Array:
 
 
 def _plane(name: str, values: Any) -> Floats | None:
-    """Copy a dark frame or gain map, in the smaller type if that holds every value exactly."""
+    """Copy a dark frame or gain map, as float32 if that holds every value exactly, else float64."""
     if values is None:
         return None
     found = _array(name, values)
     if found.dtype.kind not in "biuf":
-        raise DatasetError(f"{name}: no real numbers", expected="numbers", found=found.dtype)
+        raise DatasetError(f"{name}: not real numbers", expected="numbers", found=found.dtype)
     with np.errstate(over="ignore"):
         single = found.astype(np.float32, order="C")
     bad = ~np.isfinite(single)
     if bad.any():
         raise DatasetError(
-            f"{name}: some values are no numbers, or too large for float32",
+            f"{name}: some values are not finite, or too large for float32",
             expected="finite numbers",
             found=f"{found[bad][0]} at {_first(np.argwhere(bad))}, one of {bad.sum()}",
             hint="Give excluded pixels any number: it is not used.",
@@ -226,7 +228,7 @@ def _plane(name: str, values: Any) -> Floats | None:
 
 
 def _pixels(values: Any) -> tuple[Index | None, tuple[int, ...] | None]:
-    """Read a mask or coordinates: the coordinates, and the shape of the mask."""
+    """Read a mask or coordinates; return the coordinates and the shape of the mask."""
     if values is None:
         return None, None
     name = "excluded_pixels"
@@ -265,7 +267,7 @@ def _number(name: str, value: Any) -> float:
 def _digest(
     arrays: Sequence[Array | None], fill: float | None, mask_shape: tuple[int, ...] | None
 ) -> str:
-    # repr and bytes are the same in every process; hashing what pickle writes would not be.
+    # repr and bytes are equal in all processes; pickled bytes are not.
     digest = hashlib.blake2b(repr((fill, mask_shape)).encode(), digest_size=16)
     for array in arrays:
         digest.update(repr(array is not None and (array.shape, array.dtype.str)).encode())
@@ -283,7 +285,7 @@ def _set(corrections: Corrections, *values: Any) -> None:
 
 
 def _restore(*values: Any) -> Corrections:
-    """Make corrections of values that others held: there is nothing to read again."""
+    """Rebuild corrections from values that are already checked."""
     corrections = object.__new__(Corrections)
     _set(corrections, *values)
     return corrections

@@ -1,4 +1,4 @@
-"""Whether pieces cover an array: pixels that several of them hold, and pixels that none holds."""
+"""Coverage of an array by pieces: overlaps and holes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dask_tiled.model.pieces import PieceTable
 Corner = tuple[int, ...]
 
 MOST_CELLS = 1 << 13
-"""So many cells are looked at together."""
+"""Check at most this many cells together."""
 
 
 def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
-    """Make sure that all pieces are boxes inside an array."""
+    """Check that all pieces lie inside the array."""
     for axis, size in enumerate(shape):
         start, length = pieces.column("start", axis), pieces.column("shape", axis)
         bad = np.flatnonzero((start < 0) | (length < 1) | (start > size - length))
@@ -35,7 +35,7 @@ def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
 
 
 def overlap_error(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
-    """Return which two pieces overlap."""
+    """Return the error that names two overlapping pieces."""
     found = pieces.rows(np.array(pair))
     boxes = [
         f"{tuple(shape.tolist())} from {tuple(start.tolist())} on"
@@ -50,10 +50,10 @@ def overlap_error(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
 
 
 def first_hole(pieces: PieceTable, shape: tuple[int, ...], *, overlapping: bool) -> Corner | None:
-    """Find a pixel that no piece holds.
+    """Find a pixel that no piece covers.
 
-    Edges of pieces cut the array into cells, each of which a piece holds as a whole or not at all.
-    Where there are very many cells, the array is cut in halves first.
+    Edges of pieces cut the array into cells, each covered as a whole or not at all. If there are
+    very many cells, the array is halved first.
     """
     if not overlapping and pieces.size == math.prod(shape):
         return None
@@ -86,7 +86,7 @@ def first_hole(pieces: PieceTable, shape: tuple[int, ...], *, overlapping: bool)
 def _empty_cell(
     start: Index, stop: Index, edges: Sequence[Index], counts: Sequence[int]
 ) -> Corner | None:
-    """Find a cell that no box holds."""
+    """Find a cell that no box covers."""
     held = np.zeros(counts, bool)
     first, end = (
         np.column_stack([np.searchsorted(edge, c) for edge, c in zip(edges, corner.T, strict=True)])
@@ -102,7 +102,7 @@ def _empty_cell(
 
 
 GROWTH = 1.05
-"""Planes are looked for again while there are so many times as many parts as before."""
+"""Repeat the splitting while it increases the number of groups by at least this factor."""
 
 
 def first_overlap(
@@ -110,7 +110,7 @@ def first_overlap(
 ) -> tuple[int, int] | None:
     """Find two boxes that overlap.
 
-    As a rule, planes between boxes keep nearly all of them apart; a tree searches the others.
+    Usually planes between boxes separate nearly all of them; a tree searches the rest.
     """
     rest = _not_apart(start, stop, count)
     if not len(rest):
@@ -121,9 +121,9 @@ def first_overlap(
 
 
 def _not_apart(start: Sequence[Numbers], stop: Sequence[Numbers], count: int) -> Index:
-    """List the boxes that planes do not part from all others.
+    """List the boxes that planes do not separate from all others.
 
-    Planes across one axis part the boxes into groups, those across the next axis part each group
+    Planes across one axis split the boxes into groups, planes across the next axis split each group
     further, and so on. Boxes of different groups do not overlap.
     """
     axes = [k for k in range(len(start)) if len(start[k]) > 1 or len(stop[k]) > 1]
@@ -141,8 +141,8 @@ def _not_apart(start: Sequence[Numbers], stop: Sequence[Numbers], count: int) ->
 
 
 def _parted(some: Index, group: Index, start: Numbers, stop: Numbers) -> tuple[Index, Index, int]:
-    """Part groups of some boxes along one axis, leave out those alone in theirs, count groups."""
-    # Groups are laid one after the other along the axis.
+    """Split groups along an axis; return boxes not alone in a group, their groups, the count."""
+    # Groups are laid end to end along the axis.
     size = int(stop.max())
     small = (int(group.max(initial=0)) + 1) * size <= np.iinfo(np.int32).max
     base = group.astype(np.int32 if small else np.int64) * size
@@ -157,7 +157,7 @@ def _parted(some: Index, group: Index, start: Numbers, stop: Numbers) -> tuple[I
 
 
 def _order(numbers: Numbers) -> Index:
-    """Return the order that sorts numbers, none negative: with their places, if those fit in."""
+    """Return the order that sorts non-negative numbers, packed with their positions if they fit."""
     bits = len(numbers).bit_length()
     if int(numbers.max(initial=0)) >> (63 - bits):
         return np.argsort(numbers)

@@ -1,7 +1,7 @@
-"""From bytes to the pixels of an array: decoders by name, and the conversion of what they give.
+"""Decoders by name, and the conversion of decoded pixels to those of the array.
 
-A :class:`Decoder` is a value. The numba function behind it is imported where pixels are made, in
-the task, so describing and graph building never load numba.
+A :class:`Decoder` is a value. The numba function behind it is imported in the task that decodes, so
+describing files and building graphs never load numba.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dask_tiled.model.indexing import Array
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """How one unit of bytes becomes pixels.
+    """Decoder of one unit of bytes into pixels.
 
     Attributes
     ----------
@@ -46,23 +46,23 @@ class Decoder:
 
     @property
     def width(self) -> int:
-        """Bytes of the pixels of a unit."""
+        """Bytes of the decoded pixels of a unit."""
         return self.pixels * self.dtype.itemsize
 
     @property
     def is_copy(self) -> bool:
-        """Whether pixels are stored just as they come out."""
+        """Whether decoded pixels are the stored bytes."""
         return self.kernel == "copy" and self.pixels == 1
 
     @property
     def reach(self) -> int:
-        """Bytes from the start of a unit to the end of all that is read with it."""
+        """Bytes from the start of a unit to the end of the last byte read for it."""
         return self.nbytes + self.lag
 
 
 @dataclass(frozen=True, slots=True)
 class BlockDecoder:
-    """How a piece becomes pixels that decodes only as a whole, because it is compressed.
+    """Decoder of a piece that decodes only as a whole, because it is compressed.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class BlockDecoder:
 
 
 def plain(dtype: np.dtype) -> Decoder:
-    """Return the decoder of pixels that are stored as numpy would store them.
+    """Return the decoder of uncompressed pixels in a NumPy dtype.
 
     Parameters
     ----------
@@ -111,19 +111,19 @@ def plain(dtype: np.dtype) -> Decoder:
 
 
 def function_at(name: str) -> Any:
-    """Import what a name as ``"module:function"`` stands for."""
+    """Import the object named ``"module:function"``."""
     module, _, function = name.partition(":")
     return getattr(importlib.import_module(module), function)
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """From the pixels of the files to those of the array."""
+    """Conversion from the pixels of the files to those of the array."""
 
-    native: np.dtype  # type in which the files' pixels are decoded
-    dtype: np.dtype  # type of the array
-    fill_value: Any  # value of all pixels of missing frames, of type ``dtype``
-    corrections: Corrections | None = None  # applied before the type is changed
+    native: np.dtype  # dtype of decoded pixels
+    dtype: np.dtype  # dtype of the array
+    fill_value: Any  # value of missing pixels, of type ``dtype``
+    corrections: Corrections | None = None  # applied before the dtype is changed
     scaling: tuple[float, float] | None = None
     """Gain and offset from the file's header: ``pixels * gain + offset``, after the
     corrections, in float64 or complex128."""
@@ -138,7 +138,7 @@ class Conversion:
         corrections: Corrections | None = None,
         scaling: tuple[float, float] | None = None,
     ) -> Conversion:
-        """Make a conversion of what a user asks for."""
+        """Return the conversion that the options of a user ask for."""
         wanted = native if corrections is None else corrections.dtype(native, path)
         if scaling is not None:
             wanted = np.result_type(wanted, np.float64)
@@ -148,12 +148,12 @@ class Conversion:
 
     @property
     def nothing(self) -> bool:
-        """Whether pixels stay as they are decoded."""
+        """Whether decoded pixels stay unchanged."""
         same = self.corrections is None and self.scaling is None
         return same and self.dtype == self.native
 
     def finish(self, pixels: Array, out: Array) -> None:
-        """Scale pixels that are corrected already, and write them in the type of the array."""
+        """Scale corrected pixels and write them in the dtype of the array."""
         if self.scaling is None:
             np.copyto(out, pixels, casting="unsafe")
             return
@@ -178,11 +178,13 @@ class Conversion:
 def _dtype(dtype: npt.DTypeLike, native: np.dtype, path: str) -> np.dtype:
     try:
         wanted = np.dtype(dtype)
-        if wanted.kind in "iu":  # NumPy has two types of 8 bytes, of which zarr knows one
+        if wanted.kind in "iu":  # NumPy has two 8-byte integer types; zarr has one
             wanted = np.dtype(wanted.str)
     except (TypeError, ValueError) as error:
-        raise DatasetError("not a dtype", path=path, found=dtype) from error
-    if wanted != native:  # records and texts may have the byte order of the file
+        raise DatasetError(
+            "invalid dtype", path=path, expected="a NumPy dtype", found=dtype
+        ) from error
+    if wanted != native:  # records and text may keep the byte order of the file
         wanted = wanted.newbyteorder("=")
     kinds = "biufc"
     if wanted != native and (wanted.kind not in kinds or native.kind not in kinds):
@@ -196,12 +198,12 @@ def _dtype(dtype: npt.DTypeLike, native: np.dtype, path: str) -> np.dtype:
 
 
 def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
-    """Return a fill value in the type of the array: exactly, but that floats are rounded."""
+    """Return a fill value in the dtype of the array; only floats may be rounded."""
     if value is None or (type(value) is int and value == 0):
         return np.zeros((), dtype)[()]
     try:
         given = np.asarray(value)
-        if given.dtype == object:  # which NumPy converts, or fails to, by what is in it
+        if given.dtype == object:  # NumPy may convert objects, depending on their values
             raise TypeError(value)  # noqa: TRY301
         with np.errstate(all="ignore"):
             filled = (given if dtype.kind == "c" else given.real).astype(dtype)

@@ -1,4 +1,4 @@
-"""What a file holds, as a value: shape, axes, units, metadata and layout."""
+"""The description of a file as a value: shape, axes, units, metadata and layout."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from dask_tiled.model.listing import Listing
 from dask_tiled.model.tables import html_table, text_table
 
 LONGEST_VALUE, MOST_LINES = 1000, 2000
-"""So much of the metadata is shown in a notebook: characters of each value, and lines."""
+"""Limits of the metadata shown in a notebook: characters of each value, and lines."""
 VOLUMES = "volumes"
-"""The entry of the metadata that counts the files whose frames are no longer those shown."""
+"""Metadata key: number of files whose frames differ from those that are shown."""
 DOUBTS = "series_doubts"
-"""The entry of a format's metadata that says where more files may belong to a series, and why."""
+"""Metadata key of a format: where more files may belong to the series, and why."""
 CALIBRATED, RENAMED = "calibrated", "renamed"
-"""The entries of a format's metadata that say who describes axes instead of the file, and which
-names these have in the file."""
+"""Metadata keys of a format: the source of each axis that the file itself does not describe, and
+the names that renamed axes have in the file."""
 BY_USER = "the user"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Description:
-    """What a file, or a series of files, holds. It has no open handles, and pickles.
+    """Description of a file, or of a series of files. It has no open handles, and pickles.
 
     Attributes
     ----------
     format : str
         Name of the format.
     layout : Layout
-        Where every byte lies.
+        Location of every byte.
     axes : tuple of Axis
         Navigation axes, then signal axes.
     nav_ndim : int
-        How many of them are navigation axes.
+        Number of navigation axes.
     metadata : mapping
-        What the headers say, and what was inferred, as plain nested dicts.
+        Header fields and inferred values, as plain nested dicts.
     conversion : Conversion, optional
-        What becomes of the files' pixels; by default nothing.
+        Conversion of the files' pixels; by default none.
     base_shape : tuple of int
         Shape of the blocks that the file is read in, where they are more than units: chunks of an
         HDF5 file, tiles of a TIFF file. It has the axes of the files, ``layout.grid`` and
@@ -86,7 +86,7 @@ class Description:
         base_shape: tuple[int, ...] = (),
         scaling: tuple[float, float] | None = None,
     ) -> Description:
-        """Describe a layout, naming the axes in the usual way where none are given."""
+        """Describe a layout; axes get default names unless given."""
         nav = len(layout.nav_shape)
         axes = axes or nav_axes(nav) + sig_axes(len(layout.sig_shape))
         conversion = Conversion.of(layout.dtype, layout.files[0].path, scaling=scaling)
@@ -119,7 +119,7 @@ class Description:
 
     @property
     def missing(self) -> Index:
-        """Places whose frames the files do not hold, counted in C order of ``nav_shape``."""
+        """Positions of missing frames, counted in C order of ``nav_shape``."""
         return self.layout.missing()
 
     @property
@@ -134,7 +134,7 @@ class Description:
 
     @property
     def calibrations(self) -> Mapping[str, str]:
-        """Who describes axes, by their names, instead of the file: another file, or the user."""
+        """Source of the axes that the file itself does not describe, by axis name."""
         return self._told(CALIBRATED)
 
     def _told(self, key: str) -> Mapping[str, str]:
@@ -142,13 +142,13 @@ class Description:
         return found if isinstance(found, Mapping) else {}
 
     def overridden(self, by: str | None = None) -> dict[str, Axis]:
-        """Return the axes that the file does not describe so, by the names that it gives them."""
+        """Return the axes that differ from the file's, by their names in the file."""
         former = self._told(RENAMED)
         pairs = ((axis, self.calibrations.get(axis.name)) for axis in self.axes)
         return {former.get(x.name, x.name): x for x, told in pairs if told and by in (None, told)}
 
     def with_axes(self, axes: tuple[Axis, ...], by: str) -> Description:
-        """Describe the axes as somebody else than the file does, if they differ."""
+        """Return the description with other axes; record ``by`` as the source of each change."""
         if axes == self.axes:
             return self
         former, told = self._told(RENAMED), self.calibrations
@@ -165,13 +165,13 @@ class Description:
     def with_frames(
         self, nav_shape: tuple[int, ...], first: int = 0, numbers: Index | None = None
     ) -> Description:
-        """Show all or some of the frames in another navigation shape.
+        """Return all or some of the frames in another navigation shape.
 
         Parameters
         ----------
         nav_shape : tuple of int
         first : int
-            Number of the frame in the first place; the others follow it.
+            Number of the first frame shown; the others follow it.
         numbers : int64 array, optional
             Numbers of the frames in all places, where they do not follow one another. The names
             and scales of the axes are lost.
@@ -192,20 +192,20 @@ class Description:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Where more files may belong to the series than were found, and why."""
+        """Messages about files that may belong to the series but were not found, with reasons."""
         found: tuple[str, ...] = self.metadata.get(self.format, {}).get(DOUBTS, ())
         return found
 
     @property
     def units(self) -> str:
-        """The unit of the pixels, where the file says it, and they are as it stores them."""
+        """Unit of the pixels; empty if the file has none or corrections are applied."""
         units = self.metadata.get(self.format, {}).get("units", "")
         return units if isinstance(units, str) and self.conversion.corrections is None else ""
 
     def shifted(self, by: int) -> Description:
-        """Skip so many frames at the start, or begin with so many missing ones if it is negative.
+        """Skip ``by`` frames at the start; if negative, begin with ``-by`` missing frames.
 
-        Frames that are not in the order of the file keep their places.
+        Frames that are not in file order keep their positions.
         """
         selection = self.layout.selection
         if selection.numbers is None:
@@ -216,14 +216,14 @@ class Description:
         return replace(shown, axes=self.axes, metadata=self.metadata)
 
     def with_facts(self, **facts: Any) -> Description:
-        """Add to the metadata of the format."""
+        """Return the description with more metadata of the format."""
         own = {**self.metadata.get(self.format, {}), **facts}
         return replace(self, metadata={**self.metadata, self.format: own})
 
     def with_scan(
         self, nav_shape: tuple[int, ...], told_by: str, axes: tuple[Axis, ...] = ()
     ) -> Description:
-        """Show the frames in the shape of the scan that a header gives.
+        """Return the frames in the scan shape that a header gives.
 
         Parameters
         ----------
@@ -250,14 +250,14 @@ class Description:
         return replace(desc, axes=axes + desc.axes[desc.nav_ndim :]) if axes else desc
 
     def cut(self, cuts: Sequence[Cut]) -> Description:
-        """Describe a part: what the cuts show of each axis."""
+        """Return the description of a part: the cut of each axis."""
         shown = [(axis, cut) for axis, cut in zip(self.axes, cuts, strict=True) if cut.kept]
         axes = tuple(axis.cut(cut.start, cut.step, cut.length) for axis, cut in shown)
         nav_ndim = sum(cut.kept for cut in cuts[: self.nav_ndim])
         return replace(self, layout=self.layout.cut(cuts), axes=axes, nav_ndim=nav_ndim)
 
     def rows(self) -> list[tuple[str, str]]:
-        """List what a reader wants to know first: names and values as text."""
+        """List the main properties as names and values."""
         files = printable(self.files[0].path)
         if len(self.files) > 1:
             files += f" and {len(self.files) - 1} more"
@@ -312,7 +312,7 @@ def _axis_text(axis: Axis, size: int) -> str:
 
 
 def _tree(metadata: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    """Write nested dicts as lines, of long values the beginnings."""
+    """Write nested dicts as lines; long values are truncated."""
     for key, value in metadata.items():
         if isinstance(value, Mapping):
             yield f"{indent}{key}:"

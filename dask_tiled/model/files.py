@@ -1,4 +1,4 @@
-"""Which file, exactly: its path and what tells one version of it from another."""
+"""Files on disk and behind URLs, with what identifies one version of a file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _seen: ContextVar[Mapping[str, File]] = ContextVar("seen", default=MappingProxyT
 
 @contextmanager
 def following(follow: bool) -> Iterator[None]:  # noqa: FBT001 - what it is called for
-    """Take files that are looked at for such as may still grow."""
+    """Treat files looked up in this context as growing."""
     token = _following.set(follow)
     try:
         yield
@@ -41,7 +41,7 @@ def following(follow: bool) -> Iterator[None]:  # noqa: FBT001 - what it is call
 
 @contextmanager
 def seen(files: Iterable[File]) -> Iterator[None]:
-    """Take files that grow for the same as were seen before; who does so has to make sure."""
+    """Reuse the versions of growing files seen before; the caller checks that they still hold."""
     token = _seen.set({file.path: file for file in files})
     try:
         yield
@@ -50,12 +50,12 @@ def seen(files: Iterable[File]) -> Iterator[None]:
 
 
 def seen_files() -> tuple[File, ...]:
-    """List the files that were seen before."""
+    """Return the files that were seen before."""
     return tuple(_seen.get().values())
 
 
 def is_following() -> bool:
-    """Return whether files are taken for such as may still grow."""
+    """Return whether files are treated as growing."""
     return _following.get()
 
 
@@ -63,10 +63,10 @@ def is_following() -> bool:
 class File:
     """One version of one file.
 
-    What rewrites a file can put its size and its time of modification back, but not the time at
-    which the system last changed anything about it. That time moves with the file's mode, owner,
-    name and hard links too: what cannot be told from new content counts as new content, since to
-    open a file again costs little, and wrong pixels much.
+    A program that rewrites a file can restore its size and modification time, but not its ctime,
+    the time of the last change of anything about the file. The ctime also moves when mode, owner,
+    name or hard links change: such changes count as new content, because opening a file again is
+    cheap and wrong pixels are not.
 
     Attributes
     ----------
@@ -90,24 +90,24 @@ class File:
     ctime_ns: int
 
     grows: ClassVar[bool] = False
-    """Whether bytes may come after those that it has."""
+    """Whether bytes may be appended."""
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> File:
-        """Look at a file on disk, or behind a URL.
+        """Return the present version of a file on disk, or behind a URL.
 
         Raises
         ------
         FileNotFoundError
-            Nothing has that path.
+            The path does not exist.
         DatasetError
-            It is a directory or a device, or this system has no calls to read it with.
+            The path is a directory or a device, or the system is not supported.
         OutsideFolderError
-            It lies outside of the border that holds.
+            The file lies outside of the folders that may be read.
         TruncatedFileError
-            It is empty.
+            The file is empty.
         PermissionError, RemoteError
-            A server does not give it.
+            A server refuses the file.
         """
         if is_url(path):
             check_inside(path)
@@ -129,12 +129,12 @@ class File:
 
     @classmethod
     def only(cls, paths: Sequence[str], format: str) -> File:
-        """Look at the file that a format of single files is given.
+        """Return the file for a format that reads one file at a time.
 
         Raises
         ------
         DatasetError
-            It is given several; or as for :meth:`at`.
+            There are several files; or as for :meth:`at`.
         """
         if len(paths) != 1:
             raise DatasetError(
@@ -143,30 +143,30 @@ class File:
         return cls.at(paths[0])
 
     def open(self) -> BinaryIO:
-        """Open it for reading; who reads it checks the version."""
+        """Open the file for reading; the caller checks the version."""
         return opened(self.path)
 
     def read(self, nbytes: int, offset: int = 0) -> bytes:
-        """Read up to ``nbytes`` bytes at ``offset``; fewer where it ends."""
+        """Read up to ``nbytes`` bytes at ``offset``; fewer at the end of the file."""
         return read_head(self.path, nbytes, offset)
 
     def check(self, found: os.stat_result | None = None) -> None:
-        """Make sure that the file is still the one that was opened.
+        """Check that the file is still the version that was opened.
 
         Parameters
         ----------
         found : os.stat_result, optional
-            What an open descriptor says; by default the path is looked up.
+            Result of ``fstat``; by default the path is looked up.
 
         Raises
         ------
         StaleFileError
-            It was changed, replaced or removed.
+            The file was changed, replaced or removed.
         """
         found = self._found() if found is None else found
         now = _version(found)
         then = (self.size, self.mtime_ns, self.inode, self.ctime_ns)
-        if not found.st_nlink:  # to lose its name while it is open had to change its ctime
+        if not found.st_nlink:  # removing its last name while it is open changed its ctime
             now = (*now[:3], self.ctime_ns)
         if now != then:
             replaced = found.st_ino != self.inode
@@ -193,21 +193,21 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class GrowingFile(File):
-    """The bytes that a file has which may still grow: what comes after them changes none of them.
+    """The bytes that a growing file has now; appended bytes change none of them.
 
-    Its times, which change with that, are those at which it was seen for the first time.
+    Its times are those at which it was first seen, because appending changes them.
     """
 
     grows: ClassVar[bool] = True
 
     @classmethod
     def of(cls, file: File) -> GrowingFile:
-        """Take a file for one that may grow; for that which was seen before, if it was."""
+        """Treat a file as growing; keep the times at which it was first seen."""
         first = _seen.get().get(file.path, file)
         return cls(file.path, file.size, first.mtime_ns, file.inode, first.ctime_ns)
 
     def check(self, found: os.stat_result | None = None) -> None:
-        """Make sure that the file is the one that was opened, and has become no shorter.
+        """Check that the file is the one that was opened, and not shorter.
 
         Parameters and errors are those of :meth:`File.check`.
         """
@@ -227,16 +227,16 @@ class GrowingFile(File):
 class RemoteFile(File):
     """One version of one file behind a URL, which is its path.
 
-    Times and inode are 0: instead there is what the server says of the version.
+    Times and inode are 0; the server's tag identifies the version.
 
     Attributes
     ----------
     tag : str
-        Entity tag, or the time of the last change; empty where the server tells neither.
+        Entity tag, or the time of the last change; empty if the server sends neither.
     query : str
         Digest of the query of the URL, which may be a secret; empty where it has none.
     place : Place
-        How to get there.
+        Resolved location of the URL.
     """
 
     tag: str
@@ -245,12 +245,12 @@ class RemoteFile(File):
 
     @classmethod
     def of(cls, place: Place, version: Version) -> RemoteFile:
-        """Take what a server says of a file.
+        """Return the file at a place, of the version that the server reports.
 
         Raises
         ------
         TruncatedFileError
-            It is empty.
+            The file is empty.
         """
         size, tag = version
         if size == 0:
@@ -262,24 +262,24 @@ class RemoteFile(File):
 
     @property
     def version(self) -> Version:
-        """What every answer of the server has to say of it."""
+        """Version that every response of the server must match."""
         return Version(self.size, self.tag)
 
     def open(self) -> BinaryIO:
-        """Open it for reading, by blocks."""
+        """Open the file for reading in blocks."""
         return Stream(self.place, self.version)
 
     def read(self, nbytes: int, offset: int = 0) -> bytes:
-        """Read up to ``nbytes`` bytes at ``offset``; fewer where it ends."""
+        """Read up to ``nbytes`` bytes at ``offset``; fewer at the end of the file."""
         stop = offset + max(0, nbytes)
         return session().read(self.place, self.version, offset, stop).tobytes()
 
     def fetch(self, spans: Sequence[tuple[int, int]]) -> list[npt.NDArray[np.uint8]]:
-        """Fetch several spans at once."""
+        """Fetch several byte ranges at once."""
         return fetch_all(self.place, self.version, spans)
 
     def check(self, found: os.stat_result | None = None) -> None:  # noqa: ARG002
-        """Ask whether it is still the one that was opened; errors are those of :meth:`fetch`."""
+        """Ask the server whether the version has changed; errors are those of :meth:`fetch`."""
         try:
             _, now = ask(self.place, 0, 1)
         except FileNotFoundError:
@@ -288,16 +288,16 @@ class RemoteFile(File):
 
 
 class _LocalBytes(io.FileIO):
-    """The bytes of a file of this machine; what the system says of them names it."""
+    """A local file whose OSErrors name it."""
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read as much as there is room for, or less at the end."""
+        """Read into a buffer; fewer bytes at the end of the file."""
         with naming(self.name):
             return super().readinto(buffer)
 
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading."""
+    """Open a file or URL for reading."""
     if is_url(path):
         return File.at(path).open()
     return io.BufferedReader(_LocalBytes(os.fspath(path), opener=_regular), 1 << 14)
@@ -305,7 +305,7 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
 
 @contextmanager
 def opened_fd(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a file of this machine, for reading at places; what goes wrong names it."""
+    """Open a local file for ``pread``; OSErrors name the file."""
     path = os.fspath(path)
     fd = _regular(path)
     try:
@@ -316,8 +316,8 @@ def opened_fd(path: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def _regular(path: str, flags: int = os.O_RDONLY) -> int:
-    """Open a file of bytes; anything else is refused, and a pipe not waited for."""
-    check_inside(path)  # before, too: to open some devices does something
+    """Open a regular file; refuse anything else, without waiting for a pipe."""
+    check_inside(path)  # before opening too: opening some devices has effects
     flags |= os.O_CLOEXEC | os.O_NONBLOCK
     fd = with_room(partial(os.open, path, flags), path)
     found = os.fstat(fd)
@@ -332,9 +332,9 @@ def _regular(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return whether what is there is not given, or must not be read.
+    """Return whether an error means that a file exists but may not be read.
 
-    Errors of libraries have no number.
+    Errors of libraries have no errno.
     """
     nothing_there = (None, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
     kept = isinstance(error, OSError) and error.errno not in nothing_there
@@ -343,7 +343,7 @@ def is_refusal(error: Exception) -> bool:
 
 @contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Give errors of the system the name of the file."""
+    """Add the name of the file to OSErrors that have none."""
     try:
         yield
     except OSError as error:
@@ -353,21 +353,21 @@ def naming(path: str) -> Iterator[None]:
 
 
 def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> bytes:
-    """Read up to ``nbytes`` bytes at ``offset``; fewer where the file ends.
+    """Read up to ``nbytes`` bytes at ``offset``; fewer at the end of the file.
 
     Raises
     ------
     DatasetError
-        It is no file: to open a pipe for reading would wait for ever.
+        The path is not a regular file: opening a pipe would wait forever.
     OutsideFolderError
-        It lies outside of the border that holds.
+        The file lies outside of the folders that may be read.
     """
     if is_url(path):
         check_inside(path)
         place, version = session().look(os.fspath(path))
         return session().read(place, version, offset, offset + nbytes).tobytes()
     with opened_fd(path) as fd:
-        # What a header asks for may be more than there is memory, and farther than files reach.
+        # Sizes from a header may exceed memory, and offsets may exceed the file.
         size = os.fstat(fd).st_size
         offset = min(offset, size)
         return os.pread(fd, min(nbytes, size - offset), offset)
@@ -398,7 +398,7 @@ def _version(found: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _told(size: int, mtime_ns: int, _: int, ctime_ns: int) -> str:
-    """Tell the version of a file to people."""
+    """Format the version of a file for an error message."""
     written, changed = (str(np.datetime64(ns // 1000, "us")) for ns in (mtime_ns, ctime_ns))
     return f"{size} bytes, written {written}, changed {changed} (UTC)"
 

@@ -1,4 +1,4 @@
-"""Files that grow: what is the same of them before and after, and whether it still is."""
+"""Growing files: check that frames read before are unchanged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import piece_table, spans
 
 SAMPLE_BYTES = 1 << 18
-"""So many bytes of a frame are known again: counts may be sparse, and a few bytes all zeros."""
+"""Compare this many bytes of a frame: counts may be sparse, and a few bytes all zeros."""
 
 
 class Sample(NamedTuple):
-    """Some bytes of the pixels of a file, which stay as they are while it grows."""
+    """A digest of some pixel bytes of a file, which do not change while it grows."""
 
     path: str
     start: int
@@ -26,12 +26,12 @@ class Sample(NamedTuple):
 
     @classmethod
     def of(cls, layout: Layout, frame: int) -> Sample | None:
-        """Take the last bytes of a frame; None where files hold none of it."""
+        """Take the last bytes of a frame; None if no file holds it."""
         held = layout.held(frame, frame + 1)
         if not len(held.file):
             return None
         first, last = spans(piece_table(**held._asdict()), layout.decoders, layout.repeats)
-        # Of pieces that are all alike there is one number.
+        # A column of identical pieces has one entry.
         first, last = np.broadcast_arrays(first, last, held.file)[:2]
         end = int(np.lexsort((last, held.file))[-1])
         file, stop = layout.files[int(held.file[end])], int(last[end])
@@ -39,12 +39,12 @@ class Sample(NamedTuple):
         return cls(file.path, start, stop, _digest_of(file, start, stop))
 
     def check(self, layout: Layout) -> None:
-        """Make sure that a layout of the same file has these bytes.
+        """Check that the bytes are the same in a layout of the same file.
 
         Raises
         ------
         StaleFileError
-            They are others.
+            The bytes differ.
         """
         file = next(file for file in layout.files if file.path == self.path)
         if _digest_of(file, self.start, self.stop) != self.digest:
@@ -53,7 +53,7 @@ class Sample(NamedTuple):
                 path=self.path,
                 where=f"bytes {self.start} to {self.stop}",
                 expected="the bytes that were there",
-                found="others",
+                found="different bytes",
                 hint="Open it again to read its present content.",
             )
 
@@ -63,7 +63,7 @@ def _digest_of(file: File, start: int, stop: int) -> str:
 
 
 def check_continues(old: Layout, new: Layout) -> None:
-    """Make sure that a layout has all frames of another one, where that has them.
+    """Check that a layout continues another one: same files, same first frames.
 
     Raises
     ------
@@ -75,14 +75,14 @@ def check_continues(old: Layout, new: Layout) -> None:
     count, path = old.n_frames, old.files[-1].path
     if new.n_frames < count:
         raise StaleFileError(
-            "frames have gone since the file was opened",
+            "frames have been removed since the file was opened",
             path=path,
             expected=f"{count} frames or more",
             found=f"{new.n_frames} frames",
         )
     if old.frames_token(0, count) != new.frames_token(0, count):
         raise StaleFileError(
-            "the frames lie elsewhere, or are others, than when the file was opened",
+            "the frames have moved or changed since the file was opened",
             path=path,
             expected=f"the same {count} frames of shape {old.sig_shape} at the start",
             found=f"{new.n_frames} frames of shape {new.sig_shape}",

@@ -1,4 +1,4 @@
-"""The headers of frames, which are an array of their own: where they lie, and what they say."""
+"""The headers of frames as an array: their layout and their fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Records = npt.NDArray[Any]
 
 
 class WrongHeader(Exception):  # noqa: N818 - it becomes an error where the file is known
-    """Something in the header with a number that cannot be: number, place, expected, found."""
+    """A numbered header has an invalid field: number, field, expected, found."""
 
 
 def copy_fields(
@@ -25,15 +25,15 @@ def copy_fields(
     names: Mapping[str, str],
     times: Mapping[str, Mapping[str, int]],
 ) -> None:
-    """Give fields as they are stored, and times in microseconds since 1970.
+    """Copy fields, and add up times in microseconds since 1970.
 
     Parameters
     ----------
     records, facts : structured array
     names : mapping
-        What a field of the facts is called in the records.
+        Field of the records for each field of the facts.
     times : mapping
-        Of each time the fields that are added up, and the microseconds that they count.
+        For each time, the fields that are added up, and their units in microseconds.
     """
     for name, field in names.items():
         facts[name] = records[field]
@@ -49,10 +49,10 @@ class Headers:
     Attributes
     ----------
     layout : Layout
-        Where they lie: each is the one pixel of a frame, of a type of records or of bytes. Frames
+        Location of the headers: each is the only pixel of a frame, a record or bytes. Frames
         have the same numbers as those of the pixels.
     dtype : numpy.dtype
-        Structured type of what they say.
+        Structured dtype of the decoded headers.
     decode : callable
         ``decode(records, facts)`` writes what some of them say into an array of `dtype`, in which
         there stands what missing ones say. It raises :class:`WrongHeader`.
@@ -66,14 +66,14 @@ class Headers:
 def stored_headers(
     layout: Layout, names: Mapping[str, str], times: Mapping[str, Mapping[str, int]] | None = None
 ) -> Headers:
-    """Make headers of fields that say something as they are stored.
+    """Return headers whose fields are copied as they are stored.
 
     Parameters
     ----------
     layout : Layout
         With one pixel for each frame, of a structured type.
     names : mapping
-        Names of facts, and the fields that they are.
+        Field of the records for each fact.
     times : mapping, optional
         Names of times, and of each the fields that are added up, with the microseconds since 1970
         that they count.
@@ -85,7 +85,7 @@ def stored_headers(
 
 
 def missing_facts(shape: tuple[int, ...], dtype: np.dtype) -> Records:
-    """Return what missing headers say: NaN, NaT, 0, False and empty texts."""
+    """Return the values of missing headers: NaN, NaT, 0, False and empty texts."""
     facts = np.zeros(shape, dtype)
     for name in dtype.names or ():
         kind = dtype[name].base.kind

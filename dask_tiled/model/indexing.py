@@ -1,4 +1,4 @@
-"""Which part of an array is shown: boxes, and cuts of axes."""
+"""Indexing: boxes, and cuts of axes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Array = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Box = tuple[tuple[int, int], ...]
-"""Along each axis the first position and the one after the last."""
+"""Start and stop along each axis."""
 
 
 class Cut(NamedTuple):
-    """What is shown of an axis: ``length`` positions from ``start`` on, ``step`` apart.
+    """A slice of an axis: ``length`` positions from ``start`` on, ``step`` apart.
 
-    An axis that is not ``kept`` is cut at one position, and gone.
+    If not ``kept``, one position is selected and the axis is dropped.
     """
 
     start: int
@@ -30,23 +30,23 @@ class Cut(NamedTuple):
 
     @property
     def slice(self) -> slice:
-        """The same as a slice."""
+        """The equivalent slice."""
         return slice(self.start, self.start + self.step * (self.length - 1) + 1, self.step)
 
     def of(self, other: Cut) -> Cut:
-        """Cut again, in the positions that this cut shows."""
+        """Compose cuts: apply ``other`` to the positions that this cut selects."""
         start = self.start + self.step * other.start
         return Cut(start, self.step * other.step, other.length, other.kept)
 
 
 def cut_again(cuts: Iterable[Cut], others: Iterable[Cut]) -> tuple[Cut, ...]:
-    """Cut axes again, some of which are gone: there is another cut for each that is kept."""
+    """Compose cuts of axes; ``others`` has one for each axis that is kept."""
     further = iter(others)
     return tuple(cut.of(next(further)) if cut.kept else cut for cut in cuts)
 
 
 def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[Cut] | None:
-    """Read an index of integers, slices with a positive step and an ellipsis; None for others."""
+    """Parse an index of integers, slices with a positive step and an ellipsis; else None."""
     items = _items(index, len(shape))
     if items is None:
         return None
@@ -55,7 +55,7 @@ def basic_cuts(index: Any, shape: tuple[int, ...]) -> list[Cut] | None:
 
 
 def _items(index: Any, ndim: int) -> list[Any] | None:
-    """Return an item for each axis; None where there are too many."""
+    """Return an item for each axis; None if there are too many."""
     items: Sequence[Any] = index if isinstance(index, tuple) else (index,)
     ellipses = [k for k, item in enumerate(items) if item is Ellipsis]
     missing = ndim - (len(items) - len(ellipses))
@@ -83,9 +83,9 @@ def _basic_cut(item: Any, size: int) -> Cut | None:
 
 
 def nav_index(index: Any, nav_ndim: int, ndim: int) -> tuple[Any, Any] | None:
-    """Cut an index in two: what it says of the navigation axes, and of the signal axes.
+    """Split an index into its navigation part and its signal part.
 
-    None where that cannot be told apart, or where it is no index of numpy.
+    None if it cannot be split, or is not a valid NumPy index.
     """
     items: list[Any] = list(index) if isinstance(index, tuple) else [index]
     items = [np.asarray(item) if isinstance(item, list) else item for item in items]
@@ -112,7 +112,7 @@ def nav_index(index: Any, nav_ndim: int, ndim: int) -> tuple[Any, Any] | None:
 
 
 class Points(NamedTuple):
-    """An index of points: what is cut first, and arrays for axes of what is left then."""
+    """A pointwise index: the basic index applied first, then index arrays for some axes."""
 
     basic: tuple[Any, ...]
     axes: tuple[int, ...]
@@ -120,7 +120,7 @@ class Points(NamedTuple):
 
 
 def point_index(key: Any, ndim: int) -> Points | None:
-    """Read an index of dask's ``vindex``; None where there are no points in it."""
+    """Parse an index of dask's ``vindex``; None if it has no index arrays."""
     items = _items(key, ndim) or []
     points = {k: np.asarray(x) for k, x in enumerate(items) if isinstance(x, list | np.ndarray)}
     if not points or any(x.dtype.kind not in "iu" or not x.ndim for x in points.values()):
@@ -131,7 +131,7 @@ def point_index(key: Any, ndim: int) -> Points | None:
 
 
 def cut_chunks(chunks: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
-    """Keep the edges of the chunks where they fall in a cut."""
+    """Return the chunks of a cut, with chunk edges where they were."""
     start, step, count, _ = cut
     if count == 1:
         return (1,)
@@ -142,7 +142,7 @@ def cut_chunks(chunks: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
 
 
 def c_order(axes: Sequence[Index], shape: Sequence[int]) -> Index:
-    """Return the positions of the points of a grid, in C order of a shape that contains it."""
+    """Return the flat C-order positions of a grid's points in an array of ``shape``."""
     places = np.zeros(1, dtype=np.int64)
     for k, axis in enumerate(axes):
         places = np.add.outer(places, axis * math.prod(shape[k + 1 :])).ravel()

@@ -1,4 +1,4 @@
-"""What a file says of the instrument, in one vocabulary, whatever its format calls it."""
+"""Facts about the instrument, in one vocabulary for all formats."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ from dask_tiled.model.units import SHOWN, Prefixed
 
 
 class Term(NamedTuple):
-    """A word of the vocabulary: the unit of its values, and what they are."""
+    """A term of the vocabulary: unit and meaning of its values."""
 
     unit: str
     meaning: str
     kind: str = "positive"
-    """Of a ``"positive"`` number, zero stands for nothing; others: ``"number"``, ``"text"``,
-    ``"date"``."""
+    """``"positive"`` (a number for which 0 means unset), ``"number"``, ``"text"`` or ``"date"``."""
 
 
 VOCABULARY: Mapping[str, Term] = {
@@ -61,19 +60,19 @@ VOCABULARY: Mapping[str, Term] = {
     "threshold": Term("eV", "energy from which on the detector counts"),
     "date": Term("", "of the acquisition, in ISO 8601; with a time zone where it is known", "date"),
 }
-"""Names are those of HyperSpy or, where it has none, of NeXus (NXem, NXdetector)."""
+"""Names follow HyperSpy or, where it has none, NeXus (NXem, NXdetector)."""
 
 LONGEST_TEXT = 200
-"""Longer texts are no names."""
+"""Longer texts are not taken as names."""
 MOST_WALKED = 2000
-"""So many dicts are looked into where a path does not say which."""
+"""Search at most this many dicts for a path with ``**``."""
 _ALIASES = {"mR": "mrad", "Angstrom": "Å", "angstrom": "Å", "second": "s", "seconds": "s"}
 _DEGREES = ("deg", "degree", "degrees", "°")
 _NUMBER = re.compile(r"([+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?)(\D*+)", re.ASCII)
 
 
 class Fact(NamedTuple):
-    """Something that a file says of the instrument.
+    """A fact about the instrument.
 
     Attributes
     ----------
@@ -95,7 +94,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where the metadata of a format say something of the instrument.
+    """Where the metadata of a format hold a fact about the instrument.
 
     Attributes
     ----------
@@ -120,7 +119,7 @@ class Entry:
 
 
 def entries(tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> dict[str, list[Entry]]:
-    """Return entries by the names of the vocabulary, as the ``instrument`` of a format has them.
+    """Return entries by vocabulary name, for the ``instrument`` of a format.
 
     Parameters
     ----------
@@ -137,9 +136,9 @@ def entries(tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> dict[str, list[E
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Instrument(Mapping[str, Fact]):
-    """What a file says of the instrument, by the names of the vocabulary.
+    """Facts about the instrument, by vocabulary name.
 
-    It is a mapping that cannot be changed, and prints as a table.
+    An immutable mapping that prints as a table.
 
     Parameters
     ----------
@@ -156,7 +155,7 @@ class Instrument(Mapping[str, Fact]):
 
     @cached_property
     def facts(self) -> Mapping[str, Fact]:
-        """All facts by their names."""
+        """All facts by name."""
         if self.told:
             return self.told
         facts = {}
@@ -181,11 +180,11 @@ class Instrument(Mapping[str, Fact]):
         return len(self.facts)
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """List names, values with units, and where these stand."""
+        """List names, values with units, and metadata keys."""
         return [(name, str(fact), " / ".join(fact.where)) for name, fact in self.items()]
 
     def line(self) -> str:
-        """Write facts in a line: names as they are, numbers with theirs and a prefix."""
+        """Return the facts on one line: texts as they are, numbers with name and prefixed unit."""
         return ", ".join(
             fact.value
             if isinstance(fact.value, str)
@@ -194,14 +193,14 @@ class Instrument(Mapping[str, Fact]):
         )
 
     def __repr__(self) -> str:
-        return text_table(self.rows()) or "nothing is known of the instrument"
+        return text_table(self.rows()) or "no facts about the instrument"
 
     def _repr_html_(self) -> str:
-        return html_table(self.rows()) if self else "nothing is known of the instrument"
+        return html_table(self.rows()) if self else "no facts about the instrument"
 
 
 def _prefixed(value: float, unit: str) -> str:
-    """Write a number with a prefix of its unit, if it has one."""
+    """Format a number with a prefix for its unit."""
     if not unit or not value:
         return f"{value:.4g} {unit}".rstrip()
     power = min(max(math.floor(math.log10(abs(value)) / 3) * 3, min(SHOWN)), max(SHOWN))
@@ -229,13 +228,13 @@ def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:
 
 @cache
 def _keys(path: str) -> tuple[str, ...]:
-    return tuple(map(sys.intern, path.split("/")))  # pickles hold equal keys once then
+    return tuple(map(sys.intern, path.split("/")))  # interned: a pickle then holds equal keys once
 
 
 def _places(
     tree: Mapping[str, Any], keys: tuple[str, ...], where: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Find where keys lead to: those that are there, and the dict that the last one is of."""
+    """Find the places that keys match: each with the dict that holds the last key."""
     key, rest = keys[0], keys[1:]
     if key == "**":
         for place, inner in _below(tree, where):
@@ -254,7 +253,7 @@ def _places(
 def _below(
     tree: Mapping[str, Any], where: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Walk the dicts in a tree, itself first, near ones before others; so many, and no more."""
+    """Walk nested dicts breadth-first, the root first, ``MOST_WALKED`` at most."""
     waiting = deque([(where, tree)])
     for _ in range(MOST_WALKED):
         if not waiting:
@@ -266,13 +265,13 @@ def _below(
 
 
 def value_of(found: Any, unit: str, term: Term) -> float | str | None:
-    """Return a value of the vocabulary; None of what is none."""
+    """Return a valid value of a vocabulary term, else None."""
     if term.kind == "text":
         text = found.strip()
         return text if 0 < len(text) <= LONGEST_TEXT and text.isprintable() else None
     if term.kind == "date":
         if isinstance(found, str):
-            kind = datetime if ":" in found else date  # no midnight that nobody told of
+            kind = datetime if ":" in found else date  # do not add a midnight to a plain date
             found = kind.fromisoformat(found.strip())
         return found.isoformat() if isinstance(found, date) and found.year > 1 else None
     number = _number(found, unit, term.unit)
@@ -288,14 +287,14 @@ def _number(found: Any, unit: str, to: str) -> float | None:
     if isinstance(found, bool) or not isinstance(found, (int, float, np.number)):
         return None
     number = converted(float(found), unit, to)
-    # Adding 0 makes -0.0 a plain zero.
+    # Adding 0 turns -0.0 into 0.0.
     return number + 0.0 if number is not None and math.isfinite(number) else None
 
 
 def converted(number: float, unit: str, to: str) -> float | None:
-    """Convert a number into a unit of the vocabulary, if its own one is known and alike.
+    """Convert a number to a unit of the vocabulary; None if the units are not compatible.
 
-    Powers of ten are exact: 0.07 ms are 7e-05 s. The energy of electrons, in eV, is their voltage.
+    Powers of ten are exact: 0.07 ms is 7e-05 s. An electron energy in eV converts to volts.
     """
     unit = _ALIASES.get(unit, unit)
     if unit == to:

@@ -1,4 +1,4 @@
-"""Where every byte of an array lies: pieces, and the cut of them that an array shows."""
+"""The layout of an array: the pieces that hold it, and the part that is shown."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from dask_tiled.model.indexing import Cut, Index, c_order, cut_again
 from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, strides_of, table_of
 
 MAX_NDIM = 64
-"""As many axes as a numpy array can have."""
+"""The limit of NumPy."""
 
 
 class Selection(NamedTuple):
-    """The numbers of the frames in the places of a navigation shape, in C order.
+    """Frame numbers by position in the navigation shape, in C order.
 
-    Numbers below 0 and beyond the last frame stand for missing ones.
+    Numbers below 0 or beyond the last frame stand for missing frames.
     """
 
     nav_shape: tuple[int, ...]
-    n_frames: int  # how many frames there are
-    first: int = 0  # number of the frame in the first place. The others follow it
+    n_frames: int  # frames in the files
+    first: int = 0  # number of the first frame shown; the others follow it
     numbers: Index | None = None
-    """Numbers of the frames in all places, where they do not follow one another."""
+    """Frame number at every position, if they are not consecutive."""
 
     def at(self, places: Index) -> Index:
-        """Return the numbers of the frames in some places."""
+        """Return the frame numbers at some positions."""
         return places + self.first if self.numbers is None else self.numbers[places]
 
     def are_absent(self, numbers: Index) -> npt.NDArray[np.bool_]:
-        """Return which numbers stand for missing frames."""
+        """Return a mask of the numbers of missing frames."""
         return (numbers < 0) | (numbers >= self.n_frames)
 
     def absent(self) -> int:
-        """Count the places that have no frame."""
+        """Count the positions without a frame."""
         if self.numbers is not None:
             return int(self.are_absent(self.numbers).sum())
         places = math.prod(self.nav_shape)
@@ -50,7 +50,7 @@ class Selection(NamedTuple):
         return places - max(0, there)
 
     def ignored(self) -> int:
-        """Count the frames that have no place."""
+        """Count the frames that are not shown."""
         if self.numbers is not None:
             there = self.numbers[~self.are_absent(self.numbers)]
             return self.n_frames - len(np.unique(there))
@@ -58,7 +58,7 @@ class Selection(NamedTuple):
 
 
 class Layout:
-    """Files, pieces and decoders, and the part of them that an array shows.
+    """Files, pieces and decoders, and the part of the array that is shown.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Layout:
         They must not overlap, and must cover ``grid + sig_shape``, unless ``overlapping`` and
         ``partial`` say so.
     decoders : sequence of Decoder
-        Of several dtypes, the one that they are promoted to is that of the array.
+        Several dtypes are promoted to the dtype of the array.
     selection : Selection, optional
         Which frames are shown, and in which shape; by default all of them, in that of ``grid``.
     cuts : tuple of Cut, optional
@@ -82,9 +82,9 @@ class Layout:
         has binned, spread over its pixels again. Strides count stored units; everything else
         counts pixels as they are shown. The last axis only repeats units of one pixel.
     overlapping : bool
-        Whether pieces have pixels in common: what comes later in the table is shown then.
+        Whether pieces overlap: later pieces of the table win.
     partial : bool
-        Whether there are pixels that no piece holds: they are filled.
+        Whether pieces leave holes, which are filled.
 
     Raises
     ------
@@ -137,36 +137,36 @@ class Layout:
 
     @property
     def object_bytes(self) -> int:
-        """Bytes of a Python object, in the mean, where these are the pixels; 0 for all others."""
+        """Mean bytes of a Python object if pixels are objects, else 0."""
         return max(getattr(decoder, "object_bytes", 0) for decoder in self.decoders)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape that is shown."""
+        """Shape of the part that is shown."""
         return tuple(cut.length for cut in self.cuts if cut.kept)
 
     @property
     def nav_shape(self) -> tuple[int, ...]:
-        """Shape in which frames are shown, before it is cut."""
+        """Navigation shape before cuts."""
         return self.selection.nav_shape
 
     @property
     def nav_ndim(self) -> int:
-        """How many navigation axes are shown."""
+        """Number of navigation axes that are shown."""
         return sum(cut.kept for cut in self.cuts[: len(self.nav_shape)])
 
     @property
     def has_blocks(self) -> bool:
-        """Whether some pixels are compressed: their blocks decode only as a whole."""
+        """Whether some pixels are in compressed blocks, which decode only as a whole."""
         return any(isinstance(decoder, BlockDecoder) for decoder in self.decoders)
 
     @property
     def n_frames(self) -> int:
-        """Frames that the files hold."""
+        """Number of frames in the files."""
         return math.prod(self.grid)
 
     def unit_shape(self) -> tuple[int, ...]:
-        """Return the smallest part of a frame, as shown, that decodes by itself."""
+        """Return the smallest part of a frame that decodes by itself."""
         sig = self.cuts[len(self.nav_shape) :]
         decoders = [d for d in self.decoders if isinstance(d, Decoder)]
         last = max((d.pixels for d in decoders), default=1) if sig[-1].step == 1 else 1
@@ -174,23 +174,23 @@ class Layout:
         return tuple(unit for unit, cut in zip(units, sig, strict=True) if cut.kept)
 
     def columns(self) -> Columns:
-        """Return the pieces, column by column."""
+        """Return the pieces as columns."""
         return self.pieces.rows()
 
     def frame_numbers(self, nav: Sequence[Cut]) -> Index:
-        """List the numbers of the frames that cuts of the navigation axes show, in C order."""
+        """Return the frame numbers in cuts of the navigation axes, in C order."""
         axes = [cut.start + cut.step * np.arange(cut.length, dtype=np.int64) for cut in nav]
         return self.selection.at(c_order(axes, self.nav_shape))
 
     def missing(self) -> Index:
-        """List the places, in C order of what is shown, whose frames are not there."""
+        """Return the positions of missing frames, in C order of the part that is shown."""
         if not self.selection.absent():
             return np.empty(0, dtype=np.int64)
         numbers = self.frame_numbers(self.cuts[: len(self.nav_shape)])
         return np.flatnonzero(self.selection.are_absent(numbers))
 
     def count_missing(self) -> int:
-        """Count them, without a list of them where nothing is cut."""
+        """Count the missing frames, without listing them if nothing is cut."""
         places = math.prod(self.nav_shape)
         shown = [cut.length for cut in self.cuts[: len(self.nav_shape)]]
         return self.selection.absent() if math.prod(shown) == places else len(self.missing())
@@ -198,11 +198,11 @@ class Layout:
     def show(
         self, nav_shape: tuple[int, ...], first: int = 0, numbers: Index | None = None
     ) -> Layout:
-        """Show all or some of the frames; the parameters are those of a :class:`Selection`."""
+        """Show all or some of the frames; the parameters are those of :class:`Selection`."""
         whole = tuple(Cut(0, 1, n) for n in self.nav_shape)
         if numbers is None and self.cuts[: len(whole)] != whole:
             raise DatasetError(
-                "a slice has no other nav_shape",
+                "a slice cannot take another nav_shape",
                 path=self.files[0].path,
                 expected=f"all of {self.nav_shape}",
                 found=f"a nav_shape {nav_shape} for a part of it",
@@ -214,9 +214,9 @@ class Layout:
         return self._changed(selection=selection, cuts=cuts, _token=None)
 
     def shown_like(self, other: Layout) -> Layout:
-        """Show the frames that another layout shows, in its places; of each its one pixel.
+        """Show one pixel of each frame at the positions of another layout.
 
-        They are numbered alike.
+        Both layouts number their frames alike.
         """
         nav = other.cuts[: len(other.nav_shape)]
         one = (Cut(0, 1, 1, kept=False),) * len(self.sig_shape)
@@ -227,14 +227,14 @@ class Layout:
         return self._changed(cuts=cut_again(self.cuts, cuts), _token=self._uncut_token())
 
     def _changed(self, **values: Any) -> Layout:
-        """Change what needs no check: the pieces are the same."""
+        """Return a copy with other values; the pieces stay, so nothing is checked."""
         layout = copy.copy(self)
         for name, value in values.items():
             setattr(layout, name, value)
         return layout
 
     def _uncut_token(self) -> str:
-        # repr and bytes are the same in every process; hashing what pickle writes would not be.
+        # repr and bytes are equal in all processes; pickled bytes are not.
         if self._token is None:
             *shown, numbers = self.selection
             shapes = self.grid, self.sig_shape, self.repeats, self.overlapping, self.partial
@@ -247,7 +247,7 @@ class Layout:
         return self._token
 
     def _shown_token(self) -> tuple[str, ...]:
-        """Return the identity of the pixels that are shown, whatever else files hold."""
+        """Return the identity of the pixels that are shown, independent of frames outside."""
         nav, selection, count = len(self.nav_shape), self.selection, self.n_frames
         cuts = self.cuts[:nav]
         if selection.numbers is None:
@@ -270,7 +270,7 @@ class Layout:
         return frames, shown, repr(tuple(map(tuple, self.cuts)))
 
     def frames_token(self, first: int, stop: int) -> str:
-        """Return the identity of some frames: where which files hold what."""
+        """Return the identity of some frames: their files and their places in them."""
         held = self.held(first, stop)
         touched, file = np.unique(held.file, return_inverse=True)
         found = [self.files[k] for k in touched]
@@ -283,9 +283,9 @@ class Layout:
         return digest.hexdigest()
 
     def held(self, first: int, stop: int) -> Columns:
-        """Return the pieces of some frames, cut to these where frames follow one another."""
+        """Return the pieces of frames ``first`` to ``stop``, cut if there is one frame axis."""
         pieces = self.pieces
-        if len(self.grid) > 1:  # such files do not grow
+        if len(self.grid) > 1:  # files with several frame axes do not grow
             return pieces.rows()
         start, length = pieces.column("start"), pieces.column("shape")
         meet = np.broadcast_to((start < stop) & (start + length > first), len(pieces))
@@ -301,7 +301,7 @@ class Layout:
         return rows._replace(offset=offset, start=starts, shape=shapes)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        if self.files[-1].grows:  # the same frames of longer files are the same
+        if self.files[-1].grows:  # a longer version of a growing file holds the same frames
             return "dask_tiled.Layout", *self._shown_token()
         return "dask_tiled.Layout", self._uncut_token(), tuple(map(tuple, self.cuts))
 
@@ -314,7 +314,7 @@ class Layout:
         return hash(self.__dask_tokenize__())
 
     def _check(self) -> None:
-        """Make sure that the pieces can be read, and cover the array."""
+        """Check that the pieces lie inside their files, and cover the array."""
         _check_axes(self.files, max(len(self.cuts), len(self.grid + self.sig_shape)))
         check_reach(self.files, self.pieces, self.decoders, self.repeats)
         exact = not self.overlapping and not self.partial

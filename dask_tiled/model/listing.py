@@ -1,4 +1,4 @@
-"""The pictures that a file lists, by their names; one of them is described."""
+"""The images that a file lists by name, one of which is described."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, NamedTuple
 from dask_tiled.errors import printable
 
 MOST_NAMED = 6
-"""So many of the other pictures of a file are named in a line."""
+"""Name at most this many of the other images on a line."""
 
 
 class Listing(NamedTuple):
-    """What else a file holds."""
+    """The images of a file."""
 
     option: str
-    """The option that chooses a picture."""
+    """Name of the option that selects an image."""
     meant: Any
-    """Its value for the picture that is described."""
+    """Value of the option for the described image."""
     names: dict[Any, str]
-    """Names of all pictures, by the values of the option."""
+    """Image names by option value."""
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Listing:
-        """Return what the facts of a format list; nothing is opened."""
+        """Return the images in the metadata of a format; no file is opened."""
         option = "field" if "fields" in facts else "dataset"
         meant = facts.get(option)
         return cls(option, meant, _names(facts.get(f"{option}s", ()), meant))
 
     def __str__(self) -> str:
-        """Say which picture of how many it is; empty where it is the only one."""
+        """Return "2 of 5, name; the others: …"; empty if the file has one image."""
         if len(self.names) < 2 or self.meant not in self.names:
             return ""
         others = [name for key, name in self.names.items() if key != self.meant]
@@ -43,7 +43,7 @@ class Listing(NamedTuple):
 
 
 def _names(listed: Any, meant: Any) -> dict[Any, str]:
-    """Name the pictures that metadata list, by what chooses them."""
+    """Return the names of the images listed in metadata, by option value."""
     items = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
     found = {key: _name(key, facts) for key, facts in items}
     counts = Counter(found.values())
@@ -55,9 +55,9 @@ def _names(listed: Any, meant: Any) -> dict[Any, str]:
 
 
 def _name(key: int | str, facts: Any) -> str:
-    """Name a picture that is listed by its path, with facts; by its name; or by its number.
+    """Return the name of an image, from its title, name, path or number.
 
-    Of what has a path, numbers on one axis without a title are no picture, and have no name.
+    A listed path to one-dimensional data without a title is not an image; its name is empty.
     """
     if not isinstance(facts, Mapping):
         return str(key if isinstance(key, str) else facts) or "dataset"

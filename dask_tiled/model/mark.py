@@ -1,4 +1,4 @@
-"""What is written beside pixels, in terms of JSON, and read again: where they come from."""
+"""Attributes of exported arrays that record their source, in JSON values, and reading them back."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from dask_tiled.model.instrument import VOCABULARY, Fact, Instrument, value_of
 from dask_tiled.model.paths import is_url
 
 MARK = "dask_tiled"
-"""The attribute by which an array is known as written, or shown, by this package."""
+"""Attribute of arrays that this package writes or shows."""
 MOST_PLACES = 1 << 24
-"""Of larger scans, missing frames are counted, and not listed."""
+"""In larger scans missing frames are counted, not listed."""
 
 
 def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dict[str, Any]:
-    """Write down which axes an array has, and what is known of the files it was made of.
+    """Return attributes that record the axes and the source files of an array.
 
-    Files are given by their names: where they lie is the user's own business.
+    Only file names are recorded: folders are private.
     """
     from importlib.metadata import version
 
@@ -52,12 +52,12 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
 
 
 def name_of(path: str) -> str:
-    """Return the name of a file; what follows a question mark in a URL may let others in."""
+    """Return the name of a file, without the query of a URL, which may be a secret."""
     return os.path.basename(path.partition("?")[0] if is_url(path) else path)
 
 
 def _missing(desc: Description) -> dict[str, Any]:
-    """List the frames that are missing: the first and the last place of each run of them."""
+    """Describe the missing frames: the first and last position of each run."""
     listed: dict[str, Any] = {
         "file": name_of(desc.files[0].path),
         "nav_shape": desc.nav_shape,
@@ -73,7 +73,7 @@ def _missing(desc: Description) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value in terms of JSON; what that has no form for becomes text."""
+    """Return a value as JSON types; anything else becomes text."""
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -81,7 +81,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, str) or (isinstance(value, float) and not math.isfinite(value)):
-        # Names of files may hold bytes that are no text.
+        # File names may hold bytes that are not valid text.
         return str(value).encode(errors="backslashreplace").decode()
     if value is None or isinstance(value, (bool, int, float)):
         return value
@@ -90,7 +90,7 @@ def plain(value: Any) -> Any:
 
 
 def without(folders: set[str], value: Any) -> Any:
-    """Leave out of all texts of a value in terms of JSON in which folders files lie."""
+    """Remove folder names from all texts of a JSON value."""
     if isinstance(value, dict):
         return {key: without(folders, item) for key, item in value.items()}
     if isinstance(value, list):
@@ -102,7 +102,7 @@ def without(folders: set[str], value: Any) -> Any:
 
 
 def told_instrument(mark: Mapping[str, Any]) -> Instrument:
-    """Read what an export says of the instrument; what is no fact is left out."""
+    """Restore the instrument from exported attributes; invalid facts are skipped."""
     told = mark.get("instrument")
     told = told if isinstance(told, dict) else {}
     facts = {}
@@ -118,9 +118,9 @@ def told_instrument(mark: Mapping[str, Any]) -> Instrument:
 def with_missing(
     desc: Description, mark: Mapping[str, Any], nav_shape: tuple[int, ...] | None
 ) -> Description:
-    """Take frames as missing that were so in the export, and what they were filled with.
+    """Restore missing frames and their fill value from exported attributes.
 
-    Of what was computed of files, frames have other places.
+    For arrays computed from files, the positions of frames do not apply.
     """
     places, fill = _told_missing(desc, mark)
     if not len(places):
@@ -140,7 +140,7 @@ def with_missing(
 
 
 def _told_missing(desc: Description, mark: Mapping[str, Any]) -> tuple[Index, Any]:
-    """Return the places of missing frames, and their value; no places where the export has none."""
+    """Return the positions of missing frames and their fill value; empty if none are recorded."""
     none = np.empty(0, np.int64), 0
     if "sig_dims" not in mark:
         return none

@@ -1,6 +1,6 @@
-"""What a group of OME-Zarr says of the arrays in it: levels of a pyramid, axes, scales and units.
+"""Metadata of OME-Zarr groups: pyramid levels, axes, scales and units.
 
-Facts: the OME-NGFF specification, version 0.5.
+Follows the OME-NGFF specification, version 0.5.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _TYPES: dict[int, list[str | None]] = {
     3: [None, "space", "space"],
     4: [None, "space", "space", "space"],
 }
-"""Images have two or three axes of space, the last ones, and one of no type before; no more."""
+"""Axis types by number of axes: two or three of space come last, at most one untyped before."""
 
 
 def image_of(
     paths: Sequence[str], names: Sequence[str], axes: Sequence[Axis | None], binned: int = 0
 ) -> dict[str, Any]:
-    """Describe an array in a group, and the levels of its pyramid, as an image of OME-Zarr.
+    """Return OME-Zarr metadata of an image: an array of a group and its pyramid levels.
 
     Parameters
     ----------
@@ -88,13 +88,13 @@ def image_of(
 
 
 def at_level(axes: Sequence[Axis | None], binned: int, level: int) -> tuple[Axis | None, ...]:
-    """Return the axes of a level: each of its pixels lies in the middle of those it is made of."""
+    """Return the axes of a level, whose pixels lie at the middle of those they average."""
     first = len(axes) - binned
     return (*axes[:first], *(axis and axis.binned(1 << level) for axis in axes[first:]))
 
 
 def image_in(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first image of a group; nothing where it has none that can be understood."""
+    """Return the first image of a group; empty if there is none or it is invalid."""
     with suppress(KeyError, TypeError, IndexError):
         image = document["attributes"]["ome"]["multiscales"][0]
         if all(isinstance(one["path"], str) for one in image["datasets"]):
@@ -108,7 +108,7 @@ def levels_of(image: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def axes_of(image: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
-    """Return names, units, scales and offsets of an array of an image; None where it lacks them."""
+    """Return name, unit, scale and offset of each axis of an image's array; None if invalid."""
     with suppress(KeyError, TypeError, ValueError):
         told = image["axes"]
         scale, offset = np.ones(len(told)), np.zeros(len(told))

@@ -1,6 +1,6 @@
-"""Paths: what the system, or a server, has there, which files may be read, and opening them.
+"""Paths and URLs: lookup, permission to read, and opening.
 
-``os.path.split``, ``join`` and ``splitext`` do for paths and URLs; what looks at files is here.
+``os.path.split``, ``join`` and ``splitext`` work for both; functions that look at files are here.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from dask_tiled.remote.session import join, session
 T = TypeVar("T")
 
 SHARE = 8
-"""One part of so many of what a process may have open is kept for one purpose, and no more."""
+"""Each cache keeps at most 1/8 of the file descriptors that the process may open."""
 PATIENCE = 2.0
-"""Seconds to wait for the descriptors of other threads."""
+"""Seconds to wait for other threads to release descriptors."""
 PAUSE = 0.02
 SHORT = {errno.EMFILE, errno.ENFILE}
-HINT = "ulimit -n sets how many there may be"
+HINT = "ulimit -n sets the limit"
 
 OF_AXES = ".axes.json"
-"""What is added to the name of a scan for the file that keeps its axes."""
+"""Suffix of the file that saves the axes of a scan."""
 OF_ZARR = "zarr.json", ".zarray", ".zgroup"
-"""The documents of arrays and groups of zarr, in folders of their own."""
+"""Documents of zarr arrays and groups, which are folders."""
 
 GIVES_BACK: list[Callable[[], None]] = []
-"""Functions that close descriptors which nobody uses now."""
+"""Functions that close idle descriptors."""
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -45,12 +45,12 @@ def is_url(path: str | os.PathLike[str]) -> bool:
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """Write a path from the root on; a URL stays as it is."""
+    """Return an absolute path; URLs are returned unchanged."""
     return os.fspath(path) if is_url(path) else os.path.abspath(path)
 
 
 def real(path: str | os.PathLike[str]) -> str:
-    """Return what links lead to; a URL is none."""
+    """Resolve links; URLs are returned unchanged."""
     return os.fspath(path) if is_url(path) else os.path.realpath(path)
 
 
@@ -60,7 +60,7 @@ def is_link(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-    """Return whether there is a file. What a server does not let us see is not there."""
+    """Return whether a file exists. A file that a server refuses counts as absent."""
     if not is_url(path):
         return os.path.isfile(path)
     try:
@@ -71,17 +71,17 @@ def is_file(path: str) -> bool:
 
 
 def file_size(path: str) -> int:
-    """Return the length of a file."""
+    """Return the size of a file in bytes."""
     return session().look(path)[1].size if is_url(path) else os.path.getsize(path)
 
 
 def named_in(folder: str, name: str) -> str:
-    """Return the path of a file in a folder, by its name as it is written in another file."""
+    """Return the path of a file in a folder, given its name as another file writes it."""
     return join(folder, name) if is_url(folder) else os.path.normpath(os.path.join(folder, name))
 
 
 def list_folder(folder: str) -> list[str] | None:
-    """List what a folder holds, of URLs only files; None where the server does not tell."""
+    """List the names in a folder, only files for URLs; None if the server cannot list."""
     if is_url(folder):
         return session().names(folder)
     folder = folder or "."
@@ -89,7 +89,7 @@ def list_folder(folder: str) -> list[str] | None:
 
 
 def names_in(folder: str, *guesses: str) -> list[str]:
-    """List what a folder holds; where the server does not tell, those of the guesses there are."""
+    """List the names in a folder; if the server cannot list, those of ``guesses`` that exist."""
     names = list_folder(folder)
     if names is None:
         names = [name for name in guesses if is_file(os.path.join(folder, name))]
@@ -97,9 +97,9 @@ def names_in(folder: str, *guesses: str) -> list[str]:
 
 
 def axes_file(path: str) -> str:
-    """Return where axes are kept of a scan whose first file lies there.
+    """Return the path of the saved axes of a scan, given its first file.
 
-    They are kept beside that; of what lies in a folder of zarr, beside the outermost such folder.
+    It lies beside the first file or, for zarr, beside the outermost zarr folder.
     """
     if os.path.basename(path) in OF_ZARR and not is_url(path):
         above = os.path.dirname(path)
@@ -109,7 +109,7 @@ def axes_file(path: str) -> str:
 
 
 def allowed(most: int) -> int:
-    """Return how many descriptors may be kept: so many, or fewer where a process may have few."""
+    """Return how many descriptors may be kept: ``most``, or a share of the process's limit."""
     try:
         import resource
     except ImportError:  # Windows
@@ -119,20 +119,20 @@ def allowed(most: int) -> int:
 
 
 def give_back() -> None:
-    """Close all descriptors that nobody uses now."""
+    """Close all idle descriptors."""
     for release in GIVES_BACK:
         release()
 
 
 def with_room(open_: Callable[[], T], path: str, release: Callable[[], None] = lambda: None) -> T:
-    """Open something; where the process has too much open already, close what nobody uses.
+    """Call ``open_``; if the process has too many open files, close idle ones and retry.
 
     Parameters
     ----------
     open_ : callable
-        It may be called again, but not after it has opened anything.
+        It may be called again after it fails with too many open files.
     path : str
-        What to name in errors.
+        Path named in errors.
     release : callable, optional
         Gives up what the caller itself holds: threads that all hold something and wait for more
         would wait for each other.
@@ -140,7 +140,7 @@ def with_room(open_: Callable[[], T], path: str, release: Callable[[], None] = l
     Raises
     ------
     OSError
-        Whatever `open_` raises; EMFILE where others have too much open, and do not close it.
+        Whatever `open_` raises; EMFILE if no descriptor becomes free in time.
     """
     end = None
     while True:
@@ -160,26 +160,25 @@ def with_room(open_: Callable[[], T], path: str, release: Callable[[], None] = l
 
 
 def open_file(path: str, mode: str = "rb", **options: Any) -> Any:
-    """Open a file as Python does, by :func:`with_room`."""
+    """Open a file like :func:`open`, with the retries of :func:`with_room`."""
     return with_room(partial(open, path, mode, **options), path)
 
 
 def listed(folder: str) -> list[str]:
-    """List the names in a folder, by :func:`with_room`."""
+    """List the names in a folder, with the retries of :func:`with_room`."""
     return with_room(partial(os.listdir, folder), folder)
 
 
 class Border:
-    """The folders of the files that a user has named, and of what these lead to if they are links.
+    """The folders in which files may be read: those that the user named, with links resolved.
 
-    What is a folder itself counts as such.
-    What the user has named may lie anywhere. All else counts as what links lead to, and may lie
-    outside only if `outside` says so.
+    Paths that the user named may lie anywhere. All other files are resolved, and may lie outside
+    only if `outside` is true.
     """
 
     def __init__(self, paths: Iterable[str], *, outside: bool = False) -> None:
         self.outside = outside
-        self._named = {absolute(path): None for path in paths}  # in their order
+        self._named = {absolute(path): None for path in paths}  # in order
         self._inside: dict[tuple[str, int, int], bool] = {}
 
     @cached_property
@@ -197,18 +196,18 @@ class Border:
         return tuple(home.rstrip("/") + "/" for home in homes)
 
     def check(self, path: str | os.PathLike[str], found: os.stat_result | None = None) -> None:
-        """Make sure that a file lies inside.
+        """Check that a file lies inside.
 
         Parameters
         ----------
         path : path-like
         found : os.stat_result, optional
-            What was found there: it has to be the file that is checked.
+            Status of the open file, which must be the file that is checked.
 
         Raises
         ------
         OutsideFolderError
-            It does not.
+            The file lies outside.
         """
         full = absolute(path)
         if self.outside or full in self._named or (not is_url(full) and self._beside(full, found)):
@@ -224,13 +223,13 @@ class Border:
             )
 
     def _beside(self, path: str, found: os.stat_result | None) -> bool:
-        """Return whether a file is no link, in a folder that is known."""
+        """Return whether a file in an allowed folder is not a link."""
         try:
             folder = os.path.dirname(path)
             above, here = os.stat(folder), os.lstat(path)
         except OSError:
             return False
-        known = folder, above.st_dev, above.st_ino  # it may have been replaced
+        known = folder, above.st_dev, above.st_ino  # the folder may have been replaced
         if known not in self._inside:
             self._inside[known] = (os.path.realpath(folder) + "/").startswith(self._homes)
         same = found is None or os.path.samestat(here, found)
@@ -249,7 +248,7 @@ _border: ContextVar[Border | None] = ContextVar("border", default=None)
 
 @contextmanager
 def within(border: Border | None) -> Iterator[None]:
-    """Let a border hold."""
+    """Apply a border in this context."""
     token = _border.set(border)
     try:
         yield
@@ -258,12 +257,12 @@ def within(border: Border | None) -> Iterator[None]:
 
 
 def border() -> Border | None:
-    """Return the border that holds; None where there is none, as in tasks."""
+    """Return the border in effect; None if there is none, as in tasks."""
     return _border.get()
 
 
 def check_inside(path: str | os.PathLike[str], found: os.stat_result | None = None) -> None:
-    """Make sure that a file lies inside of the border, if there is one; see :class:`Border`."""
+    """Check that a file lies inside the border, if there is one; see :class:`Border`."""
     known = _border.get()
     if known is not None:
         known.check(path, found)

@@ -1,4 +1,4 @@
-"""Columns of pieces as users give them, put into a table."""
+"""Piece tables from columns that users pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Path = str | os.PathLike[str]
 def read_pieces(
     pieces: Any, files: list[Path], decoders: Sequence[Decoder | BlockDecoder], ndim: int
 ) -> tuple[PieceTable, list[Path]]:
-    """Put pieces into a table, and list the files."""
+    """Convert pieces to a table, and list the files."""
     keys = getattr(getattr(pieces, "dtype", None), "names", None) or getattr(pieces, "keys", None)
     if keys is None:
         listed = [Piece(*piece) for piece in pieces]
@@ -41,7 +41,9 @@ def read_pieces(
     lacking = [name for name in ("start", "shape", "offset") if name not in columns]
     if wrong or lacking:
         raise DatasetError(
-            "pieces have other columns", expected=", ".join(Piece._fields), found=", ".join(columns)
+            "unknown or missing columns of pieces",
+            expected=", ".join(Piece._fields),
+            found=", ".join(columns),
         )
     try:
         file, paths = _files(columns.get("file", 0), files)
@@ -62,7 +64,7 @@ def read_pieces(
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, DatasetError):
             raise
-        raise DatasetError("the columns of pieces are no table", found=str(error)) from error
+        raise DatasetError("the columns of pieces do not form a table", found=str(error)) from error
     return table, paths
 
 
@@ -76,7 +78,7 @@ def _axes(column: Any, ndim: int, name: str) -> npt.NDArray[np.int64]:
 
 
 def _whole(column: Any, name: str) -> npt.NDArray[np.int64]:
-    """Take a column of whole numbers; numpy would cut off the fractions of others."""
+    """Return a column as integers; refuse fractions, which NumPy would truncate."""
     found = np.asarray(column)
     if found.dtype == object:  # a column of a data frame holds tuples
         found = np.array(found.tolist())
@@ -88,11 +90,12 @@ def _whole(column: Any, name: str) -> npt.NDArray[np.int64]:
 def _check_numbers(what: str, numbers: npt.NDArray[np.int64], count: int) -> None:
     bad = numbers[(numbers < 0) | (numbers >= count)]
     if bad.size:
-        raise DatasetError(f"no such {what}", expected=f"below {count}", found=int(bad.flat[0]))
+        expected = f"0 to {count - 1}"
+        raise DatasetError(f"no such {what}", expected=expected, found=int(bad.flat[0]))
 
 
 def _files(column: Any, files: list[Path]) -> tuple[Any, list[Path]]:
-    """Return the numbers of files, of which there may be paths as well, and the paths."""
+    """Return file numbers and paths, from a column of numbers, paths or both."""
     given = column if isinstance(column, list) else np.atleast_1d(column)
     if isinstance(given, np.ndarray) and given.dtype.kind not in "iu":
         given = given.tolist()
@@ -111,7 +114,7 @@ def _files(column: Any, files: list[Path]) -> tuple[Any, list[Path]]:
 def _steps(
     shape: npt.NDArray[np.int64], decoders: Sequence[Decoder | BlockDecoder], decoder: Any
 ) -> npt.NDArray[np.int64]:
-    """Return the strides of pieces whose units follow one another in C order."""
+    """Return the strides of pieces whose units are contiguous in C order."""
     sizes = [(d.pixels, d.nbytes) if isinstance(d, Decoder) else (1, 0) for d in decoders]
     pixels, nbytes = np.array(sizes, np.int64)[np.atleast_1d(decoder)].T
     shape = np.broadcast_to(shape, (max(len(shape), len(pixels)), shape.shape[1]))

@@ -1,4 +1,4 @@
-"""Pieces: the boxes of an array that lie in one file each, and tables of many of them."""
+"""Pieces: boxes of an array that lie in one file each, and tables of pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 
 FARTHEST = 1 << 56
-"""No file has a byte so far on, and sums of such distances along 64 axes do not overflow."""
+"""A limit above all file sizes; sums of such distances along 64 axes do not overflow."""
 
 
 class Piece(NamedTuple):
@@ -55,7 +55,7 @@ class Piece(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The attributes of some pieces: one number for each, or one for each axis of each."""
+    """The attributes of some pieces: one number per piece, or one per piece and axis."""
 
     file: Index
     decoder: Index
@@ -71,9 +71,9 @@ PER_AXIS = {"start": 0, "shape": 1, "strides": 2}
 
 
 class PieceTable:
-    """Many pieces, column by column: a number for each, or one where all have the same.
+    """Many pieces as columns: a number per piece, or one number if all are equal.
 
-    Numbers take as few bytes as they need. :func:`piece_table` makes a table.
+    Numbers have the smallest dtype that holds them. :func:`piece_table` makes a table.
     """
 
     def __init__(self, columns: Sequence[Index], count: int) -> None:
@@ -90,41 +90,41 @@ class PieceTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes."""
+        """Bytes of memory."""
         return sum(column.nbytes for column in self._columns)
 
     @property
     def content(self) -> Iterator[bytes]:
-        """What tells one table from another."""
+        """Bytes that identify the table."""
         for column in self._columns:
             yield column.dtype.str.encode()
             yield column.tobytes()
 
     @property
     def bounds(self) -> tuple[list[Numbers], list[Numbers]]:
-        """For each axis, where the pieces begin and end: one number for each, or one for all."""
+        """Start and stop along each axis: a number per piece, or one if all are equal."""
         axes = range(self.ndim)
         stop = [_narrow(self.column("start", k) + self.column("shape", k)) for k in axes]
         return [self._columns[self._place("start", k)] for k in axes], stop
 
     @cached_property
     def tree(self) -> BoxTree:
-        """The boxes of the pieces, to find those that meet another one."""
+        """A tree of the pieces' boxes, to find overlaps."""
         return BoxTree(*self.bounds, self._count)
 
     @property
     def size(self) -> int:
-        """Pixels of all pieces together."""
+        """Number of pixels in all pieces."""
         lengths = (self.column("shape", k) for k in range(self.ndim))
         sizes = functools.reduce(operator.mul, lengths)
         return int(sizes.sum()) * (self._count if len(sizes) == 1 else 1)
 
     def column(self, name: str, axis: int = 0) -> Index:
-        """Return the numbers of all pieces, or one number where all have the same."""
+        """Return a column: a number per piece, or one if all are equal."""
         return self._columns[self._place(name, axis)].astype(np.int64)
 
     def rows(self, some: Index | slice = slice(None)) -> Columns:
-        """Return the numbers of some pieces, or of all."""
+        """Return the attributes of some pieces, by default all."""
         count = len(range(self._count)[some]) if isinstance(some, slice) else len(some)
         found = np.empty((len(self._columns), count), np.int64)
         for row, column in zip(found, self._columns, strict=True):
@@ -134,7 +134,7 @@ class PieceTable:
         return Columns(*found[:first], *axes)
 
     def reversed(self) -> PieceTable:
-        """Return the pieces in the opposite order."""
+        """Return the pieces in reverse order."""
         return PieceTable([column[::-1] for column in self._columns], self._count)
 
     def _place(self, name: str, axis: int) -> int:
@@ -150,9 +150,9 @@ def _compact(column: Index) -> Numbers:
 
 
 def _narrow(numbers: Numbers) -> Numbers:
-    """Store whole numbers in as few bytes as they need."""
+    """Return integers in the smallest dtype that holds them."""
     low, high = int(numbers.min()), int(numbers.max())
-    # Of n and ~n, which need as many bytes, the negative one has a signed type.
+    # n and ~n need as many bits; the negative one selects a signed dtype.
     return numbers.astype(np.min_scalar_type(min(low, ~high)), copy=False)
 
 
@@ -166,7 +166,7 @@ def piece_table(
     decoder: npt.ArrayLike = 0,
     nbytes: npt.ArrayLike = 0,
 ) -> PieceTable:
-    """Put many pieces into a table, from columns of numbers.
+    """Return a table of many pieces from columns of numbers.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def piece_table(
 
 
 def joined(tables: Sequence[PieceTable]) -> PieceTable:
-    """Put several tables into one."""
+    """Concatenate tables."""
     if len(tables) == 1:
         return tables[0]
     parts = [table.rows() for table in tables]
@@ -206,7 +206,7 @@ def joined(tables: Sequence[PieceTable]) -> PieceTable:
 
 
 def axis_columns(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index:
-    """Put numbers of pieces into columns for :func:`piece_table`, one for each axis.
+    """Combine frame and signal numbers into columns for :func:`piece_table`, one for each axis.
 
     Parameters
     ----------
@@ -220,14 +220,14 @@ def axis_columns(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index
 
 
 def table_of(pieces: Sequence[Piece]) -> PieceTable:
-    """Put pieces into a table."""
+    """Return a table of pieces."""
     return piece_table(**dict(zip(Piece._fields, zip(*pieces, strict=True), strict=True)))
 
 
 def strides_of(
     shape: Sequence[int], nbytes: int, order: Literal["C", "F"] = "C"
 ) -> tuple[int, ...]:
-    """Return the bytes from one element to the next along each axis of an array without gaps.
+    """Return the byte strides of a contiguous array.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def check_reach(
     decoders: Sequence[Decoder | BlockDecoder],
     repeats: tuple[int, ...],
 ) -> None:
-    """Make sure that no piece reaches beyond its file: kernels do not look."""
+    """Check that no piece reaches beyond its file: kernels do not check."""
     first, last = spans(pieces, decoders, repeats)
     sizes = np.array([file.size for file in files], dtype=np.int64)[pieces.column("file")]
     bad = np.flatnonzero((first < 0) | (last > sizes) | (last < first))
@@ -267,7 +267,7 @@ def check_reach(
 def spans(
     pieces: PieceTable, decoders: Sequence[Decoder | BlockDecoder], repeats: tuple[int, ...]
 ) -> tuple[Index, Index]:
-    """Return the first byte of each piece and the one after its last; one pair if all are equal."""
+    """Return the first byte and the end of each piece; one pair if all are equal."""
     decoder, offset = pieces.column("decoder"), pieces.column("offset")
     pixels = np.array([d.pixels if isinstance(d, Decoder) else 1 for d in decoders])[decoder]
     reach = np.array([d.reach if isinstance(d, Decoder) else 0 for d in decoders])[decoder]

@@ -1,4 +1,4 @@
-"""Runs of frames that follow one another equally spaced in a file: a piece for each."""
+"""Runs of equally spaced frames of a file, each as one piece."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run_table(
     file: npt.ArrayLike = 0,
     decoder: int = 0,
 ) -> PieceTable:
-    """Make a piece of each run of frames that follow one another equally spaced in a file.
+    """Return a piece for each run of equally spaced frames in a file.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def run_table(
     steps = np.diff(first)
     near = (np.diff(numbers) == 1) & (np.diff(files) == 0)
     same = (np.diff(steps) == 0) & near[1:] & near[:-1]
-    # A step that is none of several equal ones leads from one run to the next.
+    # A single step, unlike its neighbours, leads from one run to the next.
     inside = np.zeros(len(steps), bool)
     inside[1:] |= same
     inside[:-1] |= same

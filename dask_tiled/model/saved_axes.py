@@ -1,4 +1,4 @@
-"""Axes that a user has described, in a small file beside a scan: ``scan.mib.axes.json``."""
+"""Axes that a user has described, saved beside a scan: ``scan.mib.axes.json``."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from dask_tiled.model.paths import OF_AXES, Border, axes_file, border, is_url, o
 VERSION = 1
 MOST_BYTES = 1 << 20
 CHOICES = "dataset", "field", "hdu"
-"""The entries of the metadata of formats that say which picture of a file it is."""
+"""Metadata keys that identify an image of a file."""
 REMEDY = "Correct the file, or remove it."
 
 
 class SavedAxes(NamedTuple):
-    """Axes that a file beside a scan describes, by the names that the scan's own files give."""
+    """Axes from a file beside a scan, by their names in the scan's own files."""
 
     path: str
     axes: Mapping[str, Axis]
 
     @classmethod
     def at(cls, path: str, desc: Description) -> SavedAxes:
-        """Read the axes of what is described.
+        """Read the saved axes of a description.
 
         Raises
         ------
         CorruptFileError
-            The file is damaged, or describes no axes.
+            The file is damaged, or holds no axes.
         OutsideFolderError
-            It is a link out of its folder.
+            The file is a link out of its folder.
         """
         known = border()
-        if known is not None and desc.files[0].path + OF_AXES != path:  # beside a folder of zarr
+        if known is not None and desc.files[0].path + OF_AXES != path:  # beside a zarr folder
             known = Border([os.path.dirname(path)], outside=known.outside)
         with within(known):
             return cls(path, _read(path).get(_picture(desc, path), {}))
 
     def of(self, desc: Description) -> Description:
-        """Describe the axes of these names.
+        """Return the description with the saved axes.
 
         Raises
         ------
         CorruptFileError
-            Two have one name then, or labels are too few or too many.
+            Two axes would have the same name, or the number of labels is wrong.
         """
         with _telling_of(self.path):
             axes = replaced(desc.axes, self.axes, desc.shape, self.path)
@@ -61,21 +61,21 @@ class SavedAxes(NamedTuple):
 
 
 def save_axes(desc: Description) -> str:
-    """Write the axes that the file does not describe so beside it; return where to.
+    """Write the axes that differ from the file's to a file beside it; return its path.
 
     Raises
     ------
     DatasetError
-        All are as the file describes them, it lies behind a URL, or its folder cannot be written.
+        No axis differs from the file's, the file is remote, or its folder is read-only.
     """
     path = axes_file(desc.files[0].path)
     if is_url(path):
         hint = "Pass axes= whenever you open it."
-        raise DatasetError("nothing is saved beside what lies behind a URL", path=path, hint=hint)
+        raise DatasetError("axes cannot be saved beside a remote file", path=path, hint=hint)
     axes = desc.overridden()
     if not axes:
-        hint = "Describe them with with_axes() before."
-        raise DatasetError("the axes are those of the file", path=desc.files[0].path, hint=hint)
+        hint = "Describe axes with with_axes() first."
+        raise DatasetError("there are no changed axes to save", path=desc.files[0].path, hint=hint)
     pictures, picture = _read(path) if os.path.isfile(path) else {}, _picture(desc, path)
     pictures[picture] = {**pictures.get(picture, {}), **axes}
     told = {
@@ -103,7 +103,7 @@ def save_axes(desc: Description) -> str:
 
 
 def _picture(desc: Description, path: str) -> str:
-    """Return what tells the pictures of a scan from one another."""
+    """Return the key of the described image in the saved axes."""
     first, facts = desc.files[0].path, desc.metadata.get(desc.format, {})
     if first + OF_AXES != path:
         place = os.path.relpath(os.path.dirname(first), path.removesuffix(OF_AXES))
@@ -113,7 +113,7 @@ def _picture(desc: Description, path: str) -> str:
 
 
 def _read(path: str) -> dict[str, dict[str, Axis]]:
-    """Return the axes of all pictures."""
+    """Return the saved axes of all images."""
     with _telling_of(path):
         text = read_head(path, MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
@@ -130,16 +130,16 @@ def _read(path: str) -> dict[str, dict[str, Axis]]:
 
 
 def _axis(name: str, told: Any, path: str) -> Axis:
-    """Return an axis as it was saved, or as people write it: ``"0.5 nm"``."""
+    """Return an axis as it was saved, or as a user writes it: ``"0.5 nm"``."""
     if not isinstance(told, dict):
         return described(Axis(name), told, path)
     axis = Axis(**{"name": name, **told, "labels": tuple(told.get("labels", ()))})
-    return described(axis, axis, path)  # units have been checked before
+    return described(axis, axis, path)  # checks the units
 
 
 @contextmanager
 def _telling_of(path: str) -> Iterator[None]:
-    """Say of what is wrong in a file that it is in the saved axes, and what to do."""
+    """Convert errors to a CorruptFileError that names the saved axes and the remedy."""
     problem, told = "the saved axes cannot be read", {"path": path, "hint": REMEDY}
     try:
         yield

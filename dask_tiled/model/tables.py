@@ -1,4 +1,4 @@
-"""Rows of texts as tables, for terminals and notebooks, which no text can steer."""
+"""Tables of text for terminals and notebooks; control characters are escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dask_tiled.errors import printable
 
 
 def html_table(rows: Iterable[Sequence[str]]) -> str:
-    """Write rows for notebooks; the first text of each is its name."""
+    """Write rows as HTML; the first text of each row is its heading."""
     left = 'style="text-align: left; vertical-align: top"'
     lines = []
     for name, *texts in rows:
@@ -19,7 +19,7 @@ def html_table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> str:
-    """Write rows as text, with the columns below each other."""
+    """Write rows as text with aligned columns."""
     rows = [[*map(printable, row)] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

@@ -16,17 +16,17 @@ class TileRequest:
     Attributes
     ----------
     desc : Description
-        What is shown of the files.
+        Description of the array.
     chunk : tuple of int
         Shape of the largest chunk, like that of a tile: frames, then signal axes.
     blocks : tuple of int
         Along each of these axes, a tile ends with the chunk or holds a multiple of this.
     by : {"tile", "frame", "pixel"}
-        The strongest wish; by "frame", tiles hold whole frames.
+        The strictest request; with "frame", tiles hold whole frames.
     depth : int or None
         Most frames that a consumer takes.
     pixels : int
-        How many fit into the cache, or are asked for.
+        Pixels that fit into the cache, or that are asked for.
     """
 
     desc: Description
@@ -38,4 +38,4 @@ class TileRequest:
 
 
 AdjustTile: TypeAlias = Callable[[tuple[int, ...], TileRequest], tuple[int, ...]]
-"""Returns the shape that a negotiated tile should have instead."""
+"""Return the shape that a negotiated tile should have instead."""

@@ -1,4 +1,4 @@
-"""Units of axes: how much one is in another."""
+"""Units of axes, and conversion between them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from typing import NamedTuple
 
 POWERS = {"p": -12, "n": -9, "µ": -6, "m": -3, "c": -2, "": 0, "k": 3, "M": 6, "G": 9}
-"""The powers of ten that prefixes stand for."""
+"""Powers of ten of SI prefixes."""
 SHOWN = {power: prefix for prefix, power in POWERS.items() if power % 3 == 0}
-"""The prefixes that numbers are shown with, by their powers of ten."""
+"""Prefixes used for display, by power of ten."""
 PIXELS = {"", "px", "pixel", "pixels"}
 _UNIT = re.compile(r"(1/)?([pnumckMGµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
 
 
 class Prefixed(NamedTuple):
-    """A unit that may have a prefix, or its inverse."""
+    """A unit with an optional prefix, or its inverse."""
 
     prefix: str
     base: str
@@ -22,7 +22,7 @@ class Prefixed(NamedTuple):
 
     @classmethod
     def of(cls, unit: str) -> Prefixed | None:
-        """Read a unit as files write it; None if it is none of these."""
+        """Parse a unit as files write it; None if it is not recognised."""
         found = _UNIT.fullmatch(unit)
         if found is None:
             return None
@@ -34,18 +34,18 @@ class Prefixed(NamedTuple):
 
     @property
     def power(self) -> int:
-        """How much it is in the unit without a prefix, as a power of ten."""
+        """Power of ten relative to the unprefixed unit."""
         return -POWERS[self.prefix] if self.inverse else POWERS[self.prefix]
 
 
 def conversion(unit: str, other: str) -> float | None:
-    """Return how much 1 of a unit is in another one; None if that is of another kind, or unknown.
+    """Return how much 1 of a unit is in another; None if incompatible or unknown.
 
-    Those that have a prefix are known, and what pint knows where it is installed.
+    Units with SI prefixes are built in; pint, if installed, knows others.
     """
     if unit == other:
         return 1.0
-    if PIXELS & {unit, other}:  # for pint these are lengths on paper, and nothing is an angle
+    if PIXELS & {unit, other}:  # for pint pixels are lengths on paper, and "" is an angle
         return None
     one, two = Prefixed.of(unit), Prefixed.of(other)
     if one is not None and two is not None:
