@@ -1,1 +1,1 @@
-"""Files behind URLs: who gives their bytes, how they are asked, and what is kept of them."""
+"""Files behind URLs: stores, requests with retries, and cached blocks."""

@@ -1,4 +1,4 @@
-"""Bytes of remote files: asked for again where that may help, several at once, and kept."""
+"""Requests for bytes of remote files: retried, several at a time, and cached in blocks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Index = npt.NDArray[np.int64]
 Result = TypeVar("Result")
 
 ATTEMPTS = 6
-"""So often a request is made before it counts as failed."""
+"""Attempts before a request fails."""
 PAUSE = 0.1
-"""Seconds before the second one; twice as many before each that follows."""
+"""Seconds before the second attempt; doubled before each further attempt."""
 REQUESTS = 16
-"""So many requests of a process are under way at once."""
+"""Concurrent requests of a process."""
 REQUEST_BYTES = 4 << 20
-"""So much is asked for at once."""
+"""Largest request."""
 GAP_BYTES = 1 << 18
-"""What lies nearer to each other is asked for together: so much comes in the time of an answer."""
+"""Ranges with smaller gaps are requested together: a round trip costs about this many bytes."""
 BLOCK_BYTES = 1 << 16
-"""Headers are read in blocks of this size, which are kept."""
+"""Size of the cached blocks in which headers are read."""
 KEPT_BLOCKS = 512
-"""So many blocks, of all files of a process."""
+"""Most blocks in the cache of a process."""
 
 _blocks: OrderedDict[tuple[Place, Version, int], Bytes] = OrderedDict()
 _pool: ThreadPoolExecutor | None = None
@@ -42,21 +42,21 @@ _pool: ThreadPoolExecutor | None = None
 
 def _forget() -> None:
     global _pool  # noqa: PLW0603
-    _pool = None  # its threads are the parent's
+    _pool = None  # the threads stay in the parent
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
 def persist(place: Place, request: Callable[[Store], Result], **details: Any) -> Result:
-    """Make a request, again and again for a while.
+    """Make a request, with retries.
 
     Raises
     ------
     FileNotFoundError, PermissionError, DatasetError
-        As the server says.
+        The server refuses the request.
     RemoteError
-        It says nothing of use; with these details.
+        All attempts have failed; the error has the given details.
     """
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -68,7 +68,7 @@ def persist(place: Place, request: Callable[[Store], Result], **details: Any) ->
         except Exception as error:  # noqa: BLE001 - libraries raise anything for what may heal
             problem = error
     raise RemoteError(
-        f"the server does not answer as it should, asked {ATTEMPTS} times",
+        f"the server failed {ATTEMPTS} times",
         path=place.url,
         found=said(problem),
         **details,
@@ -76,7 +76,7 @@ def persist(place: Place, request: Callable[[Store], Result], **details: Any) ->
 
 
 def ask(place: Place, start: int, stop: int) -> tuple[Bytes, Version]:
-    """Ask for some bytes, and the version of the file; errors are those of :func:`persist`."""
+    """Request a byte range and the version of the file; errors are those of :func:`persist`."""
 
     def request(store: Store) -> tuple[Bytes, Version]:
         data, version = store.read(place.url, start, stop)
@@ -89,7 +89,7 @@ def ask(place: Place, start: int, stop: int) -> tuple[Bytes, Version]:
 
 
 def ask_version(place: Place) -> Version:
-    """Find out size and version of a file; its first block is kept.
+    """Request size and version of a file; cache its first block.
 
     Raises
     ------
@@ -102,31 +102,31 @@ def ask_version(place: Place) -> Version:
 
 
 def fetch(place: Place, version: Version, start: int, stop: int) -> Bytes:
-    """Fetch some bytes of a version of a file.
+    """Fetch bytes of one version of a file.
 
     Raises
     ------
     StaleFileError
-        There is another one by now, or none.
+        The file has changed or has been removed.
     PermissionError, RemoteError
         As for :func:`persist`.
     """
     try:
         data, found = ask(place, start, stop)
     except FileNotFoundError as error:
-        problem, expected = "the file has gone since it was opened", f"{version.size} bytes"
+        problem, expected = "the file has been removed since it was opened", f"{version.size} bytes"
         raise StaleFileError(problem, path=place.url, expected=expected, found="no file") from error
     check(place, version, found)
     return data
 
 
 def check(place: Place, version: Version, found: Version) -> None:
-    """Make sure that a version is the one that was opened.
+    """Check that a version is the one that was opened.
 
     Raises
     ------
     StaleFileError
-        It is another one.
+        The version has changed.
     """
     if found != version:
         then, now = (f"{one.size} bytes, tag {one.tag or 'unknown'}" for one in (version, found))
@@ -140,7 +140,7 @@ def check(place: Place, version: Version, found: Version) -> None:
 
 
 def submit(place: Place, version: Version, start: int, stop: int) -> Future[Bytes]:
-    """Fetch some bytes in another thread."""
+    """Fetch bytes in another thread."""
     global _pool  # noqa: PLW0603
     check_process()
     if _pool is None:
@@ -149,7 +149,7 @@ def submit(place: Place, version: Version, start: int, stop: int) -> Future[Byte
 
 
 def merge(starts: Index, stops: Index) -> tuple[Index, Index]:
-    """Put spans together that overlap, or that lie near to each other; in order of their bytes."""
+    """Merge ranges that overlap or have small gaps; return them in file order."""
     order = np.argsort(starts, kind="stable")
     starts, stops = starts[order], np.maximum.accumulate(stops[order])
     apart = np.flatnonzero(starts[1:] - stops[:-1] > GAP_BYTES)
@@ -157,7 +157,7 @@ def merge(starts: Index, stops: Index) -> tuple[Index, Index]:
 
 
 def requests(starts: Index, stops: Index) -> list[tuple[int, int]]:
-    """Cut spans into even parts that can be asked for at once."""
+    """Split ranges evenly into requests of at most ``REQUEST_BYTES``."""
     cuts: list[tuple[int, int]] = []
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
         parts = max(1, -(-(stop - start) // REQUEST_BYTES))
@@ -167,7 +167,7 @@ def requests(starts: Index, stops: Index) -> list[tuple[int, int]]:
 
 
 def fetch_all(place: Place, version: Version, spans: Sequence[tuple[int, int]]) -> list[Bytes]:
-    """Fetch several spans of a file at once; errors are those of :func:`fetch`."""
+    """Fetch several ranges of a file concurrently; errors are those of :func:`fetch`."""
     if not spans:
         return []
     starts, stops = np.array(spans, np.int64).T
@@ -186,7 +186,7 @@ def fetch_all(place: Place, version: Version, spans: Sequence[tuple[int, int]]) 
 
 
 def cut_out(parts: Sequence[Bytes], firsts: Index, start: int, stop: int) -> Bytes:
-    """Cut a span out of parts that begin at these bytes, and follow each other inside of it."""
+    """Return a range from contiguous ``parts``, whose first bytes are at ``firsts``."""
     first = int(np.searchsorted(firsts, start, "right")) - 1
     last = max(first + 1, int(np.searchsorted(firsts, stop)))
     whole = parts[first] if last == first + 1 else np.concatenate(parts[first:last])
@@ -195,7 +195,7 @@ def cut_out(parts: Sequence[Bytes], firsts: Index, start: int, stop: int) -> Byt
 
 
 def read_blocks(place: Place, version: Version, start: int, stop: int) -> Bytes:
-    """Read some bytes of a file by blocks, of which some may be here already.
+    """Read bytes of a file in blocks, using cached blocks.
 
     Errors are those of :func:`fetch`.
     """
@@ -208,7 +208,7 @@ def read_blocks(place: Place, version: Version, start: int, stop: int) -> Bytes:
     missing = [n for n in numbers if n not in found]
     spans = [(n * BLOCK_BYTES, min((n + 1) * BLOCK_BYTES, version.size)) for n in missing]
     for n, data in zip(missing, fetch_all(place, version, spans), strict=True):
-        found[n] = data.copy()  # not the rest of the answer with it
+        found[n] = data.copy()  # a view would keep the whole response in memory
     for n in numbers:
         _keep((place, version, n), found[n])
     firsts = np.arange(numbers.start, numbers.stop) * BLOCK_BYTES
@@ -216,11 +216,11 @@ def read_blocks(place: Place, version: Version, start: int, stop: int) -> Bytes:
 
 
 def _keep(key: tuple[Place, Version, int], block: Bytes) -> None:
-    # Each step is one of the interpreter: no lock is needed that a fork could leave locked.
+    # Each step is atomic: there is no lock that a fork could leave locked.
     _blocks.pop(key, None)
     _blocks[key] = block
     while len(_blocks) > KEPT_BLOCKS:
         try:
             _blocks.popitem(last=False)
-        except KeyError:  # another thread was quicker
+        except KeyError:  # another thread removed it
             break

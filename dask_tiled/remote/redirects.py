@@ -1,7 +1,7 @@
-"""Redirects to other hosts, which must not get the secrets that are meant for the first one.
+"""Redirects to other hosts, which must not receive the secrets of the first host.
 
-The HTTP client of obstore follows redirects by itself. It takes credentials out of the headers for
-another host, but leaves all other headers, and sends the whole URL before as ``Referer``.
+The HTTP client of obstore follows redirects by itself. For another host it removes credentials from
+the headers, but sends all other headers, and the whole previous URL as ``Referer``.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from urllib.parse import urljoin, urlsplit
 from dask_tiled.errors import RemoteError
 
 TAKEN_OUT = {"authorization", "cookie", "proxy-authorization", "user-agent"}
-"""Headers that the client keeps from other hosts, or that are no secret."""
+"""Headers that the client removes for other hosts, or that are not secret."""
 SECONDS = 30
 MOST_REDIRECTS = 10
 REDIRECTIONS = {301, 302, 303, 307, 308}
 
 
 def has_secrets(query: str, client: Mapping[str, Any]) -> bool:
-    """Return whether the HTTP client would pass on something that may be secret."""
+    """Return whether the HTTP client would send possible secrets to another host."""
     return bool(query) or any(name.lower() not in TAKEN_OUT for name in headers_of(client))
 
 
 def headers_of(client: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the headers that go with every request."""
+    """Return the headers of every request."""
     return client.get("default_headers") or {}
 
 
@@ -35,9 +35,9 @@ def elsewhere(url: str, client: Mapping[str, Any]) -> str | None:
     Raises
     ------
     OSError
-        The server does not answer.
+        The server does not respond.
     RemoteError
-        It redirects in circles.
+        There are too many redirects.
     """
     from urllib.error import HTTPError
     from urllib.request import Request
@@ -61,7 +61,7 @@ def elsewhere(url: str, client: Mapping[str, Any]) -> str | None:
 
 
 def _opener(client: Mapping[str, Any]) -> Any:
-    """Make an HTTP client that follows no redirects, with the options of obstore's."""
+    """Return an HTTP client that follows no redirects, with the options of obstore's client."""
     import ssl
     from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener
 

@@ -1,4 +1,4 @@
-"""What is known of URLs while files are described: formats see paths, and nothing else."""
+"""Sessions: cached lookups of URLs while files are described."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_tiled.remote.stores import HTTP, SAFE, Options, Place, Version, place_
 
 
 class Session:
-    """Files that were opened together, and those beside them; each is looked at once."""
+    """Files that are opened together, and files beside them; each is looked up once."""
 
     def __init__(self, urls: Sequence[str] = (), options: Options = None) -> None:
         self._options = options
@@ -23,17 +23,17 @@ class Session:
         self._names: dict[str, list[str] | None] = {}
         for place in (place_of(url, options) for url in urls):
             if self._places.setdefault(place.url, place) != place:
-                problem = "two URLs that differ in their queries only cannot be told apart"
+                problem = "two URLs must not differ in their queries alone"
                 raise DatasetError(problem, path=place.url)
         self.urls = tuple(self._places)
-        """Those that were opened, without their queries."""
+        """The opened URLs, without queries."""
 
     def covers(self, urls: Sequence[str]) -> bool:
-        """Return whether these are known already, as one of many that are opened one by one."""
+        """Return whether a session of several files already includes these URLs."""
         return self._places.keys() >= set(urls)
 
     def place(self, url: str) -> Place:
-        """Return where a file is: as those that were opened, unless it is one of them."""
+        """Return the place of a URL; unopened files get the options of the opened ones."""
         if url not in self._places:
             known = next(iter(self._places.values()), None)
             place = known._replace(url=url) if known else place_of(url, self._options)
@@ -41,12 +41,12 @@ class Session:
         return self._places[url]
 
     def look(self, url: str) -> tuple[Place, Version]:
-        """Find out which version of a file there is.
+        """Look up the version of a file, once.
 
         Raises
         ------
         FileNotFoundError, PermissionError, RemoteError
-            As the server says.
+            The server refuses the request, or keeps failing.
         """
         place = self.place(url)
         if url not in self._versions:
@@ -60,17 +60,17 @@ class Session:
         return place, found
 
     def names(self, folder: str) -> list[str] | None:
-        """List the files in a folder; None where that cannot be had."""
+        """List the files in a folder; None if the server cannot list."""
         if folder not in self._names:
             place = self.place(folder)
             try:
                 self._names[folder] = persist(place, lambda store: store.names(folder))
-            except RemoteError:  # files are asked for by name then, and whoever fails says so
+            except RemoteError:  # callers then try file names, and report errors
                 self._names[folder] = None
         return self._names[folder]
 
     def read(self, place: Place, version: Version, start: int, stop: int) -> Bytes:
-        """Read some bytes, by blocks; errors are those of :func:`~.fetching.fetch`."""
+        """Read bytes in blocks; errors are those of :func:`~.fetching.fetch`."""
         return read_blocks(place, version, start, stop)
 
 
@@ -79,7 +79,7 @@ _session: ContextVar[Session | None] = ContextVar("session", default=None)
 
 @contextmanager
 def opened_together(session: Session) -> Iterator[None]:
-    """Let everything inside know what a session knows."""
+    """Use a session in this context."""
     token = _session.set(session)
     try:
         yield
@@ -88,12 +88,12 @@ def opened_together(session: Session) -> Iterator[None]:
 
 
 def session() -> Session:
-    """Return the session that is open, or one that knows nothing."""
+    """Return the session of the context, or an empty one."""
     return _session.get() or Session()
 
 
 def join(folder: str, name: str) -> str:
-    """Return the URL of a file in a folder, by its name as it is written in another file."""
+    """Return the URL of a file in a folder, given its name as another file writes it."""
     scheme, _, rest = folder.partition("://")
     server, _, path = rest.partition("/")
     found = posixpath.normpath(posixpath.join("/", path, name))

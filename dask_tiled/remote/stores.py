@@ -1,4 +1,4 @@
-"""Who gives the bytes of a URL: obstore, or fsspec where obstore knows nothing of it."""
+"""Stores that read URLs: obstore, or fsspec for other schemes."""
 
 from __future__ import annotations
 
@@ -16,73 +16,73 @@ from dask_tiled.remote.redirects import elsewhere, has_secrets
 
 HTTP = ("http", "https")
 OBJECTS = (*HTTP, "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
-"""Schemes of URLs that obstore reads."""
+"""URL schemes that obstore reads."""
 TIMEOUTS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
 MOST_LISTING = 1 << 24
 TELLING = (
     *("ETag", "etag", "e_tag", "md5", "checksum", "generation", "CRC", "date_time", "created"),
     *("mtime", "modify", "modified", "updated", "LastModified", "last_modified", "Last-Modified"),
 )
-"""What file systems of fsspec say of a version, each in its own words."""
+"""Keys that fsspec file systems use for the version of a file."""
 LINK = re.compile(rb"""<a\s[^>]*?href\s*=\s*["']([^"'?#]+)""", re.IGNORECASE)
 SAFE = "/:[]~*"
 STATUS = re.compile(r"status(?: code)?: (\d{3})")
 FINAL = set(range(400, 500)) - {408, 425, 429}
-"""What a server says of a request that it will say again."""
+"""HTTP statuses that a retry would not change."""
 IDENTITY = re.compile(r"/latest/(api|meta-data)|/computeMetadata/|/metadata/identity")
-"""Where machines in a cloud are asked who they are; all others have no credentials then."""
+"""Addresses where cloud machines ask for credentials; unreachable elsewhere."""
 QUERY = re.compile(r"\?[^\s?]+=\S*")
 Options = Mapping[str, Any] | Any
-"""Keywords of obstore's store or of fsspec's file system, or one of these themselves."""
+"""Keywords of obstore's store or fsspec's file system, or such an object itself."""
 
 
 class Version(NamedTuple):
-    """What tells one version of a file from another."""
+    """Size and tag that identify one version of a file."""
 
     size: int
     tag: str
-    """Entity tag, or the time of the last change; empty where the server tells neither."""
+    """Entity tag, or the time of the last change; empty if the server sends neither."""
 
 
 class Store(Protocol):
-    """The files behind the URLs of one server or bucket."""
+    """Reads the files of one server or bucket."""
 
     def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
-        """Return some bytes of a file, fewer where it ends, and its version.
+        """Return bytes of a file, fewer at its end, and its version.
 
         Raises
         ------
         FileNotFoundError, PermissionError, RemoteError
-            It is not there, not for us, or not to be had in parts. Everything else may heal.
+            The file is missing, forbidden, or has no byte ranges. Other errors are retried.
         """
 
     def names(self, url: str) -> list[str] | None:
-        """List the files in a folder; None where that cannot be had."""
+        """List the files in a folder; None if the server cannot list."""
 
 
 class Place(NamedTuple):
-    """Where a file is, and how to get there: all that another process needs."""
+    """Location of a file with all that another process needs to read it."""
 
     url: str
     query: str
-    """What follows the path of the URL, which may be a secret; for HTTP only."""
+    """Query of an HTTP URL, which may be a secret."""
     options: bytes
-    """Pickled: they may be secrets, and need not be hashable."""
+    """Pickled options, which may be secrets and need not be hashable."""
 
     def store(self) -> Store:
-        """Return the store that it lies in, which keeps its connections in this process."""
+        """Return the store of the file, cached with its connections in this process."""
         check_process()
         scheme, _, rest = self.url.partition("://")
         return _store(f"{scheme}://{rest.partition('/')[0]}", self.query, self.options)
 
 
 def place_of(url: str, options: Options) -> Place:
-    """Tell a URL from the options that it is read with.
+    """Return the place of a URL that is read with some options.
 
     Raises
     ------
     DatasetError
-        Options that cannot be pickled would be of no use to another process.
+        The URL or its options are invalid, or the options cannot be pickled.
     """
     from fsspec import AbstractFileSystem
     from fsspec.core import url_to_fs
@@ -92,7 +92,9 @@ def place_of(url: str, options: Options) -> Place:
     given = {} if options is None else options
     if not isinstance(given, (Mapping, AbstractFileSystem)) and not _is_store(given):
         expected = "a mapping, a store of obstore, or a file system of fsspec"
-        raise DatasetError("no storage options", path=url, expected=expected, found=type(given))
+        raise DatasetError(
+            "invalid storage options", path=url, expected=expected, found=type(given)
+        )
     if isinstance(given, AbstractFileSystem):
         url = given.unstrip_protocol(given._strip_protocol(url))  # noqa: SLF001 - it has no other
     elif not _is_store(given) and ("::" in url or url.partition("://")[0].lower() not in OBJECTS):
@@ -100,7 +102,7 @@ def place_of(url: str, options: Options) -> Place:
             given, path = url_to_fs(url, **given)
         except (FileNotFoundError, PermissionError):
             raise
-        except Exception as error:  # of file systems that are opened at once, each has its own
+        except Exception as error:  # every file system raises its own errors
             problem = "fsspec cannot open this URL, with these options"
             raise DatasetError(problem, path=url, found=said(error)) from error
         url = given.unstrip_protocol(path)
@@ -119,15 +121,15 @@ def place_of(url: str, options: Options) -> Place:
 
 
 def _check_no_password(url: str) -> None:
-    """Refuse what would be seen in texts and errors; of HTTP also the name of a user."""
+    """Refuse URLs with a password, which errors would show; for HTTP, also with a user name."""
     for one in url.split("::"):
         scheme, _, rest = one.partition("://")
         user, _, _ = rest.partition("?")[0].partition("/")[0].rpartition("@")
         http = scheme.lower() in HTTP
         if ":" in user or (user and http):
             place = "the default_headers of client_options" if http else "storage_options"
-            hint = f"Pass it in {place}, which are shown nowhere."
-            raise DatasetError("a URL with the name of a user, or a password", hint=hint)
+            hint = f"Pass it in {place}, which are never shown."
+            raise DatasetError("the URL has a user name or a password", hint=hint)
 
 
 def _is_store(given: Any) -> bool:
@@ -135,7 +137,7 @@ def _is_store(given: Any) -> bool:
 
 
 def normal(path: str) -> str:
-    """Write the path of a URL in one way: everything else than letters and digits as escapes."""
+    """Normalise the path of a URL: escape all but letters, digits and ``SAFE``."""
     return quote(unquote(path), safe=SAFE)
 
 
@@ -148,7 +150,7 @@ def _after_fork() -> None:
 
 
 def check_process() -> None:
-    """Refuse to go on in the child of a fork, whose connections answer no more, ever."""
+    """Raise in a forked child, whose inherited connections never answer."""
     if _forked:
         raise RemoteError(
             "this process is a fork of one that has read remote files",
@@ -177,7 +179,7 @@ class Objects:
         self._http = root.startswith(("http://", "https://"))
         given = {} if _is_store(options) else options
         client = {**TIMEOUTS, "allow_http": True} | dict(given.get("client_options", {}))
-        # Requests are repeated in one place, whoever makes them: there.
+        # Retries are made in one place, ``persist``.
         self._options = {"retry_config": {"max_retries": 0}, **given, "client_options": client}
         self._store = options if _is_store(options) else self._open(root + query)
         self._client = getattr(options, "client_options", None) or client
@@ -190,33 +192,35 @@ class Objects:
         try:
             return from_url(url, **{**self._options, **options})
         except Exception as error:  # noqa: BLE001 - it says what is wrong in many ways
-            problem = "no such store, or no such option of it"
+            problem = "no such store, or an invalid option"
             path = url.partition("?")[0]
             raise DatasetError(problem, path=path, found=said(error)) from None
 
     def _located(self, url: str) -> tuple[Any, str]:
-        """Return the store of a file and its key there; on another host, without the headers."""
+        """Return the store and key of a file; on another host, without the headers."""
         if self._guarded and url not in self._direct:
             target = elsewhere(url + self._query, self._client)
-            if target is not None:  # each time: such addresses often expire
+            if target is not None:  # looked up each time: such addresses often expire
                 client = {k: v for k, v in self._client.items() if k != "default_headers"}
                 return self._open(target, client_options=client), ""
             self._direct.add(url)
         return self._store, self._key(url)
 
     def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
-        """Ask for a range of bytes."""
+        """Request a byte range."""
         found = self._ask(url, *self._located(url), {"range": (start, stop)})
         if found is None:
             return b"", self.read(url, 0, 1)[1] if start else Version(0, "")
         return self._body(url, found, stop - start), _version(found.meta)
 
     def _body(self, url: str, found: Any, most: int) -> bytes:
-        """Read a body of so many bytes at most; a longer one is refused."""
+        """Read at most ``most`` bytes of a response; refuse a longer one."""
         body: bytes = next(found.stream(most + 1), b"")
         if len(body) > most:
-            problem = "the server sends more bytes than it was asked for"
-            raise RemoteError(problem, path=url, expected=f"{most} bytes at most", found="more")
+            problem = "the server sends more bytes than requested"
+            raise RemoteError(
+                problem, path=url, expected=f"{most} bytes at most", found="more bytes"
+            )
         return body
 
     def _key(self, url: str) -> str:
@@ -229,33 +233,33 @@ class Objects:
             return self._obstore.get(store, key, options=options)
         except exceptions.NotSupportedError:
             raise RemoteError(
-                "the server does not give parts of files",
+                "the server does not support byte ranges",
                 path=url,
-                expected="status 206, for a range of bytes",
+                expected="status 206 for a byte range",
                 found="the whole file",
                 hint="Copy the file to this machine.",
             ) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise PermissionError(f"{url}: the server refuses it: {said(error)}") from None
+            raise PermissionError(f"{url}: access denied: {said(error)}") from None
         except exceptions.GenericError as error:
             if IDENTITY.search(str(error)):
-                problem = "there are no credentials to read it with"
-                hint = "If everybody may read it, pass skip_signature=True in storage_options."
+                problem = "no credentials found"
+                hint = "For public files, pass skip_signature=True in storage_options."
                 raise RemoteError(problem, path=url, hint=hint) from None
             status = STATUS.search(str(error))
             if status is None or int(status[1]) not in FINAL:
                 raise
-            if int(status[1]) == 416:  # it ends before
+            if int(status[1]) == 416:  # the range begins at or behind the end
                 return None
-            problem = "the server does not understand what it is asked for"
+            problem = "the server rejects the request"
             raise RemoteError(problem, path=url, found=said(error)) from None
         except FileNotFoundError:
             raise FileNotFoundError(f"{url}: no such file") from None
         except ValueError as error:
-            raise DatasetError("no name of a file", path=url, found=said(error)) from None
+            raise DatasetError("invalid file name", path=url, found=said(error)) from None
 
     def names(self, url: str) -> list[str] | None:
-        """List a prefix of a bucket, or take the links out of the page of a folder."""
+        """List a prefix of a bucket, or the links of a folder's HTML page."""
         try:
             if not self._http:
                 found = self._obstore.list_with_delimiter(self._store, self._key(url))
@@ -276,7 +280,7 @@ class Objects:
 
 
 def _linked(folder: str, page: bytes) -> list[str]:
-    """List the files that the page of a folder leads to."""
+    """List the files that the HTML page of a folder links to."""
     links = (link.decode("utf8", "replace") for link in LINK.findall(page))
     urls = (normal(urljoin(folder, link)) for link in links)
     names = (url.removeprefix(folder) for url in urls if url.startswith(folder))
@@ -285,12 +289,12 @@ def _linked(folder: str, page: bytes) -> list[str]:
 
 def _version(meta: Mapping[str, Any]) -> Version:
     changed: datetime = meta["last_modified"]
-    when = changed.isoformat() if changed.timestamp() else ""  # without one, it is 1970
+    when = changed.isoformat() if changed.timestamp() else ""  # a missing date reads as 1970
     return Version(meta["size"], meta["e_tag"] or when)
 
 
 def said(error: BaseException) -> str:
-    """Return the first line of what a library says, without queries, which may be secrets."""
+    """Return the first line of an error, without URL queries, which may be secrets."""
     return QUERY.sub("?...", str(error).partition("\n")[0])[:300] or type(error).__name__
 
 
@@ -301,13 +305,13 @@ class FileSystem:
         self._system = system
 
     def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
-        """Ask for a range of bytes, and for the version before and afterwards."""
+        """Request a byte range, and the version before and after."""
         path = self._system._strip_protocol(url)  # noqa: SLF001 - not all methods do so
         before = self._look(path)
         stop = min(stop, before.size)
         data = self._system.cat_file(path, start=start, end=stop) if start < stop else b""
         if len(data) > stop - start > 0:
-            raise RemoteError("the file system does not give parts of files", path=url)
+            raise RemoteError("the file system does not support byte ranges", path=url)
         after = self._look(path)
         return data, after if after == before else after._replace(tag=f"{after.tag}, changing")
 

@@ -1,4 +1,4 @@
-"""A file behind a URL as Python's files are."""
+"""A remote file as a Python file object."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from dask_tiled.remote.stores import Place, Version
 
 
 class Stream(io.BufferedReader):
-    """A file behind a URL, read by blocks, for libraries that read files."""
+    """A buffered file object that reads a remote file in blocks, for other libraries."""
 
     def __init__(self, place: Place, version: Version) -> None:
         super().__init__(_Bytes(place, version), 1 << 14)
 
-    def __repr__(self) -> str:  # what h5py takes for its name
+    def __repr__(self) -> str:  # h5py takes it for the file name
         return repr(self.raw)
 
 
 class _Bytes(io.RawIOBase):
-    """The bytes of a file behind a URL."""
+    """The raw file object below :class:`Stream`."""
 
     def __init__(self, place: Place, version: Version) -> None:
         self._place, self._version = place, version
@@ -30,24 +30,24 @@ class _Bytes(io.RawIOBase):
         return self._place.url
 
     def readable(self) -> bool:
-        """Say so to those who ask."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Say so to those who ask."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the byte that is read next."""
+        """Return the position."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go somewhere else."""
+        """Set the position."""
         self._at = offset + (0, self._at, self._version.size)[whence]
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        """Read as much as there is room for, or less at the end."""
+        """Read into a buffer; fewer bytes at the end of the file."""
         stop = self._at + len(buffer)
         data = session().read(self._place, self._version, self._at, stop)
         buffer[: len(data)] = data

@@ -142,7 +142,7 @@ def test_faults_that_heal(server, url, frames, fault):
 def test_faults_that_stay(server, url, fault):
     arr = scan(url)
     server.fault = lambda _number, _path: fault
-    with pytest.raises(RemoteError, match="does not answer") as caught:
+    with pytest.raises(RemoteError, match="the server failed") as caught:
         arr[0].compute()
     assert caught.value.path == url
     with pytest.raises(RemoteError):
@@ -155,13 +155,13 @@ def test_slow_servers(server, url):
     times = {"client_options": {"timeout": "200ms", "allow_http": True}}
     arr = scan(url, storage_options=times)
     server.fault = lambda _number, _path: "slow"
-    with pytest.raises(RemoteError, match="does not answer"):
+    with pytest.raises(RemoteError, match="the server failed"):
         arr[0, 0].compute()
 
 
 def test_server_without_ranges(server, url):
     server.fault = lambda _number, _path: "whole"
-    with pytest.raises(RemoteError, match="parts of files") as caught:
+    with pytest.raises(RemoteError, match="byte ranges") as caught:
         open_dataset(url)
     assert caught.value.path == url
 
@@ -182,7 +182,7 @@ def test_requests_that_are_refused_are_not_repeated(server, url, status, kind):
 def test_nothing_is_there(server, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.mib"):
         open_dataset(server.url() + "nothing.mib")
-    with pytest.raises(RemoteError, match="does not answer"):
+    with pytest.raises(RemoteError, match="the server failed"):
         open_dataset("http://127.0.0.1:9/scan.mib")
     (tmp_path / "empty.mib").touch()
     with pytest.raises(TruncatedFileError, match="is empty"):
@@ -368,9 +368,9 @@ def test_backends_and_options(url, path):
         open_dataset(url, io="mmap")
     with pytest.raises(DatasetError, match="URL"):
         open_dataset(path, storage_options={})
-    with pytest.raises(DatasetError, match="no such option"):
+    with pytest.raises(DatasetError, match="an invalid option"):
         open_dataset("s3://bucket/scan.mib", storage_options={"nonsense": 1})
-    with pytest.raises(DatasetError, match="no storage options"):
+    with pytest.raises(DatasetError, match="invalid storage options"):
         open_dataset(url, storage_options="public")
     with pytest.raises(DatasetError, match="sent to other processes"):
         open_dataset(url, storage_options={"client_options": lambda: 0})

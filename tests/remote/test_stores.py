@@ -58,7 +58,7 @@ def test_who_has_no_credentials_is_told_so(monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     nobody = {"metadata_endpoint": "http://127.0.0.1:9", "region": "eu-west-1"}
-    with pytest.raises(DatasetError, match=r"no credentials to read it with\. If everybody"):
+    with pytest.raises(DatasetError, match=r"no credentials found\. For public files"):
         open_dataset("s3://bucket/scan.mib", storage_options=nobody)
 
 
