@@ -1,4 +1,4 @@
-"""Codecs from arrays to arrays: transposes, predictors, and the filters of numcodecs."""
+"""Array-to-array codecs: transposes, predictors, and the filters of numcodecs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ ARRAY_CODECS = {
     "numcodecs.astype": "decode_dtype",
     **dict.fromkeys(PREDICTORS, ""),
 }
-"""Codecs from arrays to arrays: the parameter that names the type of their input, if any."""
+"""Array-to-array codecs, with the parameter that names the input dtype, if any."""
 
 
 NUMBERS = {
     *("bool", "complex64", "complex128", "float16", "float32", "float64"),
     *(f"{sign}int{8 << k}" for sign in ("", "u") for k in range(4)),
 }
-"""Types of pixels, by the names that NumPy and zarr 3 share."""
+"""Pixel dtypes, by the names that NumPy and zarr 3 share."""
 
 
 class Pixels(NamedTuple):
-    """Shape and type of an array that a codec encodes."""
+    """Shape and dtype of an array that a codec encodes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -46,7 +46,7 @@ class Pixels(NamedTuple):
 
 
 def _numbers(dtype: Any) -> np.dtype:
-    """Return the type of numbers that a filter makes; others, of any length, are refused."""
+    """Return the output dtype of a filter; only numbers are allowed."""
     found = np.dtype(dtype)
     if found.kind not in "biufc":
         raise ValueError(f"a filter with pixels of type {found}")
@@ -54,12 +54,12 @@ def _numbers(dtype: Any) -> np.dtype:
 
 
 def encoded_pixels(name: str, config: Config, given: Pixels) -> Pixels:
-    """Return the shape and the type that a codec makes of an array.
+    """Return the shape and dtype that a codec encodes an array to.
 
     Raises
     ------
     ValueError, TypeError, LookupError
-        It does not suit the array.
+        The codec does not fit the array.
     """
     if name == "transpose":
         order = config["order"]
@@ -76,14 +76,14 @@ def encoded_pixels(name: str, config: Config, given: Pixels) -> Pixels:
 
 
 def decoded_pixels(name: str, config: Config, array: Array, given: Pixels) -> Array:
-    """Undo a codec."""
+    """Decode an array-to-array codec."""
     import numcodecs
 
     if name == "transpose":
         return array.transpose(np.argsort(config["order"]))
     if name in PREDICTORS:
         return unpredicted(name, config, array)
-    if name == "numcodecs.bitround":  # which has only rounded
+    if name == "numcodecs.bitround":  # decoding changes nothing: encoding rounds
         return array.reshape(given.shape)
     config = {**config, "id": name.removeprefix("numcodecs.")}
     told = ARRAY_CODECS[name]

@@ -1,11 +1,11 @@
-"""Codecs from bytes to bytes, by the names of zarr and numcodecs: one table.
+"""Bytes-to-bytes codecs of zarr and numcodecs, in one table.
 
-No length that compressed bytes claim is believed: every codec decodes into the memory that its
-content should need, and no more. imagecodecs decodes where it is installed, which is faster, and
-numcodecs or Python's own library otherwise.
+Lengths in compressed data are not trusted: every codec decodes into a buffer of the expected size,
+and no more. imagecodecs decodes if installed, which is faster; otherwise numcodecs or Python's own
+libraries.
 
 Layout facts: the specifications of the codecs of zarr 3, the sources of numcodecs and Blosc; for
-what only HDF5 has, see :mod:`dask_tiled.codecs.hdf5_filters`.
+codecs of HDF5 alone, see :mod:`dask_tiled.codecs.hdf5_filters`.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from dask_tiled.model.indexing import Bytes
 Config = Mapping[str, Any]
 
 SHUFFLES = "noshuffle", "shuffle", "bitshuffle"
-"""Names of the shuffles of Blosc, by number."""
+"""Blosc shuffles, by number."""
 PACKED_BYTES = range(1 << 10, 1 << 30)
-"""Smaller and larger chunks are left to the library of Blosc."""
+"""The Blosc library compresses chunks of other sizes."""
 OF_NUMCODECS = "numcodecs."
-"""Prefix of codecs of numcodecs in zarr 3."""
+"""Prefix of numcodecs codecs in zarr 3."""
 
 
 class ByteCodec(NamedTuple):
-    """A codec from bytes to bytes."""
+    """A bytes-to-bytes codec."""
 
     decode: Callable[[Config, Bytes, Bytes], Any]
-    """``decode(config, data, out)`` returns the decoded bytes: the first ones of ``out``, where
-    they are, or other memory. More than fit into ``out`` are an error."""
+    """``decode(config, data, out)`` returns the decoded bytes, at the start of ``out`` or
+    elsewhere. More bytes than fit into ``out`` are an error."""
     compresses: str = ""
-    """Its name among the :data:`~dask_tiled.codecs.limits.RATIOS`; empty if it does not compress,
-    or the ``cname`` of its configuration tells."""
+    """Its key in :data:`~dask_tiled.codecs.limits.RATIOS`; empty if it does not compress, or if
+    the ``cname`` of its configuration names the compressor."""
     adds: int = 0
     """Bytes of its checksum."""
     encode: Callable[[Config, Bytes, Bytes], Any] | None = None
-    """``encode(config, data, out)`` returns the encoded bytes: the first ones of ``out``, which may
-    hold ``data`` too, or other memory. None where that is left to zarr."""
+    """``encode(config, data, out)`` returns the encoded bytes, at the start of ``out``, which
+    may overlap ``data``, or elsewhere. None if zarr encodes."""
 
 
 @cache
 def fast() -> Any:
-    """Return imagecodecs; None if it is not installed."""
+    """Return imagecodecs, or None if it is not installed."""
     try:
         return library()
     except ImportError:
@@ -61,7 +61,7 @@ def fast() -> Any:
 
 
 def _streamed(make: Callable[[Config], Any], config: Config, data: Bytes, out: Bytes) -> Any:
-    """Decompress by Python's own library."""
+    """Decompress with Python's own library."""
     stream = make(config)
     content = stream.decompress(data.data, len(out) + 1)
     if not stream.eof or len(content) > len(out):
@@ -70,7 +70,7 @@ def _streamed(make: Callable[[Config], Any], config: Config, data: Bytes, out: B
 
 
 def _deflated(name: str, bits: int, config: Config, data: Bytes, out: Bytes) -> Any:
-    """Decompress by libdeflate; what it refuses, Python's zlib reads or tells why not."""
+    """Decompress with libdeflate; if it fails, retry with zlib, whose errors are clearer."""
     codecs = fast()
     if codecs is not None and len(out):
         try:
@@ -81,7 +81,7 @@ def _deflated(name: str, bits: int, config: Config, data: Bytes, out: Bytes) -> 
 
 
 def _lzma(format: int = lzma.FORMAT_XZ, filters: Any = None, **_: Any) -> lzma.LZMADecompressor:
-    limit = None if format == lzma.FORMAT_RAW else SMALL  # the window that a header asks for
+    limit = None if format == lzma.FORMAT_RAW else SMALL  # most memory for the window of a header
     return lzma.LZMADecompressor(format, limit, filters)
 
 
@@ -93,12 +93,12 @@ def _unzstd(config: Config, data: Bytes, out: Bytes) -> Any:
 
 
 def unzstd(packed: Bytes, out: Bytes) -> int:
-    """Decompress Zstandard by numcodecs; return how many bytes that makes, which it does not.
+    """Decompress Zstandard with numcodecs; return the number of bytes, which numcodecs does not.
 
     Raises
     ------
     ValueError, RuntimeError
-        It is damaged, or there are more bytes than room.
+        The data are damaged, or do not fit.
     """
     from numcodecs import Zstd
 
@@ -109,13 +109,13 @@ def unzstd(packed: Bytes, out: Bytes) -> int:
     claimed = int.from_bytes(head[at : at + length], "little") + 256 * (flag == 1)
     if length and claimed == len(out):
         return claimed
-    again = ~out  # it does not say, there are fewer bytes, or more than one frame
+    again = ~out  # no stored length, fewer bytes than room, or several frames
     Zstd().decode(packed, again)
     return int(np.count_nonzero(again == out))
 
 
 def _unblosc(config: Config, data: Bytes, out: Bytes) -> Any:
-    """Decode Blosc after a check of its header: the library believes the lengths there."""
+    """Decode Blosc after checking the lengths in its header, which the library trusts."""
     length, block, packed = np.frombuffer(data, "<u4", 3, 4).tolist()
     if length > len(out) or block > length or not 16 <= packed <= len(data):
         raise ValueError(f"{packed} compressed bytes in {len(data)}, which hold {length}")
@@ -129,22 +129,22 @@ def _unblosc(config: Config, data: Bytes, out: Bytes) -> Any:
 
 
 def _sized_lz4(config: Config, data: Bytes, out: Bytes) -> Any:
-    """Decode LZ4 behind its length, as numcodecs writes it."""
+    """Decode LZ4 after a length, as numcodecs writes it."""
     from numcodecs import LZ4
 
     claimed = int.from_bytes(data[:4].tobytes(), "little")
     if claimed > len(out):
-        raise ValueError(f"{claimed} bytes, as it says, where {len(out)} can be at most")
+        raise ValueError(f"a length of {claimed} bytes, more than {len(out)}")
     return LZ4().decode(np.ascontiguousarray(data))
 
 
 def _unshuffle(config: Config, data: Bytes, out: Bytes) -> Bytes:
-    """Undo a shuffle of bytes: the k-th bytes of all elements lie in the k-th row."""
+    """Undo a byte shuffle, which stores the k-th bytes of all elements in the k-th row."""
     itemsize = config["elementsize"]
     if not 1 < itemsize <= len(data):
         return data
     count = len(data) // itemsize
-    if itemsize == 2 and len(data) == 2 * count:  # most counts; words are quicker than bytes
+    if itemsize == 2 and len(data) == 2 * count:  # most counts; faster than bytes
         words = data[count:].astype("<u2")
         words <<= 8
         words |= data[:count]
@@ -164,7 +164,7 @@ def _by_numcodecs(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
 
 
 def placed(data: Any, out: Bytes) -> Bytes:
-    """Return bytes as the first ones of some memory, copied unless they are there."""
+    """Copy bytes to the start of a buffer, unless they are there already; return them."""
     data = np.frombuffer(data, np.uint8)
     found = out[: len(data)]
     if not np.may_share_memory(data, out):
@@ -193,7 +193,7 @@ def _gzip(config: Config) -> Any:
 
 
 def _to_blosc(config: Config, data: Bytes, out: Bytes) -> Any:
-    """Encode by Blosc; planes of bits for LZ4 go straight to ``out``, unless the data lie there."""
+    """Encode with Blosc; bit-shuffled LZ4 has a kernel, unless ``data`` overlaps ``out``."""
     if (config["cname"], config["shuffle"], config["blocksize"]) == ("lz4", "bitshuffle", 0):
         size, level, data = config["typesize"], config["clevel"], np.frombuffer(data, np.uint8)
         whole = len(data) in PACKED_BYTES and size in (1, 2, 4, 8) and len(data) % size == 0
@@ -223,7 +223,7 @@ UNKNOWN_TO_ZARR = {
     **OF_IMAGECODECS,
     "dask_tiled.bitshuffle": ByteCodec(partial(unbitshuffle, _unzstd)),
 }
-"""Codecs of HDF5 and TIFF without a codec of the same name in zarr."""
+"""Codecs of HDF5 and TIFF that zarr does not have under the same name."""
 CHECKSUMS = "adler32", "crc32", "crc32c", "jenkins_lookup3"
 BYTE_CODECS: Mapping[str, ByteCodec] = {
     "crc32c": ByteCodec(lambda _, data, __: without_crc32c(data), "", 4, _sealed),
@@ -242,34 +242,34 @@ BYTE_CODECS: Mapping[str, ByteCodec] = {
     "numcodecs.blosc": ByteCodec(_unblosc, "blosc"),
     **UNKNOWN_TO_ZARR,
 }
-"""All codecs that are read, by name."""
+"""All supported codecs, by name."""
 
 
 def byte_codec(name: str) -> ByteCodec:
-    """Return a codec by its name; any other one is of numcodecs, and has no bounds."""
+    """Return a codec by name; unknown names are numcodecs codecs without limits."""
     return BYTE_CODECS.get(name) or ByteCodec(
         partial(_by_numcodecs, name.removeprefix(OF_NUMCODECS)), name
     )
 
 
 def compressor(name: str, config: Config) -> str:
-    """Return which of the :data:`~dask_tiled.codecs.limits.RATIOS` bounds a codec; "" if none."""
+    """Return the key of a codec in :data:`~dask_tiled.codecs.limits.RATIOS`; "" if it has none."""
     return byte_codec(name).compresses or config.get("cname", "")
 
 
 def most_encoded(name: str, config: Config, nbytes: int) -> int:
-    """Return how many bytes a codec makes of ``nbytes`` at most."""
-    # gzip, bzip2 and LZ4 may add an eighth where they gain nothing
+    """Return the most bytes that a codec can encode ``nbytes`` to."""
+    # incompressible data may grow by an eighth with gzip, bzip2 and LZ4
     return nbytes + (nbytes // 8 + 4096 if compressor(name, config) else byte_codec(name).adds)
 
 
 def decoded(name: str, config: Config, data: Bytes, most: int, out: Bytes | None = None) -> Bytes:
-    """Undo a codec, with room for ``most`` bytes, which may be those of ``out``.
+    """Decode at most ``most`` bytes, into ``out`` if it has that size.
 
     Raises
     ------
     ValueError
-        There are more, or it ends too early. Codecs have errors of their own, too.
+        There are too many or too few bytes. Codecs may raise other errors.
     """
     packs = compressor(name, config)
     most = min(most, most_bytes(packs, len(data)) if packs else len(data))
@@ -279,7 +279,7 @@ def decoded(name: str, config: Config, data: Bytes, most: int, out: Bytes | None
 
 
 def has_numcodecs(name: str) -> bool:
-    """Return whether numcodecs, or what was installed for it, has a codec of a name."""
+    """Return whether numcodecs has a codec, built in or as an entry point."""
     from numcodecs import registry
 
     known = {*registry.codec_registry, *registry.entries}
@@ -287,14 +287,14 @@ def has_numcodecs(name: str) -> bool:
 
 
 def as_numcodecs(name: str, config: Config) -> Any:
-    """Return the codec of numcodecs that is the same; None where it has none."""
+    """Return the equivalent numcodecs codec, or None."""
     import numcodecs
 
     if name.startswith(PREFIX):
         from imagecodecs.numcodecs import register_codecs
 
         register_codecs([name], verbose=False)
-    if name == "blosc" and config:  # numcodecs writes its configuration in another way
+    if name == "blosc" and config:  # numcodecs spells its configuration differently
         return _blosc(config)
     name = name.removeprefix(OF_NUMCODECS)
     if name not in {*numcodecs.registry.codec_registry, *numcodecs.registry.entries}:

@@ -1,4 +1,4 @@
-"""Checksums behind bytes: CRC32C, and the Fletcher32 of HDF5."""
+"""Checksums: CRC32C, and the Fletcher32 of HDF5."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ def crc32c(data: Any) -> int:
     from google_crc32c import value
 
     view = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
-    view.flags.writeable = False  # what it takes
+    view.flags.writeable = False  # required by ``value``
     return int(value(view))
 
 
 def seal(memory: Bytes, count: int) -> Bytes:
-    """Store the CRC32C of the first bytes behind them; return both."""
+    """Append the CRC32C of the first ``count`` bytes; return bytes and checksum."""
     memory[count : count + 4] = np.array([crc32c(memory[:count])], "<u4").view(np.uint8)
     return memory[: count + 4]
 
 
 def without_crc32c(data: Any) -> memoryview:
-    """Check the CRC32C that bytes end with, and leave it out.
+    """Check and remove the CRC32C at the end.
 
     Raises
     ------
@@ -34,15 +34,15 @@ def without_crc32c(data: Any) -> memoryview:
     """
     data = memoryview(data).cast("B")
     if len(data) < 4:
-        raise ValueError(f"{len(data)} bytes, of which the checksum alone has 4")
+        raise ValueError(f"{len(data)} bytes, too short for a checksum")
     found, stored = crc32c(data[:-4]), int.from_bytes(data[-4:], "little")
     if found != stored:
-        raise ValueError(f"a CRC32C of {found:#010x}, where {stored:#010x} is stored")
+        raise ValueError(f"a CRC32C of {found:#010x}, stored as {stored:#010x}")
     return data[:-4]
 
 
 def without_fletcher32(data: Bytes) -> Bytes:
-    """Check the sum that HDF5 appends; in some old files the bytes of its halves are swapped.
+    """Check and remove the checksum of HDF5; some old files have the bytes of its halves swapped.
 
     Raises
     ------

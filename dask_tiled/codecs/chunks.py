@@ -1,4 +1,4 @@
-"""Pieces that decode only as a whole: chunks with a pipeline of codecs, and those never written."""
+"""Decoders of whole pieces: chunks with a codec pipeline, and unwritten chunks."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def chunk_decoder(
     chunk : tuple of int
         Shape of a chunk in the file; empty for pieces that have a shape each.
     stored : numpy.dtype
-        Type of the pixels that the codecs were given.
+        dtype of the stored pixels.
     dtype : numpy.dtype, optional
-        Type of the pixels that are read, if that is another one.
+        dtype of the decoded pixels; by default ``stored`` in native byte order.
     fill : bytes
         Value, as ``stored``, of chunks that a shard lacks.
     unbounded : bool
         As for :class:`~dask_tiled.codecs.pipeline.Pipeline`.
     called : {"chunk", "strip", "tile"}
-        What the format calls them. At the edges of the array, strips are stored without what lies
-        outside, and others whole.
+        The format's word for them. At the edges of the array, strips are stored without pixels
+        outside, others are padded.
     """
     text = json.dumps(codecs, sort_keys=True)
     dtype = stored.newbyteorder("=") if dtype is None else dtype
@@ -81,12 +81,12 @@ def decode(
     called: str,
     unbounded: bool = False,
 ) -> Array:
-    """Decode a chunk, of the shape that it has in the file: at the edges larger than the block."""
+    """Decode a chunk of the shape in the file, which at the edges is larger than the block."""
     data = fetch(block.file, block.offset, block.offset + block.nbytes)
     shape = chunk or block.shape
     try:
         value = np.frombuffer(fill, stored)[0] if fill else 0
-        inside = block.shape[len(block.shape) - len(shape) :]  # some have no axis of frames
+        inside = block.shape[len(block.shape) - len(shape) :]  # some chunks have no frame axis
         pipeline = shared_pipeline(codecs, shape, stored, unbounded=unbounded)
         pixels = pipeline.decode(data, value, inside=inside)
         if pixels.shape != inside:
@@ -103,13 +103,13 @@ def decode(
             expected=f"{shape} {stored.name}, as {block.nbytes} bytes of {names}",
             found=str(error) or repr(error),
         ) from error
-    # Some codecs leave the bytes where they are, which is not theirs for long.
+    # Codecs that copy nothing leave pixels in the fetched buffer, which is reused.
     shared = bool(np.may_share_memory(data, pixels))
     return pixels.reshape(block.shape).astype(dtype, copy=shared)
 
 
 def _cut(pixels: Array, inside: tuple[int, ...]) -> Array:
-    """Leave out what lies outside."""
+    """Crop pixels to the shape ``inside``."""
     cut = pixels[tuple(map(slice, inside))]
     if cut.shape != inside:
         raise ValueError(f"{pixels.shape} pixels")
@@ -117,7 +117,7 @@ def _cut(pixels: Array, inside: tuple[int, ...]) -> Array:
 
 
 def decode_many(run: BlockRun, fetch: Fetch, out: Array, **options: Any) -> None:
-    """Decode chunks that are a frame each into an array of frames, as :func:`decode` does."""
+    """Decode chunks that are one frame each into an array of frames, like :func:`decode`."""
     codecs, chunk, stored, dtype = (options[k] for k in ("codecs", "chunk", "stored", "dtype"))
     shape = chunk or run.shape
 
@@ -141,7 +141,7 @@ def decode_many(run: BlockRun, fetch: Fetch, out: Array, **options: Any) -> None
     for some, start, stop in run.spans():
         chunks = run.offsets[some] - start, run.sizes[some], run.frames[some]
         done = into(fetch(run.file, start, stop), *chunks, frames)
-        decode_apart(range(some.start + done, some.stop))  # says what is wrong with the next one
+        decode_apart(range(some.start + done, some.stop))  # raises the error of the next chunk
 
 
 def _compiled(
@@ -153,7 +153,7 @@ def _compiled(
     numbers: Index,
     frames: Array,
 ) -> int:
-    """Decode chunks into some of the frames; return how many, up to the first damaged one."""
+    """Decode chunks into frames with a kernel; return how many, up to the first damaged one."""
     out, nbytes = frames.reshape(-1).view(np.uint8), frames[0].nbytes
     return int(kernel(data, offsets, sizes, *options, out, nbytes * numbers, nbytes))
 
@@ -175,7 +175,7 @@ def _one_by_one(
             pixels = pipeline.decode(data[offset : offset + size], fill, room.view(np.uint8))
         except Exception:  # noqa: BLE001 - codecs have errors of their own
             return k
-        if pixels.size != room.size:  # rows that are missing
+        if pixels.size != room.size:  # missing rows
             return k
         in_place = np.may_share_memory(room, pixels) and pixels.flags.c_contiguous
         if not in_place or not pixels.dtype.isnative:
@@ -184,7 +184,7 @@ def _one_by_one(
 
 
 def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> BlockDecoder:
-    """Return the decoder of pieces that codecs have packed one by one.
+    """Return the decoder of pieces that are compressed one by one.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> Bl
     Raises
     ------
     DatasetError
-        There is no such codec, it is not installed, or a document is invalid.
+        A codec is unknown or not installed, or a document is invalid.
     """
     with refusing(codecs):
         if isinstance(codecs, Mapping):
@@ -219,12 +219,12 @@ def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> Bl
 
 
 def of_shape(decoder: BlockDecoder, shape: tuple[int, ...]) -> BlockDecoder:
-    """Return a decoder of :func:`codec` for pieces that all have the same shape.
+    """Return a decoder of :func:`codec` for pieces of one shape.
 
     Raises
     ------
     DatasetError
-        Its codecs do not suit such pieces, or stand in an order in which none is written.
+        The codecs do not fit such pieces, or are in an invalid order.
     """
     options = {**dict(decoder.options), "chunk": shape}
     with refusing(options["codecs"]):
@@ -234,23 +234,23 @@ def of_shape(decoder: BlockDecoder, shape: tuple[int, ...]) -> BlockDecoder:
 
 @contextmanager
 def refusing(codecs: Any, path: str | None = None) -> Iterator[None]:
-    """Turn errors of invalid or unknown codecs into those of this package.
+    """Convert errors of invalid or unknown codecs to errors of this package.
 
     Parameters
     ----------
     codecs : object
-        Codecs as a user, or a file, gave them.
+        Codecs from a user or a file.
     path : str, optional
-        The file; by default they are of a user, who may install more codecs.
+        The file; by default codecs come from a user, who may install more.
 
     Raises
     ------
     DatasetError
-        A codec is not read, or those of a user are invalid.
+        A codec is not supported, or codecs of a user are invalid.
     CorruptFileError
-        Those of a file are invalid.
+        Codecs of a file are invalid.
     """
-    hint = 'Some that numcodecs knows have to be installed: pip install "numcodecs[zfpy]".'
+    hint = 'Some codecs of numcodecs are extras: pip install "numcodecs[zfpy]".'
     try:
         yield
     except NotImplementedError as error:
@@ -270,7 +270,7 @@ def refusing(codecs: Any, path: str | None = None) -> Iterator[None]:
 
 
 def needs_imagecodecs(decoder: Decoder | BlockDecoder) -> bool:
-    """Return whether a decoder has codecs that only imagecodecs undoes."""
+    """Return whether a decoder has codecs that only imagecodecs decodes."""
     options = dict(decoder.options) if isinstance(decoder, BlockDecoder) else {}
     codecs = json.loads(options.get("codecs", "[]"))
     inside = {(one.get("configuration") or {}).get("cname") for one in codecs}
@@ -278,7 +278,7 @@ def needs_imagecodecs(decoder: Decoder | BlockDecoder) -> bool:
 
 
 def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
-    """Return the decoder of pieces that were never written: one value all over.
+    """Return the decoder of unwritten pieces, which hold one value.
 
     Parameters
     ----------
@@ -289,5 +289,5 @@ def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
 
 
 def fill(block: Block, fetch: Fetch, *, dtype: np.dtype, pixel: bytes) -> Array:
-    """Return a block of one value."""
+    """Return a block filled with one value."""
     return np.broadcast_to(np.frombuffer(pixel, dtype, 1)[0], block.shape)

@@ -1,4 +1,4 @@
-"""Codecs that HDF5 alone has: bitshuffle with its blocks, LZ4 in blocks, LZF and SZIP.
+"""Codecs of HDF5 alone: bitshuffle with its blocks, LZ4 in blocks, LZF and SZIP.
 
 Layout facts: the HDF5 File Format Specification, version 3.0, "Filter Pipeline Message"; the list
 of registered filter plugins of The HDF Group; for bitshuffle the source of its filter.
@@ -18,17 +18,17 @@ from dask_tiled.model.indexing import Bytes
 
 Config = Mapping[str, Any]
 SZIP_OPTIONS = "options_mask", "pixels_per_block", "bits_per_pixel", "pixels_per_scanline"
-"""Parameters of SZIP, in the order of HDF5 and of imagecodecs."""
+"""Parameters of SZIP, in the order of HDF5 and imagecodecs."""
 Decode = Callable[[Config, Bytes, Bytes], Any]
 
 
 def claimed_bytes(name: str, config: Config, data: Bytes) -> int:
-    """Return how many bytes a chunk claims to become.
+    """Return the decoded size that a chunk claims.
 
     Raises
     ------
     ValueError
-        It is shorter than its header.
+        The chunk is shorter than its header.
     """
     if name == "dask_tiled.lzf":
         return int(config["nbytes"])
@@ -47,21 +47,21 @@ def unlzf(config: Config, data: Bytes, out: Bytes) -> Any:
 
 
 def unlz4(config: Config, data: Bytes, out: Bytes) -> Any:
-    """Decode LZ4 in blocks behind their lengths."""
+    """Decode LZ4 in blocks, each after its length."""
     return library().lz4h5_decode(data, out=out)
 
 
 def unszip(config: Config, data: Bytes, out: Bytes) -> Any:
-    """Decode SZIP behind the number of bytes that it makes."""
+    """Decode SZIP after the decoded size."""
     options = (config[name] for name in SZIP_OPTIONS)
     return library().szip_decode(data, *options, header=True, out=out)
 
 
 def unbitshuffle(unzstd: Decode, config: Config, data: Bytes, out: Bytes) -> Bytes:
-    """Put the bits of every 8 elements together again; they lie in rows, block by block.
+    """Undo a bitshuffle, which stores the bits of every 8 elements in rows, block by block.
 
-    ``config`` has the ``elementsize`` in bytes, the ``blocksize`` in elements, 0 for the usual one,
-    and the compressor of blocks: ``cname``, which may be empty.
+    ``config`` has the ``elementsize`` in bytes, the ``blocksize`` in elements (0 for the default),
+    and the compressor of blocks, ``cname``, which may be empty.
     """
     itemsize, block, size = config["elementsize"], config["blocksize"], len(out)
     packed, content = config["cname"], data
@@ -80,22 +80,22 @@ def unbitshuffle(unzstd: Decode, config: Config, data: Bytes, out: Bytes) -> Byt
     zero, rows = np.zeros(1, np.int64), 0 if packed == "lz4" else block
     decode, sizes = kernel_of("bitshuffle"), zero + len(content)
     if not decode(content, zero, sizes, itemsize, rows, out, zero, size):
-        if packed:  # it may be their lengths that are wrong
+        if packed:  # raises if the lengths of blocks are invalid
             deque(_blocks(data, block, size, itemsize), 0)
         raise ValueError("a block is damaged")
     return out
 
 
 def kernel_of(name: str) -> Any:
-    """Return the kernel of a module that decodes or encodes chunks, compiled."""
+    """Return the compiled kernel of a module that decodes or encodes chunks."""
     return function_at(f"dask_tiled.kernels.{name}:compiled_kernel")()
 
 
 def _blocks(data: Bytes, block: int, size: int, itemsize: int) -> Iterator[Bytes]:
-    """List what is stored of each block of elements, behind its length.
+    """Yield the stored bytes of each block, which follow its length.
 
-    The data begin with the size of all and of a block, and end with less than 8 elements that are
-    not packed.
+    The data begin with the total size and the block size, and end with fewer than 8 uncompressed
+    elements.
     """
     head, at, rest = data[:12].tobytes(), 12, size // itemsize % 8 * itemsize
     if int.from_bytes(head[:8], "big") != size or not block:

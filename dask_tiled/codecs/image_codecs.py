@@ -1,8 +1,8 @@
-"""Codecs of images, by the names that imagecodecs gives them for numcodecs, and rows of pixels.
+"""Image codecs, by the names that imagecodecs gives them in numcodecs, and rows of pixels.
 
-They are what TIFF files are made of. At the edges of an image, a chunk may be stored without what
-lies outside: these codecs give as much of a chunk as there is. imagecodecs decodes all of them; it
-knows no limits but those of the memory that it is given.
+TIFF files use them. At the edges of an image, chunks may be stored without the pixels outside;
+these codecs then return smaller chunks. imagecodecs decodes all of them, limited only by the size
+of its output buffer.
 
 Layout facts: TIFF, revision 6.0; Adobe's technical notes on JPEG and on the floating-point
 predictor, as tifffile follows them.
@@ -24,12 +24,12 @@ Config = Mapping[str, Any]
 Shape = tuple[int, ...]
 
 ROWS = "dask_tiled.rows"
-"""Pixels of some ``bits`` in rows, each of which begins with a byte: ``axis``, counted from the
-last, is the first one inside of a row. ``endian`` is that of pixels of whole bytes. Of single bits,
-samples that are ``apart`` have bytes of their own, by turns."""
+"""Pixels of ``bits`` bits in rows that begin at a byte; ``axis``, counted from the last, is the
+first axis inside a row. ``endian`` applies to pixels of whole bytes. With ``apart``, 1-bit
+samples alternate in bytes of their own."""
 PREFIX = "imagecodecs_"
 PREDICTORS = f"{PREFIX}delta", f"{PREFIX}floatpred"
-"""Differences of pixels that are ``dist`` apart along an ``axis``."""
+"""Codecs that store differences of pixels ``dist`` apart along an ``axis``."""
 JPEG, WEBP = f"{PREFIX}jpeg", f"{PREFIX}webp"
 FAX = {f"{PREFIX}ccittrle", f"{PREFIX}ccittfax3", f"{PREFIX}ccittfax4"}
 OTHERS = {f"{PREFIX}{name}" for name in ("jpeg2k", "jpegxl", "jpegxr", "lerc", "png")}
@@ -37,8 +37,8 @@ IMAGE_CODECS = {JPEG, WEBP, *FAX, *OTHERS}
 """Codecs that encode an image, or a part of one, as a file."""
 OPTIONS = {WEBP: ("hasalpha",), f"{PREFIX}ccittfax3": ("width", "t4options")}
 OPTIONS |= dict.fromkeys(FAX - {*OPTIONS}, ("width",))
-"""Parameters of decoders; the others that these codecs have in numcodecs are for encoders."""
-RGB = 2  # as imagecodecs counts colour spaces
+"""Parameters for decoding; other parameters in numcodecs are for encoding."""
+RGB = 2  # colour space number of imagecodecs
 
 
 def library() -> Any:
@@ -49,17 +49,17 @@ def library() -> Any:
 
 
 def unpacked(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
-    """Undo a codec from bytes to bytes."""
+    """Decode a bytes-to-bytes codec of imagecodecs."""
     return getattr(library(), f"{name}_decode")(data, out=out)
 
 
 def check_predictor(config: Config, shape: Shape) -> None:
-    """Make sure that a predictor is one of TIFF.
+    """Check that TIFF has a predictor.
 
     Raises
     ------
     ValueError
-        It is none.
+        TIFF does not have it.
     """
     axis, dist = config["axis"], config["dist"]
     if axis not in range(-len(shape), 0) or dist not in (1, 2, 4):
@@ -67,19 +67,19 @@ def check_predictor(config: Config, shape: Shape) -> None:
 
 
 def unpredicted(name: str, config: Config, array: Array) -> Array:
-    """Undo a predictor."""
+    """Decode a predictor."""
     decode = getattr(library(), f"{name.removeprefix(PREFIX)}_decode")
     native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     return np.asarray(decode(native, axis=config["axis"], dist=config["dist"]))
 
 
 def row_bytes(config: Config, shape: Shape) -> int:
-    """Return the bytes of a row.
+    """Return the number of bytes in a row.
 
     Raises
     ------
     ValueError
-        There are no such rows.
+        The configuration is invalid.
     """
     axis, bits, apart = config["axis"], config["bits"], config.get("apart", False)
     known = axis in (-1, -2) and bits in range(1, 129) and (not apart or (axis, bits) == (-2, 1))
@@ -91,13 +91,13 @@ def row_bytes(config: Config, shape: Shape) -> int:
 
 
 def rows_until(config: Config, shape: Shape, inside: Shape) -> int:
-    """Count the rows of a chunk up to the last one that has a pixel ``inside``."""
+    """Return the number of rows up to the last pixel ``inside``."""
     strides = np.cumprod((1, *shape[: config["axis"]][:0:-1]))[::-1]
     return 1 + sum((n - 1) * step for n, step in zip(inside, strides.tolist(), strict=False))
 
 
 def decoded_rows(config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> Array:
-    """Return the rows of a chunk that are there; what lies behind the last one is left out.
+    """Decode the rows of a chunk; missing rows at the end reduce its shape.
 
     Raises
     ------
@@ -127,19 +127,19 @@ def decoded_rows(config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> 
         pixels = library().packints_decode(data, unsigned, bits, runlen=run).view(native)
         if dtype.kind == "i":
             unused = 8 * dtype.itemsize - bits
-            pixels = pixels << unused >> unused  # the sign goes on
+            pixels = pixels << unused >> unused  # extends the sign
     return np.asarray(pixels, native).reshape(shape)
 
 
 def decoded_image(
     name: str, config: Config, data: Bytes, shapes: Sequence[Shape], dtype: np.dtype
 ) -> Array:
-    """Decode an image of the first of some shapes that it has.
+    """Decode an image whose shape is the first of ``shapes`` that fits.
 
     Raises
     ------
     ValueError
-        It has another shape. imagecodecs has errors of its own, too.
+        No shape fits. imagecodecs may raise other errors.
     """
     problem: Exception | None = None
     for shape in dict.fromkeys(shapes):
@@ -158,17 +158,17 @@ def _decoded_image(name: str, config: Config, data: Bytes, shape: Shape, dtype: 
     out = pixels
     if name == JPEG:
         options = _of_jpeg(data, config)
-        # Sides that JPEG has no numbers for are taken from here.
+        # JPEG headers cannot hold larger sides.
         options["shape"] = tuple(n for n in shape if n > 1)[:2] if max(shape) > 65500 else None
     elif name in FAX:
         options["height"] = pixels.size // options["width"]
         out = pixels.reshape(-1, options["width"])
     getattr(library(), f"{short}_decode")(data, **options, out=out)
-    return pixels != 0 if dtype.kind == "b" else pixels  # some write 255
+    return pixels != 0 if dtype.kind == "b" else pixels  # some encoders write 255
 
 
 def _of_jpeg(data: Bytes, config: Config) -> dict[str, Any]:
-    """Return what imagecodecs is told of a JPEG file; JFIF says by itself what colours it has."""
+    """Return options of the JPEG decoder; JFIF files imply their colour space."""
     tables, stored = config.get("tables"), config.get("colorspace_jpeg")
     return {
         "tables": None if tables is None else base64.b64decode(tables),

@@ -1,4 +1,4 @@
-"""Files that are compressed as a whole, or from a byte on."""
+"""Files that are compressed as a whole, or from an offset on."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from dask_tiled.model.files import File, is_refusal, opened, read_head
 from dask_tiled.model.indexing import Array
 
 MOST_BEFORE = 1 << 28
-"""Most decompressed bytes before pixels that are the last ones."""
+"""Most decompressed bytes before pixels at the end of a file."""
 
 
 def is_compressed(head: bytes) -> bool:
-    """Return whether a file that begins with these bytes is compressed as a whole."""
+    """Return whether a file with these first bytes is compressed as a whole."""
     return stream_codec(head)["name"] != ZLIB
 
 
 def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
-    """Read the first bytes of what a file holds, whether it is compressed or not; fewer if it ends.
+    """Read the first bytes of a file's content, decompressed if needed; fewer if it ends.
 
     Raises
     ------
@@ -83,19 +83,19 @@ def content_reader(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int]
 
 
 def packed_by(file: File, nbytes: int = 0, at: int = 0) -> dict[str, Any]:
-    """Return the codec of what is compressed from byte ``at`` on, as a document of zarr 3.
+    """Return the codec of the data from byte ``at`` on, as a zarr 3 document.
 
     Parameters
     ----------
     file : File
     nbytes : int
-        How many bytes it has to hold.
+        Decompressed bytes that are needed.
     at : int
 
     Raises
     ------
     TruncatedFileError
-        It can never be so many bytes.
+        The compressed data are too short for ``nbytes``.
     """
     codec = stream_codec(read_head(file.path, 8, at))
     most = most_streamed(codec, file.size - at)
@@ -123,12 +123,12 @@ def unpacker(
     offset : int
         Decompressed bytes before the pixels; -1 if these are the last ones.
     codec : mapping
-        What has packed it, as :func:`packed_by` finds it.
+        The codec, as :func:`packed_by` returns it.
     exact : bool
-        Whether decompressed bytes behind the pixels are an error.
+        Whether decompressed bytes after the pixels are an error.
     moved : numpy.dtype, optional
-        Type of whole numbers that are stored in another one of that size, by half of its range
-        less or more.
+        Integer dtype of pixels that are stored with the opposite signedness, shifted by half
+        of the range.
     """
     shown = moved or dtype.newbyteorder("=")
     options = {"packed_by": codec["name"], "offset": offset, "dtype": dtype.str, "exact": exact}
@@ -146,7 +146,7 @@ def decode(
     exact: bool,
     moved: str | None,
 ) -> Array:
-    """Decompress a file, and take its pixels."""
+    """Decompress a file, and return its pixels."""
     packed, path = fetch(block.file, block.offset, block.offset + block.nbytes), block.file.path
     pixels = np.empty(block.shape, np.dtype(dtype))
     wanted, filled, skip = pixels.reshape(-1).view(np.uint8), 0, max(offset, 0)
@@ -155,19 +155,19 @@ def decode(
         if skip:
             stream.seek(skip)
         while filled < most:
-            at = filled % len(wanted)  # again at the start: all but the last bytes are dropped
+            at = filled % len(wanted)  # a ring buffer: only the last bytes are kept
             count = stream.readinto(wanted.data[at : at + min(STEP, most - filled)])
             if not count:
                 break
             filled += count
-        more = stream.read(STEP)  # at the end, which is near as a rule, there is a checksum
+        more = stream.read(STEP)  # reads to the end, where there is a checksum
     if filled < len(wanted):
         problem = "the decompressed file ends inside the pixels"
         expected, found = (f"{skip + n} bytes" for n in (len(wanted), filled))
         raise TruncatedFileError(problem, path=path, expected=expected, found=found)
     if more and (exact or offset < 0):
         problem, expected = "the decompressed file is too long", f"{skip + most} bytes at most"
-        raise CorruptFileError(problem, path=path, expected=expected, found="more")
+        raise CorruptFileError(problem, path=path, expected=expected, found="more bytes")
     if filled % len(wanted):
         wanted[:] = np.roll(wanted, -filled)
     pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
@@ -179,11 +179,11 @@ def decode(
 
 @contextmanager
 def _opened(file: Any, codec: Mapping[str, Any], path: str | os.PathLike[str]) -> Iterator[Any]:
-    """Open what a codec has packed; whatever goes wrong with it is a CorruptFileError."""
+    """Open a stream for decompression; raise CorruptFileError for its errors."""
     try:
         with open_stream(codec, file) as stream:
             yield stream
-    except DatasetError:  # of who reads it
+    except DatasetError:  # raised by the caller
         raise
     except BROKEN as error:
         if is_refusal(error):

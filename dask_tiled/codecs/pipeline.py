@@ -1,4 +1,4 @@
-"""Pipelines: the codecs of a chunk, as zarr 3 documents them, undone from the last to the first."""
+"""Codec pipelines of chunks, as zarr 3 documents, decoded from the last codec to the first."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from dask_tiled.model.indexing import Array, Bytes
 BYTES, SHARDS = "bytes", "sharding_indexed"
 SERIALIZERS = {BYTES, SHARDS, ROWS, *IMAGE_CODECS}
 CODECS = ", ".join(sorted({*ARRAY_CODECS, *SERIALIZERS, *BYTE_CODECS}))
-"""All codecs that are read; others have no reliable bounds."""
+"""All codecs that files may use; others have no reliable limits."""
 
 
 def of_numcodecs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a codec of numcodecs, of which ``config`` is the configuration."""
+    """Return the zarr 3 document of a numcodecs configuration."""
     options = {key: value for key, value in config.items() if key != "id"}
     return {"name": f"{OF_NUMCODECS}{config['id']}", "configuration": options}
 
 
 class Pipeline:
-    """The codecs of a chunk.
+    """The codec pipeline of a chunk.
 
     Parameters
     ----------
@@ -61,14 +61,14 @@ class Pipeline:
     shape, dtype : tuple of int, numpy.dtype
         Of a chunk.
     unbounded : bool
-        Whether any other codec of numcodecs is read, too: a user asks for them, never a file.
+        Whether any other codec of numcodecs is allowed: for users, never for files.
 
     Raises
     ------
     NotImplementedError
-        A codec is not read.
+        A codec is not supported.
     ValueError, TypeError, LookupError, ArithmeticError, AttributeError
-        A document is invalid, does not suit the array, or stands in the wrong place.
+        A document is invalid, does not fit the array, or is in the wrong position.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Pipeline:
         for codec in named(codecs):
             kind = kind_of(codec["name"], unbounded=unbounded)
             if kind < last or (kind == last == 1):
-                raise ValueError(f"{codec['name']} behind {kinds[last][-1][0]}")
+                raise ValueError(f"{codec['name']} after {kinds[last][-1][0]}")
             kinds[kind].append((codec["name"], dict(codec.get("configuration") or {})))
             last = kind
         if not kinds[1]:
-            raise ValueError(f"neither {BYTES} nor {SHARDS}, which make bytes of pixels")
+            raise ValueError(f"neither {BYTES} nor {SHARDS}, which serialize pixels")
         self.filters, (self.serializer, *_), self.packers = kinds
         self.arrays = [Pixels(shape, dtype)]
         for name, config in self.filters:
@@ -107,7 +107,7 @@ class Pipeline:
             self.rooms.append(most_encoded(name, config, self.rooms[-1]))
 
     def _serialized(self) -> int:
-        """Return how many bytes the serializer makes; of shards and images, at most."""
+        """Return the bytes that the serializer makes; for shards and images, at most."""
         array, (name, config) = self.arrays[-1], self.serializer
         if name == ROWS:
             return row_bytes(config, array.shape) * math.prod(array.shape[: config["axis"]])
@@ -118,7 +118,7 @@ class Pipeline:
         return self._count() * (self.inner.rooms[-1] + 16) + 4
 
     def _count(self) -> int:
-        """Count the chunks of a shard inside of a chunk."""
+        """Return the number of inner chunks in a shard."""
         inner = self.inner.arrays[0].shape  # type: ignore[union-attr]
         return math.prod(self.arrays[-1].shape) // math.prod(inner)
 
@@ -140,13 +140,13 @@ class Pipeline:
         out : uint8 array, optional
             Memory that the pixels may be decoded into.
         inside : tuple of int, optional
-            How much of a chunk, from its first pixel on, has to be there. Rows and images may be
-            stored without the rest, which is left out then.
+            Shape of the part that must be stored. Rows and images may be
+            stored without the rest, which is then cut off.
 
         Raises
         ------
         ValueError
-            It is damaged, or holds another number of pixels. Codecs have errors of their own, too.
+            The chunk is damaged, or has another size. Codecs may raise other errors.
         """
         inside = inside or self.arrays[0].shape
         rooms, rest = self.rooms[-2::-1], len(self.packers)
@@ -164,12 +164,12 @@ class Pipeline:
 
     @property
     def is_plain(self) -> bool:
-        """Whether pixels are stored as NumPy has them, in either byte order."""
+        """Whether pixels are stored uncompressed as a NumPy array, in either byte order."""
         return not self.filters and not self.packers and self.inner is None
 
     @cached_property
     def kernel(self) -> tuple[str, tuple[int, ...]]:
-        """Name of the kernel that decodes chunks of native pixels, and its options; "" if none."""
+        """Name and options of the kernel that decodes native pixels; an empty name if none."""
         native = not self.filters and self.inner is None and self.stored.isnative
         if not native or self.stored.kind == "b" or len(self.packers) != 1:
             return "", ()
@@ -177,25 +177,25 @@ class Pipeline:
         packed, size = config.get("cname"), config.get("elementsize", 0)
         if name.removeprefix(OF_NUMCODECS) == "blosc" and packed in ("lz4", "lz4hc"):
             return "blosc", ()
-        is_sized = isinstance(size, int) and size > 0  # users may have told anything
+        is_sized = isinstance(size, int) and size > 0  # users may pass any value
         if name == "dask_tiled.bitshuffle" and packed == "lz4" and is_sized:
             return "bitshuffle", (size, 0)
         return "", ()
 
     @property
     def can_encode(self) -> bool:
-        """Whether :meth:`encode` knows all codecs."""
+        """Whether :meth:`encode` supports all codecs."""
         plain = not self.filters and self.inner is None and self.arrays[0].dtype.kind in "biufc"
         return plain and all(BYTE_CODECS[name].encode for name, _ in self.packers)
 
     def encode(self, pixels: Array, out: Bytes) -> int:
-        """Encode a chunk; return how many bytes that makes, the first ones of ``out``.
+        """Encode a chunk into the start of ``out``; return the number of bytes.
 
         Parameters
         ----------
         pixels : ndarray
         out : uint8 array
-            It has room for the last of :attr:`rooms`.
+            At least as long as the last of :attr:`rooms`.
         """
         data: Any = np.ascontiguousarray(pixels, self.stored).reshape(-1).view(np.uint8)
         for name, config in self.packers:
@@ -204,13 +204,13 @@ class Pipeline:
 
     @cached_property
     def stored(self) -> np.dtype:
-        """Type of the pixels as they are stored."""
+        """Return the dtype of the stored pixels."""
         dtype, (_, config) = self.arrays[-1].dtype, self.serializer
         endian = config.get("endian")
         return dtype if endian is None else dtype.newbyteorder(">" if endian == "big" else "<")
 
     def _least(self, inside: tuple[int, ...]) -> int:
-        """Return how many bytes the serializer makes of the pixels that have to be there."""
+        """Return the bytes that the serializer makes of the pixels ``inside``."""
         (name, config), shape = self.serializer, self.arrays[-1].shape
         if name != ROWS or inside == shape:
             return self.rooms[0]
@@ -244,7 +244,7 @@ class Pipeline:
 
 
 def kind_of(name: Any, *, unbounded: bool = False) -> int:
-    """Return 0 for a codec from arrays to arrays, 1 for arrays to bytes, 2 for bytes to bytes."""
+    """Return 0 for array-to-array, 1 for array-to-bytes, 2 for bytes-to-bytes codecs."""
     for kind, names in enumerate((ARRAY_CODECS, SERIALIZERS, BYTE_CODECS)):
         if name in names:
             return kind
@@ -257,5 +257,5 @@ def kind_of(name: Any, *, unbounded: bool = False) -> int:
 def shared_pipeline(
     codecs: str, shape: tuple[int, ...], dtype: np.dtype, *, unbounded: bool = False
 ) -> Pipeline:
-    """Return the pipeline that all chunks of an array share, from its documents as JSON."""
+    """Return the pipeline shared by all chunks of an array, from its documents as JSON."""
     return Pipeline(json.loads(codecs), shape, dtype, unbounded=unbounded)

@@ -1,4 +1,4 @@
-"""The index of a shard of zarr: where its chunks begin, and how long they are.
+"""The index of a zarr shard: offsets and lengths of its chunks.
 
 Layout facts: the specification of the codec ``sharding_indexed`` of zarr 3.
 """
@@ -22,22 +22,22 @@ ABSENT = 2**64 - 1
 
 
 def named(codecs: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return codecs as mappings: documents may have the name alone."""
+    """Return codecs as mappings; a document may be a name alone."""
     return [{"name": one} if isinstance(one, str) else dict(one) for one in codecs]
 
 
 def index_size(shards: Mapping[str, Any], count: int) -> int:
-    """Return how many bytes the index of a shard with ``count`` chunks has.
+    """Return the size in bytes of the index of a shard with ``count`` chunks.
 
     Raises
     ------
     ValueError
-        It is packed.
+        The index is compressed.
     """
     codecs = named(shards.get("index_codecs", SEALED))
     names = tuple(codec["name"] for codec in codecs)
     if names not in (PLAIN, SEALED) or codecs[0].get("configuration") == BIG:
-        raise ValueError(f"an index of shards that is packed by {codecs}")
+        raise ValueError(f"a shard index compressed by {codecs}")
     return 16 * count + 4 * (len(names) - 1)
 
 
@@ -48,7 +48,7 @@ def read_index(
     count: int,
     path: str | None = None,
 ) -> Index:
-    """Read where the chunks of a shard begin, and how long they are.
+    """Read the offsets and lengths of the chunks of a shard.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def read_index(
     count : int
         Chunks in the shard.
     path : str, optional
-        The file that it is.
+        Path of the shard, for errors.
 
     Returns
     -------
@@ -92,12 +92,12 @@ def read_index(
 
 
 def parse_index(data: Any, size: int) -> Index:
-    """Read an index of ``size`` bytes: offsets and lengths; -1 and 0 for missing chunks.
+    """Parse an index of ``size`` bytes into offsets and lengths; -1 and 0 for missing chunks.
 
     Raises
     ------
     ValueError
-        It is damaged.
+        The index is damaged.
     """
     if len(data) != size:
         raise ValueError(f"{len(data)} bytes for an index of {size}")

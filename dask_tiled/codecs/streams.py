@@ -1,4 +1,4 @@
-"""Codecs that are undone step by step: what gzip, bzip2, xz and zlib have packed as a whole."""
+"""Stream codecs, decoded step by step: gzip, bzip2, xz and zlib."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BROKEN = (OSError, EOFError, ValueError, OverflowError, MemoryError, zlib.error,
 """Errors of damaged streams."""
 ZLIB = "numcodecs.zlib"
 MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "numcodecs.bz2", b"\xfd7zXZ\0": "numcodecs.lzma", b"": ZLIB}
-"""First bytes of streams; zlib has none of its own, so it is the last choice."""
+"""Magic numbers of streams; zlib has none, so it comes last."""
 
 
 class Inflated(io.RawIOBase):
-    """The content of a zlib stream."""
+    """The decompressed content of a zlib stream."""
 
     def __init__(self, file: io.BytesIO) -> None:
         self._file = file
@@ -34,8 +34,8 @@ class Inflated(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Decompress until there is something; 0 bytes at the end, and for an empty buffer."""
-        while len(buffer) and not self._stream.eof:  # to zlib, a limit of 0 is no limit
+        """Decompress until there are bytes; return 0 at the end, and for an empty buffer."""
+        while len(buffer) and not self._stream.eof:  # zlib takes 0 for no limit
             packed = self._stream.unconsumed_tail or self._file.read(STEP)
             content = self._stream.decompress(packed, len(buffer))
             if not packed and not content:
@@ -55,12 +55,12 @@ OPENERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def stream_codec(head: bytes) -> dict[str, Any]:
-    """Return the document of the codec of a stream that begins with some bytes, at least 6."""
+    """Return the codec document of a stream, given its first 6 bytes or more."""
     return {"name": next(name for magic, name in MAGIC.items() if head.startswith(magic))}
 
 
 def open_stream(codec: Mapping[str, Any], file: Any) -> Any:
-    """Open what a codec has packed, for reading from its start on.
+    """Open a compressed stream for reading from its start.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ def open_stream(codec: Mapping[str, Any], file: Any) -> Any:
     Returns
     -------
     file object
-        It takes little memory, however much there is in it. Reading what is damaged raises one of
+        It needs little memory, whatever its length. Reading damaged data raises one of
         :data:`BROKEN`.
     """
     return OPENERS[codec["name"]](file)
 
 
 def most_streamed(codec: Mapping[str, Any], packed: int) -> int:
-    """Return how many bytes ``packed`` compressed bytes can become at most."""
+    """Return the most bytes that ``packed`` compressed bytes can decode to."""
     return most_bytes(BYTE_CODECS[codec["name"]].compresses, max(0, packed))
