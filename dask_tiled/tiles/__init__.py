@@ -1,4 +1,4 @@
-"""Ready-made jobs on tiles: virtual detectors, profiles, centres of mass and what follows."""
+"""Virtual detectors, radial profiles, centres of mass and differential phase contrast."""
 
 from dask_tiled.tiles.dpc import ScanRotation, phase_from_com, scan_rotation
 from dask_tiled.tiles.masks import apply_masks, center_of_mass

@@ -27,14 +27,14 @@ PADDINGS = "mirror", "periodic"
 
 
 class ScanRotation(NamedTuple):
-    """How shifts on a detector have to be turned to be along the axes of the scan.
+    """Rotation of detector shifts into the axes of the scan.
 
     Attributes
     ----------
     rotation : float
-        Degrees, more than -90 and up to 90.
+        Degrees, above -90 and up to 90.
     flip : bool
-        Whether the y component changes its sign before.
+        Whether the y component is negated before the rotation.
     """
 
     rotation: float
@@ -68,24 +68,24 @@ def phase_from_com(
     com : dask.array.Array
         (..., scan_y, scan_x, 2), real: components (y, x), as of :func:`center_of_mass`.
     scale : float or str, optional
-        What 1 of ``com`` is, as ``"0.02 1/nm"`` or ``"0.5 mrad"`` of a pixel; by default its unit,
-        where that is known and no pixel.
+        Size of 1 in ``com``, such as ``"0.02 1/nm"`` or ``"0.5 mrad"``; by default its unit,
+        if known and not pixels.
     step : float or str, or two of them, optional
-        Distance of scan positions, (y, x), as ``"0.5 nm"``; by default that of the axes.
+        Distance of scan positions, (y, x), such as ``"0.5 nm"``; by default from the axes.
     beam_energy : float or str, optional
-        Of electrons, in V (or eV), or a text with a unit, as ``"200 kV"``: needed for angles. By
-        default what the files say.
+        Of electrons, in V (or eV), or a text with a unit such as ``"200 kV"``: needed for angles.
+        By default from the files.
     center : (float, float), optional
-        Where the beam meets the detector without a sample, (y, x) as ``com`` counts it. By default
-        the mean of ``com`` over each map: the phase has no slope then, from edge to edge.
+        Position of the beam without a sample, (y, x) in the units of ``com``. By default
+        the mean of ``com`` over each map, which removes the slope of the phase.
     rotation : float
-        Degrees by which shifts are turned, clockwise as y points down, to be along the axes of the
+        Degrees by which shifts are rotated, clockwise as y points down, into the axes of the
         scan. :func:`scan_rotation` finds it.
     flip : bool
-        Whether the y component changes its sign, before that.
+        Whether the y component is negated, before the rotation.
     padding : {"mirror", "periodic"}
-        What lies beyond the edge of a map: its mirror image, which takes four times the memory, or
-        the map again, for samples that are periodic.
+        Continuation of maps beyond their edges: mirror images, which need four times the memory,
+        or the map again, for periodic samples.
 
     Returns
     -------
@@ -97,11 +97,11 @@ def phase_from_com(
     Raises
     ------
     TilingError
-        ``com`` does not have such a shape, some option is no such thing, or units do not fit.
+        ``com`` has another shape, an option is invalid, or units are incompatible.
 
     Notes
     -----
-    NaN, as of empty frames, counts as no shift. With ``"periodic"``, slopes are lost. Of a phase
+    NaN, as for empty frames, counts as no shift. With ``"periodic"``, slopes are lost. For a phase
     that is smooth on the scale of a step, the result is exact to rounding with ``"periodic"`` if it
     is periodic; with ``"mirror"``, errors are within 3 % of its range in our tests, worst near the
     edges.
@@ -113,12 +113,12 @@ def phase_from_com(
     """
     maps = _maps(com)
     if padding not in PADDINGS:
-        raise TilingError("no such padding", expected=" or ".join(PADDINGS), found=repr(padding))
+        raise TilingError("invalid padding", expected=" or ".join(PADDINGS), found=repr(padding))
     if not np.isfinite(np.asarray(rotation, float)):
-        raise TilingError("rotation is no angle", expected="degrees", found=repr(rotation))
+        raise TilingError("invalid rotation", expected="degrees", found=repr(rotation))
     at = None if center is None else np.asarray(center, float)
     if at is not None and (at.shape != (2,) or not np.isfinite(at).all()):
-        raise TilingError("center is no position", expected="(y, x)", found=repr(center))
+        raise TilingError("invalid center", expected="(y, x)", found=repr(center))
     gradients, steps, units = _units(maps, scale, step, beam_energy)
     chunks = dict.fromkeys(range(maps.ndim - 3, maps.ndim), -1)
     turn = gradients * _turning(rotation, flip=flip)
@@ -133,10 +133,9 @@ def phase_from_com(
 
 
 def scan_rotation(com: Any) -> ScanRotation:
-    """Find the angle between the axes of scan and detector, by which no curl is left.
+    """Find the rotation between scan and detector where the curl vanishes; this computes ``com``.
 
-    The centres of mass of a thin sample are a gradient, which has no curl; those that are turned
-    have some. That is computed now.
+    The centres of mass of a thin sample are a gradient, whose curl is 0; a rotation adds curl.
 
     Parameters
     ----------
@@ -147,19 +146,19 @@ def scan_rotation(com: Any) -> ScanRotation:
     Returns
     -------
     ScanRotation
-        What to pass to :func:`phase_from_com` as ``rotation`` and ``flip``. An angle of 180 degrees
-        more has no curl either, and another sign of the phase: atoms should be brighter than
-        what is between them.
+        To pass to :func:`phase_from_com` as ``rotation`` and ``flip``. An angle of 180 degrees
+        more has no curl either, but inverts the phase: atoms should be brighter than
+        the gaps between them.
 
     Raises
     ------
     TilingError
-        ``com`` does not have such a shape.
+        ``com`` has another shape.
     """
     maps = _maps(com)
     if min(maps.shape[-3:-1]) < 2:
         expected, found = "2 x 2 positions or more", f"shape {maps.shape}"
-        raise TilingError("these maps have no curl", expected=expected, found=found)
+        raise TilingError("the maps are too small for a curl", expected=expected, found=found)
     shifts = maps.compute().astype(np.float64)
     values = np.nan_to_num(shifts - _mean(shifts))
     y, x = values[..., 0], values[..., 1]
@@ -167,7 +166,7 @@ def scan_rotation(com: Any) -> ScanRotation:
     for flip in (False, True):
         down = -y if flip else y
         curl, divergence = _along(x, -2) - _along(down, -1), _along(down, -2) + _along(x, -1)
-        # Turned by an angle, the curl is cos(angle) * curl - sin(angle) * divergence.
+        # Rotated by an angle, the curl is cos(angle) * curl - sin(angle) * divergence.
         squares, mixed = (curl**2).sum() - (divergence**2).sum(), 2 * (curl * divergence).sum()
         least = (curl**2).sum() + (divergence**2).sum() - math.hypot(squares, mixed)
         angle = math.degrees(0.5 * math.atan2(mixed, -squares))
@@ -176,25 +175,27 @@ def scan_rotation(com: Any) -> ScanRotation:
 
 
 def _maps(com: Any) -> da.Array:
-    """Check maps of centres of mass."""
+    """Return maps of centres of mass after checking shape and dtype."""
     maps = reducible(com, None).arr
     if maps.ndim < 3 or maps.shape[-1] != 2 or 0 in maps.shape:
         expected, found = "shape (..., scan_y, scan_x, 2)", f"shape {maps.shape}"
-        raise TilingError("com holds no maps of centres", expected=expected, found=found)
+        raise TilingError("com does not hold maps of centres", expected=expected, found=found)
     if maps.dtype.kind not in "biuf":
-        raise TilingError("com holds no real numbers", expected="real numbers", found=maps.dtype)
+        raise TilingError(
+            "com does not hold real numbers", expected="real numbers", found=maps.dtype
+        )
     return maps
 
 
 def _units(
     maps: da.Array, scale: Length | None, step: Any, beam_energy: float | str | None
 ) -> tuple[float, tuple[float, float], str]:
-    """Return what 1 of com is as a gradient, the steps of the scan, and the unit of the phase."""
+    """Return the gradient that 1 of ``com`` stands for, the scan steps, and the phase unit."""
     shown = shown_of(maps)
     size, unit = (1.0, shown.units) if scale is None else _read("scale", scale)
     listed = step if isinstance(step, (tuple, list)) else (step, step)
     if len(listed) != 2:
-        raise TilingError("step is no pair", expected="(y, x)", found=repr(step))
+        raise TilingError("step is not a pair", expected="(y, x)", found=repr(step))
     steps = [
         _step_of(axis) if one is None else _read("step", one)
         for one, axis in zip(listed, shown.axes[-3:-1], strict=True)
@@ -214,24 +215,24 @@ def _units(
 
 
 def _in(wanted: str, unit: str, name: str, other: str = "") -> float:
-    """Return how much a unit is in another one."""
+    """Return how much 1 of ``unit`` is in ``wanted``."""
     found = conversion(unit, wanted)
     if found is None:
         expected = f"a unit like {wanted}{other}"
-        raise TilingError(f"{name} has a unit that does not fit", expected=expected, found=unit)
+        raise TilingError(f"the unit of {name} is incompatible", expected=expected, found=unit)
     return found
 
 
 def _read(name: str, value: Any) -> tuple[float, str]:
-    """Read a number that may have a unit."""
+    """Parse a number with an optional unit."""
     number, unit = value, ""
     if isinstance(value, str):
         number, unit, offset = quantity(value) or (0.0, "", 0.0)
         number = 0.0 if offset else number
     sound = isinstance(number, (Real, np.number)) and not isinstance(number, (bool, np.bool_))
     if not sound or not math.isfinite(number) or not number:
-        expected = 'a number other than 0, or a text with a unit, as "0.5 nm"'
-        raise TilingError(f"{name} is no such number", expected=expected, found=repr(value))
+        expected = 'a number other than 0, or a text with a unit such as "0.5 nm"'
+        raise TilingError(f"invalid {name}", expected=expected, found=repr(value))
     return float(number), unit
 
 
@@ -240,7 +241,7 @@ def _step_of(axis: Axis | None) -> tuple[float, str]:
 
 
 def _volts(beam_energy: float | str | None, files: Sequence[Description]) -> float:
-    """Return the voltage that accelerates the electrons."""
+    """Return the acceleration voltage in V."""
     if beam_energy is None:
         told = [x.instrument["beam_energy"] for x in files if "beam_energy" in x.instrument]
         if not told:
@@ -251,19 +252,19 @@ def _volts(beam_energy: float | str | None, files: Sequence[Description]) -> flo
     factor = conversion(unit, "eV") if unit.endswith("eV") else conversion(unit or "V", "V")
     if factor is None or volts < 0:
         expected = '"200 kV" or "200 keV"'
-        raise TilingError("beam_energy is no voltage", expected=expected, found=repr(beam_energy))
+        raise TilingError("invalid beam_energy", expected=expected, found=repr(beam_energy))
     return volts * factor
 
 
 def wavelength(volts: float) -> float:
-    """Return the wavelength of electrons in nm, by special relativity."""
+    """Return the relativistic wavelength of electrons in nm."""
     energy = CHARGE * volts
     momentum = math.sqrt(2 * MASS * energy * (1 + energy / (2 * MASS * LIGHT**2)))
     return 1e9 * PLANCK / momentum
 
 
 def _turning(rotation: float, *, flip: bool) -> Array:
-    """Return the matrix that turns shifts (y, x) clockwise, as y points down."""
+    """Return the matrix that rotates shifts (y, x) clockwise, with y pointing down."""
     angle = math.radians(rotation)
     cos, sin = math.cos(angle), math.sin(angle)
     return np.array([[cos, sin], [-sin, cos]]) @ np.diag([-1.0 if flip else 1.0, 1.0])
@@ -272,7 +273,7 @@ def _turning(rotation: float, *, flip: bool) -> Array:
 def _integrated(
     com: Array, center: Array | None, turn: Array, steps: tuple[float, float], *, mirrors: bool
 ) -> Array:
-    """Return the phase whose gradient is given, up to the matrix that turns it."""
+    """Return the phase with this gradient, after applying the matrix ``turn``."""
     shifts = com.astype(np.float64)
     shifts -= _mean(shifts) if center is None else center
     y, x = np.moveaxis(np.nan_to_num(shifts) @ turn.T, -1, 0)
@@ -289,21 +290,21 @@ def _integrated(
 
 
 def _mean(shifts: Array) -> Array:
-    """Return the mean shift of each map, of what is no NaN."""
+    """Return the mean shift of each map, ignoring NaN."""
     there = np.isfinite(shifts)
     total = np.where(there, shifts, 0).sum((-3, -2), keepdims=True)
     return total / np.maximum(there.sum((-3, -2), keepdims=True), 1)
 
 
 def _extended(values: Array, signs: tuple[int, int]) -> Array:
-    """Continue maps by their mirror images."""
+    """Extend maps by their mirror images."""
     for axis, sign in zip((-2, -1), signs, strict=True):
         values = np.concatenate([values, sign * np.flip(values, axis)], axis)
     return values
 
 
 def _along(values: Array, axis: int) -> Array:
-    """Return the differences along one axis of maps, between positions along both."""
+    """Return differences along one axis, at the midpoints of both axes."""
     other = -3 - axis
     steps = np.diff(values, axis=axis)
     low, high = (np.take(steps, range(k, steps.shape[other] - 1 + k), other) for k in (0, 1))

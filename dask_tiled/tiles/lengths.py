@@ -1,4 +1,4 @@
-"""Lengths and places in frames: numbers in the units of the signal axes, texts with a unit."""
+"""Lengths and positions in frames: numbers in axis units, or texts with a unit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIXELS = "px"
 Length = float | str
 """A number in the units of the axes, or a text with a unit."""
 Place = tuple[float, ...]
-"""Position of a point in a frame, counted in pixels along each axis."""
+"""Position of a point in a frame, in pixels along each axis."""
 
 
 class Frame(NamedTuple):
@@ -35,7 +35,7 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(cls, x: Reducible) -> Self:
-        """Return the frames of an array; axes that are not known are not calibrated."""
+        """Return the signal axes of an array; unknown axes are uncalibrated."""
         arr, nav_ndim = x
         known = shown_of(arr).axes[nav_ndim:]
         axes = tuple(axis or Axis(f"axis {nav_ndim + k}") for k, axis in enumerate(known))
@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 
     @property
     def units(self) -> str:
-        """The unit of numbers without one: that of all axes, or pixels where none has one."""
+        """The unit of plain numbers: that of all axes, or pixels if no axis has one."""
         found = {axis.units for axis in self.axes}
         if found == {""} or not found:
             return PIXELS
@@ -54,12 +54,12 @@ class Frame(NamedTuple):
         return found.pop()
 
     def length(self, name: str, value: Length) -> tuple[float, str]:
-        """Read a length: its number and unit.
+        """Parse a length into number and unit.
 
         Raises
         ------
         TilingError
-            It is no length, or negative, or has a unit that the axes cannot have.
+            The length is invalid or negative, or its unit is incompatible with the axes.
         """
         number, unit = self._read(name, value)
         if number < 0:
@@ -68,24 +68,28 @@ class Frame(NamedTuple):
         return number, unit
 
     def steps(self, unit: str) -> tuple[float, ...]:
-        """Return the size of a pixel along each axis, in a unit."""
+        """Return the size of a pixel along each axis in a unit."""
         if unit == PIXELS:
             return (1.0,) * len(self.axes)
         return tuple(abs(axis.scale) * _factor(axis, unit) for axis in self.axes)
 
     def place(self, center: Sequence[Length]) -> Place:
-        """Read a position, one number or text for each axis.
+        """Parse a position: one number or text for each axis.
 
         Raises
         ------
         TilingError
-            There are more or fewer, or they are no positions.
+            The number of values does not match the axes, or a value is invalid.
         """
         names = ", ".join(axis.name for axis in self.axes)
         if isinstance(center, str) or not hasattr(center, "__len__"):
-            raise TilingError("center is no position", expected=f"({names})", found=repr(center))
+            raise TilingError("invalid center", expected=f"({names})", found=repr(center))
         if len(center) != len(self.axes):
-            raise TilingError("center has other axes", expected=f"({names})", found=repr(center))
+            raise TilingError(
+                "center does not have a value for each axis",
+                expected=f"({names})",
+                found=repr(center),
+            )
         found = []
         for axis, value in zip(self.axes, center, strict=True):
             number, unit = self._read(f"center along {axis.name}", value)
@@ -103,14 +107,14 @@ class Frame(NamedTuple):
             number = float(value)
             if math.isfinite(number):
                 return number, self.units
-        expected = 'a number, or a text with a unit, as "20 mrad" or "10 px"'
-        raise TilingError(f"{name} is no length", expected=expected, found=repr(value))
+        expected = 'a number, or a text with a unit such as "20 mrad" or "10 px"'
+        raise TilingError(f"invalid {name}", expected=expected, found=repr(value))
 
 
 def distances(
     shape: Sequence[int], center: Place, steps: Sequence[float]
 ) -> npt.NDArray[np.float64]:
-    """Return how far each pixel of a frame is from a place; steps are the sizes of a pixel."""
+    """Return the distance of each pixel from a point; ``steps`` are the pixel sizes."""
     squares: Any = 0.0
     for k, (n, at, step) in enumerate(zip(shape, center, steps, strict=True)):
         along = [n if axis == k else 1 for axis in range(len(shape))]
@@ -119,16 +123,18 @@ def distances(
 
 
 def found_disc(x: Reducible, frame: Frame, hint: str, limit: int | None = None) -> Disc:
-    """Find the bright disc in the mean of a sample of the frames: that is computed.
+    """Find the bright disc in the mean of some frames; this computes them.
 
     Raises
     ------
     TilingError
-        Frames are no images, or their mean has no disc.
+        Frames are not images, or their mean has no disc.
     """
     if len(frame.shape) != 2:
         expected, found = "two signal axes", f"{len(frame.shape)}"
-        raise TilingError("a disc is found in images", expected=expected, found=found, hint=hint)
+        raise TilingError(
+            "the centre can be found in images only", expected=expected, found=found, hint=hint
+        )
     pixels = sampled(x.arr, x.nav_ndim, limit)
     disc = find_disc(mean_of(abs(pixels) if pixels.dtype.kind == "c" else pixels, pixels.ndim - 2))
     if disc is None:
@@ -137,7 +143,7 @@ def found_disc(x: Reducible, frame: Frame, hint: str, limit: int | None = None) 
 
 
 def center_of(x: Reducible, frame: Frame, center: Sequence[Length] | None) -> Place:
-    """Return a center that is given, or the middle of the bright disc, which is found now."""
+    """Return a given centre, or compute the middle of the bright disc."""
     if center is not None:
         return frame.place(center)
     disc = found_disc(x, frame, f"Pass center=({', '.join(axis.name for axis in frame.axes)}).")
@@ -145,12 +151,12 @@ def center_of(x: Reducible, frame: Frame, center: Sequence[Length] | None) -> Pl
 
 
 def _factor(axis: Axis, unit: str) -> float:
-    """Return how much the unit of an axis is in another one."""
+    """Return how much 1 of the axis's unit is in ``unit``."""
     found = conversion(axis.units, unit)
     if found is not None:
         return found
     raise TilingError(
-        f"a length does not fit the axis {axis.name}",
+        f"the unit does not fit the axis {axis.name}",
         expected=f"{axis.units} or pixels" if axis.units else "pixels",
         found=unit,
         hint=None if axis.units else 'The axis has no units: calibrate it, or use "px".',

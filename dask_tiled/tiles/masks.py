@@ -22,16 +22,16 @@ from dask_tiled.tiles.sparse_masks import SparseMasks, are_sparse
 
 
 def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) -> da.Array:
-    """Add up the pixels of every frame under masks: virtual detectors, any number in one pass.
+    """Sum the pixels of every frame weighted by masks (virtual detectors), in one pass.
 
     Parameters
     ----------
     arr : dask.array.Array, or DataArray of xarray that holds one
         Real numbers: nav + sig.
     masks : array-like, or sparse array
-        Weights, real or complex: n masks, then the signal axes; a mask alone counts as one. They
+        Weights, real or complex: n masks, then the signal axes; or a single mask. They
         may be sparse, of ``scipy.sparse`` or ``sparse``: also as n rows of all pixels of a frame,
-        or as a list of masks. Only weights that are not 0 take time then.
+        or as a list of masks. Only nonzero weights take time then.
     sig_ndim : int, optional
         As in :func:`dask_tiled.map_tiles`.
 
@@ -45,7 +45,7 @@ def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) 
     Raises
     ------
     TilingError
-        The masks are no numbers, or do not have the shape of a frame.
+        The masks are not numbers, or do not have the shape of a frame.
     """
     x = reducible(arr, sig_ndim)
     sums = _under_sparse(x, masks) if are_sparse(masks) else _under_dense(x, masks)
@@ -81,7 +81,7 @@ def _under_dense(x: Reducible, masks: npt.ArrayLike) -> da.Array:
     weights, axes = weights.astype(dtype), (sig, tuple(range(1, weights.ndim)))
     if has_tiles():
         return da.tensordot(arr, _held(weights), axes=axes)
-    whole = arr.rechunk(dict.fromkeys(sig, -1))  # array expressions know no tensordot
+    whole = arr.rechunk(dict.fromkeys(sig, -1))  # array expressions do not have tensordot on tiles
     chunks = (*whole.chunks[: x.nav_ndim], (len(weights),))
     product = partial(np.tensordot, b=weights, axes=axes)
     meta = np.empty((0,) * len(chunks), dtype)
@@ -92,7 +92,7 @@ def _under_dense(x: Reducible, masks: npt.ArrayLike) -> da.Array:
 def center_of_mass(
     arr: Any, mask: npt.ArrayLike | None = None, *, sig_ndim: int | None = None
 ) -> da.Array:
-    """Find the centre of mass of every frame.
+    """Return the centre of mass of every frame.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def center_of_mass(
     Raises
     ------
     TilingError
-        The mask holds no real numbers, or does not have the shape of a frame.
+        The mask does not hold real numbers, or does not have the shape of a frame.
     """
     x = reducible(arr, sig_ndim)
     arr = x.arr
@@ -133,7 +133,7 @@ def center_of_mass(
 
 
 def weights_of(mask: npt.ArrayLike, frame: tuple[int, ...]) -> Array:
-    """Read real weights of the pixels of a frame."""
+    """Return real weights of the pixels of a frame, as float64."""
     weights = _numbers(mask, "biuf").astype(np.float64)
     if weights.shape != frame:
         raise TilingError("the mask has another shape", expected=frame, found=weights.shape)
@@ -141,7 +141,7 @@ def weights_of(mask: npt.ArrayLike, frame: tuple[int, ...]) -> Array:
 
 
 def _held(weights: Array) -> da.Array:
-    """Put weights into one chunk, as they are: dask would cut large ones, and the frames, too."""
+    """Wrap weights in a single chunk: dask would split large ones, and the frames too."""
     name = f"masks-{tokenize(weights)}"
     chunks = tuple((length,) for length in weights.shape)
     return da.Array({(name, *(0,) * weights.ndim): weights}, name, chunks, meta=weights[:0])
@@ -151,10 +151,10 @@ def _numbers(masks: npt.ArrayLike, kinds: str) -> Array:
     try:
         weights = np.asarray(masks)
     except ValueError as error:
-        raise TilingError("masks are no array", found=repr(error)) from error
+        raise TilingError("masks are not an array", found=repr(error)) from error
     if weights.dtype.kind not in kinds:
         raise TilingError(
-            "masks are no such numbers",
+            "invalid dtype of masks",
             expected="real or complex numbers" if "c" in kinds else "real numbers",
             found=weights.dtype,
         )

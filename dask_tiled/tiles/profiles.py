@@ -40,7 +40,7 @@ def radial_profile(
     arr : dask.array.Array
         Numbers: nav + sig.
     center : sequence of float or str, optional
-        As in :func:`disk`: found by default.
+        As in :func:`disk`; by default it is found.
     step : float or str, optional
         Width of the rings, given as the radius of :func:`disk`; by default that of a pixel, of the
         longer side if its sides differ.
@@ -91,7 +91,7 @@ def radial_profile(
 
 @dataclass(frozen=True)
 class Rings:
-    """Rings around a place in a frame: few numbers, of which each process makes the masks once."""
+    """Rings around a centre; small to pickle, each process makes the masks once."""
 
     shape: tuple[int, ...]
     center: Place
@@ -100,10 +100,10 @@ class Rings:
     width: float
     weights: Array | None = field(compare=False)
     token: str = ""
-    """Tells the weights apart."""
+    """Identity of the weights."""
 
     def numbers(self) -> Index:
-        """Return the number of the ring of each pixel."""
+        """Return the ring number of each pixel."""
         rings = distances(self.shape, self.center, self.steps) / self.width
         return np.floor(rings * (1 + ROUNDING)).astype(np.int64)
 
@@ -114,7 +114,7 @@ class Rings:
 
 @lru_cache(maxsize=8)
 def _masks(rings: Rings, count: int) -> tuple[SparseMasks, Array]:
-    """Return a mask for each of the first rings, and the sum of its weights."""
+    """Return a mask for each of the first ``count`` rings, and the sums of their weights."""
     numbers = rings.numbers().reshape(-1)
     weights = np.ones(numbers.shape) if rings.weights is None else rings.weights.reshape(-1)
     places = np.flatnonzero((numbers < count) & (weights != 0))

@@ -15,7 +15,7 @@ from dask_tiled.tiles.lengths import Frame, Length, Place, center_of, distances
 Mask = npt.NDArray[np.bool_]
 
 ROUNDING = 1e-9
-"""Distances that differ from a radius by this share of it only are equal to it."""
+"""Distances within this relative difference of a radius are equal to it."""
 
 
 def disk(
@@ -25,7 +25,7 @@ def disk(
     *,
     sig_ndim: int | None = None,
 ) -> Mask:
-    """Return a mask of the pixels of a frame that are nearer to a centre than a radius.
+    """Return a mask of the pixels of a frame that lie within a radius of a centre.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def disk(
     Raises
     ------
     TilingError
-        The radius or the centre is no length, or has a unit that the axes cannot have; or no
+        The radius or the centre is invalid, or has an incompatible unit; or no
         bright disc is found.
 
     Examples
@@ -106,7 +106,7 @@ def ring(
     lengths = frame.length("inner", inner), frame.length("outer", outer)
     (least, unit), (most, other) = lengths
     if unit == other and most < least:
-        raise TilingError("a ring ends before it begins", expected=f"at least {inner}", found=outer)
+        raise TilingError("outer is less than inner", expected=f"at least {inner}", found=outer)
     at = center_of(x, frame, center)
     inside, within = (_nearer(frame, at, *length) for length in lengths)
     return within & ~inside

@@ -1,4 +1,4 @@
-"""Masks of which most pixels are 0, as lists of the others."""
+"""Sparse masks, as lists of their nonzero entries."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def is_sparse(masks: Any) -> bool:
 
 
 def are_sparse(masks: Any) -> bool:
-    """Return whether masks are sparse, or a list in which some are."""
+    """Return whether masks are sparse, or a list with a sparse mask."""
     listed = isinstance(masks, (list, tuple)) and any(map(is_sparse, masks))
     return listed or is_sparse(masks)
 
 
 @dataclass(frozen=True, eq=False)
 class SparseMasks:
-    """Masks of a frame: their entries, in the order of the pixels.
+    """Sparse masks of a frame: entries in the order of the pixels.
 
     Attributes
     ----------
     count : int
-        How many masks there are.
+        Number of masks.
     places : int32 array
         The pixel of each entry, counted in C order.
     numbers : int32 array
-        Its mask.
+        The mask of each entry.
     weights : array
-        Its weight: float64 or complex128.
+        The weight of each entry: float64 or complex128.
     dtype : numpy.dtype
-        Type of the weights before.
+        dtype of the given weights.
     """
 
     count: int
@@ -51,7 +51,7 @@ class SparseMasks:
 
     @classmethod
     def of(cls, masks: Any, frame: tuple[int, ...]) -> Self:
-        """Read sparse masks.
+        """Convert sparse masks.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class SparseMasks:
         Raises
         ------
         TilingError
-            They do not have such a shape, or are no numbers, or not 0 elsewhere.
+            The shape does not fit, or values are not numbers, or the fill value is not 0.
         """
         if not is_sparse(masks):
             parts = [_entries_of_one(mask, frame) for mask in masks]
@@ -86,14 +86,14 @@ class SparseMasks:
 
     @classmethod
     def sorted(cls, numbers: Index, places: Index, weights: Array, count: int) -> Self:
-        """Return masks of entries in any order."""
+        """Return masks from entries in any order."""
         order = np.argsort(places, kind="stable")
         first, second = (x[order].astype(np.int32) for x in (places, numbers))
         wide = np.complex128 if weights.dtype.kind == "c" else np.float64
         return cls(count, first, second, weights[order].astype(wide), weights.dtype)
 
     def sums(self, frames: Array) -> Array:
-        """Return the sums of frames under each mask: float64 or complex128."""
+        """Return the weighted sums of frames for each mask: float64 or complex128."""
         from dask_tiled.kernels.sparse import sums_kernel
 
         if frames.dtype.kind == "c":
@@ -110,7 +110,7 @@ class SparseMasks:
 
     @cached_property
     def _parts(self) -> list[Array]:
-        """The real weights, or the real and the imaginary parts of complex ones."""
+        """The real weights, or the real and imaginary parts of complex weights."""
         if self.weights.dtype.kind != "c":
             return [self.weights]
         return [np.ascontiguousarray(part) for part in (self.weights.real, self.weights.imag)]
@@ -121,7 +121,7 @@ class SparseMasks:
 
 
 def _entries_of_one(mask: Any, frame: tuple[int, ...]) -> tuple[Index, Array]:
-    """Return the pixels of a mask that are not 0, counted in C order, and their weights."""
+    """Return the C-order positions of a mask's nonzero pixels, and their weights."""
     if tuple(np.shape(mask)) != frame:
         raise _misfit(tuple(np.shape(mask)), frame)
     if is_sparse(mask):
@@ -133,20 +133,20 @@ def _entries_of_one(mask: Any, frame: tuple[int, ...]) -> tuple[Index, Array]:
 
 
 def _entries(masks: Any) -> tuple[list[Index], Array]:
-    """Return the coordinates of what is stored, along each axis, and its values."""
+    """Return the coordinates of stored entries along each axis, and their values."""
     _checked(masks)
     if getattr(masks, "fill_value", 0) != 0:
-        problem, expected = "sparse masks have another value elsewhere", "fill_value 0"
+        problem, expected = "sparse masks must be 0 elsewhere", "fill_value 0"
         raise TilingError(problem, expected=expected, found=f"fill_value {masks.fill_value}")
     listed = masks.tocoo() if hasattr(masks, "tocoo") else masks
     return [np.asarray(x, np.int64) for x in listed.coords], np.asarray(listed.data)
 
 
 def _checked(weights: Any) -> Any:
-    """Return masks or their weights, if they are numbers."""
+    """Return masks or weights after checking that they are numbers."""
     if weights.dtype.kind not in "biufc":
         expected = "real or complex numbers"
-        raise TilingError("masks are no such numbers", expected=expected, found=weights.dtype)
+        raise TilingError("invalid dtype of masks", expected=expected, found=weights.dtype)
     return weights
 
 

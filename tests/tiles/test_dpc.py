@@ -194,14 +194,14 @@ def test_from_a_file_to_a_phase(tmp_path):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"padding": "zeros"}, "no such padding"), ({"rotation": np.nan}, "rotation is no angle"),
-        ({"scale": 0}, "scale is no such number"), ({"scale": "far"}, "scale is no such number"),
-        ({"scale": "2 kg"}, "com has a unit that does not fit"), ({"step": (1, 2, 3)}, "no pair"),
-        ({"step": "2 mrad"}, "step has a unit that does not fit"), ({"step": True}, "step is no"),
-        ({"scale": "1 mrad", "beam_energy": "2 nm"}, "beam_energy is no voltage"),
-        ({"scale": "1 mrad", "beam_energy": -2.0}, "beam_energy is no voltage"),
-        ({"step": 0.5}, "steps of the scan have no unit"), ({"center": 3}, "center is no position"),
-        ({"center": (1, np.nan)}, "center is no position"),
+        ({"padding": "zeros"}, "invalid padding"), ({"rotation": np.nan}, "invalid rotation"),
+        ({"scale": 0}, "invalid scale"), ({"scale": "far"}, "invalid scale"),
+        ({"scale": "2 kg"}, "the unit of com is incompatible"), ({"step": (1, 2, 3)}, "not a pair"),
+        ({"step": "2 mrad"}, "the unit of step is incompatible"), ({"step": True}, "invalid step"),
+        ({"scale": "1 mrad", "beam_energy": "2 nm"}, "invalid beam_energy"),
+        ({"scale": "1 mrad", "beam_energy": -2.0}, "invalid beam_energy"),
+        ({"step": 0.5}, "steps of the scan have no unit"), ({"center": 3}, "invalid center"),
+        ({"center": (1, np.nan)}, "invalid center"),
     ],
     ids=str,
 )  # fmt: skip
@@ -213,10 +213,10 @@ def test_options_that_are_none(options, problem):
 @pytest.mark.parametrize("shape", [(4, 2), (4, 5, 3), (0, 5, 2)])
 def test_maps_that_are_none(shape):
     for call in (tiles.phase_from_com, tiles.scan_rotation):
-        with pytest.raises(TilingError, match="no maps of centres") as caught:
+        with pytest.raises(TilingError, match="not hold maps of centres") as caught:
             call(da.zeros(shape))
         assert caught.value.found is not None
-        with pytest.raises(TilingError, match="no real numbers"):
+        with pytest.raises(TilingError, match="not hold real numbers"):
             call(da.zeros((4, 5, 2), dtype="c8"))
-    with pytest.raises(TilingError, match="no curl"):
+    with pytest.raises(TilingError, match="too small for a curl"):
         tiles.scan_rotation(da.zeros((1, 5, 2)))
