@@ -1,1 +1,1 @@
-"""Samples for training: .beton and tar files, batches."""
+"""Samples for training: .beton files, tar files and batches."""

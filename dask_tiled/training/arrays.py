@@ -1,4 +1,4 @@
-"""Arrays of samples: the first axis of each counts them."""
+"""Arrays of samples; samples are along the first axis."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from dask_tiled.model.indexing import Array, Index
 
 
 def arrays_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arrays of dask and NumPy by name, of one length.
+    """Return arrays of dask and NumPy by name, all of one length.
 
     Raises
     ------
     DatasetError, TilingError
-        Something is no array, has no axis, another length or chunks of unknown size.
+        A value is not an array, has no axis, another length or chunks of unknown size.
     """
     arrays = {name: as_array(arr) if is_xarray(arr) else arr for name, arr in fields.items()}
     for name, arr in arrays.items():
         where = f"field {name!r}"
         if not isinstance(arr, (np.ndarray, da.Array)) or not arr.ndim:
-            raise DatasetError("no array of samples", where=where, found=type(arr).__name__)
+            raise DatasetError("not an array of samples", where=where, found=type(arr).__name__)
         if np.isnan(arr.shape).any():
             hint = "Call compute_chunk_sizes() first."
             raise TilingError("chunks of unknown size", where=where, hint=hint)
     lengths = {name: len(arr) for name, arr in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise DatasetError("the arrays are not of one length", found=lengths)
+        raise DatasetError("the arrays have different lengths", found=lengths)
     return arrays
 
 
 def take(
     arrays: Sequence[Any], numbers: Index, scheduler: str | None, *, views: bool = False
 ) -> list[Array]:
-    """Compute samples by their numbers, each once and in the order of the files.
+    """Compute samples by number, each once and in file order.
 
     Parameters
     ----------
     scheduler : str, optional
-        By default that of dask's settings.
+        By default the configured one.
     views : bool
-        Whether the result may be memory of the arrays: dask copies what it returns of them.
+        Whether the result may share memory with the arrays; dask copies otherwise.
     """
     wanted, places = np.unique(numbers, return_inverse=True)
     first, stop = int(wanted[0]), int(wanted[-1]) + 1

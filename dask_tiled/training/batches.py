@@ -25,11 +25,11 @@ Batch = dict[str, Any]
 
 Shuffle = Literal["pages", "all", False]
 PAGE_BYTES = 8 << 20
-"""Bytes of a page: consecutive samples, which are read in one go."""
+"""Bytes of a page: consecutive samples that are read together."""
 PAGES = 8
-"""Pages whose samples are shuffled together."""
+"""Number of pages whose samples are shuffled together."""
 OBJECT_BYTES = 1 << 16
-"""Assumed bytes of an object that is still to be computed."""
+"""Assumed bytes of an object that is not computed yet."""
 
 
 def iter_batches(
@@ -44,40 +44,40 @@ def iter_batches(
     prefetch: int = 2,
     max_bytes: int = AHEAD_BYTES,
 ) -> Generator[Batch]:
-    """Go through samples in batches, while threads read the next ones.
+    """Yield samples in batches, while threads read the next ones.
 
     Parameters
     ----------
     fields : mapping of str to array, Dataset of xarray, or path
-        Arrays of one length, of dask, of xarray or in memory, the first axis of which counts
-        samples; or a sample file, all fields of which are taken.
+        Arrays of one length, of dask, of xarray or in memory, with samples along the first
+        axis; or a sample file, of which all fields are read.
     batch_size : int
-        Samples of a batch; the last one has what is left.
+        Samples of a batch; the last batch may have fewer.
     shuffle : {"pages", "all", False}
-        "all" brings the samples in an order by chance; "pages" does that with parts of samples
-        that follow one another, some 8 MiB, and with the samples of eight parts among themselves,
-        so that a file is read in large pieces.
+        "all" shuffles the samples; "pages" shuffles pages of consecutive samples,
+        some 8 MiB each, and then the samples of every eight pages,
+        so that files are read in large pieces.
     seed, epoch : int
-        The order depends on both, and on nothing else.
+        The order depends on these two numbers alone.
     start : int
-        Number of the batch to begin with: the others are those of the whole epoch.
+        Number of the first batch, to resume an epoch.
     drop_last : bool
         Leave out a last batch of fewer samples.
     prefetch : int
-        So many parts of the epoch are read ahead, by as many threads; with 0 there are none.
+        Number of parts of the epoch that are read ahead, and of threads; 0 for none.
     max_bytes : int
-        So many bytes are held at most, if a batch is no larger.
+        Most bytes in memory, unless a batch is larger.
 
     Yields
     ------
     dict of str to array or list
-        The samples of each field; of fields whose samples are objects, such as bytes or images of
+        The samples of each field; for objects, such as bytes or images of
         several sizes, a list.
 
     Raises
     ------
     DatasetError, TilingError
-        The arguments do not suit one another.
+        The arguments are invalid or inconsistent.
     """
     arrays = _arrays(fields)
     size = check_whole("batch_size", batch_size, least=1)
@@ -89,7 +89,7 @@ def iter_batches(
     count = len(next(iter(arrays.values())))
     order = _order(count, shuffle, sample, chance)
     order = order[: count - count % size if drop_last else count][first:]
-    # What is handed out, what waits, and what is being read.
+    # The part in use, the waiting one, and those being read.
     part = max(1, min(limit, PAGES * PAGE_BYTES) // (prefetch + 2) // (sample * size)) * size
     jobs = (_Part(arrays, order[at : at + part], size, sample) for at in range(0, len(order), part))
     return _flat(read_ahead(jobs, prefetch, limit))
@@ -113,7 +113,7 @@ def _arrays(fields: Any) -> dict[str, Any]:
 
 
 def _sample_bytes(arr: Any) -> int:
-    """Return the bytes of a sample; of objects, the mean, or a guess."""
+    """Return the bytes of a sample; for objects their mean, or a guess."""
     pixel = arr.dtype.itemsize
     if isinstance(arr, da.Array) and arr.dtype.hasobject:
         desc = description_of(arr)
@@ -122,9 +122,9 @@ def _sample_bytes(arr: Any) -> int:
 
 
 def _order(count: int, shuffle: Any, sample: int, chance: list[int]) -> Index:
-    """Return the numbers of the samples in the order of an epoch."""
+    """Return the sample numbers in the order of an epoch."""
     if shuffle is not False and not (isinstance(shuffle, str) and shuffle in get_args(Shuffle)):
-        raise DatasetError("no such shuffle", expected=get_args(Shuffle), found=repr(shuffle))
+        raise DatasetError("invalid shuffle", expected=get_args(Shuffle), found=repr(shuffle))
     if not shuffle:
         return np.arange(count)
     rng = np.random.default_rng(chance)
@@ -141,7 +141,7 @@ def _order(count: int, shuffle: Any, sample: int, chance: list[int]) -> Index:
 
 
 class _Part(NamedTuple):
-    """Some batches that are read together."""
+    """Batches that are read together."""
 
     arrays: Mapping[str, Any]
     numbers: Index

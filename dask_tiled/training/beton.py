@@ -47,52 +47,53 @@ def to_beton(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> None:
-    """Write samples to a file of FFCV, format 2.
+    """Write samples to an FFCV file, format 2.
 
-    Samples are made by several threads, and written in one order: the same samples give the same
-    file, as FFCV writes it with one worker. Memory holds a page for each worker, and one chunk.
+    Several threads encode samples, which are written in one order: equal samples give an equal
+    file, the same that FFCV writes with one worker. Memory holds a page for each worker, and one
+    chunk.
 
     Parameters
     ----------
     path : path-like
-        Where to. The file is written beside it, below ``path + ".part"``, and moved there when it
+        Path of the file. It is written below ``path + ".part"`` and moved to ``path`` when it
         is complete.
     fields : mapping of str to array, Dataset of xarray, or data set
-        Arrays of one length, of dask, of xarray or in memory, the first axis of which counts
-        samples; or anything with ``len()`` whose items, by number, are samples: tuples of values in
-        the order of the types, or mappings from names to values. :class:`TarSamples` is one.
+        Arrays of one length, of dask, of xarray or in memory, with samples along the first
+        axis; or any object with ``len()`` whose items are samples: tuples of values in
+        the order of the types, or mappings from names to values, such as :class:`TarSamples`.
     types : mapping of str to type
-        What fields hold: ``"int"``, ``"float"``, ``"bytes"``, ``"json"`` for what JSON can say,
-        ``"image"`` or an :class:`ImageField`, or ``(dtype, shape)`` for arrays. By default what
-        suits the arrays; a data set needs it.
+        Types of the fields: ``"int"``, ``"float"``, ``"bytes"``, ``"json"`` for JSON values,
+        ``"image"`` or an :class:`ImageField`, or ``(dtype, shape)`` for arrays. By default from
+        the arrays; required for a data set.
     page_size : int
         Bytes of a page, a power of two from 2 MiB on; no sample may be larger.
     workers : int, optional
-        So many threads make samples; by default one for each processor.
+        Number of threads that make samples; by default one per processor.
     shuffle : bool
-        Bring the samples in an order by chance. Those of arrays are read as they lie, and stay so
-        in the pages; only their numbers change.
+        Shuffle the samples. Samples of arrays are read and written in their own order,
+        and only their numbers are shuffled.
     seed : int
-        For what is done by chance.
+        Seed of all random choices.
     indices : sequence of int, optional
-        Which samples are written, in which order; by default all.
+        Numbers of the samples to write, in order; by default all.
     executor : concurrent.futures.Executor, optional
-        What makes samples instead of threads: processes, for data sets that hold up threads.
+        Makes samples instead of threads: a process pool, for data sets that hold the GIL.
     overwrite : bool
-        Replace a sample file that is there.
+        Replace an existing sample file.
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
 
     Raises
     ------
     DatasetError
-        The arguments do not suit one another, a sample cannot be made or written, which the error
-        names, or something else is there already. No file is left.
+        The arguments are invalid, a sample cannot be made or written, which the error
+        names, or the path exists already. No file is left.
     """
     target = file_path(path)
     if not is_page_size(check_whole("page_size", page_size)):
         expected = f"a power of two from {LEAST_PAGE} on"
-        raise DatasetError("no size of pages", path=target, expected=expected, found=page_size)
+        raise DatasetError("invalid page_size", path=target, expected=expected, found=page_size)
     seed = check_whole("seed", seed, least=0)
     if isinstance(fields, Mapping):
         fields = arrays_of(fields)
@@ -123,20 +124,22 @@ def to_beton(
             raise DatasetError("a process that makes samples has died", where=where) from error
         finally:
             if executor is None:
-                # Nobody waits for what is being made, and is not wanted any more.
+                # Do not wait for samples that are no longer wanted.
                 pool.shutdown(wait=False, cancel_futures=True)
         writer.finish()
 
 
 def _encoders(fields: Any, types: Mapping[str, Any] | None, seed: int) -> Encoders:
-    """Return the fields of a file, and what encodes them."""
+    """Return the fields of a file with their encoders."""
     if not isinstance(types, Mapping | None):
-        raise DatasetError("no types of fields", expected="a mapping", found=repr(types))
+        raise DatasetError("invalid types", expected="a mapping", found=repr(types))
     kinds = dict(types or {})
     if isinstance(fields, Mapping):
         unknown = sorted(set(kinds) - set(fields))
         if unknown:
-            raise DatasetError("a type for no field", expected=", ".join(fields), found=unknown[0])
+            raise DatasetError(
+                "a type of an unknown field", expected=", ".join(fields), found=unknown[0]
+            )
         kinds = {
             name: kind_of(arr) if kinds.get(name) is None else kinds[name]
             for name, arr in fields.items()
@@ -145,21 +148,21 @@ def _encoders(fields: Any, types: Mapping[str, Any] | None, seed: int) -> Encode
         expected = "arrays by name, or a data set that has a length and items"
         raise DatasetError("no samples", expected=expected, found=type(fields).__name__)
     if not kinds:
-        raise DatasetError("a sample file has at least one field, of a type that is given")
+        raise DatasetError("a sample file needs at least one field, with its type")
     found = [field_of(name, kind, seed) for name, kind in kinds.items()]
     stored = [field.name[:NAME_BYTES] for field, _ in found]
     if len(set(stored)) < len(stored):
-        raise DatasetError("names that are the same in their first 16 letters", found=stored)
+        raise DatasetError("field names do not differ in their first 16 characters", found=stored)
     return dict(found)
 
 
 def _order(count: int, indices: npt.ArrayLike | None, seed: int | None) -> Index:
-    """Return the numbers of the samples in the order in which they are written."""
+    """Return the sample numbers in the order in which they are written."""
     order = np.arange(count)
     if indices is not None:
         given = np.asarray(indices)
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            raise DatasetError("indices are no list of whole numbers", found=repr(indices))
+            raise DatasetError("indices must be a list of integers", found=repr(indices))
         wrong = (given < -count) | (given >= count)
         if wrong.any():
             raise DatasetError("no such sample", expected=f"below {count}", found=given[wrong][0])

@@ -1,4 +1,4 @@
-"""The fields of a sample file: how the values of some samples become records and bytes."""
+"""The fields of a sample file: encoding values to records and bytes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dask_tiled.formats.beton import structure
 from dask_tiled.model.indexing import Array, Index
 
 Values = Any
-"""Values of some samples: an array of them, or a sequence."""
+"""Values of some samples: an array, or a sequence."""
 Modes = Literal["raw", "jpg", "smart", "proportion"]
 MOST_PIXELS = {structure.RAW: (1 << 16) - 1, structure.JPEG: 65500}
-"""Pixels along a side that records and JPEG libraries accept."""
+"""Largest side of an image, for records and for JPEG libraries."""
 
 
 class Column(NamedTuple):
-    """A field of some samples, as it is stored."""
+    """The encoded values of a field for some samples."""
 
     records: Array
-    """What the records say of them; where their bytes lie is filled in when it is known."""
+    """The records; pointers are filled in when bytes are written."""
     payload: Array | list[Any] | None = None
-    """Their bytes: rows of equal length, or one object for each; nothing is stored of numbers."""
+    """The bytes: rows of equal length, or one object for each sample; None for numbers."""
 
     @property
     def sizes(self) -> Index:
@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
 
 Encode = Callable[[Values, Sequence[int]], Column]
-"""Makes a column of the values of samples, and of their numbers in the file."""
+"""Encodes the values of samples, given with their numbers in the file, as a column."""
 Encoders = Mapping[structure.Field, Encode]
 
 
@@ -51,15 +51,15 @@ class ImageField:
     ----------
     mode : {"raw", "jpg", "smart", "proportion"}
         Whether images are stored as pixels or as JPEG; "smart" stores those of more than
-        `smart_threshold` bytes as JPEG, "proportion" so large a share of them, by chance. JPEG
-        files that need no other size are stored as they are.
+        `smart_threshold` bytes as JPEG, "proportion" a random share of them. JPEG
+        files that are not resized are stored unchanged.
     quality : int
         Quality of JPEG, 1 to 100. JPEG is lossy, and pixels depend on the decoder by a few values:
         FFCV's differ by up to 7 of 255 from Pillow's at quality 95.
     max_resolution : int, optional
-        Images with a longer side are made smaller, so that it has so many pixels.
+        Longest side in pixels; larger images are shrunk to it.
     smart_threshold : int, optional
-        Bytes of pixels; without it "smart" stores pixels.
+        Size in bytes above which "smart" stores JPEG; by default never.
     proportion : float
         Share of the images that become JPEG.
     """
@@ -72,17 +72,17 @@ class ImageField:
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(Modes):
-            raise DatasetError("no such mode", expected=get_args(Modes), found=repr(self.mode))
+            raise DatasetError("invalid mode", expected=get_args(Modes), found=repr(self.mode))
         check_whole("quality", self.quality, least=1, most=100)
         for name in ("max_resolution", "smart_threshold"):
             if getattr(self, name) is not None:
                 check_whole(name, getattr(self, name), least=1)
         if not isinstance(self.proportion, (float, int)) or not 0 <= self.proportion <= 1:
-            raise DatasetError("no share", expected="0 to 1", found=repr(self.proportion))
+            raise DatasetError("invalid proportion", expected="0 to 1", found=repr(self.proportion))
 
 
 def field_of(name: str, kind: Any, seed: int) -> tuple[structure.Field, Encode]:
-    """Return a field, and what encodes it; ``kind`` is a type as :func:`to_beton` takes it.
+    """Return a field and its encoder; ``kind`` is a type as :func:`to_beton` takes it.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def field_of(name: str, kind: Any, seed: int) -> tuple[structure.Field, Encode]:
         The name or the type is invalid, or cannot be stored.
     """
     if not isinstance(name, str) or not name.isascii() or not name or "\0" in name:
-        raise DatasetError("a field cannot have that name", expected="ASCII", found=repr(name))
+        raise DatasetError("invalid name of a field", expected="ASCII", found=repr(name))
     where = f"field {name!r}"
     if isinstance(kind, str) and kind == "image":
         kind = ImageField()
@@ -101,11 +101,11 @@ def field_of(name: str, kind: Any, seed: int) -> tuple[structure.Field, Encode]:
         return structure.Field(type_id, name), encode
     try:
         dtype, shape = kind
-        dtype = np.dtype(dtype).newbyteorder("<")  # FFCV refuses the other order
+        dtype = np.dtype(dtype).newbyteorder("<")  # FFCV refuses big-endian
         shape = tuple(int(n) for n in shape)
     except (TypeError, ValueError) as error:
         expected = f"{', '.join(_KINDS)}, image, an ImageField, or (dtype, shape)"
-        problem = "no type of fields"
+        problem = "invalid type of a field"
         raise DatasetError(problem, where=where, expected=expected, found=repr(kind)) from error
     try:
         arguments = structure.pack_array(dtype, shape)
@@ -118,13 +118,13 @@ def field_of(name: str, kind: Any, seed: int) -> tuple[structure.Field, Encode]:
             where=where,
             expected="numbers, in 1 to 32 axes, none of which is empty",
             found=f"{dtype} of shape {shape}",
-            hint=None if shape else 'Say in types what they are, such as "bytes" or "json".',
+            hint=None if shape else 'Pass types=, such as "bytes" or "json".',
         )
     return structure.Field(structure.ARRAY, name, arguments), partial(_arrays, dtype, shape)
 
 
 def kind_of(values: Any) -> Any:
-    """Return the type of fields that suits an array of samples."""
+    """Return the field type that fits an array of samples."""
     dtype, shape = values.dtype, values.shape[1:]
     if dtype.kind in "biu" and not shape:
         return "int"
@@ -133,9 +133,9 @@ def kind_of(values: Any) -> Any:
 
 
 def _numbers(type_id: int, values: Values, _: Sequence[int]) -> Column:
-    """Store numbers in the records themselves."""
+    """Encode numbers, which are stored in the records."""
     dtype = structure.STORED[type_id]
-    if not isinstance(values, np.ndarray):  # what a tar file holds is text
+    if not isinstance(values, np.ndarray):  # tar files hold numbers as text
         parse = int if dtype.kind == "i" else float
         values = np.array([parse(one) if isinstance(one, bytes) else one for one in values])
     if values.dtype.kind not in ("biu" if dtype.kind == "i" else "biuf") or values.ndim != 1:
@@ -150,12 +150,12 @@ def _bytes(values: Values, _: Sequence[int]) -> Column:
     payload = [memoryview(one).cast("B").tobytes() for one in values]
     records = np.zeros(len(payload), structure.REGION)
     records["size"] = [*map(len, payload)]
-    # FFCV looks up the length of a value by its place, which no other value may share.
+    # FFCV finds lengths by pointer, so pointers must be unique.
     return Column(records, [one or b"\0" for one in payload])
 
 
 def _json(values: Values, numbers: Sequence[int]) -> Column:
-    # What a tar file holds is text already.
+    # Tar files hold JSON as text.
     plain = [json.loads(one) if isinstance(one, bytes) else one for one in values]
     return _bytes([json.dumps(one).encode() + b"\0" for one in plain], numbers)
 
@@ -169,7 +169,7 @@ _KINDS: dict[str, tuple[int, Encode]] = {
 
 
 def _arrays(dtype: np.dtype, shape: tuple[int, ...], values: Values, _: Sequence[int]) -> Column:
-    """Store arrays of one type and shape; nothing but the order of bytes is changed."""
+    """Encode arrays of one dtype and shape; only the byte order may change."""
     stacked = isinstance(values, np.ndarray) and not values.dtype.hasobject
     rows = values if stacked else [_array(one) for one in values]
     for one in rows[:1] if stacked else rows:
@@ -181,7 +181,7 @@ def _arrays(dtype: np.dtype, shape: tuple[int, ...], values: Values, _: Sequence
 
 
 def _array(one: Any) -> Array:
-    """Return an array, which a tar file holds as .npy."""
+    """Return an array; tar files hold arrays as .npy."""
     is_file = isinstance(one, bytes)
     return np.asarray(np.load(io.BytesIO(one), allow_pickle=False) if is_file else one)
 
@@ -209,7 +209,7 @@ def _image(
         size = tuple(max(1, round(n * most / longest)) for n in size)
     mode = structure.JPEG if _is_jpeg(3 * size[0] * size[1], options, chance) else structure.RAW
     if max(size) > MOST_PIXELS[mode]:
-        raise ValueError(f"an image of {size} pixels, too many along one side")
+        raise ValueError(f"an image of {size} pixels, too large along one side")
     of_a_file = isinstance(value, bytes) and size == image.size and image.mode == "RGB"
     if mode == structure.JPEG and of_a_file and image.format == "JPEG":
         return mode, size, value
@@ -224,19 +224,19 @@ def _image(
 
 
 def _opened(value: Any) -> Any:
-    """Return what has all in three bytes a pixel as an image of Pillow."""
+    """Open a Pillow image; refuse images that RGB cannot represent."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(value)) if isinstance(value, bytes) else value
     if not isinstance(image, Image.Image):
         pixels = np.asarray(value)
         if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-            raise ValueError(f"{pixels.dtype} of shape {pixels.shape}, no RGB image of bytes")
+            raise ValueError(f"{pixels.dtype} of shape {pixels.shape}, not an 8-bit RGB image")
         if 0 in pixels.shape:
             raise ValueError(f"an image of shape {pixels.shape}")
         image = Image.fromarray(pixels)
     if image.mode[0] in "IF" or image.has_transparency_data:
-        raise ValueError(f"an image of mode {image.mode}, no RGB image of bytes")
+        raise ValueError(f"an image of mode {image.mode}, not 8-bit RGB")
     return image
 
 

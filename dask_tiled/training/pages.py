@@ -1,7 +1,7 @@
-"""Sample files as they are written: pages of whole samples, their records, and what lies where.
+"""Writing sample files: pages of whole samples, records, and the allocation table.
 
-The layout is that of FFCV's writer with one worker, however many threads make the samples: it
-depends on them and on their order alone.
+The layout is that of FFCV's writer with one worker; it depends only on the samples and their order,
+not on the number of threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dask_tiled.training.fields import Column
 
 
 class PageWriter:
-    """Writes samples into an open, empty file; their numbers are in the order of their records."""
+    """Writes samples into an open, empty file; ``numbers`` are in the order of the records."""
 
     def __init__(
         self, file: int, fields: Sequence[structure.Field], numbers: Index, page_size: int
@@ -37,12 +37,12 @@ class PageWriter:
         self.table: list[Array] = []
 
     def mean(self) -> int:
-        """Return the mean bytes of the samples that are written; 0 before the first."""
+        """Return the mean bytes of the written samples; 0 before the first."""
         pages = self.page * self.page_size + self.used
         return max(1, pages // self.written) if self.written else 0
 
     def append(self, places: Index, columns: Sequence[Column]) -> None:
-        """Write the fields of some samples, whose records go to these places.
+        """Write the fields of some samples, with their records at these positions.
 
         Raises
         ------
@@ -59,7 +59,7 @@ class PageWriter:
         self.written += len(places)
 
     def _write(self, places: Index, stored: Sequence[Column]) -> Index:
-        """Write each sample into one page, and return where its values lie."""
+        """Write each sample into one page; return the pointers of its values."""
         sizes = np.column_stack([column.sizes for column in stored])
         totals = sizes.sum(axis=1)
         ends = np.cumsum(totals)
@@ -100,14 +100,14 @@ class PageWriter:
         descriptors = b"".join(field.pack() for field in self.fields)
         write_at(self.file, header.tobytes() + descriptors, 0)
         write_at(self.file, self.records, self.start)
-        os.ftruncate(self.file, end)  # what fills up a page reads as zeros
+        os.ftruncate(self.file, end)  # the rest of a page reads as zeros
         for rows in self.table:
             write_at(self.file, rows, end)
             end += rows.nbytes
 
 
 def _interleaved(stored: Sequence[Column], some: slice) -> Any:
-    """Return the bytes of samples, sample by sample, field by field."""
+    """Return the bytes of samples, sample by sample and field by field."""
     payloads: list[Any] = [column.payload[some] for column in stored]  # type: ignore[index]
     if all(isinstance(payload, np.ndarray) for payload in payloads):
         return payloads[0] if len(payloads) == 1 else np.concatenate(payloads, axis=1)

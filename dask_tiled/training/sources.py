@@ -1,4 +1,4 @@
-"""Where the samples of a file come from, arrays and data sets: jobs for any thread or process."""
+"""Jobs that compute and encode samples, from arrays or data sets, in any thread or process."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ from dask_tiled.training.arrays import take
 from dask_tiled.training.fields import Column, Encoders, Values
 
 MOST_SAMPLES = 64
-"""So many samples of unknown size are made in one go."""
+"""Encode at most this many samples of unknown size at a time."""
 
 
 class EncodingJob(NamedTuple):
-    """Some samples that are still to be made and encoded."""
+    """Samples to compute and encode."""
 
     encoders: Encoders
     numbers: Index
-    """What they are called where they come from."""
+    """Their numbers in the source."""
     places: Index
-    """Their numbers in the file that is written."""
+    """Their numbers in the written file."""
     nbytes: int
-    """What they take; 0 where that is not known."""
+    """Their size in bytes; 0 if unknown."""
     load: Callable[[], Sequence[Values]]
-    """Returns their values, field by field."""
+    """Return the values, field by field."""
 
     def compute(self) -> tuple[Index, list[Column]]:
-        """Return the places, and the columns that go there."""
+        """Return the places and encoded columns."""
         try:
             values = self.load()
         except DatasetError:
             raise
         except Exception as error:
             where = f"samples {self.numbers[0]} to {self.numbers[-1]}"
-            raise DatasetError("they cannot be computed", where=where, found=repr(error)) from error
+            raise DatasetError(
+                "the samples cannot be computed", where=where, found=repr(error)
+            ) from error
         places = self.places.tolist()
         encoded = [*zip(self.encoders.items(), values, strict=True)]
         try:
@@ -65,11 +67,11 @@ def _failed(number: int, error: Exception, name: str | None = None) -> DatasetEr
 def array_jobs(
     arrays: Mapping[str, Any], encoders: Encoders, order: Index, most: int
 ) -> Iterator[EncodingJob]:
-    """Go through arrays chunk by chunk, as they lie; samples go where the order has them.
+    """Yield jobs for arrays, chunk by chunk; samples are written at their places in the order.
 
     Chunks are those of the dask array with the most bytes; if all are in memory, of `most` bytes.
     """
-    # A worker of a cluster that asked the cluster would wait for itself.
+    # A worker that waits for its own cluster would deadlock.
     cluster = getattr(get_scheduler(), "__self__", None) is not None and not on_a_cluster()
     scheduler = None if cluster else "synchronous"
     ranked = np.argsort(order, kind="stable")
@@ -96,16 +98,16 @@ def array_jobs(
 
 
 def _uncut(arr: da.Array) -> da.Array:
-    """Return an array no chunk of which ends inside a sample."""
+    """Rechunk an array so that no chunk ends inside a sample."""
     return arr.rechunk(dict.fromkeys(range(1, arr.ndim), -1))
 
 
 def dataset_jobs(
     dataset: Any, encoders: Encoders, order: Index, mean: Callable[[], int], most: int
 ) -> Iterator[EncodingJob]:
-    """Go through a data set in the order, some `most` bytes at a time.
+    """Yield jobs for a data set in the given order, of about `most` bytes each.
 
-    ``mean()`` returns the bytes of a sample as far as samples are written; 0 before the first.
+    ``mean()`` returns the mean bytes of the samples written so far; 0 before the first.
     """
     names = [field.name for field in encoders]
     first = 0
@@ -130,7 +132,7 @@ def _items(dataset: Any, names: Sequence[str], numbers: Sequence[int]) -> list[V
 
 
 def _values(sample: Any, names: Sequence[str]) -> list[Any]:
-    """Return the values of a sample, which has them by name or in the order of the fields."""
+    """Return the values of a sample, by name or in the order of the fields."""
     if isinstance(sample, Mapping):
         return [sample[name] for name in names]
     values = list(sample) if isinstance(sample, (tuple, list)) else [sample]

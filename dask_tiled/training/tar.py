@@ -14,9 +14,9 @@ Path = str | os.PathLike[str]
 
 
 class TarSamples:
-    """Samples in tar files, as WebDataset keeps them: members that share all before the first dot.
+    """Samples in tar files, as WebDataset stores them: members with one name before the first dot.
 
-    It is a data set: ``samples[i]`` is a dict of bytes by ending, such as ``"jpg"`` and ``"cls"``,
+    A data set: ``samples[i]`` is a dict of bytes by extension, such as ``"jpg"`` and ``"cls"``,
     with the common name as ``"__key__"``.
 
     Parameters
@@ -27,7 +27,7 @@ class TarSamples:
     Raises
     ------
     DatasetError
-        A file is no tar file, is compressed, is damaged, or has a member twice.
+        A file is not a tar file, is compressed, is damaged, or has a member twice.
     """
 
     def __init__(self, paths: Path | Sequence[Path]) -> None:
@@ -36,7 +36,7 @@ class TarSamples:
             self._index(os.fspath(path))
 
     def _index(self, path: str) -> None:
-        """Find the members of a file, without reading what they hold."""
+        """List the members of a file, without reading their content."""
         last = None
         try:
             with tarfile.open(path, "r:") as tar:
@@ -51,17 +51,19 @@ class TarSamples:
                         last = key
                     members, ending = self._samples[-1][2], ending.lower()
                     if ending in members or member.issparse():
-                        problem = "twice the same" if ending in members else "a sparse"
+                        problem = "a duplicate" if ending in members else "a sparse"
                         raise DatasetError(f"{problem} member", path=path, where=member.name)
                     members[ending] = member.offset_data, member.size
-                # What is no header after the first one ends the file, as the module has it.
+                # tarfile stops at the first invalid header; only zeros are a valid end.
                 if any(read_head(path, tarfile.BLOCKSIZE, tar.offset)):
                     expected = "a header, or zeros"
                     where = f"byte {tar.offset}"
-                    raise CorruptFileError("damaged", path=path, where=where, expected=expected)
+                    raise CorruptFileError(
+                        "the tar file is damaged", path=path, where=where, expected=expected
+                    )
         except tarfile.TarError as error:
             hint = "Unpack it if it is compressed."
-            raise DatasetError("no tar file", path=path, found=str(error), hint=hint) from error
+            raise DatasetError("not a tar file", path=path, found=str(error), hint=hint) from error
 
     def __len__(self) -> int:
         return len(self._samples)
