@@ -1,1 +1,1 @@
-"""Places on disk and in object stores: claimed, filled with bytes under keys, shown when whole."""
+"""Where exports are written, on disk or in object stores: claim, put, commit."""

@@ -1,4 +1,4 @@
-"""Begin an export: to a path, where it is visible only when complete, or into a zarr store."""
+"""Begin an export, to a path, which appears when complete, or into a zarr store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def begin(
     overwrite: bool,
     resume: bool,
 ) -> Iterator[Sequence[Place]]:
-    """Claim a path or a store, yield a place for each attempt, and show the last one in the end.
+    """Claim a path or a store, yield a place for each attempt, and publish the last one.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ def begin(
     overwrite : bool
         Replace a zarr node.
     resume : bool
-        Go on with stopped exports of the same attempts. Those of others are removed.
+        Continue stopped exports of the same attempts; remove others.
 
     Raises
     ------
     DatasetError
-        Something else is there, or a node and ``overwrite`` is False; another export has claimed
-        it; or it cannot be written.
+        The path exists and may not be replaced; another export has claimed
+        it; or the path cannot be written.
     """
     path = local_path(store)
     if path is None:

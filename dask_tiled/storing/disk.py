@@ -1,4 +1,4 @@
-"""Operations of the file system: flushes, and many files at once."""
+"""File system operations: flushing, and many files at a time."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ def unwritable(
 ) -> DatasetError:
     """Return the error that a path cannot be written, with the reason."""
     found = getattr(error, "strerror", None) or said(error)
-    return DatasetError("it cannot be written", path=path, where=where, found=found, hint=hint)
+    return DatasetError(
+        "the target cannot be written", path=path, where=where, found=found, hint=hint
+    )
 
 
 @contextmanager
 def telling_of(path: str) -> Iterator[None]:
-    """Raise DatasetError with the path when writing fails."""
+    """Convert OSErrors of writing to a DatasetError with the path."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Folders of this machine: filled beside their path, and moved there when flushed to the disk."""
+"""Local folders: written beside their path, flushed to disk, then renamed to it."""
 
 from __future__ import annotations
 
@@ -163,9 +163,9 @@ def flush_all(folder: str) -> None:
 def begin_beside(
     path: str, attempts: Sequence[str], check: Callable[[str], None], *, resume: bool
 ) -> Iterator[list[Place]]:
-    """Create a folder for each attempt beside a path, and move the last one there in the end.
+    """Create a folder for each attempt beside a path; publish the last one at the end.
 
-    ``check`` refuses what may not be replaced at the path.
+    ``check`` refuses a path whose content may not be replaced.
     """
     check(path)
     with claimed(path, attempts if resume else ()) as part:

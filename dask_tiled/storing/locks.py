@@ -41,7 +41,7 @@ def _lock(descriptor: int, path: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise DatasetError(
-            "another export is writing there", path=path, hint="Wait until it is done."
+            "another export is writing to this path", path=path, hint="Wait until it is done."
         ) from None
     except OSError:  # a file system without locks
         pass

@@ -1,4 +1,4 @@
-"""Files that are written beside their path, and moved there when they are complete."""
+"""New files, written beside their path, and renamed to it when complete."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def file_path(target: Any) -> str:
     """Return the absolute path of a file that is to be written."""
     path = local_path(target) if isinstance(target, str | os.PathLike) else None
     if path is None:
-        raise DatasetError("invalid path", expected="where the file goes", found=repr(target))
+        raise DatasetError("invalid path", expected="the path of a file", found=repr(target))
     return path
 
 
@@ -36,12 +36,12 @@ def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> I
     is_kind : callable
         Whether a file is of the kind that is written: no other file is ever replaced.
     overwrite : bool
-        Replace a file that is there.
+        Replace an existing file.
 
     Raises
     ------
     DatasetError
-        Something else is there, or a file and it may not be replaced; or the system refuses.
+        The path exists and may not be replaced, or cannot be written.
     """
     check_place(path, is_kind, overwrite=overwrite)
     with claimed(path) as part:
@@ -78,4 +78,4 @@ def check_place(
     if os.path.islink(path) or not known(path) or not is_kind(path):
         raise foreign(path)
     if not overwrite:
-        raise DatasetError(f"a {what} is there already", path=path, hint="Pass overwrite=True.")
+        raise DatasetError(f"the {what} exists", path=path, hint="Pass overwrite=True.")

@@ -109,7 +109,7 @@ def check_node(path: str) -> None:
     Raises
     ------
     DatasetError
-        The folder is no zarr node, or holds other files; or it is no folder.
+        The path is not a folder, not a zarr node, or holds other files.
     """
     if os.path.islink(path) or not os.path.isdir(path):
         raise foreign(path)
@@ -132,18 +132,20 @@ def _shows_node(path: str) -> bool:
 
 
 def foreign(path: str, where: str | None = None) -> DatasetError:
-    """Return the error that something else is at a path."""
+    """Return the error that a path exists and may not be replaced."""
     hint = "Only arrays and groups of zarr, without other files, are replaced." if where else None
-    return DatasetError("something else is there, and stays", path=path, where=where, hint=hint)
+    return DatasetError(
+        "the path holds something else, which is not replaced", path=path, where=where, hint=hint
+    )
 
 
 @contextmanager
 def reading_of(path: str) -> Iterator[None]:
-    """Raise DatasetError with the path when a folder cannot be read."""
+    """Convert OSErrors of reading a folder to a DatasetError with the path."""
     try:
         yield
     except OSError as error:
-        problem = "what is there cannot be read, and stays"
+        problem = "the existing folder cannot be read, and is not replaced"
         where, found = os.fsdecode(error.filename or path), error.strerror
         raise DatasetError(problem, path=path, where=where, found=found) from error
 

@@ -27,7 +27,7 @@ def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine of a zarr store, and return its result."""
     try:
         from zarr.core.sync import sync
-    except ImportError:  # not public: without it, an event loop of its own
+    except ImportError:  # a private module of zarr; without it, use a new event loop
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(asyncio.run, coroutine).result()
     return sync(coroutine)
@@ -59,8 +59,8 @@ class Prefix:
     Parameters
     ----------
     record : Record, optional
-        The export that writes. Stores have no locks: it stops when the record at ``claimed`` is
-        that of another one.
+        The export that writes. Stores have no locks: it stops when ``claimed`` holds the record
+        of another export.
     """
 
     is_local = False
@@ -84,12 +84,12 @@ class Prefix:
         from zarr.buffer import default_buffer_prototype
 
         if self.claimed is not None and Record.read(self.claimed) != self.record:
-            raise DatasetError("another export has begun to write there", path=self.path)
+            raise DatasetError("another export has begun to write to the store", path=self.path)
         buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
         try:
             wait_for(self.store.set(self.prefix + key, buffer))
         except Exception as error:  # each store has its own
-            hint = "What is stored so far stays: call it again to go on."
+            hint = "Stored chunks are kept: call it again to resume."
             raise unwritable(self.path, error, key, hint) from error
 
     def reader(self) -> Prefix:
@@ -140,7 +140,7 @@ _IN_MEMORY: WeakValueDictionary[str, Prefix] = WeakValueDictionary()
 class _Elsewhere:
     """A store of another process.
 
-    It raises when it is used, not when it is unpickled: a worker that cannot unpickle a task dies.
+    It raises when used, not when unpickled: a worker that cannot unpickle a task dies.
     """
 
     def _complain(self, *_: Any) -> Any:
@@ -197,7 +197,9 @@ def begin_in_store(
     old = set() if goes_on else there
     if not all(map(is_note, old)) and reads(opened):
         hint = "Export it to another store."
-        raise DatasetError("the store may be what is read", path=name, hint=hint)
+        raise DatasetError(
+            "the array may read the store that it is exported to", path=name, hint=hint
+        )
     if resume and found is not None and not goes_on:
         warn(another(name, found.attempt, attempt))
     # An old journal must not pass for that of this export.
@@ -225,7 +227,7 @@ def _check_store(place: Prefix, there: set[str], name: str, *, overwrite: bool) 
     may_go = odd is None and known
     if not may_go or (shown and not overwrite):
         hint = "Pass overwrite=True to replace it." if may_go else None
-        raise DatasetError("the store holds something already", path=name, where=odd, hint=hint)
+        raise DatasetError("the store is not empty", path=name, where=odd, hint=hint)
     if not place.store.supports_deletes:
-        raise DatasetError("nothing can be replaced in such a store", path=name)
+        raise DatasetError("a store of this kind cannot replace data", path=name)
     return found

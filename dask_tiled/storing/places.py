@@ -1,4 +1,4 @@
-"""A place that tasks fill with bytes under keys, visible when it is complete."""
+"""A place that tasks fill with values under keys, and that appears when complete."""
 
 from __future__ import annotations
 
@@ -165,11 +165,11 @@ class Place:
 
 @contextmanager
 def not_cancelled(path: str) -> Iterator[None]:
-    """Raise DatasetError with the path when tasks of an export are cancelled."""
+    """Convert the cancellation of an export's tasks to a DatasetError."""
     try:
         yield
     except CancelledError as error:
-        hint = "Call it again to go on."
+        hint = "Call it again to resume."
         raise DatasetError("tasks of the export were cancelled", path=path, hint=hint) from error
 
 

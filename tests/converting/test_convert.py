@@ -316,7 +316,7 @@ def test_only_files_of_the_same_format_are_replaced(arr, tmp_path, suffix):
         lambda: path.symlink_to("scan.dm4"),
     ):
         put()
-        with pytest.raises(DatasetError, match="something else is there, and stays"):
+        with pytest.raises(DatasetError, match="holds something else"):
             convert(arr, path, overwrite=True)
         assert path.exists()
         path.rmdir() if path.is_dir() else path.unlink()

@@ -332,7 +332,7 @@ def test_stores_that_hold_something_else(name):
     folder = f"memory://overwriting/{name.partition('/')[0]}"
     before = {path: system.cat(path) for path in system.find("/overwriting")}
     for overwrite in (False, True):
-        with pytest.raises(DatasetError, match="holds something"):
+        with pytest.raises(DatasetError, match="the store is not empty"):
             export(ARR, folder, overwrite=overwrite)
     assert {path: system.cat(path) for path in system.find("/overwriting")} == before
     system.rm("/overwriting", recursive=True)
