@@ -139,7 +139,7 @@ def _checked(
     names = [axis.name for axis in after]
     for old, new, size in zip(before, after, shape, strict=True):
         if new.name != old.name and names.count(new.name) > 1:
-            expected, found = "a different name for each axis", ", ".join(names)
+            expected, found = "a different name for each Axis", ", ".join(names)
             problem = f"two axes are called {new.name!r}"
             raise DatasetError(problem, path=path, expected=expected, found=found)
         if len(new.labels) not in (0, size):
