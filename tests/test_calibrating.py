@@ -422,7 +422,7 @@ def test_what_is_kept_is_no_data(path, tmp_path):
         }
     kept = str(saved(arr.description.files[0].path))
     assert recognised_by(formats().values(), kept, {}) is None
-    with pytest.raises(DatasetError, match="axes that are saved beside a scan: open the scan"):
+    with pytest.raises(DatasetError, match="saved axes of a scan: open the scan"):
         open_dataset(kept)
 
 

@@ -247,7 +247,7 @@ def test_real_times_of_nifti_files(data):
     np.testing.assert_array_equal(found["elapsed_time"], [0, 2, 38])
     assert found.dtype.names == ("elapsed_time",)
     for name in ("anatomical.nii", "standard.nii.gz"):
-        with pytest.raises(DatasetError, match="says nothing of times"):
+        with pytest.raises(DatasetError, match="has no times"):
             frame_facts(open_dataset(data / "nifti" / name))
 
 
@@ -356,7 +356,7 @@ def test_dates_of_tiff_pages(tmp_path):
     assert found[1] == np.datetime64("2020-01-02T03:04:05")
     assert np.isnat(found[[0, 2, 3, 4]]).all()
     path.write_bytes(path.read_bytes().replace(b"2020-01-02", b"2020-13-02"))
-    with refused(path, r"a DateTime that is none.*2020-13-02", CorruptFileError, told=True):
+    with refused(path, r"invalid DateTime.*2020-13-02", CorruptFileError, told=True):
         frame_facts(open_dataset(path))
     tifffile.imwrite(path, frames[0])
     with pytest.raises(DatasetError, match="the pages have no DateTime"):
@@ -503,7 +503,7 @@ def test_what_has_no_headers(tmp_path):
         with pytest.raises(DatasetError, match="no frame headers; expected an array from open_"):
             frame_facts(other)
     path = write_mib(tmp_path / "scan.mib", numbered(3), kind="U08", hdr=False)
-    with pytest.raises(DatasetError, match="volumes are no frames"):
+    with pytest.raises(DatasetError, match="volumes have no frame headers"):
         frame_facts(dask_tiled.open_volumes([path, path]))
 
 

@@ -1,1 +1,1 @@
-"""One module or folder for each format: it reads headers and says where every byte lies."""
+"""File formats: one module or folder each, which reads headers and locates every byte."""

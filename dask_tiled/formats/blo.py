@@ -1,7 +1,7 @@
 """NanoMegas blockfiles of ASTAR and DigiSTAR, ``.blo``: a scan of square diffraction patterns.
 
-Layout as public readers describe it, and real files. Magic number 259 is that of newer files, whose
-note tells the depth of the pixels.
+Layout as public readers describe it, checked with real files. Newer files have the magic number 259
+and record the bit depth in the note.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dask_tiled.model.instrument import entries
 
 ID = b"IMGBLO"
 ORDERS: dict[bytes, Order] = {b"\2\1": "<", b"\3\1": "<", b"\1\2": ">", b"\1\3": ">"}
-"""Byte order by the bytes of the magic number, which is 258 or 259."""
+"""Byte order by magic number, 258 or 259."""
 FIELDS: tools.Fields = {
     "MAGIC": (6, "u2"), "Data_offset_1": (8, "u4"), "Data_offset_2": (12, "u4"),
     "flags": (16, "u4"), "DP_SZ": (20, "u2"), "DP_rotation": (22, "u2"), "NX": (24, "u2"),
@@ -35,11 +35,11 @@ SIZES = ("NX", "NY", "DP_SZ")
 ALLOWED = {**dict.fromkeys(SIZES, tools.POSITIVE), "Data_offset_2": range(NOTE, 1 << 32)}
 BIT_DEPTH = re.compile(r"^[ \t]*blo bit depth\s*:\s*(\d+)", re.IGNORECASE | re.MULTILINE)
 FRAME_HEADER = 6
-"""Bytes 170 and 85, and the number of the frame."""
+"""The bytes 170 and 85, then the frame number."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the identifier and the magic number, in either byte order."""
+    """Check for the identifier and the magic number, in either byte order."""
     known = head.startswith(ID) and head[6:8] in ORDERS
     return None if known else "does not begin with 'IMGBLO' and the number 258 or 259"
 
@@ -56,7 +56,7 @@ def describe(
         raise tools.CorruptFileError("not a blockfile", path=file.path, where=where, found=reason)
     order = ORDERS[head[6:8]]
     header = tools.read_fields(file.path, FIELDS, order)
-    tools.check_fields(file.path, header, FIELDS, ALLOWED, "the header makes no sense")
+    tools.check_fields(file.path, header, FIELDS, ALLOWED, "invalid header")
     scan, size = (header["NY"], header["NX"]), header["DP_SZ"]
     first, data = header["Data_offset_1"], header["Data_offset_2"]
     frames = math.prod(scan)
@@ -68,7 +68,7 @@ def describe(
     metadata: dict[str, Any] = {"header": header, "byte_order": order}
     if NOTE <= first <= data - frames:
         metadata["virtual_bright_field"] = {"offset": first, "shape": scan, "dtype": "|u1"}
-    # Pixels per centimetre of the screen, times 100.
+    # SDP is pixels per centimetre of the screen, times 100.
     pixel = 100 / header["SDP"] if header["SDP"] else 0.0
     axes = (*nav_axes(1), *(tools.Axis.calibrated(name, "cm", pixel) for name in "yx"))
     desc = tools.Description.of("blo", layout, {"blo": metadata}, axes)
@@ -79,18 +79,18 @@ def describe(
 
 
 def _dtype(header: dict[str, Any], path: str) -> np.dtype:
-    """Tell the type of the pixels; files of the older kind have 8 bits, whatever their note."""
+    """Return the dtype of the pixels; old files always have 8 bits."""
     found = BIT_DEPTH.search(header["Note"]) if header["MAGIC"] == 259 else None
     bits = "8" if found is None else found[1]
     if bits not in {"8", "16"}:
         raise tools.CorruptFileError(
-            "no such bit depth", path=path, where="the note", expected="8 or 16", found=bits
+            "invalid bit depth", path=path, where="the note", expected="8 or 16", found=bits
         )
     return np.dtype("u1" if bits == "8" else "u2")
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the numbers that stand before all frames."""
+    """Return the frame numbers that precede the frames."""
     fields, order = {"number": (2, "u4")}, desc.metadata["blo"]["byte_order"]
     kind = tools.record_dtype(fields, order)
     return tools.stored_headers(

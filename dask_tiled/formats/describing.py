@@ -1,4 +1,4 @@
-"""From the paths that a user gives to the files, and the description of them."""
+"""From the paths that a user passes to a description of the files."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ from dask_tiled.remote.stores import Options
 Path = str | os.PathLike[str]
 
 _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
-"""What can be iterated over, but is no list of paths: a set has no order, for one."""
+"""Iterables that are not lists of paths; a set, for example, has no order."""
 
 
 @contextmanager
 def expanded(
     path: Path | Sequence[Path], storage_options: Options = None
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """Turn a path, a list or a pattern into paths; tell whether exactly these files are meant.
+    """Expand a path, list or pattern to paths, and whether they are the complete set.
 
-    Inside of it, URLs are looked at with the storage options, and each of them once.
+    In this context, URLs are read with the storage options, and each is looked up once.
 
     Yields
     ------
     tuple of str, bool
-        The paths, URLs without their queries, and whether no others belong to them.
+        The paths, URLs without queries, and whether they are the complete set.
     """
     listed = not isinstance(path, (str, os.PathLike))
     paths = _listed(path) if listed else (_path_text(path),)
     urls = [one for one in paths if is_url(one)]
     if urls and len(urls) < len(paths):
         local = next(one for one in paths if not is_url(one))
-        raise DatasetError("files in one list lie on this machine, and behind URLs", path=local)
+        raise DatasetError("a list must not mix local files and URLs", path=local)
     if not urls:
         if storage_options is not None:
-            problem = "storage options tell how to read URLs"
+            problem = "storage options are for URLs only"
             raise DatasetError(problem, path=paths[0], expected="a URL", found="a path")
         yield (paths, True) if listed else _matches(paths[0])
         return
@@ -90,12 +90,12 @@ def _matching_urls(known: Session, url: str) -> tuple[tuple[str, ...], bool]:
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
-    """Return the names that a pattern matches, but for axes that are saved beside a scan."""
+    """Return the names that match a pattern, except files of saved axes."""
     return [name for name in fnmatch.filter(names, pattern) if not name.endswith(OF_AXES)]
 
 
 def _matches(text: str) -> tuple[tuple[str, ...], bool]:
-    if not glob.has_magic(text) or os.path.lexists(text):  # brackets occur in names too
+    if not glob.has_magic(text) or os.path.lexists(text):  # brackets also occur in names
         return (text,), False
     matches = tuple(sorted(_found_by(text), key=natural_key))
     if not matches:
@@ -104,9 +104,9 @@ def _matches(text: str) -> tuple[tuple[str, ...], bool]:
 
 
 def _found_by(pattern: str) -> Iterator[str]:
-    """List what a pattern matches; unlike in glob, a folder that cannot be listed is an error."""
+    """List the paths that match a pattern; unlike glob, raise if a folder cannot be listed."""
     folder, name = os.path.split(pattern)
-    literal = os.path.isdir(folder) or not glob.has_magic(folder)  # brackets occur in names too
+    literal = os.path.isdir(folder) or not glob.has_magic(folder)  # brackets also occur in names
     for place in [folder] if literal else _found_by(folder):
         if not glob.has_magic(name):
             found = [name] if os.path.lexists(os.path.join(place, name)) else []
@@ -125,7 +125,7 @@ def _path_text(path: Any) -> str:
 
 
 def from_the_root(path: Any) -> Any:
-    """Write a path so that it stays the same when the working directory changes."""
+    """Make paths absolute, so that they stay valid when the working directory changes."""
     if isinstance(path, (str, os.PathLike)):
         text = os.fspath(path)
         plain = isinstance(text, str) and text and "\0" not in text and "://" not in text
@@ -142,9 +142,9 @@ def describe_begun(
     *,
     listed: bool,
 ) -> Description:
-    """Describe files; while they are followed, without the last of several if it has no frame.
+    """Describe files; when following, skip the last of several while it has no frame.
 
-    The parameters are those of :func:`describe_as`.
+    Parameters are those of :func:`describe_as`.
     """
     ask = partial(describe_as, name, common=common, options=options, listed=listed, general=general)
     try:
@@ -165,14 +165,14 @@ def describe_as(
     listed: bool,
     general: Sequence[str] = (),
 ) -> Description:
-    """Describe files, in a format that is named or found out.
+    """Describe files, in a given or detected format.
 
-    What is common to all formats, ``nav_shape``, ``sig_shape`` and ``dtype``, is handed over to
-    those that have an option of that name. Unless exactly these files are meant, formats with an
-    option ``series`` look for the series that a file belongs to. ``general`` are the parameters
-    that are no options, which a mistyped one may have meant.
+    The common options ``nav_shape``, ``sig_shape`` and ``dtype`` are passed to formats that accept
+    them. Unless the paths are complete (``listed``), formats with an option ``series`` look for the
+    series that a file belongs to. ``general`` are the parameters of the caller, for hints about
+    mistyped options.
     """
-    File.at(paths[0])  # before anything is opened: a pipe would wait for ever
+    File.at(paths[0])  # checks first that it is a file: opening a pipe would wait forever
     format = _found(paths[0], common) if name is None else named(name, paths[0])
     known = format.options()
     unknown = sorted(set(options) - set(known))
@@ -195,7 +195,7 @@ def describe_as(
         raise better from error
     sig_shape = common["sig_shape"]
     if sig_shape is not None and desc.sig_shape != sig_shape:
-        problem = "the frames have another shape"
+        problem = "the frames have a different shape"
         raise DatasetError(problem, path=paths[0], expected=desc.sig_shape, found=sig_shape)
     metadata = _without_nan(desc.metadata)
     instrument = replace(desc.instrument, metadata=metadata, entries=format.instrument)
@@ -203,7 +203,7 @@ def describe_as(
 
 
 def _without_nan(value: Any) -> Any:
-    """Put None for NaN in metadata: what is described has to equal itself."""
+    """Replace NaN in metadata by None: NaN breaks equality."""
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
@@ -213,18 +213,18 @@ def _without_nan(value: Any) -> Any:
 
 
 _OF_ALL_KINDS = {".toml"}
-"""Suffixes that say nothing: the settings of any program are called so."""
+"""Suffixes of general file types, which do not imply a format."""
 
 
 def detect(path: str) -> Format:
-    """Find out the format of a file: by its content first, by its suffix second.
+    """Return the format of a file, detected from its content, or else from its suffix.
 
-    Formats whose files usually have that suffix are asked first.
+    Formats with the file's suffix are tried first.
 
     Raises
     ------
     UnknownFormatError
-        None recognises it, and not one alone has its suffix.
+        No format recognises the file, and its suffix is not that of a single format.
     """
     suffix = os.path.splitext(path)[1].lower()
     claimants = [format for format in formats().values() if suffix in format.extensions]
@@ -239,7 +239,7 @@ def detect(path: str) -> Format:
 
 
 def _found(path: str, common: Mapping[str, Any]) -> Format:
-    """Find out the format of a file; one that no format knows is raw, if all is said of it."""
+    """Detect the format of a file; raw if none matches, given ``dtype`` and ``sig_shape``."""
     try:
         return detect(path)
     except UnknownFormatError:

@@ -1,6 +1,6 @@
-"""ESRF data format: frame after frame, each behind a header of keys and values between braces.
+"""ESRF data format: frames, each after a header of keys and values in braces.
 
-Layout after the ESRF's description of the format, and fabio for the names of the types.
+Layout according to the ESRF's description; type names according to fabio.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEYS: Keys = {
 
 
 class Frame(NamedTuple):
-    """Where the pixels of a frame begin, and what its header says."""
+    """The position and header of a frame."""
 
     file: int
     offset: int
@@ -52,12 +52,12 @@ class Frame(NamedTuple):
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for a brace, and a key that any first header has."""
+    """Check for a brace and a key of the first header."""
     return None if START.match(head) else "does not begin with a brace and a key Dim_1"
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe frames of one shape and type, in one file or several in the order of the frames."""
+    """Describe frames of one shape and dtype, in one file or several, in frame order."""
     files = [tools.File.at(path) for path in paths]
     frames = [frame for k, file in enumerate(files) for frame in _frames(k, file.path)]
     in_sequence([Member(files[f.file], n, 1, f.geometry) for n, f in enumerate(frames)])
@@ -78,7 +78,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
 
 
 def _frames(file: int, path: str) -> Iterator[Frame]:
-    """Go through a file; a general block tells what holds for all frames behind it."""
+    """Yield the frames of a file; a general block holds defaults for the following headers."""
     at = 0
     general: dict[str, str] = {}
     while tools.read_head(path, 512, at).strip(BLANKS):
@@ -106,7 +106,7 @@ def _frames(file: int, path: str) -> Iterator[Frame]:
 
 
 def _read_header(path: str, at: int) -> tuple[dict[str, str], int]:
-    """Read what stands between braces, and give the byte behind it."""
+    """Read a header in braces; return it and the offset behind it."""
     for nbytes in (4096, MAX_HEADER):
         head = tools.read_head(path, nbytes, at)
         end = END.search(head)
@@ -116,7 +116,7 @@ def _read_header(path: str, at: int) -> tuple[dict[str, str], int]:
             return {key: tools.printable(value) for key, value in pairs.items()}, at + end.end()
     begun = head.lstrip(BLANKS).startswith(b"{") and len(head) < MAX_HEADER
     kind = tools.TruncatedFileError if begun else tools.CorruptFileError
-    raise kind("no header between braces", path=path, where=f"byte {at}", found=head[:20])
+    raise kind("no header in braces", path=path, where=f"byte {at}", found=head[:20])
 
 
 FORMAT = tools.Format(

@@ -1,7 +1,7 @@
 """EMPAD scans and series: an ``.xml`` file, and the ``.raw`` file of frames that it names.
 
-Layout as public readers describe it, and real files of the versions 0.51, 0.7 and 1.2. Frames are
-stored as 130 rows of 128 pixels, of which the last two hold metadata.
+Layout as public readers describe it, checked with real files of the versions 0.51, 0.7 and 1.2.
+Frames have 130 rows of 128 pixels, of which the last two hold metadata.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from dask_tiled.model.axes import nav_axes, sig_axes
 from dask_tiled.model.instrument import entries
 
 NAME = re.compile(r"_x(\d+)(?:_y(\d+))?\.raw$", re.IGNORECASE)
-"""The name of a scan, ``scan_x4_y4.raw``, or of a series, ``series_x10.raw``."""
+"""File name of a scan, ``scan_x4_y4.raw``, or of a series, ``series_x10.raw``."""
 SIZE = re.compile(r"\s*0*[1-9][0-9]{0,9}\s*")
 MEASURED = "iom_measurements"
 NO_XML = Element("root")
 MAX_NEIGHBOURS = 64
-"""So many ``.xml`` files in the folder are looked at for the one that names a ``.raw`` file."""
+"""Search at most this many ``.xml`` files for the one that names a ``.raw`` file."""
 
 
 def is_xml(head: bytes) -> bool:
-    """Return whether a file begins as XML."""
+    """Return whether a file begins like XML."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"<?xml", b"<root", b"<!"))
 
 
 def raw_name(root: Element, path: str) -> str:
-    """Return the name of the file of frames: a name only, for it lies beside the ``.xml`` file."""
+    """Return the name of the file of frames, without folder: it lies beside the ``.xml`` file."""
     node = root.find("raw_file")
     told = "" if node is None else node.get("filename", "")
     name = re.split(r"[\\/]", told)[-1]
     if name in {"", ".", ".."}:
-        problem, found = "the XML names no file of frames", repr(told)
+        problem, found = "the XML does not name a file of frames", repr(told)
         raise tools.CorruptFileError(
             problem, path=path, where="raw_file", expected="a filename", found=found
         )
@@ -58,7 +58,7 @@ def raw_name(root: Element, path: str) -> str:
 
 
 def xml_of(raw: str) -> str | None:
-    """Find the ``.xml`` file beside a ``.raw`` file that names it."""
+    """Return the ``.xml`` file that names a ``.raw`` file in the same folder."""
     folder, name = os.path.split(absolute(raw))
     names = names_in(folder, os.path.splitext(name)[0] + ".xml")
     entries = [entry for entry in names if entry.lower().endswith(".xml")]
@@ -75,14 +75,14 @@ def xml_of(raw: str) -> str | None:
 
 
 def scan_shapes(raw: str, root: Element) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Go through what tells a shape, (y, x) or (n,) of a series, the most reliable first."""
+    """Yield possible scan shapes, (y, x) or (n,), with their sources, most reliable first."""
     name = NAME.search(raw)
     told: list[tuple[str, tuple[str | None, ...]]] = []
     if name is not None:
         told.append(("the name of the .raw file", name.group(2, 1) if name[2] else (name[1],)))
     if root.findtext("type", "").strip() == "series":
         told.append(("count", (root.findtext("count"),)))
-    # A scan that is recorded while searching leaves stale numbers of the mode "acquire".
+    # A search recording leaves stale numbers for the mode "acquire".
     for mode in ("acquire", "search"):
         where = f"scan_parameters[@mode='{mode}']"
         told.append((where, tuple(root.findtext(f"{where}/scan_resolution_{n}") for n in "yx")))
@@ -94,7 +94,7 @@ def scan_shapes(raw: str, root: Element) -> Iterator[tuple[str, tuple[int, ...]]
 
 
 def scan_axes(shape: tuple[int, ...], root: Element) -> tuple[tools.Axis, ...]:
-    """Calibrate the scan, from its field of view."""
+    """Return the scan axes, calibrated by the field of view."""
     axes = nav_axes(len(shape))
     if len(shape) != 2:
         return axes
@@ -112,7 +112,7 @@ def scan_axes(shape: tuple[int, ...], root: Element) -> tuple[tools.Axis, ...]:
 
 
 def _numbers(root: Element, name: str) -> list[float]:
-    """Read the numbers of a measurement: lengths in metres, and factors."""
+    """Parse the numbers of a measurement: lengths in metres, and factors."""
     text = root.findtext(f"{MEASURED}/{name}", "")
     words = re.findall(r"\d+(?:\.\d*)?(?:[eE][-+]?\d{1,3})?", text, re.ASCII)
     numbers = [float(word) for word in words]
@@ -123,7 +123,7 @@ RECORD = tools.Record((128, 128), tools.plain(np.dtype("<f4")), footer=2 * 128 *
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for XML that names a file of frames, or for such a file."""
+    """Check for XML that names a file of frames, or for such a file."""
     if is_xml(head):
         try:
             raw_name(read_xml(path), path)
@@ -136,7 +136,7 @@ def sniff(path: str, head: bytes) -> str | None:
     named = any(math.prod(shape) == frames for _, shape in scan_shapes(path, NO_XML))
     if named or xml_of(path) is not None:
         return None
-    return "no .xml file names it, and its name does not tell the number of its frames"
+    return "no .xml file names it, and its name does not give the number of frames"
 
 
 def describe(
@@ -144,15 +144,15 @@ def describe(
 ) -> tools.Description:
     """Describe a scan or a series.
 
-    The name of the ``.raw`` file and several places in the ``.xml`` file can tell the shape of the
-    scan; what agrees with the number of frames is taken.
+    The name of the ``.raw`` file and several entries of the ``.xml`` file may give the scan shape;
+    the first that matches the number of frames is used.
 
     Parameters
     ----------
     paths : sequence of str
         One file: the ``.xml`` file, or the ``.raw`` file, with or without its ``.xml`` file.
     nav_shape : tuple of int, optional
-        Shape of the scan, by default what the files tell.
+        Shape of the scan, by default from the files.
     """
     file = tools.File.only(paths, "empad")
     xml = file.path if is_xml(tools.read_head(file.path, 64)) else xml_of(file.path)
@@ -174,11 +174,11 @@ def describe(
         return desc
     truncated = layout.n_frames < min(math.prod(shape) for _, shape in told)
     raise (tools.TruncatedFileError if truncated else tools.CorruptFileError)(
-        "the file does not hold the frames of the scan",
+        "the number of frames does not match the scan",
         path=file.path,
         expected=" or ".join(f"{shape} ({told_by})" for told_by, shape in told),
         found=f"{layout.n_frames} frames",
-        hint=f"Pass nav_shape=({layout.n_frames},) to read them as they come.",
+        hint=f"Pass nav_shape=({layout.n_frames},) to read them in file order.",
     )
 
 
@@ -197,7 +197,7 @@ def _raw_of(xml: str, name: str) -> tools.File:
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the two rows behind all frames. Nothing public says what their numbers are."""
+    """Return the two rows after each frame, whose meaning is not documented."""
     kind = np.dtype([("footer", "<f4", (2, 128))])
     footers = tools.beside_frames(desc.layout, kind, RECORD.frame_bytes)
     return tools.stored_headers(footers, {"footer": "footer"})
@@ -214,13 +214,13 @@ MEASUREMENTS = (
     ("camera_length", "nominal_camera_length", "m"),
 )
 ROWS = (("exposure_time", "exposure_time", "ms"), ("date", "timestamp", "", _time))
-"""Names of two versions of the software."""
+"""Entry names of two software versions."""
 
 FORMAT = tools.Format(
     name="empad",
     extensions=(".xml",),
     summary="EMPAD scans and series: the .xml file and its .raw file, or the .raw file alone",
-    nav_shape_from="the .xml file or the name of the .raw file, whichever tells the frames in it",
+    nav_shape_from="the .xml file or the name of the .raw file, whichever matches the frames",
     sniff=sniff,
     describe=describe,
     headers=read_headers,

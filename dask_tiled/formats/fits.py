@@ -1,6 +1,7 @@
 """FITS images: the primary array, or an image extension.
 
-Axes are shown in C order, NAXIS1 last: the bytes as they lie, and as astropy shows them.
+Axes are in C order, NAXIS1 last, as in astropy.
+
 Source: FITS Standard, version 4.0.
 """
 
@@ -29,13 +30,13 @@ from dask_tiled.model.instrument import entries
 
 BLOCK, CARD = 2880, 80
 MAX_HEADER, MAX_HEADERS = BLOCK << 12, BLOCK << 13
-"""Bytes of one header, and of all those of a file."""
+"""Largest header, and largest sum of all headers of a file, in bytes."""
 START = re.compile(rb"SIMPLE  = +T ")
 PAIR = re.compile(r"([A-Z0-9_-]{1,8}) *= *('(?:[^']|'')*'|[^/ ][^/]*)")
 LENGTH = whole(range(1 << 62))
 TYPES = {"8": "u1", "16": ">i2", "32": ">i4", "64": ">i8", "-32": ">f4", "-64": ">f8"}
 MOVED = {("u1", -128): "i1", (">i2", 1 << 15): "u2", (">i4", 1 << 31): "u4", (">i8", 1 << 63): "u8"}
-"""Types that FITS has not, by those that stand for them and their BZERO."""
+"""Types that FITS represents by another type with a BZERO."""
 KEYS: Keys = {
     "BITPIX": choice(TYPES), "NAXIS": whole(range(1000)),
     "PCOUNT": LENGTH._replace(default=0), "GCOUNT": LENGTH._replace(default=1),
@@ -46,16 +47,16 @@ KEYS: Keys = {
 ALONG: Keys = dict.fromkeys(("CDELT", "CRVAL", "CRPIX"), NUMBER)
 ALONG = {**ALONG, "CTYPE": WORD, "CUNIT": WORD}
 TURNED = re.compile(r"(PC|CD)\d+_\d+")
-"""Keys of axes that are not those of the array."""
-ORIENTATION = "rows as they are stored: by the standard, the first one is the lowest of a picture"
+"""Keys of rotated axes."""
+ORIENTATION = "rows as stored: in the standard, the first row is the lowest of an image"
 
 
 Read: TypeAlias = Callable[[int, int], bytes]
-"""Reads some bytes from a byte on."""
+"""Returns some bytes at an offset."""
 
 
 class Hdu(NamedTuple):
-    """A header, as texts and what is made of them; the shape of its image; where its data lie."""
+    """A header as text and values, the shape of its image, and the position of its data."""
 
     header: Mapping[str, str]
     values: Mapping[str, Any]
@@ -65,7 +66,7 @@ class Hdu(NamedTuple):
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the first card."""
+    """Check for the first card."""
     head = read_start(path, CARD) if is_compressed(head) else head
     return None if START.match(head) else "does not begin with 'SIMPLE  = T'"
 
@@ -73,7 +74,7 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str], *, dataset: int | str | None = None, scaled: bool = False
 ) -> tools.Description:
-    """Describe an image of one file, which may be compressed.
+    """Describe an image of a file, which may be compressed.
 
     Parameters
     ----------
@@ -81,8 +82,8 @@ def describe(
         Number of the HDU, 0 for the primary one, or its EXTNAME. By default the first with pixels.
     scaled : bool
         Show ``pixels * BSCALE + BZERO`` in float64 instead of the pixels as they are stored. A
-        BZERO that stands for unsigned integers, or for signed bytes, gives these in any case. What
-        BLANK says of single pixels is left to the metadata.
+        BZERO that stands for unsigned integers, or for signed bytes, is always applied. BLANK is
+        not applied, but in the metadata.
     """
     file = tools.File.only(paths, "fits")
     with content_reader(file.path) as read:
@@ -107,13 +108,13 @@ def describe(
 
 
 def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[int, Hdu]:
-    """Go through the HDUs to the first with pixels, or through all of them to find one."""
+    """Read HDUs up to the first with pixels, or all of them to select one."""
     hdus = [_read_hdu(file.path, read, 0)]
     nbytes = 0
     while not (dataset is None and hdus[-1].shape):
         at = hdus[-1].end
         if at > most_bytes("deflate", file.size) or read(8, at) != b"XTENSION":
-            break  # anything may follow
+            break  # other data may follow the HDUs
         hdus.append(_read_hdu(file.path, read, at))
         nbytes += hdus[-1].offset - at
         if nbytes > MAX_HEADERS:
@@ -125,7 +126,7 @@ def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[in
     number = len(hdus) - 1 if dataset is None else choose_dataset(file.path, names, dataset)
     header, where = hdus[number].header, f"HDU {number} {names[number]}"
     packed = "ZIMAGE" in header
-    problem = "tile-compressed images are not read" if packed else "there are no pixels"
+    problem = "tile-compressed images are not supported" if packed else "there are no pixels"
     kind = header.get("ZCMPTYPE" if packed else "XTENSION", "no axes")
     if packed or not hdus[number].shape:
         raise tools.DatasetError(problem, path=file.path, where=where, found=kind)
@@ -145,7 +146,7 @@ def _read_hdu(path: str, read: Read, at: int) -> Hdu:
 
 
 def _read_header(path: str, read: Read, at: int) -> tuple[dict[str, str], int]:
-    """Read the cards of a header, and give the byte behind it."""
+    """Read the cards of a header; return them and the offset behind it."""
     header: dict[str, str] = {}
     for start in range(at, at + MAX_HEADER, BLOCK):
         text = read(BLOCK, start).decode("latin1")
@@ -159,16 +160,16 @@ def _read_header(path: str, read: Read, at: int) -> tuple[dict[str, str], int]:
             header.setdefault(pair[1], _text(pair[2].strip()))
         if any(card.rstrip() == "END" for card in cards):
             return header, start + BLOCK
-    raise tools.CorruptFileError("the header has no end", path=path, where=f"byte {at}")
+    raise tools.CorruptFileError("the header does not end", path=path, where=f"byte {at}")
 
 
 def _text(value: str) -> str:
-    """Take off quotes, or write an exponent as others do."""
+    """Remove quotes from a text, or write the exponent of a number with E."""
     return value[1:-1].replace("''", "'").rstrip() if value[:1] == "'" else value.replace("D", "E")
 
 
 def _axis(path: str, header: Mapping[str, str], n: int) -> tools.Axis:
-    """Calibrate an axis, unless it is part of a projection or turned."""
+    """Calibrate an axis, unless it is projected or rotated."""
     along = parse_keys(path, header, {f"{key}{n}": value for key, value in ALONG.items()})
     step, value, at, kind, units = along.values()
     step = 0.0 if "-" in kind or any(map(TURNED.match, header)) else step

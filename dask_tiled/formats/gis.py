@@ -1,6 +1,7 @@
-"""GIS volumes of AIMS and BrainVISA: pixels in ``.ima``, what they are in ``.dim``.
+"""GIS volumes of AIMS and BrainVISA: pixels in ``.ima``, metadata in ``.dim``.
 
-Axes are shown in C order, (t, z, y, x): the bytes as they lie, x fastest.
+Axes are in C order, (t, z, y, x), x fastest.
+
 Layout facts: the GIS reader of ITK, CGAL's ImageIO and soma-io (AIMS, BrainVISA), which agree.
 """
 
@@ -26,7 +27,7 @@ from dask_tiled.model.indexing import Array
 
 MOST_DIM = 1 << 14
 MOST_MINF = 1 << 16
-"""So many bytes are read of the text files."""
+"""Read at most this many bytes of the text files."""
 BEGINNING = re.compile(rb"\s*\d{1,19}([ \t]+\d{1,19}){0,7}\s+-[a-z]")
 NUMBERS = {f"{sign}{8 * n}": f"{kind}{n}" for sign, kind in ("Si", "Uu") for n in (1, 2, 4, 8)}
 NUMBERS |= {"LONG": "i8", "ULONG": "u8", "FLOAT": "f4", "DOUBLE": "f8"}
@@ -37,13 +38,13 @@ TYPES: dict[str, tuple[str, int, str]] = {
     "POINT2DF": ("f4", 2, "component"),
     "POINT3DF": ("f4", 3, "component"),
 }
-"""The type of a number; how many make a pixel, if that is an axis; and what it is called."""
+"""The dtype of a number, the numbers per pixel if they form an axis, and the axis name."""
 C_NAMES = {"CHAR": "i1", "UCHAR": "u1", "SHORT": "i2", "USHORT": "u2", "INT": "i4", "UINT": "u4"}
-"""What vectors may call the types of their components, besides the names of above."""
+"""Further names of component types of vectors."""
 VECTOR = re.compile(r"VECTOR_OF_([1-9]\d{0,5})_(\w+)")
 ORDERS = {"DCBA": "<", "ABCD": ">"}
 SIZES = ("dx", "dy", "dz", "dt", "dx4", "dx5", "dx6", "dx7")
-"""Keys of the voxel sizes, in the order of the axes."""
+"""Keys of the voxel sizes, in axis order."""
 NAMES = ("x", "y", "z", "t", "dim_4", "dim_5", "dim_6", "dim_7")
 
 
@@ -67,16 +68,16 @@ KEYS: Keys = {
     **dict.fromkeys(SIZES, Value(_voxel_size, "a number, but not 0", 1.0)),
 }
 FIELD = re.compile(rf"(?<!\S)-(?:({'|'.join(KEYS)})(?!\S)\s*(\S*)|([A-Za-z_]\w*)(?!\S)(.*))")
-"""A known key and its value; or another one, and the rest of its line."""
+"""A known key with its value, or another key with the rest of its line."""
 
 
 def read_dim(path: str) -> tuple[tuple[int, ...], dict[str, Any], dict[str, Any]]:
-    """Read the sizes in a ``.dim`` file, x first; what its keys stand for; and its metadata."""
+    """Read a ``.dim`` file: sizes, x first, parsed values, and metadata."""
     text = tools.read_head(path, MOST_DIM)
     if not BEGINNING.match(text):
         expected = "1 to 8 sizes, and keys such as -type"
         raise tools.CorruptFileError(
-            "no GIS header", path=path, where="byte 0", expected=expected, found=text[:40]
+            "not a GIS header", path=path, where="byte 0", expected=expected, found=text[:40]
         )
     first, _, rest = text.decode("latin1").lstrip().partition("-")
     sizes, fields = tuple(map(int, first.split())), _fields("-" + rest)
@@ -87,13 +88,13 @@ def read_dim(path: str) -> tuple[tuple[int, ...], dict[str, Any], dict[str, Any]
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Read keys and values. What is no key is left out."""
+    """Parse keys and values; skip other text."""
     found = (match for line in text.splitlines() for match in FIELD.finditer(line))
     return {m[1] or m[3]: tools.printable((m[2] or m[4] or "").strip()) for m in found}
 
 
 def read_minf(path: str) -> dict[str, Any]:
-    """Read the attributes of a ``.minf`` file, as plain values; what is wrong is one of them."""
+    """Read the attributes of a ``.minf`` file as plain values; an error becomes an attribute."""
     try:
         text = tools.read_head(path, MOST_MINF + 1)
         if len(text) > MOST_MINF:
@@ -108,7 +109,7 @@ def read_minf(path: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Make lists tuples, and text of what is neither a number nor text."""
+    """Convert lists to tuples, and values other than numbers and text to text."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -118,11 +119,11 @@ def _plain(value: Any) -> Any:
 
 
 NUMBER = re.compile(rb"[^\s(),;]+")
-"""Complex numbers may stand in brackets."""
+"""Complex numbers may be in brackets."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the sizes and keys of a header, in the file or in the ``.dim`` file beside it."""
+    """Check for sizes and keys of a header, in the file or in its ``.dim`` file."""
     base, suffix = _split(path)
     starts = [head]
     if suffix:
@@ -130,11 +131,11 @@ def sniff(path: str, head: bytes) -> str | None:
             starts.append(tools.read_head(base + ".dim", 4096))
     if any(BEGINNING.match(start) and b"-type" in start for start in starts):
         return None
-    return "is no header with sizes and -type, and has none beside it"
+    return "no header with sizes and -type, in the file or beside it"
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe a volume: ``.ima``, ``.dim``, ``.ima.minf``, or what their names have in common."""
+    """Describe a volume, given its ``.ima``, ``.dim`` or ``.ima.minf`` file, or their stem."""
     named = tools.File.only(paths, "gis").path
     base, suffix = _split(named)
     header_path = base + ".dim" if suffix else named
@@ -158,7 +159,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
         dtype = dtype.newbyteorder("=")
         decoder = _text_decoder(file, shape, dtype)
     else:
-        # Longs have the length of those of the machine that wrote them: there are no other bytes.
+        # A long has the size of the machine that wrote it; the file size tells which.
         if facts["header"]["type"].endswith("LONG") and file.size == 4 * math.prod(shape):
             dtype = np.dtype(f"{dtype.kind}4").newbyteorder(dtype.byteorder)
         check_bytes(file, shape, dtype, exact=True)
@@ -169,19 +170,19 @@ def describe(paths: Sequence[str]) -> tools.Description:
 
 
 def _text_decoder(file: tools.File, shape: tuple[int, ...], dtype: np.dtype) -> tools.BlockDecoder:
-    """Read numbers that are written as text: one block, as no number says where it lies."""
+    """Return the decoder of text: one block, as numbers have no fixed positions."""
     fewest = 2 * math.prod(shape) * (2 if dtype.kind == "c" else 1) - 1
     if fewest > file.size:
-        problem, found = "the file is too short for so many numbers", f"{file.size} bytes"
+        problem, found = "the file is too short for its numbers", f"{file.size} bytes"
         expected = f"{fewest} bytes, at least, for a volume of shape {shape}"
         raise tools.TruncatedFileError(problem, path=file.path, expected=expected, found=found)
     return tools.BlockDecoder("dask_tiled.formats.gis:decode", dtype, (("dtype", dtype.str),))
 
 
 def decode(block: Block, fetch: Fetch, *, dtype: str) -> Array:
-    """Read numbers that are written as text, separated by any blanks; what follows is left out.
+    """Parse numbers separated by blanks; the rest of the text is ignored.
 
-    Where the last number has lost digits, nothing tells.
+    Missing digits of the last number cannot be detected.
     """
     kind, path = np.dtype(dtype), block.file.path
     text = fetch(block.file, block.offset, block.offset + block.nbytes).data
@@ -193,7 +194,7 @@ def decode(block: Block, fetch: Fetch, *, dtype: str) -> Array:
         with np.errstate(over="ignore"):
             values = np.fromiter(islice(numbers, count), part)
     except (ValueError, OverflowError) as error:
-        problem = "something else than numbers of the type of the pixels"
+        problem = "the text is not numbers of the pixel type"
         expected, found = f"{count} numbers of type {part}", str(error)[:80]
         raise tools.CorruptFileError(problem, path=path, expected=expected, found=found) from error
     if len(values) < count:
@@ -204,7 +205,7 @@ def decode(block: Block, fetch: Fetch, *, dtype: str) -> Array:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Split off the suffixes of the files of a volume: nothing where it has another name."""
+    """Split off the suffix of a volume's file; empty for other names."""
     base, suffix = os.path.splitext(path.removesuffix(".minf"))
     if suffix in {".ima", ".dim"}:
         return base, suffix

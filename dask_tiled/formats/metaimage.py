@@ -1,7 +1,7 @@
-"""MetaImage volumes of ITK: a text header, and the pixels behind it or in other files.
+"""MetaImage volumes of ITK: a text header, followed by the pixels or naming their files.
 
-Axes are shown in C order, (z, y, x): the bytes as they lie, x fastest. Channels are a last axis.
-Layout after the documentation of MetaIO, and its source for what that leaves open.
+Axes are in C order, (z, y, x), x fastest. Channels are the last axis. Layout according to the
+documentation and source of MetaIO.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ KEYS: Keys = {
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the lines with the sizes, near the start of what begins as text does."""
+    """Check for the lines with the sizes, in a file that begins like text."""
     known = head[:1].isalpha() and all(mark.search(head) for mark in MARKS)
-    return None if known else "no lines say NDims and DimSize"
+    return None if known else "no lines NDims and DimSize"
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe a volume, by the file of its header."""
+    """Describe a volume, given its header file."""
     file = tools.File.only(paths, "metaimage")
     text, end = read_text(file.path, END)
     pairs = parse_pairs(text, "=")
@@ -86,7 +86,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
 
 
 def _axes(values: dict[str, Any]) -> list[tools.Axis]:
-    """Calibrate the axes; rows of the matrix are their directions, that of x first."""
+    """Calibrate the axes; rows of the matrix are their directions, x first."""
     ndim, units, origin = values["NDims"], values["DistanceUnits"], values["Offset"]
     matrix = np.reshape(values["TransformMatrix"] or np.eye(ndim), (ndim, ndim))
     steps = np.reshape(values["ElementSpacing"] or np.ones(ndim), (ndim, 1)) * matrix

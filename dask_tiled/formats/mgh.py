@@ -1,7 +1,7 @@
-"""FreeSurfer volumes: ``.mgh``, and ``.mgz``, which is the same compressed by gzip.
+"""FreeSurfer volumes: ``.mgh``, and ``.mgz``, which is compressed by gzip.
 
-Axes are shown in C order, (t, z, y, x): the bytes as they lie, x fastest. Orientation is left to
-the affine in the metadata. Layout after FreeSurfer's description of the format, and nibabel.
+Axes are in C order, (t, z, y, x), x fastest. The affine in the metadata gives the orientation.
+Layout according to FreeSurfer's description of the format, and nibabel.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ DTYPES = {0: "u1", 1: ">i4", 3: ">f4", 4: ">i2", 10: ">u2"}
 ALLOWED = {"version": (1,), **dict.fromkeys(SIZES, tools.POSITIVE), "type": tuple(DTYPES)}
 PIXELS = 284
 BEHIND: tools.Fields = {"TR": (0, "f4")}
-"""The time of repetition stands behind the pixels, which an .mgz file would have to decompress."""
+"""The repetition time follows the pixels; for .mgz files it is not read, as all pixels would
+have to be decompressed."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for a version, sizes and a type that make sense together; there is no magic number."""
+    """Check for a plausible version, sizes and type; there is no magic number."""
     head = read_start(path, PIXELS) if is_compressed(head) else head
     if len(head) < PIXELS:
-        return "is shorter than an MGH header"
+        return "shorter than an MGH header"
     header = tools.parse_fields(head, FIELDS, ">")
     name = tools.wrong_field(header, ALLOWED)
-    return None if name is None else f"has no MGH header: {name} is {header[name]}"
+    return None if name is None else f"no MGH header: {name} is {header[name]}"
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe a volume, in one file."""
+    """Describe a volume in one file."""
     file = tools.File.only(paths, "mgh")
     head = read_start(file.path, PIXELS)
     problem = sniff(file.path, head)
@@ -61,7 +62,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
 
 
 def _affine(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Lead from (x, y, z) to millimetres towards right, anterior and superior, where it is told."""
+    """Return the affine from (x, y, z) to millimetres right, anterior and superior, if known."""
     matrix = np.array(header["Mdc"]).reshape(3, 3).T * header["delta"]
     corner = header["Pxyz_c"] - matrix @ [header[name] / 2 for name in SIZES[:3]]
     affine = np.vstack([np.column_stack([matrix, corner]), (0, 0, 0, 1)])

@@ -1,4 +1,4 @@
-"""numpy's own file format, versions 1 to 3, in C and Fortran order."""
+"""NumPy's own file format, versions 1 to 3, in C and Fortran order."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from dask_tiled.model.pieces import strides_of
 
 MAGIC = b"\x93NUMPY"
 ENCODINGS = {MAGIC + b"\1\0": "latin1", MAGIC + b"\2\0": "latin1", MAGIC + b"\3\0": "utf8"}
-"""That of the header, by the magic bytes and the version."""
+"""Text encoding of the header, by magic and version."""
 MAX_HEADER = 1 << 16
 PYTHON_2 = re.compile(r"(\d)L(?=[,)])")
-"""A length in a shape, as Python 2 wrote it on Windows: numpy warns of those that it reads."""
+"""Python 2 on Windows wrote lengths such as 3L, for which NumPy warns."""
 OLD_BYTES = re.compile(r"""([:,]\s*['"][|<>=]?)a(?=\d*['"])""")
-"""Bytes as numpy has called them before ``S``: it warns of that, too."""
+"""Old name of the bytes dtype, now ``S``, for which NumPy warns."""
 
 
 class Header(NamedTuple):
-    """What the header says, and where the array begins."""
+    """The header, and the offset of the array."""
 
     dtype: np.dtype
     fortran_order: bool
@@ -39,7 +39,7 @@ class Header(NamedTuple):
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the magic bytes."""
+    """Check for the magic bytes."""
     return None if head.startswith(MAGIC) else f"does not begin with {MAGIC!r}"
 
 
@@ -55,12 +55,12 @@ def read_header(path: str) -> Header:
             raise EOFError(f"{len(head)} of the {offset} bytes of a header")  # noqa: TRY301
         text = PYTHON_2.sub(r"\1 ", head[start:offset].decode(ENCODINGS[head[:8]]))
         text = OLD_BYTES.sub(r"\1S", text)
-        # numpy has no public function for version 3, but all that it says can be said in version 2.
-        plain = text.rstrip().encode("ascii", "backslashreplace")  # may be longer than the header
-        parse_literal(plain.decode())  # or numpy repairs the text, and warns
+        # NumPy has no public function for version 3, whose headers can be written as version 2.
+        plain = text.rstrip().encode("ascii", "backslashreplace")  # may exceed the header
+        parse_literal(plain.decode())  # raises where NumPy would repair the text with a warning
         stream = BytesIO(len(plain).to_bytes(4, "little") + plain)
         shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream, len(plain))
-    except Exception as error:  # anything can come of evaluating a text, if only as a literal
+    except Exception as error:  # evaluating text may raise anything, even as a literal
         problem, found = "the header cannot be read", repr(error)
         expected = f"{MAGIC!r}, version 1, 2 or 3, and at most {MAX_HEADER} bytes"
         raise tools.CorruptFileError(
@@ -69,7 +69,7 @@ def read_header(path: str) -> Header:
     whole = all(type(n) is int and 0 <= n < 1 << 63 for n in shape)
     if not whole or dtype.shape or not dtype.itemsize:
         found = f"{dtype} of shape {shape}"
-        raise tools.CorruptFileError("the header is not well formed", path=path, found=found)
+        raise tools.CorruptFileError("malformed header", path=path, found=found)
     return Header(dtype, fortran_order, shape, offset)
 
 
@@ -85,7 +85,7 @@ def describe(
     Parameters
     ----------
     nav_shape, sig_shape : tuple of int, optional
-        Other shapes for the same elements, read in C order; what is left over at the end is not
+        Other shapes for the same elements, read in C order; elements that remain at the end are not
         shown.
     sig_dims : int
         How many of the last axes are signal axes.
@@ -94,7 +94,7 @@ def describe(
     header = read_header(file.path)
     if header.dtype.hasobject:
         raise tools.DatasetError(
-            "arrays of Python objects are stored as pickles, which are never opened",
+            "arrays of Python objects are pickles, which are never opened",
             path=file.path,
             where="the field descr",
             expected="a type of numbers",

@@ -1,7 +1,8 @@
-"""NRRD volumes of Teem: a text header, and the pixels behind it or in other files.
+"""NRRD volumes of Teem: a text header, followed by the pixels or naming their files.
 
-Axes are shown in C order, (z, y, x): the bytes as they lie, the first axis of the header last. Axes
-before the first one of space make a pixel. Orientation is left to the header in the metadata.
+Axes are in C order, (z, y, x): the first axis of the header comes last. Axes before the first one
+of space belong to a pixel. The header in the metadata gives the orientation.
+
 Layout after the "Definition of NRRD File Format" of Teem, version 1.9 and later.
 """
 
@@ -50,20 +51,20 @@ TYPES |= {"float": "f4", "double": "f8"}
 ENCODINGS = {"raw": "raw", **dict.fromkeys(("gz", "gzip", "bz2", "bzip2"), "packed")}
 ENCODINGS |= dict.fromkeys(("ascii", "text", "txt"), "text")
 SPACE = ("domain", "space", "???", "none")
-"""Kinds of axes that are, or may be, axes of space."""
+"""Kinds of axes that may be axes of space."""
 NAMES = ("x", "y", "z", "t")
 KINDS = {"time": "t", "list": "list", "complex": "complex"}
 KINDS |= {f"{colours}-color": "s" for colours in ("rgb", "rgba", "hsv", "xyz", "3", "4")}
-"""What axes of other kinds are called; ``component`` without a name here."""
+"""Axis names by kind; ``component`` for all others."""
 ONE_LINE = bytes.maketrans(b"\r\n\t,", b"    ")
-"""What stands between the numbers of a text."""
+"""Separators between numbers in a text."""
 SPACES = re.compile("[rl][ap][si]")
-"""The directions of a body, as RAS or right-anterior-superior begin; with time behind them, too."""
+"""Directions of a body: the first letters of RAS or right-anterior-superior, also with time."""
 VECTOR = re.compile(r"none|\(([^()]*)\)", re.IGNORECASE)
 
 
 def _vectors(text: str) -> tuple[tuple[float, ...], ...]:
-    """Read vectors of numbers, as ``(1,0,0) (0,1,0) none``; the last of these is empty."""
+    """Parse vectors such as ``(1,0,0) (0,1,0) none``; ``none`` becomes an empty one."""
     if VECTOR.sub("", text).strip():
         raise ValueError(text)
     found = (match[1] for match in VECTOR.finditer(text))
@@ -85,19 +86,19 @@ PER_AXIS = ("spacings", "spacedirections", "units", "labels", "kinds")
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the magic line."""
-    return None if MAGIC.match(head) else "does not begin with a line as NRRD0004"
+    """Check for the magic line."""
+    return None if MAGIC.match(head) else "does not begin with a line like NRRD0004"
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe a volume, by the file of its header."""
+    """Describe a volume, given its header file."""
     file = tools.File.only(paths, "nrrd")
     text, end = read_text(file.path, END)
     pairs = {key: value for key, value in parse_pairs(text, ":").items() if key[:1] != "#"}
     fields = {"".join(k.lower().split()): v for k, v in pairs.items() if not v.startswith("=")}
     one_byte = TYPES.get(fields.get("type", "").lower()) in {"i1", "u1"}
     if one_byte or ENCODINGS.get(fields.get("encoding", "").lower()) == "text":
-        fields.setdefault("endian", "little")  # which does not matter
+        fields.setdefault("endian", "little")  # irrelevant for single bytes and text
     values = parse_keys(file.path, fields, KEYS)
     check_lengths(file.path, values, dict.fromkeys(("sizes", *PER_AXIS), values["dimension"]))
     dtype = np.dtype(values["type"]).newbyteorder(values["endian"])
@@ -123,37 +124,37 @@ def describe(paths: Sequence[str]) -> tools.Description:
 
 
 def _check_text(parts: Sequence[tuple[tools.File, int]], count: int, skip: int) -> None:
-    """Check that a text is long enough for its numbers, with a blank between any two."""
+    """Check that a text is long enough for its numbers and separators."""
     path, room = parts[0][0].path, sum((file.size - at + 1) // 2 for file, at in parts)
     if skip < 0:
-        problem = "text cannot be found from the end of a file"
+        problem = "text cannot be located from the end of a file"
         expected = "0 bytes to skip, or more"
         raise tools.CorruptFileError(problem, path=path, expected=expected, found=skip)
     if count > room:
-        problem, found = "a file of text of this size cannot hold the pixels", f"{room} at most"
+        problem, found = "a text file of this size cannot hold the pixels", f"{room} at most"
         raise tools.TruncatedFileError(problem, path=path, expected=f"{count} numbers", found=found)
 
 
 def decode(block: Block, fetch: Fetch, *, dtype: str) -> Array:
-    """Read pixels that are written as text."""
+    """Parse pixels that are stored as text."""
     text = fetch(block.file, block.offset, block.offset + block.nbytes).tobytes()
     line, path = text.translate(ONE_LINE).strip() or b"no", block.file.path
     expected = f"{math.prod(block.shape)} numbers of type {dtype}"
     try:
         values = np.loadtxt([line], dtype, comments=None, ndmin=1)
     except ValueError as error:
-        problem = "a pixel is not a number of the type"
+        problem = "a pixel is not a number of this type"
         raise tools.CorruptFileError(
             problem, path=path, expected=expected, found=str(error)
         ) from error
     if len(values) != math.prod(block.shape):
-        problem, found = "the text holds another number of pixels", len(values)
+        problem, found = "the text holds a different number of pixels", len(values)
         raise tools.CorruptFileError(problem, path=path, expected=expected, found=found)
     return values.reshape(block.shape)
 
 
 def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
-    """Name and calibrate the axes; count those from the second one of space on."""
+    """Return named and calibrated axes, and the number of signal axes."""
     names, origin = iter(NAMES), next(iter(values["spaceorigin"]), ())
     axes, in_space = [], []
     for k in range(values["dimension"]):
@@ -173,7 +174,7 @@ def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
 
 
 def _directions(values: dict[str, Any], space: str, axes: Sequence[tools.Axis]) -> dict[str, str]:
-    """Find from where to where in a body the axes run, if the header names its space so."""
+    """Return the directions of the axes in a body, if the header names its space."""
     words = space.lower().split("-")[:3]
     letters = "".join(word[:1] for word in words) if len(words) == 3 else words[0][:3]
     signs = [(letter in "ras") - (letter in "lpi") for letter in letters]

@@ -1,4 +1,4 @@
-"""Raw binary frames: no header that says anything, so the user says it all."""
+"""Raw binary frames without header; the user gives dtype and shapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dask_tiled.formats import tools
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Refuse: nothing in a raw file tells what it is."""
+    """Refuse: raw files have no recognisable content."""
     return "raw files cannot be recognised; pass format='raw', dtype= and sig_shape="
 
 
@@ -46,9 +46,11 @@ def describe(
     try:
         stored = np.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise tools.DatasetError("not a dtype", path=paths[0], found=dtype) from error
+        raise tools.DatasetError(
+            "invalid dtype", path=paths[0], expected="a NumPy dtype", found=dtype
+        ) from error
     if stored.hasobject or stored.itemsize == 0 or stored.shape:
-        raise tools.DatasetError("not a type that files can hold", path=paths[0], found=stored)
+        raise tools.DatasetError("not a dtype of file data", path=paths[0], found=stored)
     sizes = {"file_header": file_header, "frame_header": frame_header, "frame_footer": frame_footer}
     gaps = {
         name: check_whole(f"{name}, in bytes,", size, least=0, path=paths[0])

@@ -1,6 +1,6 @@
-"""Sparse frames as LiberTEM has them: a matrix of compressed sparse rows in three raw files.
+"""Sparse frames of LiberTEM: a compressed-sparse-row matrix in three raw files.
 
-Rows are frames and columns pixels, both in C order. A TOML file names the files and their types.
+Rows are frames and columns pixels, both in C order. A TOML file names the files and their dtypes.
 Layout after LiberTEM's documentation of its ``raw_csr`` data set.
 """
 
@@ -23,14 +23,14 @@ from dask_tiled.model.pieces import axis_columns, piece_table
 
 MAX_TOML = 1 << 16
 MOST_DOTS = 1000
-"""More make a key of many parts, which takes its square of time."""
+"""Parsing a dotted key takes quadratic time."""
 MAX_PIXELS = 1 << 31
 PARTS = {"indptr": "iu", "indices": "iu", "data": "iufc"}
-"""The files, and the kinds of numbers that each may hold."""
+"""The files, and the allowed kinds of their dtypes."""
 
 
 def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[str, np.dtype]]]:
-    """Read the scan shape, the shape of a frame, and the names and types of the three files."""
+    """Read the scan shape, the frame shape, and names and dtypes of the three files."""
     text = tools.read_head(path, MAX_TOML + 1)
     try:
         if len(text) > MAX_TOML:
@@ -38,7 +38,7 @@ def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[s
         if text.count(b".") > MOST_DOTS:
             refuse(path, "the file", f"at most {MOST_DOTS} dots", text.count(b"."))
         content = tomllib.loads(text.decode("utf8"))
-        repr(content)  # a number in other digits may be too long to be told
+        repr(content)  # raises if an integer is too long to print
     except (ValueError, RecursionError) as error:
         raise tools.CorruptFileError("not a TOML file", path=path, found=str(error)) from error
     params = _table(path, content, "params")
@@ -76,18 +76,18 @@ def _dtype(path: str, name: str, given: Any, kinds: str) -> np.dtype:
     except (TypeError, ValueError, SyntaxError):
         dtype = np.dtype("V")
     if dtype.kind not in kinds or dtype.shape:
-        refuse(path, name, f"a numpy type of kind {kinds}", given)
+        refuse(path, name, f"a NumPy dtype of kind {kinds}", given)
     return dtype
 
 
 def refuse(path: str, where: str, expected: str, found: Any) -> NoReturn:
-    """Raise an error that says what was found instead."""
-    problem, found = "this makes no sense", str(found)
+    """Raise a CorruptFileError."""
+    problem, found = "invalid value", str(found)
     raise tools.CorruptFileError(problem, path=path, where=where, expected=expected, found=found)
 
 
 def decode(block: Block, fetch: Fetch, *, indptr: str, indices: str, data: str) -> Array:
-    """Make the frames of a block, which is a run of row pointers. Values of one pixel add up."""
+    """Decode the frames of a block, a run of row pointers. Values of the same pixel are added."""
     _, columns_file, values_file = block.files
     value_type, pixels = np.dtype(data), math.prod(block.shape[1:])
     pointers = fetch(block.file, block.offset, block.offset + block.nbytes)
@@ -95,7 +95,7 @@ def decode(block: Block, fetch: Fetch, *, indptr: str, indices: str, data: str) 
     first, last, counts = int(rows[0]), int(rows[-1]), np.diff(rows)
     ends = columns_file.size // np.dtype(indices).itemsize, values_file.size // value_type.itemsize
     if first < 0 or last > min(ends) or (counts < 0).any():
-        expected = f"pointers rising to {min(ends)}"
+        expected = f"pointers increasing to {min(ends)}"
         refuse(block.file.path, f"byte {block.offset}", expected, [first, last])
     frames = np.zeros(block.shape, value_type.newbyteorder("="))
     if first == last:
@@ -106,10 +106,10 @@ def decode(block: Block, fetch: Fetch, *, indptr: str, indices: str, data: str) 
         refuse(columns_file.path, where, f"0 to {pixels - 1}", columns.max())
     places = np.repeat(np.arange(len(counts)) * pixels, counts) + columns
     values = _read(fetch, values_file, data, first, last)
-    if (np.diff(places) > 0).all():  # in order, so no pixel has two
+    if (np.diff(places) > 0).all():  # ascending: no duplicates
         frames.reshape(-1)[places] = values
     else:
-        with np.errstate(all="ignore"):  # of values that are no numbers
+        with np.errstate(all="ignore"):  # values may be NaN
             np.add.at(frames.reshape(-1), places, values)
     return frames
 
@@ -121,14 +121,14 @@ def _read(fetch: Fetch, file: tools.File, dtype: str, first: int, last: int) -> 
 
 MARK = re.compile(rb"""^[ \t]*filetype[ \t]*=[ \t]*["']raw_csr["']""", re.IGNORECASE | re.MULTILINE)
 BLOCK_BYTES = 1 << 22
-"""So many bytes of pixels are made at a time: more, if there would be too many blocks."""
+"""Decoded size of a block; larger if there would be too many blocks."""
 LARGE_BLOCK = 1 << 26
 MAX_BLOCKS = 1 << 14
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the line of the TOML file that says so."""
-    return None if MARK.search(head) else "no line says filetype = 'raw_csr'"
+    """Check for the file type in a TOML file."""
+    return None if MARK.search(head) else "no line filetype = 'raw_csr'"
 
 
 def describe(
@@ -137,12 +137,12 @@ def describe(
     nav_shape: tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
 ) -> tools.Description:
-    """Describe sparse frames, by their TOML file.
+    """Describe sparse frames, given their TOML file.
 
     Parameters
     ----------
     nav_shape, sig_shape : tuple of int, optional
-        Shape of the scan and of a frame, by default what the TOML file says.
+        Shape of the scan and of a frame, by default from the TOML file.
     """
     path = tools.File.only(paths, "raw_csr").path
     scan, frame, parts = read_toml(path)
@@ -152,7 +152,7 @@ def describe(
     for part, (name, _) in zip(PARTS, parts, strict=True):
         full = named_file(name, path, f"{part}_file")
         if full is None:
-            problem, expected = "a file that it names is missing", os.path.join(folder, name)
+            problem, expected = "a file named in it is missing", os.path.join(folder, name)
             raise tools.TruncatedFileError(
                 problem, path=path, where=f"{part}_file", expected=expected, found="no such file"
             )
@@ -163,7 +163,7 @@ def describe(
     ends = [_pointer(files[0], dtypes[0], k) for k in (0, max(0, n_frames))]
     if n_frames < 1 or not 0 <= ends[0] <= ends[1] <= counts[0] == counts[1]:
         raise tools.TruncatedFileError(
-            "the files do not belong together, or end early",
+            "the files do not match, or end early",
             path=files[0].path,
             expected="2 row pointers or more, and a column number for each value",
             found=f"{pointers}, from {ends[0]} to {ends[1]}, for {counts[0]} column numbers "

@@ -1,4 +1,4 @@
-"""The formats: what one is, which there are, and which one is meant."""
+"""File formats: their class, registry and detection."""
 
 from __future__ import annotations
 
@@ -28,43 +28,43 @@ class Format:
     Attributes
     ----------
     name : str
-        What ``open_dataset(format=...)`` calls it.
+        Name for ``open_dataset(format=...)``.
     extensions : tuple of str
         Usual endings of its files, with the dot.
     summary : str
-        What is read, in one line.
+        Summary of the supported files, in one line.
     nav_shape_from : str
         Where the scan shape comes from, in a few words.
     sniff : callable
         ``sniff(path, head)`` sees the first 4096 bytes of a file and returns None if the file is of
-        this format, or else a few words that say why it is not.
+        this format, or else a short reason why it is not.
     describe : callable
         ``describe(paths, **options)`` returns a :class:`Description`. Its keyword-only parameters
-        are the options of the format; ``nav_shape``, ``sig_shape`` and ``dtype`` are handed over to
-        those that have them.
+        are the options of the format; ``nav_shape``, ``sig_shape`` and ``dtype`` are passed to
+        formats that have them.
     corrections : callable, optional
         ``corrections(desc)`` reads the corrections that came with the files, for
-        ``open_dataset(corrections="dataset")``; it raises DatasetError where there are none.
+        ``open_dataset(corrections="dataset")``; it raises DatasetError if there are none.
     headers : callable, optional
-        ``headers(desc)`` tells where the headers of the frames lie and what they say, for
-        :func:`~dask_tiled.frame_facts`; or, where there is no header for each, it gives a
-        structured array of what the file says of each of its frames. It raises DatasetError where
-        a file says nothing.
+        ``headers(desc)`` returns layout and fields of the frame headers, for
+        :func:`~dask_tiled.frame_facts`; or, for formats without frame headers, a
+        structured array of facts about each frame. It raises DatasetError if
+        a file has no such facts.
     instrument : mapping
-        Where the metadata tell what is known of the instrument: names of the vocabulary, and for
-        each a sequence of :class:`~dask_tiled.formats.tools.Entry`, of which the first that says
-        something counts.
+        Where the metadata hold facts about the instrument: names of the vocabulary, and for
+        each a sequence of :class:`~dask_tiled.formats.tools.Entry`, of which the first with a
+        value is used.
     adjust_tile : callable, optional
         ``adjust_tile(shape, request)`` returns the shape that a negotiated tile should have
-        instead, for what ``base_shape`` of a description cannot say: frames, then signal axes. The
-        :class:`~dask_tiled.formats.tools.TileRequest` says what it may be; the first line of the
+        instead, if ``base_shape`` of a description cannot express it: frames, then signal axes. The
+        :class:`~dask_tiled.formats.tools.TileRequest` limits it; the first line of the
         docstring is the reason that schemes show.
     peers : tuple of str
         Other libraries that read the format.
     implied : str or tuple of str
-        Suffixes that may be left out of a path; of a folder, a slash and the name of a file in it.
+        Suffixes that may be omitted from a path; for folders, a slash and a file name.
     aliases : tuple of str
-        What else people call the format, in small letters and ``_``.
+        Other names of the format, in lower case with ``_``.
     """
 
     name: str
@@ -84,15 +84,15 @@ class Format:
     def __post_init__(self) -> None:
         for extension in self.extensions:
             if not extension.startswith("."):
-                problem = f"format {self.name!r}: an extension begins with a dot"
+                problem = f"format {self.name!r}: extensions must begin with a dot"
                 raise DatasetError(problem, expected=f".{extension}", found=extension)
         for name in self.instrument:
             if name not in VOCABULARY:
-                problem = f"format {self.name!r}: no such word for an instrument"
+                problem = f"format {self.name!r}: unknown name in the instrument vocabulary"
                 raise DatasetError(problem, expected=", ".join(VOCABULARY), found=name)
 
     def options(self) -> dict[str, Any]:
-        """Return the options of the format and their default values."""
+        """Return the options of the format with their defaults."""
         parameters = inspect.signature(self.describe).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
@@ -104,25 +104,25 @@ _MODULES = (
     "zarr", "raw_csr", "beton", "raw",
 )
 # fmt: on
-"""Modules and packages of this one that are formats, in the order in which they are tried."""
+"""Modules and packages with formats, in the order in which they are tried."""
 _registered: dict[str, Format] = {}
 
 
 def register_format(format: Format) -> None:
     """Add a format, or replace one of the same name, in this process.
 
-    A package can announce a format for every process by an entry point in the group
-    ``dask_tiled.formats`` that names its :class:`Format`.
+    A package can register a format in all processes by an entry point of the group
+    ``dask_tiled.formats`` that refers to its :class:`Format`.
     """
     _registered[_checked(format).name] = format
 
 
 class Formats(dict[str, Format]):
-    """Formats by their names; a table as text and in notebooks."""
+    """Formats by name; prints as a table."""
 
     def rows(self) -> list[tuple[str, ...]]:
-        """List names, suffixes, what is read and options, after a line of heads."""
-        rows: list[tuple[str, ...]] = [("format", "files", "what is read", "options")]
+        """List name, suffixes, summary and options of each format, after a header row."""
+        rows: list[tuple[str, ...]] = [("format", "files", "summary", "options")]
         for name, one in self.items():
             rows.append((name, ", ".join(one.extensions), one.summary, ", ".join(one.options())))
         return rows
@@ -135,7 +135,7 @@ class Formats(dict[str, Format]):
 
 
 def formats() -> Formats:
-    """Return the formats by name, in the order in which they are tried; a table shows them."""
+    """Return the formats by name, in the order in which they are tried; prints as a table."""
     return Formats({**_installed(), **_registered})
 
 
@@ -168,16 +168,16 @@ def _own(name: str) -> Format:
 
 
 HEAD_BYTES = 4096
-"""Bytes at the start of a file that a format sees when it says whether the file is its own."""
+"""Bytes at the start of a file that ``sniff`` receives."""
 
 
 def named(name: Any, path: str | None = None) -> Format:
-    """Find the format that a user names: by its name, another name or a suffix, in any case.
+    """Return a format by name, alias or suffix, in any case.
 
     Raises
     ------
     UnknownFormatError
-        There is none.
+        There is no such format.
     """
     there, hint = formats(), None
     if isinstance(name, str):
@@ -202,13 +202,13 @@ def named(name: Any, path: str | None = None) -> Format:
 def recognised_by(
     candidates: Iterable[Format], path: str, reasons: dict[str, str]
 ) -> Format | None:
-    """Return the first format that recognises the content of a file, and note why others do not."""
+    """Return the first format that recognises a file; collect the reasons of the others."""
     head = read_head(path, HEAD_BYTES)
     for format in candidates:
         try:
             reason = format.sniff(path, head)
         except Exception as error:
-            if is_refusal(error):  # the answer may depend on what that is
+            if is_refusal(error):  # the result may depend on it
                 raise
             reason = f"failed with {error!r}"
         if reason is None:
@@ -218,9 +218,9 @@ def recognised_by(
 
 
 def completed(path: str) -> str:
-    """Add the suffix that a user has left out, where the file is there with it only.
+    """Add a suffix that the user omitted, if only the path with it exists.
 
-    Of URLs, only those are asked for that look like folders.
+    URLs are only checked if they look like folders.
     """
     implied = [
         (format, suffix)

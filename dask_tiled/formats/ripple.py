@@ -1,4 +1,4 @@
-"""Ripple files of Lispix: a text header, ``.rpl``, and beside it the pixels, ``.raw``.
+"""Ripple files of Lispix: a text header, ``.rpl``, and the pixels beside it, ``.raw``.
 
 Layout after NIST's description of Lispix, with the calibration that HyperSpy adds.
 """
@@ -26,10 +26,10 @@ TYPES = {
     **{f"float {size}": f"f{size}" for size in (4, 8)},
 }
 ORDERS = {"little-endian": "<", "big-endian": ">", "dont-care": "<"}
-"""HyperSpy writes ``dont-care`` for the order of its machine."""
+"""HyperSpy writes ``dont-care`` for the native order."""
 IMAGE = {"depth": "frame", "height": "y", "width": "x"}
 VECTOR = {"height": "scan_y", "width": "scan_x", "depth": "channel"}
-"""The axes in the order of the file, and their names unless it gives some."""
+"""Axes in file order, with their default names."""
 KEYS: Keys = {
     **{axis: whole(tools.POSITIVE) for axis in IMAGE},
     "offset": whole(range(1 << 62)),
@@ -43,11 +43,11 @@ KEYS: Keys = {
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the length of a pixel, in the file or in the header beside a ``.raw``."""
+    """Check for the pixel length, in the file or in the header of a ``.raw`` file."""
     header = _header_of(path)
     if MARK.search(head if header == path else tools.read_head(header, 4096)):
         return None
-    return "no line says data-length, nor one of a .rpl file beside it"
+    return "no line data-length, in the file or a .rpl file beside it"
 
 
 def _header_of(path: str) -> str:
@@ -56,7 +56,7 @@ def _header_of(path: str) -> str:
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe images or spectra, by the header or the pixels, without scan axes of length 1."""
+    """Describe images or spectra, given either file; scan axes of length 1 are dropped."""
     path = _header_of(tools.File.only(paths, "ripple").path)
     pairs = {key.lower(): text for key, text in read_pairs(path, "\t", "latin1").items()}
     values = parse_keys(path, _settled(pairs), KEYS)
@@ -74,7 +74,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
 
 
 def _settled(pairs: dict[str, str]) -> dict[str, str]:
-    """Leave out comments, and tell how a single image is recorded."""
+    """Remove comments, and set the record order of a single image."""
     texts = {key: text.partition(";")[0].strip() for key, text in pairs.items()}
     texts[TYPE] = " ".join(texts.get(key, "") for key in TYPE.split(" and "))
     if texts.get("record-by") == "dont-care" and texts.get("depth") == "1":
@@ -85,7 +85,7 @@ def _settled(pairs: dict[str, str]) -> dict[str, str]:
 def _axis(axis: str, values: dict[str, Any], default: str) -> tools.Axis:
     name, units = (values[f"{axis}-{key}"].replace("<undefined>", "") for key in ("name", "units"))
     scale, origin = values[f"{axis}-scale"], values[f"{axis}-origin"]
-    if default == "channel" and not scale:  # the one calibration that Lispix knows
+    if default == "channel" and not scale:  # the only calibration of Lispix
         scale, units = values["ev-per-chan"], units or "eV"
     return tools.Axis.calibrated(name or default, units, scale, origin, signed=True)
 
@@ -98,7 +98,7 @@ ROWS = (
     ("date", "", "", lambda keys: f"{keys['date']}T{keys['time']}"),
     ("date", "date"),
 )
-"""Keys of HyperSpy, in its units."""
+"""Keys and units of HyperSpy."""
 
 FORMAT = tools.Format(
     name="ripple",

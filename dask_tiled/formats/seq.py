@@ -1,8 +1,7 @@
-"""Norpix StreamPix sequences, ``.seq``, as Direct Electron cameras write them, too.
+"""Norpix StreamPix sequences, ``.seq``, also written by Direct Electron cameras.
 
-Beside those of Direct Electron cameras lie reference frames and maps of bad pixels.
-
-Layout and names as public readers describe them, and real files.
+Those of Direct Electron come with reference frames and maps of bad pixels. Layout and names as
+public readers describe them, checked with real files.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ SENSOR: tools.Fields = {
     "OffsetY": (20, "i4"), "HardwareBinning": (24, "i4"),
 }  # fmt: skip
 STARTS = (272, 282)
-"""Where the first record of a ``.metadata`` file was found to begin."""
+"""Offsets of the first record in ``.metadata`` files."""
 
 
 def _range(text: str) -> tuple[int, int]:
-    """Read the first and the last of some rows or columns."""
+    """Parse a row or column, or a range of them."""
     match = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9})\s*)?", text)
     if match is None:
         raise ValueError(text)
@@ -60,7 +59,7 @@ DEFECT: Keys = dict.fromkeys(("Rows", "Row", "Columns", "Column"), PLACES)
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the magic number, and a version that makes sense."""
+    """Check for the magic number and a plausible version."""
     known = head.startswith(MAGIC) and 0 < int.from_bytes(head[28:32], "little") < 100
     return None if known else "does not begin with the number 0xFEED and a version"
 
@@ -68,14 +67,14 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
 ) -> tools.Description:
-    """Describe a sequence, of as many frames as the header says, or of all where it says nothing.
+    """Describe a sequence, with the number of frames in the header, or all if it is 0.
 
-    Space for more can follow, which StreamPix fills with zeros.
+    Preallocated space may follow, filled with zeros by StreamPix.
     """
     file = tools.File.only(paths, "seq")
     header = tools.read_fields(file.path, FIELDS)
     tools.check_fields(file.path, header, FIELDS, {"magic": (0xFEED,)}, "not a SEQ file")
-    problem = "frames of this kind are not read"
+    problem = "unsupported kind of frames"
     tools.check_fields(file.path, header, FIELDS, ALLOWED, problem, kind=tools.DatasetError)
     for name in ("name", "description"):
         units = np.array(header[name], "<u2").tobytes()
@@ -86,7 +85,7 @@ def describe(
     sizes["true_image_size"] = range(min(pixels.frame_bytes, 1 << 62), 1 << 63)
     problem = f"no room for {shape[0]} x {shape[1]} pixels of {header['bit_depth']} bits"
     tools.check_fields(file.path, header, FIELDS, sizes, problem)
-    # A time stamp follows them, and what fills it up.
+    # A time stamp and padding follow.
     record = replace(pixels, footer=header["true_image_size"] - pixels.frame_bytes)
     start = 8192 if header["version"] >= 5 else 1024
     promised, by = header["allocated_frames"], "the header field allocated_frames"
@@ -94,7 +93,7 @@ def describe(
     layout = tools.lay_out(
         [file], record, start, promised=promised, promised_by=by, settled=settled
     )
-    # The frame rate of the header is that of playing.
+    # The frame rate of the header is a playback rate.
     desc = tools.Description.of("seq", layout, {"seq": {"header": header}})
     if settled or not promised:
         return desc
@@ -106,21 +105,21 @@ UNITS = {"seconds": 1_000_000, "ms": 1000, "us": 1}
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the time stamps behind all frames; those of version 5 count microseconds, too."""
+    """Return the time stamps after each frame; version 5 includes microseconds."""
     header = desc.metadata["seq"]["header"]
     stamp = {name: STAMP[name] for name in list(STAMP)[: 3 if header["version"] >= 5 else 2]}
     pixels = header["width"] * header["height"] * header["bit_depth"] // 8
     kind = tools.record_dtype(stamp)
     if pixels + kind.itemsize > header["true_image_size"]:
-        path, expected = desc.files[0].path, f"{kind.itemsize} bytes behind the pixels"
-        found = f"{header['true_image_size']} bytes for {pixels} of pixels"
+        path, expected = desc.files[0].path, f"{kind.itemsize} bytes after the pixels"
+        found = f"{header['true_image_size']} bytes, {pixels} of them pixels"
         raise tools.DatasetError("no time stamps", path=path, expected=expected, found=found)
     layout = tools.beside_frames(desc.layout, kind, pixels)
     return tools.stored_headers(layout, {}, {"time_utc": {name: UNITS[name] for name in stamp}})
 
 
 def read_corrections(desc: tools.Description) -> tools.Corrections:
-    """Read dark frame, gain map and bad pixels that lie beside a sequence.
+    """Read dark frame, gain map and bad pixels beside a sequence.
 
     For ``scan.seq``, and for ``scan.seq.seq``, these are ``scan.seq.dark.mrc``,
     ``scan.seq.gain.mrc``, and ``scan.seq.Config.Metadata.xml`` together with ``scan.seq.metadata``.
@@ -145,12 +144,12 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
 
 
 def _reference(path: str, shape: tuple[int, ...], part: str) -> Array:
-    """Read the first section of an MRC file; real ones announce more sections than they hold."""
+    """Read the first section of an MRC file; the header may promise more sections than it holds."""
     header = header_of(tools.read_head(path, HEADER_BYTES), path)
     record = header.record
     if record.sig_shape != shape:
         raise tools.DatasetError(
-            "the reference has another shape than the frames",
+            "the reference differs in shape from the frames",
             path=path,
             expected=shape,
             found=record.sig_shape,
@@ -167,11 +166,11 @@ def _reference(path: str, shape: tuple[int, ...], part: str) -> Array:
 
 
 def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
-    """Read the map of bad pixels of a sensor, and cut out what the frames show.
+    """Read the map of bad pixels of a sensor, and crop it to the frames.
 
-    Of several maps the largest is taken among the binned ones, if frames are binned, or among the
-    others. A defect is a range of rows, of columns, or where both cross; patterns within a range
-    are not read, so that all of it counts.
+    Of several maps, the largest one with matching binning is used. A defect is a range of rows, of
+    columns, or their intersection; patterns inside a range are ignored, so that all of it is
+    excluded.
     """
     maps = read_xml(xml).findall(".//BadPixelMap")
     if not maps:
@@ -181,7 +180,7 @@ def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[
     suited = [node for node in maps if (sizes[node][2] > 1) == (binned > 1)]
     if not suited:
         raise tools.CorruptFileError(
-            "no map of bad pixels suits the binning", path=xml, expected=binned
+            "no map of bad pixels matches the binning", path=xml, expected=binned
         )
     chosen = max(suited, key=lambda node: math.prod(sizes[node][:2]))
     *size, binning = sizes[chosen]
@@ -198,7 +197,7 @@ def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[
     for defect in chosen.iterfind("Defect"):
         told = parse_keys(xml, defect.attrib, DEFECT)
         if not any(told.values()):
-            problem, expected = "a defect has no place", " or ".join(DEFECT)
+            problem, expected = "a defect has no position", " or ".join(DEFECT)
             raise tools.CorruptFileError(
                 problem, path=xml, where="Defect", expected=expected, found=defect.attrib
             )
@@ -208,13 +207,13 @@ def _bad_pixels(xml: str, metadata: str, shape: tuple[int, ...]) -> npt.NDArray[
 
 
 def _shown(places: tuple[int, int] | tuple[()], start: int, count: int) -> slice:
-    """Return which of the rows or columns that frames show are in a range; without one, all."""
+    """Return the part of a range of rows or columns in the frame; all without a range."""
     first, last = places or (start, start + count - 1)
     return slice(max(0, first - start), max(0, last + 1 - start))
 
 
 def _sensor(path: str, shape: tuple[int, ...]) -> tuple[tuple[int, int], int]:
-    """Find the part of the sensor that frames show: its corner, (y, x) unbinned, and binning."""
+    """Return the part of the sensor in the frames: corner (y, x), unbinned, and binning."""
     sizes = []
     for start in STARTS:
         fields = tools.read_fields(path, SENSOR, at=start)
@@ -224,7 +223,7 @@ def _sensor(path: str, shape: tuple[int, ...]) -> tuple[tuple[int, int], int]:
             return (fields["OffsetY"], fields["OffsetX"]), binning
         sizes.append(size)
     raise tools.CorruptFileError(
-        "the metadata does not tell of these frames",
+        "the metadata do not match the frames",
         path=path,
         where=" or ".join(f"byte {start}" for start in STARTS),
         expected=f"frames of {shape}",

@@ -1,4 +1,4 @@
-"""Errors for files that no format, or not the named one, recognises."""
+"""Errors for files that no format, or not the given one, recognises."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _SIGNATURES = (
     (0, b"PK\x03\x04", "a ZIP archive, or an .npz file of NumPy"), (0, b"BZh", "a bzip2 file"),
     (0, b"\x1f\x8b", "a gzip file"), (0, b"\xfd7zXZ", "an xz file"),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard file"), (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (257, b"ustar", "a tar archive"), (0, b"CDF", "a netCDF file of before version 4"),
-    (0, b"MATLAB 5", "a MATLAB 5 file, of before version 7.3"), (128, b"DICM", "a DICOM file"),
+    (257, b"ustar", "a tar archive"), (0, b"CDF", "a netCDF 3 file"),
+    (0, b"MATLAB 5", "a MATLAB 5 file, before version 7.3"), (128, b"DICM", "a DICOM file"),
     (0, b"ZISRAWFILE", "a Zeiss CZI file"), (0, b"\xda\xce\xbe\x0a", "a Nikon ND2 file"),
     (8, b"AVI ", "an AVI video"), (4, b"ftyp", "an MP4 video"), (0, b"PAR1", "a Parquet file"),
     (0, b"SQLite format 3", "an SQLite database"), (0, b"\x80\x04\x95", "a pickle of Python"),
-    (0, b"version https://git-lfs", "a pointer of Git LFS: the file itself was not fetched"),
+    (0, b"version https://git-lfs", "a Git LFS pointer: the file itself was not fetched"),
     (0, b"{\nHEADER_BYTES=", "a diffraction image in the SMV format of ADSC detectors"),
     (0, b"EHFA_HEADER_TAG", "an ERDAS Imagine file"),
 )
 # fmt: on
-"""What else files begin with that people try to open: at which byte, what, and what it is."""
+"""Magic numbers of other files that users try to open: offset, bytes, and type of file."""
 _RECORDING = re.compile(rb"(0 {7}|\xffBIOSEMI)[ -~]{160}\d\d\.\d\d\.\d\d")
 """Version, patient, recording and date."""
 _ADVICE = {
@@ -39,10 +39,10 @@ _ADVICE = {
     "a bzip2": "Decompress it.",
     "an xz": "Decompress it.",
 }
-"""What to do, by the beginning of what it is."""
+"""Hints, by the beginning of the type."""
 _HINT = (
     "Pass format= if you know it, or dtype= and sig_shape= if it holds plain frames;"
-    " formats() tells what is read."
+    " formats() lists the supported formats."
 )
 
 
@@ -60,21 +60,21 @@ def unrecognised(
 def wrong_format(
     error: DatasetError, format: Format, path: str, *, named: bool
 ) -> DatasetError | None:
-    """Return a better error for a file that a format cannot read, if it is of another one or none.
+    """Return a better error for a file that a format cannot read, if another one recognises it.
 
     Parameters
     ----------
     error : DatasetError
-        What the format says.
+        Error of the format.
     format : Format
     path : str
     named : bool
-        Whether a user named the format; otherwise it was found.
+        Whether the user gave the format; otherwise it was detected.
 
     Returns
     -------
     DatasetError, optional
-        None if ``error`` says it best.
+        None to keep ``error``.
     """
     told = {name: getattr(error, name) for name in ("path", "where", "expected", "found")}
     reasons: dict[str, str] = {}
@@ -82,7 +82,7 @@ def wrong_format(
         other = _recognised(path, reasons)
         if other in (None, format) or error.hint is not None:
             return None
-        hint = f"The file looks like {other.name}: pass that as format=, or none."
+        hint = f"The file looks like {other.name}: pass format={other.name!r}, or no format."
         return type(error)(error.problem, **told, hint=hint)
     by_suffix = os.path.splitext(path)[1].lower() in format.extensions
     short = isinstance(error, TruncatedFileError) and _signature(path)
@@ -92,7 +92,7 @@ def wrong_format(
     if told["path"] and absolute(told["path"]) == absolute(path):
         told["path"] = None
     found = DatasetError(error.problem, **told)
-    expected = f"{format.name}, which the suffix stands for"
+    expected = f"{format.name}, by the suffix"
     return unrecognised(path, reasons, expected=expected, found=found, hint=error.hint)
 
 
@@ -101,7 +101,7 @@ def _recognised(path: str, reasons: dict[str, str]) -> Format | None:
 
 
 def _signature(path: str) -> str:
-    """Name what a file is by what it begins with; empty where that is unknown."""
+    """Return the type of a file by its magic number; empty if unknown."""
     head = read_head(path, HEAD_BYTES)
     if _RECORDING.match(head):
         return "an EEG recording (EDF, the European Data Format, or BDF)"
@@ -109,14 +109,14 @@ def _signature(path: str) -> str:
 
 
 def _look(path: str) -> str:
-    """Say what people would call a file."""
+    """Describe the content of a file in common words."""
     if os.fspath(path).endswith(OF_AXES):
-        return "axes that are saved beside a scan: open the scan"
+        return "saved axes of a scan: open the scan"
     head = read_head(path, HEAD_BYTES)
     if not head.strip(b"\0"):
         return "nothing but zeros at its start: perhaps a copy was not finished"
     try:
-        text = head[: HEAD_BYTES - 4].decode()  # not inside of a character
+        text = head[: HEAD_BYTES - 4].decode()  # not within a character
     except UnicodeDecodeError:
         return "binary data"
     if not all(c.isprintable() or c.isspace() for c in text):

@@ -52,7 +52,7 @@ def refused(*words, code=2):
         ("info no*.mib", "no file matches"),
         ("info scan.mib --format mibb", "found 'mibb'. Do you mean 'mib'?"),
         ("info text.csv", "looks like text. Pass --format if you know it, or --dtype and"),
-        ("info text.csv", "plain frames; `dask-tiled formats` tells what is read."),
+        ("info text.csv", "plain frames; `dask-tiled formats` lists the supported formats."),
         ("info scan.mib --nav-shape 4,x", "'--nav-shape': expected something like 64,64"),
         ("info scan.mib --chunks 4,4", "chunks of (6, 8, 16, 16)"),
         ("info scan.mib --tiling rows", "frame, or tile,depth=16"),

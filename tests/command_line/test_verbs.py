@@ -179,7 +179,7 @@ def test_the_suffix_says_the_format(scan):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["out.h5"], "out.h5: no format has this suffix; expected one of .zarr, .zarr.zip, .hspy"),
+        (["out.h5"], "out.h5: unknown suffix; expected one of .zarr, .zarr.zip, .hspy"),
         (["out"], "out: the name has no suffix; expected one of .zarr, .zarr.zip, .hspy"),
         (["a.npy", "--pyramid", "2"], "a.npy: files with the suffix .npy have no --pyramid"),
         (["a.tif", "--follow"], "a.tif: files with the suffix .tif have no --follow"),

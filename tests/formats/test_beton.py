@@ -107,7 +107,7 @@ def test_a_set_of_files_is_one_array(tmp_path):
     found = open_dataset(tmp_path / "*.beton", field="text").compute()
     assert [json.loads(text) for text in found] == list(chain.from_iterable(texts))
     write(tmp_path / "9.beton", x=np.zeros((2, 7), "i8"))
-    with pytest.raises(DatasetError, match="other fields"):
+    with pytest.raises(DatasetError, match="different fields"):
         open_dataset(tmp_path / "*.beton")
 
 
@@ -175,13 +175,13 @@ def damaged(path, at, data):
     ("at", "data", "problem"),
     [
         (0, b"\3", "version"),
-        (4, b"\1", "size of pages"),
+        (4, b"\1", "page size"),
         (8, b"\xff" * 7, "beyond the file"),
-        (24, b"\xff", "type of its own"),
+        (24, b"\xff", "a custom type"),
         (24 + 17, b"\xff" * 8, "larger than a page"),
-        (24 + 17 + 264, b"[[]]", "of no type"),
-        (24 + 17 + 256, b'\x0d\0\0\0\0\0\0\0[["","f4,("]]', "of no type"),
-        (24 + 17 + 256, b'\x0f\0\0\0\0\0\0\0[{"a":1,"b":2}]', "of no type"),
+        (24 + 17 + 264, b"[[]]", "an invalid type"),
+        (24 + 17 + 256, b'\x0d\0\0\0\0\0\0\0[["","f4,("]]', "an invalid type"),
+        (24 + 17 + 256, b'\x0f\0\0\0\0\0\0\0[{"a":1,"b":2}]', "an invalid type"),
         (24 + 17, b"\0" * 8 + b"\0" * 7 + b"\x80", "larger than a page"),
         (24 + 1041, b"\xff" * 8, "outside of the pages"),
     ],

@@ -99,7 +99,7 @@ def test_file_of_frames_is_looked_for_beside_the_xml_file_only(tmp_path):
     for name in ("..", "", "/", "a/."):
         text = path.read_text().replace("../scan.raw", name)
         (folder / "b.xml").write_text(text)
-        with pytest.raises(UnknownFormatError, match=r"empad.*names no file"):
+        with pytest.raises(UnknownFormatError, match=r"empad.*does not name a file"):
             describe(folder / "b.xml")
 
 

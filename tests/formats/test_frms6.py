@@ -123,11 +123,11 @@ def test_corrections_that_cannot_be_read(tmp_path, monkeypatch):
     paths = write(tmp_path)
     files = {
         "text.mat": (b"no mat file", "cannot be read"),
-        "words.csv": (b"1;2\nthree;4\n", "no table of numbers"),
-        "ragged.csv": (b"1;2\n3\n", "no table of numbers"),
+        "words.csv": (b"1;2\nthree;4\n", "not a table of numbers"),
+        "ragged.csv": (b"1;2\n3\n", "not a table of numbers"),
         "small.csv": (b"1;2\n3;4\n", "shape of a frame"),
         "large.csv": (b"1;" * 50_000, "too large"),
-        "gain.txt": (b"1", "no gain map"),
+        "gain.txt": (b"1", "not a gain map"),
     }
     for name, (data, problem) in files.items():
         (tmp_path / name).write_bytes(data)

@@ -176,7 +176,7 @@ def test_text_that_is_no_volume(tmp_path, text, kind):
 def test_text_that_is_too_short_is_noticed_before_it_is_read(tmp_path):
     path, *_ = write_gis(tmp_path / "a.ima", np.zeros((2, 2), "i2"), ascii=True)
     path.write_bytes(b"1 2 3 ")
-    with pytest.raises(TruncatedFileError, match="too short for so many numbers"):
+    with pytest.raises(TruncatedFileError, match="too short for its numbers"):
         dask_tiled.describe(path)
 
 

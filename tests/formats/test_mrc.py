@@ -228,7 +228,7 @@ def test_coordinates_are_read_up_to_what_is_none(tmp_path, begin):
     path = tmp_path / "scan_coordinates.csv"
     path.write_bytes(begin)
     os.truncate(path, 1 << 40)  # a hole: it takes no space
-    with pytest.raises(dask_tiled.CorruptFileError, match="not the coordinates"):
+    with pytest.raises(dask_tiled.CorruptFileError, match="coordinates do not match"):
         read_coordinates(str(path), 1 << 30)
 
 

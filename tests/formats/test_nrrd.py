@@ -121,7 +121,7 @@ def test_any_volume_of_any_parts(tmp_path_factory, array, order, encoding, files
     try:
         found = dask_tiled.open_dataset(path).compute()
     except CorruptFileError as error:  # parts that are no boxes of the array
-        assert error.problem == "no such number of files"  # noqa: PT017
+        assert error.problem == "cannot be split among the files"  # noqa: PT017
         assert files > 1
     else:
         np.testing.assert_array_equal(found, array)
@@ -222,8 +222,8 @@ def test_text(tmp_path, dtype, files, skip, comma):
         ("1 2 3 4 5 300", "not a number"),
         ("1 2 3 4 5 -1", "not a number"),
         ("1 2 3 4 5 x", "not a number"),
-        ("1 2 3  4  5", "another number of pixels"),
-        ("1 2 3 4 5 6 7", "another number of pixels"),
+        ("1 2 3  4  5", "a different number of pixels"),
+        ("1 2 3 4 5 6 7", "a different number of pixels"),
         ("           ", "not a number"),
         ("1 2 3 4 5", "cannot hold"),
     ],
@@ -303,7 +303,9 @@ def test_files_that_make_no_equal_parts(tmp_path, files):
     *members, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, files=4)
     names = "\n".join((files * [member.name for member in members])[:files])
     path.write_text(path.read_text().partition("LIST")[0] + f"LIST\n{names}\n")
-    problem = "no such number of files" if files != 40 else "longer than the header says"
+    problem = (
+        "cannot be split among the files" if files != 40 else "longer than expected from the header"
+    )
     with pytest.raises(CorruptFileError, match=problem):
         dask_tiled.describe(path)
 

@@ -263,7 +263,7 @@ def test_metadata_that_are_elsewhere_again(tmp_path):
     for name, other in (("a", "b"), ("b", "a")):
         stub = binary_only(f"{other}.ome.tif", uuid_of(other), uuid_of(name))
         write_pages(tmp_path / f"{name}.ome.tif", FLAT[:1], stub)
-    with pytest.raises(CorruptFileError, match="has none itself"):
+    with pytest.raises(CorruptFileError, match="has no metadata itself"):
         open_dataset(tmp_path / "a.ome.tif")
 
 

@@ -151,7 +151,7 @@ def test_hostile_headers_give_typed_errors(tmp_path, key):
 def test_a_lost_digit_is_noticed_by_the_length_of_the_pixels(tmp_path):
     path, header = write_ripple(tmp_path / "a.rpl", counting_frames((3, 4, 15), "u2"))
     header.write_text(header.read_text().replace("width\t15", "width\t1"))
-    with pytest.raises(CorruptFileError, match=r"a\.raw: .*longer than the header says"):
+    with pytest.raises(CorruptFileError, match=r"a\.raw: .*longer than expected from the header"):
         dask_tiled.describe(path)
 
 

@@ -276,9 +276,9 @@ def test_suffixes_in_capitals(tmp_path):
     "names", [["scan.hdr"], ["scan.mib", "scan.hdr"], ["scan.hdr", "scan.mib"]]
 )
 def test_hdr_in_a_list_is_refused(tmp_path, names):
-    """It has no frames of its own; the error says what to open."""
+    """It has holds no frames; the error says what to open."""
     write_mib(tmp_path / "scan.mib", FRAMES)
-    with refused(tmp_path / "scan.hdr", "no frames of its own"):
+    with refused(tmp_path / "scan.hdr", "holds no frames"):
         open_dataset([tmp_path / name for name in names])
     with pytest.raises(DatasetError, match="series=False"):
         open_dataset(tmp_path / "scan.hdr", series=False)

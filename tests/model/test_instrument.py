@@ -165,5 +165,5 @@ def test_an_instrument_prints_as_a_table_and_pickles():
 
 
 def test_a_format_speaks_the_vocabulary_only():
-    with pytest.raises(DatasetError, match="no such word for an instrument"):
+    with pytest.raises(DatasetError, match="unknown name in the instrument vocabulary"):
         Format("mine", (), "", "", print, print, instrument={"voltage": [tools.Entry("mine/v")]})

@@ -147,9 +147,7 @@ def test_no_file_of_another_kind_is_called_corrupt_for_its_suffix(tmp_path, look
             if isinstance(error, UnknownFormatError):
                 assert f"looks like {look}" in str(error)
                 assert error.hint
-                named = (error.expected or format.name).removesuffix(
-                    ", which the suffix stands for"
-                )
+                named = (error.expected or format.name).removesuffix(", by the suffix")
                 assert named in formats()
             else:
                 assert not isinstance(error, CorruptFileError)
@@ -172,7 +170,7 @@ def test_sound_files_of_others_are_named(tmp_path, name, look, advice):
         open_dataset(path)
     first, second = str(caught.value).splitlines()
     assert f"{name}: no format recognises the file, which looks like {look}" in first
-    assert "which the suffix stands for; found" in first
+    assert "by the suffix; found" in first
     assert first.count(name) < 3
     assert advice in second
 
@@ -189,7 +187,7 @@ def test_a_file_of_which_all_is_said_is_raw(raw, pixels, suffix):
 
 def test_a_wrong_format_says_which_it_looks_like(mib):
     for name in ("blo", "tiff", "hdf5"):
-        with pytest.raises(DatasetError, match="looks like mib: pass that as format=, or none"):
+        with pytest.raises(DatasetError, match="looks like mib: pass format='mib', or no format"):
             open_dataset(mib, name)
 
 
@@ -229,7 +227,7 @@ def test_one_size_of_a_scan_may_be_left_open(raw, pixels, given, shape, first):
 
 @pytest.mark.parametrize("given", [(-1, 5), (-1, 13), (-1, -1), -2, (0, -1)])
 def test_frames_that_do_not_fill_a_scan_are_told(raw, given):
-    with pytest.raises(DatasetError, match=r"do not fill this scan|must be a whole number"):
+    with pytest.raises(DatasetError, match=r"do not fill the scan|must be a whole number"):
         open_dataset(raw, dtype="u2", sig_shape=(8, 8), nav_shape=given)
 
 

@@ -1,6 +1,6 @@
-"""FFCV sample files, ``.beton``, of version 2: a field of them is an array of samples.
+"""FFCV sample files, ``.beton``, version 2: each field is an array of samples.
 
-Layout as the writer of FFCV 1.0 has it, and real files.
+Layout as written by FFCV 1.0, checked with real files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dask_tiled.model.indexing import Cut
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for a header that makes sense, and the name of a field: there is no magic number."""
+    """Check for a plausible header and field name: there is no magic number."""
     if len(head) < HEADER_BYTES + FIELD_BYTES:
         return "shorter than the header of a sample file"
     header = tools.parse_fields(head, HEADER)
@@ -26,12 +26,12 @@ def sniff(path: str, head: bytes) -> str | None:
     if header["version"] != structure.VERSION or not header["num_fields"]:
         return "does not begin with version 2 and a number of fields"
     if not structure.is_page_size(header["page_size"]) or header["alloc_table_ptr"] < least:
-        return "begins with no size of pages and place of a table"
+        return "no valid page size and table position at the start"
     return None
 
 
 def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.Description:
-    """Describe one field of a sample file, or of a set of them, one after the other.
+    """Describe one field of a sample file, or of several files, concatenated.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
     for other in files[1:]:
         if other.fields != first.fields:
             raise tools.DatasetError(
-                "the files of a set have other fields",
+                "the files of a set have different fields",
                 path=other.file.path,
                 expected=listed(first),
                 found=listed(other),
@@ -59,7 +59,7 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
     facts = {"header": header, "field": samples.field.name, "fields": listed(first)}
     axes = (tools.Axis("sample"), *(found.axes or sig_axes(len(shape))))
     desc = tools.Description.of("beton", layout, {"beton": facts}, axes)
-    # Numbers and objects have no axes; in their files they are pixels of frames of one.
+    # Numbers and objects have no signal axes; their layout has frames of one pixel.
     return desc if found.sig_shape else desc.cut([Cut(0, 1, count), Cut(0, 1, 1, kept=False)])
 
 

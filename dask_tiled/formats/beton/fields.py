@@ -1,4 +1,4 @@
-"""Where the samples of a field lie, of every kind of field."""
+"""Layouts of the samples of a field, by field type."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from dask_tiled.model.runs import run_table
 
 SAMPLES = f"{__package__}.samples"
 TOGETHER = 64
-"""Records of samples that are followed in one go."""
+"""Number of records decoded together."""
 PIXEL, OBJECT = np.dtype("u1"), np.dtype(object)
 OBJECT_BYTES = 64
-"""What an object takes beside its content."""
+"""Overhead of a Python object."""
 
 
 class Samples:
@@ -37,12 +37,12 @@ class Samples:
         self.first = [file.start + at for file in files]
 
     def name_of(self, i: int) -> str:
-        """Name a sample by its number in its own file."""
+        """Return the name of a sample: its number in its own file."""
         return f"sample {i - sum(self.counts[: self.file[i]])}"
 
     @property
     def at(self) -> Index:
-        """Where what the records say of the field begins."""
+        """Byte at which the field begins in each record."""
         parts = [
             first + self.step * np.arange(count)
             for first, count in zip(self.first, self.counts, strict=True)
@@ -50,7 +50,7 @@ class Samples:
         return np.concatenate(parts)
 
     def columns(self, dtype: np.dtype) -> tuple[Index, ...]:
-        """Read what the records say of the field."""
+        """Read the columns of the field's records."""
         names = dtype.names or ("ptr",)
         fields = dtype.fields or {"ptr": (dtype, 0)}
         places: tools.Fields = {name: (fields[name][1], fields[name][0].str) for name in names}
@@ -59,13 +59,13 @@ class Samples:
             if count:
                 found = read_table(file.file.path, places, first, self.step, count)
                 for part, name in zip(parts, names, strict=True):
-                    # Beyond is beyond, and fits an int64.
+                    # Clip offsets beyond the file, so that they fit an int64.
                     column = found[name].astype(np.uint64)
                     part.append(np.minimum(column, file.file.size + 1).astype(np.int64))
         return tuple(map(np.concatenate, parts))
 
     def check(self, ptr: Index, size: Index) -> None:
-        """Make sure that samples lie in the pages; where they have no bytes, nothing is read."""
+        """Check that samples lie in the pages; empty samples may lie anywhere."""
         starts = np.array([file.start + self.step * file.count for file in self.files])[self.file]
         ends = np.array([file.header["alloc_table_ptr"] for file in self.files])[self.file]
         bad = np.flatnonzero((size > 0) & ((ptr < starts) | (size > ends) | (ptr > ends - size)))
@@ -81,7 +81,7 @@ class Samples:
 
 
 class LaidOut(NamedTuple):
-    """Where the samples of a field lie."""
+    """The layout of a field."""
 
     pieces: PieceTable
     decoders: Sequence[tools.Decoder | tools.BlockDecoder]
@@ -90,7 +90,7 @@ class LaidOut(NamedTuple):
 
 
 def _nothing(samples: Samples) -> LaidOut:
-    """Lay out a field of no samples."""
+    """Lay out a field without samples."""
     dtype = structure.STORED[samples.field.type_id]
     shape: tuple[int, ...] = ()
     if samples.field.type_id in (structure.ARRAY, structure.TENSOR):
@@ -106,19 +106,19 @@ def _nothing(samples: Samples) -> LaidOut:
 
 
 def _numbers(samples: Samples) -> LaidOut:
-    """Lay out numbers, which stand in the records themselves."""
+    """Lay out numbers, which are stored in the records."""
     dtype = structure.STORED[samples.field.type_id]
     table = run_table(samples.at, (1,), (dtype.itemsize,), file=samples.file)
     return LaidOut(table, [tools.plain(dtype)])
 
 
 def _array_of(samples: Samples) -> tuple[np.dtype, tuple[int, ...]]:
-    """Return type and shape of the arrays of a field."""
+    """Return dtype and shape of the arrays of a field."""
     try:
         return structure.parse_array(samples.field.arguments)
     except (ValueError, TypeError) as error:
         raise tools.CorruptFileError(
-            f"the arrays of the field {samples.field.name!r} are of no type",
+            f"the arrays of the field {samples.field.name!r} have an invalid type",
             path=samples.files[0].file.path,
             where="arguments",
             found=str(error),
@@ -147,7 +147,7 @@ def _arrays(samples: Samples) -> LaidOut:
 
 
 def _objects(samples: Samples) -> LaidOut:
-    """Lay out bytes and texts: pieces are records of some samples, which their decoder follows."""
+    """Lay out bytes and texts: a piece is the records of some samples, which hold pointers."""
     ptr, size = samples.columns(structure.REGION)
     samples.check(ptr, size)
     at, parts = samples.at, []
@@ -171,7 +171,7 @@ def _objects(samples: Samples) -> LaidOut:
 
 
 def _images(samples: Samples) -> LaidOut:
-    """Lay out images: as pixels if all are of one shape, as objects otherwise."""
+    """Lay out images: as pixels if all have one shape, otherwise as objects."""
     mode, width, height, ptr = samples.columns(structure.PIXELS)
     wrong = np.flatnonzero((mode != structure.JPEG) & (mode != structure.RAW))
     if len(wrong):
@@ -219,7 +219,7 @@ def _blocks(
     shape: tuple[int, ...],
     decoder: int = 0,
 ) -> PieceTable:
-    """Make a piece of each sample."""
+    """Return a piece for each sample."""
     return piece_table(
         axis_columns(some, (0,) * len(shape)),
         (1, *shape),
@@ -232,7 +232,7 @@ def _blocks(
 
 
 def _jpeg_bytes(samples: Samples, mode: Index, ptr: Index) -> Index:
-    """Find how long JPEG images are: only the allocation tables tell."""
+    """Return the sizes of JPEG images, which only the allocation tables hold."""
     found = np.zeros_like(ptr)
     packed = mode == structure.JPEG
     for k, file in enumerate(samples.files):
@@ -267,6 +267,6 @@ LAY_OUT: Mapping[int, Callable[[Samples], LaidOut]] = {
 
 
 def lay_out(samples: Samples) -> LaidOut:
-    """Find where the samples of a field lie."""
+    """Return the layout of a field."""
     kind = LAY_OUT[samples.field.type_id]
     return kind(samples) if sum(samples.counts) else _nothing(samples)

@@ -1,4 +1,4 @@
-"""A sample file: its header, the descriptors of its fields, and its table of allocations."""
+"""Sample files: header, field descriptors, and allocation table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = "float", "int", "image", "bytes", "array", "JSON", "tensor"
 
 @dataclass(frozen=True)
 class SampleFile:
-    """A sample file, as its header and the descriptors of its fields tell."""
+    """The header and field descriptors of a sample file."""
 
     file: tools.File
     header: dict[str, Any]
@@ -26,7 +26,7 @@ class SampleFile:
 
     @property
     def start(self) -> int:
-        """Where the records of the samples begin."""
+        """First byte of the records."""
         return HEADER_BYTES + FIELD_BYTES * len(self.fields)
 
     @property
@@ -35,7 +35,7 @@ class SampleFile:
         return int(self.header["num_samples"])
 
     def allocations(self) -> Any:
-        """Read the allocation table, in the order of the file, without regions of no bytes."""
+        """Read the allocation table, sorted by position, without empty regions."""
         at = self.header["alloc_table_ptr"]
         table = read_exactly(self.file.path, self.file.size - at, at, "the allocation table")
         rows = np.frombuffer(table, structure.ALLOCATION)
@@ -44,13 +44,13 @@ class SampleFile:
 
 
 def read_file(file: tools.File) -> SampleFile:
-    """Read the header and the descriptors, and check where everything lies."""
+    """Read header and descriptors, and check all positions."""
     header = tools.read_fields(file.path, HEADER)
     allowed = {"version": (structure.VERSION,), "num_fields": tools.POSITIVE}
-    tools.check_fields(file.path, header, HEADER, allowed, "not a sample file that is read")
+    tools.check_fields(file.path, header, HEADER, allowed, "not a supported sample file")
     if not structure.is_page_size(header["page_size"]):
         raise tools.CorruptFileError(
-            "no size of pages",
+            "invalid page size",
             path=file.path,
             where="page_size",
             expected=f"a power of two from {structure.LEAST_PAGE} on",
@@ -64,7 +64,7 @@ def read_file(file: tools.File) -> SampleFile:
         fields.append(field)
         if field.type_id not in structure.STORED:
             raise tools.DatasetError(
-                f"the field {field.name!r} has a type of its own, which only its writer knows",
+                f"the field {field.name!r} has a custom type, which cannot be decoded",
                 path=file.path,
                 expected=f"types 0 to {len(KINDS) - 1}",
                 found=field.type_id,
@@ -92,7 +92,7 @@ def read_file(file: tools.File) -> SampleFile:
 
 
 def listed(file: SampleFile) -> dict[str, str]:
-    """Say what the fields of a file hold."""
+    """Describe the fields of a file as text."""
     return {field.name: _told(field) for field in file.fields}
 
 
@@ -103,5 +103,5 @@ def _told(field: Field) -> str:
     try:
         dtype, shape = structure.parse_array(field.arguments)
     except (ValueError, TypeError) as error:
-        return f"{kind} of what cannot be read: {error}"
+        return f"{kind} of an unreadable type: {error}"
     return f"{kind} of {dtype}, shape {shape}"

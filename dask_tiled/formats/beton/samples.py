@@ -1,4 +1,4 @@
-"""The samples that are no pixels of one shape: bytes, text and images become Python objects."""
+"""Decoders of samples that become Python objects: bytes, text and images."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.indexing import Array, Index
 
 MOST_BYTES, MOST_GAP = 1 << 20, 1 << 12
-"""Samples that lie no farther apart than that are read together, up to so many bytes."""
+"""Regions with smaller gaps are read together, up to this many bytes."""
 
 
 def regions(block: Block, fetch: Fetch, *, step: int, text: bool) -> Array:
-    """Follow the records of some samples to their bytes, in the order of the file.
+    """Read the regions that the records of some samples point to.
 
-    The records lie `step` bytes apart. Texts end with a zero.
+    Records are `step` bytes apart. Texts end with a zero byte.
     """
     rows = np.ndarray(
         block.shape[:1],
@@ -42,7 +42,7 @@ def regions(block: Block, fetch: Fetch, *, step: int, text: bool) -> Array:
 
 
 def _near(ptr: Index, size: Index) -> Iterator[Index]:
-    """Put regions that are near one another together; where nothing is, nothing is read."""
+    """Group regions that lie near each other; skip empty regions."""
     order = np.flatnonzero(size)
     order = order[np.argsort(ptr[order], kind="stable")]
     low = high = 0
@@ -70,7 +70,7 @@ def _text(content: bytes, block: Block, i: int) -> str:
 
 
 def image(block: Block, fetch: Fetch) -> Array:
-    """Follow the record of one sample to its image, which is stored as it is."""
+    """Read the uncompressed image that the record of a sample points to."""
     record = fetch(block.file, block.offset, block.offset + block.nbytes).tobytes()
     (row,) = np.frombuffer(record, PIXELS)
     shape = int(row["height"]), int(row["width"]), 3
@@ -80,12 +80,12 @@ def image(block: Block, fetch: Fetch) -> Array:
 
 
 def jpeg(block: Block, fetch: Fetch) -> Array:
-    """Decode an image of which the shape is known: that of the block."""
+    """Decode a JPEG image of the block's shape."""
     return _decoded(block, fetch, block.shape[2:0:-1]).reshape(block.shape)
 
 
 def any_jpeg(block: Block, fetch: Fetch) -> Array:
-    """Decode an image of any shape."""
+    """Decode a JPEG image of any shape."""
     return _one(_decoded(block, fetch, None))
 
 
@@ -107,7 +107,7 @@ def _decoded(block: Block, fetch: Fetch, size: tuple[int, ...] | None) -> Array:
             found=str(error),
         ) from error
     if pixels is None:
-        problem = "an image has another size than its record says"
+        problem = "the size of an image differs from its record"
         raise CorruptFileError(problem, path=path, where=where, expected=size, found=found)
     return pixels
 

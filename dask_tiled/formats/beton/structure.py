@@ -1,7 +1,7 @@
-"""Where everything lies in a sample file of version 2: what its reader and its writer share.
+"""The structure of sample files, version 2, for reader and writer.
 
-After the header come the descriptors of the fields, a record for each sample, pages of data, and
-the allocation table. Everything is little-endian, and every pointer counts from the file's start.
+The header is followed by field descriptors, one record per sample, pages of data, and the
+allocation table. Everything is little-endian; pointers count from the start of the file.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ HEADER: tools.Fields = {
 NAME_BYTES, ARGUMENT_BYTES = 16, 1024
 HEADER_BYTES, FIELD_BYTES = tools.size_of(HEADER), 1 + NAME_BYTES + ARGUMENT_BYTES
 LEAST_PAGE, MOST_PAGE = 1 << 21, 1 << 31
-"""Bytes of the smallest and of the largest page; the others are powers of two between them."""
+"""Smallest and largest page; page sizes are powers of two."""
 
 ALLOCATION = np.dtype([("sample", "<u8"), ("ptr", "<u8"), ("size", "<u8")])
 FLOAT, INT, IMAGE, BYTES, ARRAY, JSON, TENSOR = range(7)
-"""The numbers of the types of fields."""
+"""Type numbers of fields."""
 PIXELS = np.dtype([("mode", "u1"), ("width", "<u2"), ("height", "<u2"), ("ptr", "<u8")])
 REGION = np.dtype([("ptr", "<u8"), ("size", "<u8")])
 JPEG, RAW = range(2)
-"""The modes of images."""
+"""Modes of images."""
 STORED = {
     FLOAT: np.dtype("<f8"),
     INT: np.dtype("<i8"),
@@ -42,7 +42,7 @@ STORED = {
     JSON: REGION,
     TENSOR: np.dtype("<u8"),
 }
-"""What the record of a sample says of a field, by the number of its type."""
+"""dtype of a field in the records, by type number."""
 
 SHAPE_BYTES, TYPE_BYTES = 256, ARGUMENT_BYTES - 264
 
@@ -56,41 +56,41 @@ class Field(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes) -> Field:
-        """Read a descriptor."""
+        """Parse a descriptor."""
         name, arguments = data[1:][:NAME_BYTES], data[1 + NAME_BYTES :]
         return cls(data[0], name.rstrip(b"\0").decode("ascii", "backslashreplace"), arguments)
 
     def pack(self) -> bytes:
-        """Write the descriptor, which has room for the first letters of the name."""
+        """Return the descriptor as bytes; long names are truncated."""
         name = self.name.encode("ascii")[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
         return bytes([self.type_id]) + name + self.arguments.ljust(ARGUMENT_BYTES, b"\0")
 
 
 def record_of(type_ids: Sequence[int]) -> np.dtype:
-    """Return the type of a record: ``f0``, ``f1`` and so on, aligned as in C."""
+    """Return the dtype of a record: ``f0``, ``f1`` and so on, aligned as in C."""
     fields = [(f"f{k}", STORED[type_id]) for k, type_id in enumerate(type_ids)]
     return np.dtype(fields, align=True)
 
 
 def is_page_size(size: int) -> bool:
-    """Return whether pages may have so many bytes."""
+    """Return whether a page size is valid."""
     return LEAST_PAGE <= size <= MOST_PAGE and not size & (size - 1)
 
 
 def pack_array(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
-    """Write the arguments of a field of arrays."""
+    """Return the arguments of an array field as bytes."""
     text = json.dumps(dtype.descr).encode()
     sizes = np.array(shape, "<u8").tobytes().ljust(SHAPE_BYTES, b"\0")
     return sizes + len(text).to_bytes(8, "little") + text
 
 
 def parse_array(arguments: bytes) -> tuple[np.dtype, tuple[int, ...]]:
-    """Read the arguments of a field of arrays.
+    """Parse the arguments of an array field.
 
     Raises
     ------
     ValueError
-        They are none. An axis of no length at the end cannot be told from the zeros behind it.
+        They are invalid. Trailing axes of length 0 look like the padding, and are dropped.
     """
     shape = np.trim_zeros(np.frombuffer(arguments, "<u8", SHAPE_BYTES // 8), "b").tolist()
     length = int.from_bytes(arguments[SHAPE_BYTES : SHAPE_BYTES + 8], "little")
@@ -100,16 +100,16 @@ def parse_array(arguments: bytes) -> tuple[np.dtype, tuple[int, ...]]:
     try:
         dtype = _dtype(parse_json(text))
     except (ArithmeticError, LookupError, RecursionError, SyntaxError, TypeError) as error:
-        raise ValueError(f"no type: {text!r}") from error
+        raise ValueError(f"invalid type: {text!r}") from error
     if dtype.hasobject or not dtype.itemsize:
-        raise ValueError(f"no type of pixels: {dtype}")
+        raise ValueError(f"not a type of pixels: {dtype}")
     if math.prod(n or 1 for n in shape) * dtype.itemsize > MOST_PAGE:
-        raise ValueError(f"shape {shape} of {dtype}, which is larger than a page can be")
+        raise ValueError(f"shape {shape} of {dtype}, larger than a page can be")
     return dtype, tuple(shape)
 
 
 def _dtype(descr: Any) -> np.dtype:
-    """Read what ``numpy.dtype.descr`` gives, a list of fields; a plain type is one without name."""
+    """Parse ``numpy.dtype.descr``, a list of fields; a plain dtype is a field without name."""
     ((name, kind), *others) = (field[:2] for field in descr)
     plain = not name and not others and len(descr[0]) == 2
     return np.dtype(kind) if plain else np.lib.format.descr_to_dtype(descr)

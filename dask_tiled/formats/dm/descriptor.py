@@ -1,8 +1,8 @@
 """DM3 and DM4 files of Gatan's Digital Micrograph: images, spectra, stacks, maps, and 4D-STEM.
 
-The tags "ImageList" hold pictures, some of them thumbnails. A picture has up to four dimensions,
-x first, and its pixels lie one after the other. Of a scan, the detector's axes may be the slowest
-ones in the file: that is so in spectrum images, and in 4D-STEM data unless a tag says otherwise.
+The tags "ImageList" hold images, some of them thumbnails. An image has up to four dimensions, x
+first, and contiguous pixels. In scans, the detector axes may be the slowest: they are in spectrum
+images, and in 4D-STEM data unless a tag says otherwise.
 
 Source: C. Boothroyd, "Digital Micrograph file format"; the readers of RosettaSciIO and LiberTEM for
 data types and the order of scans; for 64-bit integers, M. Niermann's HDF5 plugin for GMS.
@@ -40,7 +40,7 @@ LENGTHS = ("nm", "um", "µm")
 
 
 class Picture(NamedTuple):
-    """Where the pixels of a picture lie; the shape is the reverse of the file's dimensions."""
+    """An image of a file; ``shape`` is in C order, the reverse of the file's dimensions."""
 
     shape: tuple[int, ...]
     data_type: int
@@ -49,48 +49,48 @@ class Picture(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How many axes belong to a frame, whether they are the slowest, and who says so."""
+    """The number of signal axes, whether they are the slowest in the file, and the source."""
 
     sig_ndim: int
     transposed: bool
     told_by: str
 
     def arrange(self, axes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Put something about the axes, in the order of the file, into that of the array."""
+        """Reorder values of the axes from file order to array order."""
         first = self.sig_ndim if self.transposed else 0
         return axes[first:] + axes[:first]
 
     def frame_of(self, picture: Picture) -> tuple[Any, ...]:
-        """Return what pictures of one stack have in common; how many frames they are may differ."""
+        """Return frame shape and dtype, which must be equal in all images of a stack."""
         shape = self.arrange(picture.shape)
         return shape[len(shape) > self.sig_ndim :], picture.dtype, picture.data_type
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for a version, a byte order, and a first tag."""
+    """Check for version, byte order, and a first tag."""
     try:
         version = parse_header(path, head)["version"]
     except tools.CorruptFileError as error:
         return error.problem
     if path.lower().endswith(".gtg"):
-        return "the tags of a K2 camera, without pictures"
+        return "tags of a K2 camera, without images"
     at = {3: 18, 4: 26}[version]
-    return None if head[at : at + 1] in (b"\x14", b"\x15") else "no tag follows the header"
+    return None if head[at : at + 1] in (b"\x14", b"\x15") else "no tag after the header"
 
 
 def describe(
     paths: Sequence[str], *, dataset: int | str | None = None, transposed: bool | None = None
 ) -> tools.Description:
-    """Describe a picture in a file, or the pictures of several files as one stack.
+    """Describe an image of a file, or the images of several files as one stack.
 
     Parameters
     ----------
     paths : sequence of str
-        One file, or several with pictures of one geometry, in the order of their frames.
+        One file, or several with images of one geometry, in frame order.
     dataset : int or str, optional
-        Number or name of the picture among those that are no thumbnails; by default the first.
+        Number or name of the image, not counting thumbnails; by default the first.
     transposed : bool, optional
-        Whether the signal axes are the slowest ones in the file; by default what the tags say.
+        Whether the signal axes are the slowest in the file; by default from the tags.
     """
     path = paths[0]
     files = [tools.File.at(p) for p in paths]
@@ -123,7 +123,7 @@ def describe(
 
 
 def _units(brightness: dict[str, Any]) -> str:
-    """Return the unit of pixels as they are stored; empty where they would have to be scaled."""
+    """Return the unit of unscaled pixels; empty if they need scaling."""
     stored = brightness.get("Scale") == 1 and brightness.get("Origin") == 0
     units = brightness.get("Units", "")
     return units if stored and isinstance(units, str) else ""
@@ -142,29 +142,29 @@ def _read_picture(path: str, tags: Any) -> Picture:
     sizes = all(type(n) is int and n > 0 for n in shape)
     if not sizes or not 1 <= len(shape) <= 4 or not isinstance(data, Array):
         raise tools.CorruptFileError(
-            "no picture", path=path, where="ImageData", expected="1 to 4 Dimensions", found=shape
+            "not an image", path=path, where="ImageData", expected="1 to 4 Dimensions", found=shape
         )
     if type(kind) is not int or kind not in DTYPES:
-        raise tools.DatasetError("unknown type of pixels", path=path, where="DataType", found=kind)
+        raise tools.DatasetError("unknown pixel type", path=path, where="DataType", found=kind)
     dtype = np.dtype(DTYPES[kind]).newbyteorder(data.dtype[0])
     whole = math.prod(shape) * dtype.itemsize
     needed = stored_bytes(path, kind, shape, dtype) if kind in PACKED else whole
     if needed > data.nbytes:
-        problem, where = "fewer pixels than the Dimensions say", f"byte {data.offset}"
+        problem, where = "fewer pixels than in Dimensions", f"byte {data.offset}"
         told, found = f"{needed} bytes", f"{data.nbytes} bytes"
         raise tools.CorruptFileError(problem, path=path, where=where, expected=told, found=found)
     return Picture(shape, kind, dtype, data.offset)
 
 
 def _find_order(path: str, tags: Any, ndim: int, *, transposed: bool | None) -> Order:
-    """Find out which axes belong to a frame, and in which order they lie in the file."""
+    """Return the axes of a frame, and their order in the file."""
     image_tags = group(tags, "ImageTags")
     said = group(image_tags, "Meta Data")
     spectra = said.get("Format") in ("Spectrum image", "Spectrum") or "spim" in image_tags
     sig_ndim = 1 if ndim == 1 or (spectra and ndim < 4) else 2
     if transposed not in (None, True, False):
         known = "None, True or False"
-        raise tools.DatasetError("no order", path=path, expected=known, found=transposed)
+        raise tools.DatasetError("invalid transposed", path=path, expected=known, found=transposed)
     if ndim == sig_ndim:
         return Order(sig_ndim, transposed=False, told_by="there is one frame")
     if transposed is not None:
@@ -173,11 +173,11 @@ def _find_order(path: str, tags: Any, ndim: int, *, transposed: bool | None) -> 
     swapped = str(said.get("Data Order Swapped", 0)).strip() not in ("0", "False", "")
     if usual and "Data Order Swapped" in said:
         return Order(sig_ndim, not swapped, "the tag Data Order Swapped")
-    return Order(sig_ndim, usual, "what is usual for such data")
+    return Order(sig_ndim, usual, "the usual order of such data")
 
 
 def _read_axes(tags: Any, ndim: int, order: Order) -> tuple[tools.Axis, ...]:
-    """Read the axes of a picture, in the order of the array."""
+    """Read the axes of an image, in array order."""
     fields = group(tags, "ImageData", "Calibrations", "Dimension").values()
     told = [_axis(field) for field in fields][:ndim]
     axes = order.arrange((*told, *[tools.Axis("")] * (ndim - len(told)))[::-1])
@@ -229,7 +229,7 @@ FORMAT = tools.Format(
     name="dm",
     extensions=(".dm3", ".dm4"),
     summary="images, spectra, stacks, spectrum images and 4D-STEM of Digital Micrograph",
-    nav_shape_from="the tags of the picture; files of one geometry are one stack",
+    nav_shape_from="the tags of the image; files of one geometry are one stack",
     sniff=sniff,
     describe=describe,
     instrument=INSTRUMENT,

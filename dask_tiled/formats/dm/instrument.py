@@ -1,6 +1,6 @@
-"""What the tags of Digital Micrograph say of the instrument.
+"""Facts about the instrument in tags of Digital Micrograph.
 
-Units after the names of the tags and RosettaSciIO, which has its from the scripts of Gatan.
+Units follow the tag names and RosettaSciIO, which has them from Gatan's scripts.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from dask_tiled.formats.tools.text import local_time, since_1970
 from dask_tiled.model.instrument import entries
 
 TAGS = ("dm/tags", "dm/tags/source/Tags at creation")
-"""Those of a picture, and in a stack those of the pictures that it was built of."""
+"""Metadata of an image; for a stack, of the images that it was built from."""
 SCOPE = "Microscope Info"
 STAGE = f"{SCOPE}/Stage Position/Stage"
 MAGNIFICATION = f"{SCOPE}/Indicated Magnification"
 EELS = "EELS/Experimental Conditions"
 EPOCH = "Acquisition/Frame/Sequence/Acquisition Start Time (epoch)"
 FILE_TIME = 11_644_473_600
-"""Seconds from 1601, which Windows counts from, to 1970."""
+"""Seconds from 1601, the epoch of Windows, to 1970."""
 
 
 def mode_of(text: str) -> str | None:
-    """Tell the mode by a text such as "STEM NANOPROBE"."""
+    """Return the mode named in a text such as "STEM NANOPROBE"."""
     return next((mode for mode in ("STEM", "SEM", "TEM") if mode in text), None)
 
 
 def is_stem(scope: Mapping[str, Any]) -> bool:
-    """Return whether the beam is scanned, and transmitted."""
+    """Return whether the mode is STEM."""
     return mode_of(scope["Illumination Mode"]) == "STEM"
 
 
 def is_diffraction(scope: Mapping[str, Any]) -> bool:
-    """Return whether a broad beam makes a pattern; its "magnification" is a camera length then."""
+    """Return whether the mode is TEM diffraction, where the "magnification" is a camera length."""
     is_broad = mode_of(scope["Illumination Mode"]) == "TEM"
     return is_broad and "DIFFRACTION" in scope["Imaging Mode"]
 
 
 def integration_time(acquisition: Mapping[str, Any]) -> float:
-    """Return the time of a spectrum, which is added up of frames."""
+    """Return the exposure time of a spectrum, summed over its frames."""
     if "Integration time (s)" in acquisition:
         return float(acquisition["Integration time (s)"])
     return float(acquisition["Exposure (s)"] * acquisition.get("Number of frames", 1))
 
 
 def time_of(tags: Mapping[str, Any], date: str, time: str) -> datetime | None:
-    """Read date and time, with the time zone where the time stands there in UTC, too."""
+    """Parse date and time; add the time zone if the time is also recorded in UTC."""
     count = tags.get("Acquisition Time (OS)")
     utc = None if count is None else since_1970(count / 1e7 - FILE_TIME)
     return local_time(f"{tags[date]} {tags[time]}", utc)

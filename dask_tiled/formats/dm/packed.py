@@ -1,12 +1,12 @@
-"""Fourier transforms of real images, of which DM files keep one half.
+"""Fourier transforms of real images, of which DM files store one half.
 
-The picture has its origin at (height // 2, width // 2), and the pixels at k and -k are conjugates
-of each other. So all of it is made of boxes, whose units lie equally spaced in the stored half.
+The origin is at (height // 2, width // 2), and the pixels at k and -k are complex conjugates. So
+the image is made of boxes, whose units are equally spaced in the stored half.
 
-Data types 27 and 28 store half of each row, from the origin to the left. Type 5, for squares of
-an even size 2 N, stores the right half, from the origin to the right. It has no room for the column
-of the Nyquist frequency: that stands where the lower half of it makes the upper half of the column
-of the origin superfluous, and the four numbers that are real share two pixels.
+Data types 27 and 28 store half of each row, from the origin to the left. Type 5, for squares of an
+even size 2 N, stores the right half, from the origin to the right. It has no column for the Nyquist
+frequency, which is stored in place of the redundant lower half of the origin's column; the four
+real numbers share two pixels.
 
 Source: the reader of RosettaSciIO for type 5; for 27, a file of GMS, of the transform of a ramp.
 """
@@ -18,35 +18,35 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.frames import Part
 
-PACKED = {5: "c8", 27: "c8", 28: "c16"}  # data types, and the types of the pixels
+PACKED = {5: "c8", 27: "c8", 28: "c16"}  # dtypes of the pixels, by data type
 AS_IT_IS, CONJUGATE, REAL = range(3)
-"""How the pixels of a box are stored: places among the :func:`decoders`."""
+"""Storage of a box's pixels: indices of :func:`decoders`."""
 
 
 def decoders(dtype: np.dtype) -> list[tools.Decoder]:
-    """Return what makes complex numbers of what is stored."""
+    """Return the decoders of stored, conjugate and real pixels."""
     native, size = dtype.newbyteorder("="), dtype.itemsize
     conjugate = tools.Decoder("conjugate", native, size)
     return [tools.plain(dtype), conjugate, tools.Decoder("real", native, size // 2)]
 
 
 def stored_bytes(path: str, data_type: int, shape: tuple[int, ...], dtype: np.dtype) -> int:
-    """Count the bytes of the half that is stored."""
+    """Return the bytes of the stored half."""
     square = len(shape) == 2 and shape[0] == shape[1] and not shape[0] % 2
     if len(shape) != 2 or dtype.str[0] == ">" or (data_type == 5 and not square):
-        problem = "unknown way of packing complex numbers"
+        problem = "unsupported packing of complex numbers"
         found = f"{shape}, {dtype}, type {data_type}"
-        known = "one little-endian picture; of the old type, a square of an even size"
+        known = "one little-endian image; for the old type, a square of even size"
         raise tools.DatasetError(problem, path=path, expected=known, found=found)
     return shape[0] * (shape[1] // 2 + (data_type != 5)) * dtype.itemsize
 
 
 def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Part]:
-    """Find the boxes of a picture of pixels of ``size`` bytes."""
+    """Return the boxes of an image with pixels of ``size`` bytes."""
     height, width = shape
     half = width // 2
     row_bytes = (half + (data_type != 5)) * size
-    single = 1 - height % 2  # of an even number of rows, the first one is its own opposite
+    single = 1 - height % 2  # with an even number of rows, the first row is its own opposite
 
     def box(
         rows: range, cols: range, row: int, col: int, how: int, *, down: int = 1, right: int = 1
@@ -66,7 +66,7 @@ def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Part]:
     else:
         found = [box(range(height), range(half + 1, width), 0, 1, AS_IT_IS)]
         found += opposite(range(1, half), half - 1, -1)
-        for column in (0, half):  # their first rows in the store have the same numbers
+        for column in (0, half):  # the first rows of these columns are stored in the same pixels
             cols = range(column, column + 1)
             top = box(range(1), cols, column, 0, REAL)
             found += [

@@ -1,10 +1,10 @@
-"""The tree of tags in Gatan's files: DM3, DM4, and the .gtg files of K2 cameras.
+"""The tag tree of Gatan's files: DM3, DM4, and the .gtg files of K2 cameras.
 
-A file is a header and a group. A group is a number of entries, each with a label, and each of them
-another group or a value. Sizes and types are big-endian, values mostly little-endian. Version 4 has
-8 bytes where version 3 has 4, and tells how many bytes each entry takes.
+A file is a header and a group. A group is a list of entries, each with a label and either a group
+or a value. Sizes and types are big-endian, values mostly little-endian. Version 4 has 8-byte sizes
+where version 3 has 4-byte ones, and stores the size of each entry.
 
-Source: C. Boothroyd, "Digital Micrograph file format", and files that GMS wrote.
+Source: C. Boothroyd, "Digital Micrograph file format", and files written by GMS.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ HEADERS: dict[int, Fields] = {
 GROUP, DATA, MARK = 20, 21, b"%%%%"
 STRUCT, STRING, ARRAY = 15, 18, 20
 SIMPLE = dict(zip(range(2, 13), "hiHIfd?bBqQ", strict=True))
-"""Codes of numbers, and the characters that both struct and numpy have for them."""
+"""Type codes of numbers, with their characters in struct and NumPy."""
 MAX_BYTES = 1024
-"""Larger arrays stay in the file."""
+"""Larger arrays are not read."""
 MAX_DEPTH, MAX_TAGS, MAX_INFO = 64, 1_000_000, 1024
 
 
 class Array(NamedTuple):
-    """Where an array lies that was left in the file; the dtype of records is ``"<f,<f"``."""
+    """Location of an array that is not read; the dtype of records is ``"<f,<f"``."""
 
     offset: int
     dtype: str
@@ -43,7 +43,7 @@ class Array(NamedTuple):
 
 
 class _TagBytes:
-    """The bytes of a file, one after the other, and nothing beyond its end."""
+    """Sequential bytes of a file, which raises at the end of the file."""
 
     def __init__(self, path: str, stream: BinaryIO) -> None:
         self.path = path
@@ -76,9 +76,10 @@ class _TagBytes:
 
 
 def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Read the tags of a file up to the end of a group, as dicts by label, or number without one.
+    """Read the tags of a file up to the end of a group, as dicts by label or number.
 
-    Arrays of 16-bit numbers are text; those over 1 KiB, or called "Data", are an :class:`Array`.
+    Arrays of 16-bit numbers are text; arrays over 1 KiB, or labelled "Data", become an
+    :class:`Array`.
     """
     name = os.fspath(path)
     with opened(name) as stream:
@@ -89,20 +90,20 @@ def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict
 
 
 def group(tags: Any, *labels: str) -> dict[str, Any]:
-    """Return the group that labels lead to; an empty one where there is none."""
+    """Return the group at the end of labels; empty if there is none."""
     for label in labels:
         tags = tags.get(label) if isinstance(tags, dict) else None
     return tags if isinstance(tags, dict) else {}
 
 
 def parse_header(path: str, head: bytes) -> dict[str, int]:
-    """Read what stands before the first group."""
+    """Parse the header."""
     fields = HEADERS.get(int.from_bytes(head[:4], "big"))
     header = parse_fields(head, fields, ">") if fields and len(head) >= size_of(fields) else {}
     if header.get("little_endian") not in (0, 1):
         expected = "version 3 or 4, the length, and byte order 0 or 1"
         raise CorruptFileError(
-            "no file of tags", path=path, where="byte 0", expected=expected, found=head[:16]
+            "not a file of tags", path=path, where="byte 0", expected=expected, found=head[:16]
         )
     return header
 
@@ -113,7 +114,7 @@ def _read_tree(
     wide = header["version"] == 4
     order = "<" if header["little_endian"] else ">"
     entry = struct.Struct(">BH")
-    # Whether a group is sorted and open, and its entries; a mark, and the words about a value. In
+    # Group headers: sorted, open, number of entries. Data headers: mark, number of info words. In
     # version 4 a size comes first, except in the outermost group.
     outermost = struct.Struct(">2sQ" if wide else ">2sI")
     forms = (">8x2sQ", ">8x4sQ") if wide else (">2sI", ">4sI")
@@ -121,7 +122,7 @@ def _read_tree(
     word, code = (8, "Q") if wide else (4, "I")
     root: dict[str, Any] = {}
     _, count = outermost.unpack(content.take(outermost.size))
-    # Of each group that is open: what it holds, the entries to come, and the labels that lead here.
+    # For each open group: its dict, its remaining entries, and the labels that lead to it.
     stack: list[tuple[dict[str, Any], Iterator[int], tuple[str, ...]]]
     stack = [(root, iter(range(count)), ())]
     tags = 0
@@ -138,7 +139,9 @@ def _read_tree(
             mark, count = heads[kind].unpack_from(raw, length)
             if kind == GROUP:
                 if len(stack) >= MAX_DEPTH:
-                    raise content.error("groups in groups", f"at most {MAX_DEPTH}", "more")
+                    raise content.error(
+                        "groups are nested too deeply", f"at most {MAX_DEPTH}", "more"
+                    )
                 inner: dict[str, Any] = {}
                 holder[label] = inner
                 stack.append((inner, iter(range(count)), (*labels, label)))
@@ -155,12 +158,12 @@ def _read_tree(
 
 
 def _read_value(content: _TagBytes, info: tuple[int, ...], order: str, *, stays: bool) -> Any:
-    """Read a value, whose type some words tell."""
+    """Read a value of the type that its info words describe."""
     kind = info[0]
     codes, count = _type_of(info)
     form = _form(codes, order)
     if form is None:
-        raise content.error("unknown type of a value", "numbers, records, arrays", info[:8])
+        raise content.error("unknown value type", "numbers, records, arrays", info[:8])
     if kind == STRUCT:
         return form.unpack(content.take(form.size))
     if kind in SIMPLE:
@@ -180,7 +183,7 @@ def _read_value(content: _TagBytes, info: tuple[int, ...], order: str, *, stays:
 
 
 def _type_of(info: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
-    """Return the codes of the numbers in an element, none if it is unknown, and the elements."""
+    """Return the type codes of an element, empty if unknown, and the number of elements."""
     kind, n = info[0], len(info)
     if n == 1:
         return info, 1

@@ -1,4 +1,4 @@
-"""The mean dark frame of a set, and a gain map that a user names."""
+"""The mean dark frame of a set, and a gain map that the user names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dask_tiled.model.paths import Border, within
 BLOCK_BYTES = 1 << 24
 MAT_KEY = "GainMap"
 TEXT_BYTES = 64
-"""As long as a number in a text file may be."""
+"""Longest text of a number in a file."""
 
 
 def read_corrections(desc: tools.Description) -> tools.Corrections:
-    """Read the mean of the dark frames, and the gain map that was named."""
+    """Return the mean of the dark frames, and the gain map."""
     facts = desc.metadata["frms6"]
     dark, gain = facts["dark_frames"], facts.get("gain_map")
     if gain is None and not is_file(dark):
@@ -31,12 +31,12 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     mean = _mean_dark_frame(dark, facts["binning"]) if is_file(dark) else None
     if gain is None:
         return tools.Corrections(mean)
-    with within(Border([gain])):  # named by the user
+    with within(Border([gain])):  # the user named the file
         return tools.Corrections(mean, _read_gain_map(gain, math.prod(desc.sig_shape)))
 
 
 def _mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
-    """Average the frames of a file block by block; rows are repeated as in frames of the set."""
+    """Average the frames of a file in blocks; repeat binned rows as the set does."""
     frames = Frames.at(path)
     count, record = frames.count_frames(settled=False), frames.record
     chip = record.sig_shape[1] // 2
@@ -56,14 +56,14 @@ def _mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
 
 
 def _read_gain_map(path: str, pixels: int) -> Array:
-    """Read a gain map of ``pixels`` numbers: a ``.mat`` file, or text, a line for each column."""
+    """Read a gain map: a ``.mat`` file, or a text file with a line for each column."""
     size, most = tools.File.at(path).size, TEXT_BYTES * (1024 + pixels)
     if size > most:
         problem, expected = "the gain map is too large", f"at most {most} bytes"
         raise tools.CorruptFileError(problem, path=path, expected=expected, found=f"{size} bytes")
     suffix, expected = os.path.splitext(path)[1].lower(), "a .mat or .csv file"
     if suffix not in {".mat", ".csv"}:
-        raise tools.DatasetError("no gain map", path=path, expected=expected, found=suffix)
+        raise tools.DatasetError("not a gain map", path=path, expected=expected, found=suffix)
     return _read_mat(path) if suffix == ".mat" else _read_csv(path)
 
 
@@ -72,7 +72,7 @@ def _read_mat(path: str) -> Array:
     try:
         with opened(path) as stream:
             gain = matlab.loadmat(stream, variable_names=[MAT_KEY]).get(MAT_KEY)
-    except Exception as error:  # scipy raises about anything on damaged files
+    except Exception as error:  # scipy raises many errors on damaged files
         problem, expected = "the .mat file cannot be read", "a file of MATLAB 5 to 7.2"
         raise tools.CorruptFileError(
             problem, path=path, expected=expected, found=repr(error)
@@ -83,11 +83,11 @@ def _read_mat(path: str) -> Array:
 
 
 def _read_csv(path: str) -> Array:
-    """Read numbers with ``;`` between them; a line is a column of the frame."""
+    """Read numbers separated by ``;``; a line is a column of the frame."""
     with opened(path) as content, io.TextIOWrapper(content, encoding="latin1") as stream:
         rows = [[cell for cell in line.split(";") if cell.strip()] for line in stream]
     try:
         return np.array([row for row in rows if row], dtype=np.float64).T
     except ValueError as error:
-        problem = "the gain map is no table of numbers"
+        problem = "the gain map is not a table of numbers"
         raise tools.CorruptFileError(problem, path=path, found=str(error)) from error

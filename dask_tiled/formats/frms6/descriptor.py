@@ -1,9 +1,9 @@
-"""FRMS6 sets of PNDetector's pnCCD: dark frames in ``_000.frms6``, frames beyond, and a ``.hdr``.
+"""FRMS6 sets of PNDetector's pnCCD: dark frames in ``_000.frms6``, frames, and a ``.hdr``.
 
-A stored row holds one row of each of two chips: the upper one, and then the lower one, which is
-mounted upside down. Rows that the camera has added up are shown as often as they count for.
+A stored row holds a row of each of two chips: the upper one, then the lower one, which is mounted
+upside down. Rows that the camera has binned are repeated.
 
-Layout as LiberTEM reads it; no real set was at hand.
+Layout as LiberTEM reads it; not checked with a real set.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ HDR_KEYS = {
     "STEMImageSize": (r"^[\"\s]*([1-9]\d{0,8})\s*x\s*([1-9]\d{0,8})[\"\s]*$", "as in 64x64"),
     "readoutMode": (r"bin:\s*([124])(?!\d)", "bin: 1, 2 or 4"),
 }
-"""What the keys have to match, and what they tell."""
+"""Pattern of each key, and a description of valid values."""
 GUESSES = 100
-"""Files of a set that are looked for where a folder cannot be listed."""
+"""Number of file names tried if a folder cannot be listed."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for a file header, or the section of the ``.hdr`` file."""
+    """Check for a file header, or the section of the ``.hdr`` file."""
     if _is_hdr(head):
         return None
     if len(head) < tools.size_of(FIELDS):
@@ -57,9 +57,9 @@ def describe(
     dark: bool = False,
     gain_map: str | os.PathLike[str] | None = None,
 ) -> tools.Description:
-    """Describe the frames of an FRMS6 set, for which any file of it stands, also the dark frames.
+    """Describe the frames of an FRMS6 set, given any of its files.
 
-    If several are opened, they are those with the frames. The ``.hdr`` file gives the scan, (y, x).
+    Several paths are the files with frames. The ``.hdr`` file gives the scan shape, (y, x).
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def describe(
         Show the dark frames instead.
     gain_map : path-like, optional
         A ``.mat`` file with a "GainMap", or a ``.csv`` file, for ``corrections="dataset"``. It has
-        a number for each pixel of a frame as it is shown.
+        a number for each pixel of a frame as shown.
     """
     base = common_stem(paths, lambda path: _split(path)[0])
     listed = set() if series else {number for _, number in map(_split, paths) if number}
@@ -88,7 +88,7 @@ def describe(
         "header": parts[min(parts)].fields,
         "hdr": keys,
         "binning": keys.get("binning", 1),
-        "binning_from": hdr or "no .hdr file: rows are shown as they are stored",
+        "binning_from": hdr or "no .hdr file: rows are shown as stored",
         "dark_frames": base + "_000.frms6",
     }
     if gain_map is not None:
@@ -109,12 +109,12 @@ def _is_begun(path: str) -> bool:
 
 
 def _is_hdr(head: bytes) -> bool:
-    """Return whether text is that of a ``.hdr`` file; those of Merlin are called so, too."""
+    """Return whether text is from an FRMS6 ``.hdr`` file; Merlin uses the same suffix."""
     return f"[{SECTION}]".encode() in head
 
 
 def _split(path: str) -> tuple[str, int | None]:
-    """Split a path into what the files of a set have in common, and the number of this one."""
+    """Split a path into the common stem of the set, and the number of the file."""
     stem, suffix = os.path.splitext(absolute(path))
     match = re.fullmatch(r"(.*)_(\d{1,18})", stem, re.DOTALL)
     if suffix.lower() == ".hdr" or match is None:
@@ -123,7 +123,7 @@ def _split(path: str) -> tuple[str, int | None]:
 
 
 def _choose(base: str, numbers: Sequence[int]) -> dict[int, str]:
-    """Find the ``.frms6`` files of a set with these numbers, by default those with frames."""
+    """Return the ``.frms6`` files of a set with these numbers, by default those with frames."""
     folder, name = os.path.split(base)
     pattern = re.compile(re.escape(name) + r"_(\d{1,18})\.frms6", re.IGNORECASE)
     guesses = (f"{name}_{n:03}.frms6" for n in numbers or range(1, GUESSES))
@@ -135,7 +135,7 @@ def _choose(base: str, numbers: Sequence[int]) -> dict[int, str]:
         raise tools.TruncatedFileError(
             "a file of the set is missing",
             path=f"{base}_{missing[0]:03}.frms6",
-            found=f"those with the numbers {sorted(present)}",
+            found=f"files with the numbers {sorted(present)}",
         )
     return {number: present[number] for number in numbers}
 
@@ -151,7 +151,7 @@ def _read_hdr(path: str) -> dict[str, Any]:
         text = keys.get(name.lower(), "nothing")
         match = re.search(pattern, text)
         if match is None:
-            problem = "the .hdr file does not tell how to read the frames"
+            problem = "a key of the .hdr file is missing or invalid"
             raise tools.CorruptFileError(
                 problem, path=path, where=name, expected=expected, found=text
             )
@@ -161,7 +161,7 @@ def _read_hdr(path: str) -> dict[str, Any]:
 
 
 def _layout(parts: Sequence[Frames], counts: Sequence[int], binning: int) -> tools.Layout:
-    """Lay out the upper and the lower chip; the rows and pixels of the lower one run backwards."""
+    """Lay out the upper and the lower chip; rows and pixels of the lower one run backwards."""
     record = parts[0].record
     height, width = record.sig_shape[0], record.sig_shape[1] // 2
     row, pixel = record.sig_strides
@@ -178,7 +178,7 @@ FRAME: tools.Fields = {"seconds": (4, "u4"), "microseconds": (8, "u4"), "number"
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the headers of all frames."""
+    """Return the headers of all frames."""
     layout = tools.beside_frames(desc.layout, tools.record_dtype(FRAME), -FRAME_HEADER_BYTES)
     time = {"seconds": 1_000_000, "microseconds": 1}
     return tools.stored_headers(layout, {"number": "number"}, {"time_utc": time})

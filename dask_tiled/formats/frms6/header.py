@@ -1,4 +1,4 @@
-"""A ``.frms6`` file: its header, and how its frames are stored."""
+"""A ``.frms6`` file: its header, and the layout of its frames."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ALLOWED: Allowed = {
     "frame_header_bytes": (FRAME_HEADER_BYTES,),
     "version": (6,),
     "height": tools.POSITIVE,
-    "width": range(2, 1 << 16, 2),  # two chips share it
+    "width": range(2, 1 << 16, 2),  # two chips share a row
 }
 PIXEL = np.dtype("<u2")
 
 
 class Frames(NamedTuple):
-    """A ``.frms6`` file, and the fields of its header."""
+    """A ``.frms6`` file, and its header fields."""
 
     file: tools.File
     fields: dict[str, Any]
@@ -36,12 +36,12 @@ class Frames(NamedTuple):
         """Read the header of a file."""
         file = tools.File.at(path)
         fields = tools.read_fields(file.path, FIELDS)
-        tools.check_fields(path, fields, FIELDS, ALLOWED, "no FRMS6 header")
+        tools.check_fields(path, fields, FIELDS, ALLOWED, "invalid FRMS6 header")
         return cls(file, fields)
 
     @property
     def record(self) -> tools.Record:
-        """A frame as it is stored, folded."""
+        """A stored frame, folded."""
         shape = self.fields["height"], self.fields["width"]
         return tools.Record(shape, tools.plain(PIXEL), FRAME_HEADER_BYTES)
 
@@ -52,4 +52,4 @@ class Frames(NamedTuple):
         (present,) = tools.frames.count_frames(
             [file], record, HEADER_BYTES, promised=promised, promised_by=by, settled=settled
         )
-        return min(present, promised) if promised else present  # old files do not say how many
+        return min(present, promised) if promised else present  # old files do not record the number

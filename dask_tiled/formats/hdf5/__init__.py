@@ -1,1 +1,1 @@
-"""HDF5: contiguous and chunked datasets, read without the HDF5 library where that can be."""
+"""HDF5: contiguous and chunked datasets, read without the HDF5 library where possible."""

@@ -1,8 +1,8 @@
-"""Jobs in a child process, because the HDF5 library may end the process that does them.
+"""Run jobs in a child process, because the HDF5 library may crash.
 
-A child is started for the first job and is kept for the next ones; several work beside each other
-where threads ask. They end when this process does. What this process is writing itself is the
-exception: of that, the library has more than the file.
+A child is started for the first job and kept for later ones; several run concurrently if threads
+need them. They end with this process. Files that this process is writing are the exception: the
+HDF5 library holds data that are not in the file yet.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from dask_tiled.remote.session import session
 START_SECONDS = 120
 """Time to start a process, which imports NumPy, perhaps from a slow disk."""
 MOST_IDLE = 2
-"""Processes that are kept for later jobs."""
+"""Idle processes to keep."""
 SECONDS, SECONDS_PER_BYTE, MOST_SECONDS = 0.3, 1e-6, 10
-"""Deadline for a look at a file, and more for each byte of it, up to a limit: an object takes some
-0.1 ms, and 20,000 of them are looked at."""
+"""Deadline of a job on a file, plus time per byte of it, up to a limit: an object takes some 0.1
+ms, and up to 20,000 objects are read."""
 MEMORY, MEMORY_RATIO, MOST_MEMORY = 192 << 20, 32, 8 << 30
-"""Bytes of memory for that, and more for each byte of the file, up to a limit: an index of chunks
-takes some times the room that it has in the file."""
+"""Memory of such a job, plus bytes per byte of the file, up to a limit: a chunk index needs
+several times its size in the file."""
 START = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -46,16 +46,16 @@ Run = Callable[..., Any]
 
 
 class EndedError(Exception):
-    """A process has ended, or was ended, in the middle of a job."""
+    """The process of a job has ended, or was terminated."""
 
 
 def safely(file: File, *attempts: Callable[[], T]) -> T:
-    """Look at a file: return what the first attempt that comes to an end returns.
+    """Read a file in a child process; return the result of the first attempt that succeeds.
 
     Raises
     ------
     CorruptFileError
-        All attempts end their process, or take too long.
+        All attempts crash or take too long.
     DatasetError
         No process can be started.
     """
@@ -72,24 +72,24 @@ def safely(file: File, *attempts: Callable[[], T]) -> T:
             why = error
         else:
             return found
-    problem = "the HDF5 library does not survive the file"
+    problem = "the HDF5 library crashes or hangs on the file"
     raise CorruptFileError(problem, path=file.path, found=str(why)) from why
 
 
 def is_written_here(file: File) -> bool:
-    """Return whether this process itself is writing a file."""
+    """Return whether this process is writing a file."""
     h5f = sys.modules.get("h5py.h5f")
     if h5f is None or sys.modules.get("h5py") is None:
         return False
     for one in h5f.get_obj_ids(h5f.OBJ_ALL, h5f.OBJ_FILE):
-        with suppress(OSError, ValueError, RuntimeError):  # what has no name, or is closed by now
+        with suppress(OSError, ValueError, RuntimeError):  # no name, or just closed
             if one.get_intent() & h5f.ACC_RDWR and os.path.samefile(one.name, file.path):
                 return True
     return False
 
 
 class Child:
-    """A process, and the socket through which it gets its jobs."""
+    """A process, and the socket that it gets its jobs through."""
 
     def __init__(self) -> None:
         from fcntl import F_DUPFD_CLOEXEC, fcntl
@@ -98,12 +98,12 @@ class Child:
         from subprocess import DEVNULL, Popen
 
         self.busy = True
-        """Whether the answer to a job is awaited."""
+        """Whether a job is running."""
         self.fresh = True
-        """Whether it has done no job yet."""
+        """Whether no job has run yet."""
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
         self.connection, theirs = Pipe()
-        with theirs:  # 0 to 2, which may be closed here, mean something else there
+        with theirs:  # descriptors 0 to 2 are the standard streams
             given = fcntl(theirs.fileno(), F_DUPFD_CLOEXEC, 3)
         try:
             self.process = Popen(  # noqa: S603 - our own
@@ -112,8 +112,11 @@ class Child:
                 stdout=DEVNULL,
                 stderr=DEVNULL,
                 pass_fds=[given],
-                process_group=0,  # a terminal interrupts this process alone
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # what has threads forks badly
+                process_group=0,  # Ctrl-C interrupts this process alone
+                env={
+                    **os.environ,
+                    "OPENBLAS_NUM_THREADS": "1",
+                },  # processes with threads fork badly
             )
         finally:
             os.close(given)
@@ -126,21 +129,21 @@ class Child:
             raise
 
     def run(self, seconds: float, nbytes: int, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function there, which has to pickle, and return what it returns.
+        """Call a picklable function in the child, and return its result.
 
         Parameters
         ----------
         seconds : float
-            Deadline, in seconds of the processor; by the clock it is ten times that.
+            Deadline in CPU seconds; the wall-clock deadline is ten times as long.
         nbytes : int
-            Bytes of memory that it may take, beside what the process has.
+            Memory limit, in addition to the present use.
         function, *args
-            What is called.
+            Function and arguments.
 
         Raises
         ------
         EndedError
-            It misses the deadline, or ends its process.
+            The function exceeds the deadline, or its process ends.
         """
         self.busy, fresh = True, self.fresh
         with suppress(ConnectionError):
@@ -149,11 +152,11 @@ class Child:
         kind, value = self._answer()
         self.busy, self.fresh = False, kind != DONE
         if kind == ENDED and value in {signal.SIGPROF, signal.SIGALRM}:
-            raise EndedError("no end of it by the deadline")
-        if kind == ENDED and not fresh:  # that may be the fault of the jobs before
+            raise EndedError("the deadline was exceeded")
+        if kind == ENDED and not fresh:  # an earlier job may have caused it
             return self.run(seconds, nbytes, function, *args)
         if kind == ENDED:
-            raise EndedError(f"the end of its process, with signal {value}")
+            raise EndedError(f"the process ended with signal {value}")
         if kind == RAISED:
             raise value
         return value
@@ -163,17 +166,17 @@ class Child:
         value: Any = None
         while kind == ASKED:
             if not self.connection.poll(seconds):
-                raise EndedError(f"no answer in {seconds} s")
+                raise EndedError(f"no reply in {seconds} s")
             try:
                 kind, value = self.connection.recv()
             except (EOFError, ConnectionError):
-                raise EndedError(f"the end of its process, with {self.process.wait()}") from None
+                raise EndedError(f"the process ended with {self.process.wait()}") from None
             if kind == ASKED:
                 self.connection.send((ANSWER, _answered(*value)))
         return kind, value
 
     def end(self) -> None:
-        """End it, and what it has forked."""
+        """Terminate the process and its forks."""
         _children.discard(self)
         self.connection.close()
         if self.process.poll() is None:
@@ -183,7 +186,7 @@ class Child:
 
 
 def _answered(name: str, args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
-    """Look at a file behind a URL."""
+    """Answer a request for a remote file."""
     try:
         return getattr(session(), name)(*args), None
     except (OSError, DatasetError) as error:
@@ -193,7 +196,7 @@ def _answered(name: str, args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
 _children: WeakSet[Child] = WeakSet()
 _idle: list[Child] = []
 _starting = threading.Lock()
-"""Where descriptors are short, one process is started at a time: that takes several of them."""
+"""Serialises starts when descriptors are scarce: a start needs several."""
 
 
 @contextmanager
@@ -203,7 +206,7 @@ def apart(*, renewed: bool = False) -> Iterator[Run]:
     Parameters
     ----------
     renewed : bool
-        Whether nothing may be left of them afterwards, such as files that are open.
+        Whether to discard all state afterwards, such as open files.
 
     Yields
     ------
@@ -213,7 +216,7 @@ def apart(*, renewed: bool = False) -> Iterator[Run]:
     Raises
     ------
     DatasetError
-        None can be started.
+        No process can be started.
     """
     child = _taken()
     try:
@@ -239,13 +242,13 @@ def _taken() -> Child:
         with _starting:
             return with_room(lambda: _taken_idle() or Child(), sys.executable or "")
     except (EndedError, OSError) as error:
-        problem = "no process can be started that looks at HDF5 files"
+        problem = "cannot start a process to read HDF5 files"
         raise DatasetError(problem, found=str(error)) from error
 
 
 def _taken_idle() -> Child | None:
     while _idle:
-        with suppress(IndexError):  # another thread was quicker
+        with suppress(IndexError):  # another thread took it
             child = _idle.pop()
             if child.process.poll() is None:
                 return child
@@ -260,7 +263,7 @@ def _end_all() -> None:
 
 
 def _forget() -> None:
-    """Leave the processes to who has started them: this one is a fork of that."""
+    """Forget the children in a forked process; the parent owns them."""
     global _starting  # noqa: PLW0603
     for child in list(_children):
         child.process.returncode = 0

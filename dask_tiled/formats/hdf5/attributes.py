@@ -1,4 +1,4 @@
-"""Attributes of HDF5 objects, as far as they can be read: one that cannot spoils no file."""
+"""Attributes of HDF5 objects; unreadable ones are skipped."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NOTHING = {"", ".", "_None_", "<undefined>", "None"}
 MOST_BYTES = 1 << 20
 """Larger attributes are not read."""
 LONGEST_TEXT, MOST_VALUES = 1000, 64
-"""So many characters of a text, and attributes or numbers of one, are kept."""
+"""Most characters of a text, and most attributes of an object or numbers of an attribute."""
 
 
 def attribute(item: Any, name: str) -> Any:
-    """Read an attribute; None where there is none, or it is null, large, or of an unknown type."""
+    """Read an attribute; None if it is missing, null, large, or of an unknown type."""
     import h5py
 
     try:
@@ -29,7 +29,7 @@ def attribute(item: Any, name: str) -> Any:
 
 
 def text(value: Any) -> str:
-    """Read text, however it is stored; empty where it is something else."""
+    """Return a text, however it is stored; empty for other values."""
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(-1)[0]
     if isinstance(value, bytes):
@@ -38,27 +38,27 @@ def text(value: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Write a text or a number as text."""
+    """Return a text or an integer as text."""
     array = np.asarray(value)
     found = text(value)
     return str(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else found
 
 
 def label(value: Any) -> str:
-    """Read a name or a unit; empty where the text stands for nothing."""
+    """Return a name or unit; empty for placeholders."""
     found = text(value).strip()
     return "" if found in NOTHING else found
 
 
 def texts(value: Any) -> list[str]:
-    """Read a list of texts: an array of them, or one with colons or commas between them."""
+    """Return a list of texts, from an array or a text with colons or commas."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         return [label(item) for item in value]
     return [label(name) for name in re.split(r"[:,]", text(value).strip("[]"))]
 
 
 def number(value: Any, default: float) -> float:
-    """Read a finite number."""
+    """Return a finite number, or ``default``."""
     array = np.asarray(value)
     if array.size != 1 or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
         return default
@@ -66,7 +66,7 @@ def number(value: Any, default: float) -> float:
 
 
 def plain_attributes(item: Any) -> Mapping[str, Any]:
-    """Read the attributes of an object as plain values: the first ones, and small arrays only."""
+    """Read the first attributes of an object as plain values; skip large arrays."""
     found: dict[str, Any] = {}
     for key in list(item.attrs)[:MOST_VALUES]:
         value = plain(attribute(item, key), MOST_VALUES)
@@ -76,7 +76,7 @@ def plain_attributes(item: Any) -> Mapping[str, Any]:
 
 
 def plain(value: Any, most: int, longest: int = LONGEST_TEXT) -> Any:
-    """Make a plain value of one that was read: None of what is no text, number or small array."""
+    """Convert to a plain value; None unless it is a text, a number or a small array."""
     if isinstance(value, (bytes, str)):
         return text(value)[:longest]
     if getattr(value, "size", most + 1) > most or value.dtype.kind not in "biufcSUO":

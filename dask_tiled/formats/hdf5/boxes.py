@@ -1,4 +1,4 @@
-"""Blocks that only the HDF5 library can read."""
+"""Blocks that only the HDF5 library can decode."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.indexing import Array
 
 SECONDS, SECONDS_PER_BYTE = 5, 1e-6
-"""Deadline for a block, and more for each of its bytes: the slowest codecs decode some MB/s."""
+"""Deadline for a block, plus time per byte: the slowest codecs decode some MB/s."""
 MEMORY, MEMORY_RATIO = 1 << 30, 8
-"""Bytes of memory for it, and more for each of its bytes."""
+"""Memory for a block, plus bytes per byte."""
 NO_CONVERSION = "no appropriate function for conversion path"
-"""The message of the library for types that it cannot convert, such as padded bit fields."""
+"""Error message of the HDF5 library for types that it cannot convert, such as padded bit fields."""
 
 
 def read(
@@ -30,10 +30,10 @@ def read(
     origin: tuple[int, ...],
     order: tuple[int, ...] = (),
 ) -> Array:
-    """Read a block through the HDF5 library, which another process does for the work on a chunk.
+    """Read a block with the HDF5 library, in one child process per chunk.
 
-    The dataset begins at ``origin`` among the axes of the block, of which the last ones are its
-    own. ``order`` are its axes in the order in which the block has them, where that is another one.
+    The dataset begins at ``origin`` of the block's axes; its own axes are the last ones. ``order``
+    gives its axes in the order of the block, if that differs.
     """
     block.file.check()
     corner, shape = (as_stored(values, order) for values in (block.start, block.shape))
@@ -49,7 +49,7 @@ def read(
     except Exception as error:
         if NO_CONVERSION in str(error):
             raise DatasetError(
-                "the HDF5 library does not convert the type of the dataset",
+                "the HDF5 library cannot convert the type of the dataset",
                 path=block.file.path,
                 where=dataset,
                 expected="numbers, or bit fields that fill their bytes",
@@ -68,12 +68,12 @@ def read(
 
 
 def as_stored(values: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """Put numbers, one for each axis of a block, in the order of the axes in the file."""
+    """Reorder one number per axis from block order to file order."""
     return tuple(values[order.index(axis)] for axis in range(len(order))) if order else values
 
 
 def complex_type(dtype: np.dtype) -> np.dtype | None:
-    """Return the complex type of pairs of numbers that are called real and imaginary part."""
+    """Return the complex dtype of a record with real and imaginary part, or None."""
     if dtype.names is None or [name[:4].lower() for name in dtype.names] != ["real", "imag"]:
         return None
     real, imaginary = (dtype[name] for name in dtype.names)

@@ -1,7 +1,7 @@
-"""The child process that calls the HDF5 library, which a damaged file may lead round in circles.
+"""The child process that calls the HDF5 library, which may loop forever on damaged files.
 
-A job has a deadline and a limit of memory. It is done by a fork of this process, whose end costs
-nothing.
+A job has a deadline and a memory limit. It runs in a fork of the child, so that a crash is
+harmless.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from dask_tiled.remote.session import Session, opened_together
 JOB, DONE, RAISED, ASKED, ANSWER, ENDED, RENEW = range(7)
 """Kinds of messages."""
 PRELOADED = ("dask_tiled.formats.hdf5.descriptor", "h5py", "numpy.ma", "encodings.ascii")
-"""Modules that are imported before the first job."""
+"""Modules to import before the first job."""
 GONE, RENEWED, SILENT = range(3)
 """Exit codes of a fork: no more jobs; another fork is wanted; died without replying."""
 SECONDS_PER_FILE, SECONDS_PER_BYTE, MOST_SECONDS = 0.02, 1e-6, 30
-"""More for each further file and for each byte of it, up to a limit for all of them."""
+"""Extra time for each further file and for each of its bytes, up to a total."""
 BY_THE_CLOCK = 10
-"""The deadline by the clock, as a multiple of that by the processor: the library would wait for a
-writer for ever, at no cost."""
+"""Wall-clock deadline as a multiple of the CPU deadline: the library may wait for a writer
+forever without using the CPU."""
 
 
 class Job(NamedTuple):
-    """A function call that the child process makes."""
+    """A function call for the child process."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     seconds: float
-    """Deadline, in seconds of the processor."""
+    """Deadline in CPU seconds."""
     nbytes: int
-    """Bytes of memory, beside what the process has anyway."""
+    """Memory limit in bytes, beyond what the process uses already."""
     following: bool
     seen: Sequence[File]
-    """As :mod:`dask_tiled.model.files` has it."""
+    """As in :mod:`dask_tiled.model.files`."""
 
 
 class Asking(Session):
-    """Files behind URLs, which the other process looks at: it has the connections."""
+    """Remote files, read by the parent process, which has the connections."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__()
         self._connection = connection
 
     def _ask(self, name: str, *args: Any) -> Any:
-        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)  # servers take their time
+        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)  # pauses the timer: servers may be slow
         self._connection.send((ASKED, (name, args)))
         answer, error = self._connection.recv()[1]
         signal.setitimer(signal.ITIMER_REAL, left)
@@ -68,16 +68,16 @@ class Asking(Session):
 
 
 def serve(fd: int) -> None:
-    """Do the jobs that come through a socket, until its other end is closed."""
+    """Run the jobs that come through a socket, until it is closed."""
     from multiprocessing.connection import Connection
 
     connection: Any = Connection(fd)
     for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)  # nobody knows what this process was given
+        signal.signal(number, signal.SIG_DFL)  # inherited settings are unknown
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     _limit("CORE", 0)
     for name in PRELOADED:
-        with suppress(ImportError):  # jobs say so
+        with suppress(ImportError):  # the job that needs it will raise
             importlib.import_module(name)
     connection.send((DONE, None))
     while True:
@@ -89,20 +89,20 @@ def serve(fd: int) -> None:
             finally:
                 os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if code in {GONE, -signal.SIGKILL}:  # killed: perhaps in the middle of a message
+        if code in {GONE, -signal.SIGKILL}:  # killed, perhaps in the middle of a message
             return
         if code != RENEWED:
             connection.send((ENDED, -code))
 
 
 def _work(connection: Any) -> int:
-    """Do jobs, up to the first that fails."""
+    """Run jobs until the first one that fails."""
     with suppress(EOFError, ConnectionError):
         while True:
             kind, job = connection.recv()
             if kind == RENEW:
                 return RENEWED
-            if kind == JOB:  # and not the answer to another fork
+            if kind == JOB:  # ignores answers to an earlier fork
                 kind, value = _do(job, connection)
                 connection.send((kind, value))
                 if kind == RAISED:
@@ -129,7 +129,7 @@ def _sendable(error: Exception) -> Exception:
 
 @contextmanager
 def _limited(job: Job) -> Iterator[None]:
-    """End this process at the deadline; let it have no more memory."""
+    """Enforce the deadline and the memory limit of a job."""
     timers = {signal.ITIMER_PROF: 1, signal.ITIMER_REAL: BY_THE_CLOCK}
     rest: float = MOST_SECONDS
 
@@ -155,7 +155,7 @@ def _limited(job: Job) -> Iterator[None]:
 
 
 def _limit(name: str, most: int | None) -> None:
-    """Limit a resource, as far as the system knows it; None for what we were given."""
+    """Limit a resource, if the system supports it; None restores the hard limit."""
     import resource
 
     number = getattr(resource, f"RLIMIT_{name}")
@@ -166,7 +166,7 @@ def _limit(name: str, most: int | None) -> None:
 
 
 def _mapped() -> int:
-    """Count the bytes that are mapped; what the system does not tell is taken for 1 GiB."""
+    """Return the mapped bytes; 1 GiB if unknown."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")

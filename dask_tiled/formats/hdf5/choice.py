@@ -1,4 +1,4 @@
-"""Which array of an HDF5 file opens: by a user's choice, by a convention, or by size."""
+"""Selection of the array to open: by the user, by a convention, or by size."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size, check, sea
 from dask_tiled.formats.hdf5.tree import Tree
 
 MOST_NAMED = 20
-"""So many arrays are named in an error."""
+"""Name at most this many arrays in an error."""
 
 
 class Choice(NamedTuple):
-    """An array that was chosen, and all that there are."""
+    """The selected array, and all arrays."""
 
     picture: Picture
     told_by: str
-    """Why it is this one."""
+    """Reason for the selection."""
     listed: Sequence[Picture]
-    """The first of them opens unless another one is asked for."""
+    """The first one is the default."""
 
 
 def choose(tree: Tree, dataset: int | str | None) -> Choice:
-    """Choose the array that is asked for, or the one that the file means.
+    """Return the array that the user asks for, or the default one.
 
     Raises
     ------
     DatasetError
-        There is none, or it cannot be read.
+        There is no such array, or it cannot be read.
     """
     found = search(tree, "", tree.root)
     listed, told_by = _ranked(tree, found)
@@ -50,7 +50,7 @@ def choose(tree: Tree, dataset: int | str | None) -> Choice:
 
 
 def _named(tree: Tree, found: Found, listed: Sequence[Picture], name: str) -> tuple[Picture, str]:
-    """Choose by a path, by a title, or what is meant in a group."""
+    """Select an array by path, by title, or the default one of a group."""
     path = f"/{name}"
     titled = [picture for picture in listed if picture.title == name]
     for picture in listed:
@@ -85,7 +85,7 @@ def _none(tree: Tree, found: Found, listed: Iterable[Picture], dataset: str | No
 
 
 def _ranked(tree: Tree, found: Found) -> tuple[Sequence[Picture], str]:
-    """List the arrays: those that the file means, then large ones first; and say what tells so."""
+    """Return the arrays, those that the file designates first, then by size, and the reason."""
     lists = (convention.meant(tree, found) for convention in CONVENTIONS)
     told_by, meant, alone = next((one for one in lists if one.pictures or one.alone), Meant())
     known = {picture.members for picture in meant}

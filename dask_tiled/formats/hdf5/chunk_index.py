@@ -1,4 +1,4 @@
-"""The chunks of a dataset, and how it indexes and filters them, which h5py does not report.
+"""The chunks of a dataset, their index and filters, which h5py does not report.
 
 Layout facts: the HDF5 File Format Specification, version 3.0, "Data Object Headers" and "The Data
 Layout Message"; the reference manual of the HDF5 library (H5Dchunk_iter).
@@ -19,28 +19,28 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 
 USER_BLOCKS = (1, 14, 4)
-"""From this version on the library counts offsets of chunks from where the file begins."""
+"""From this version on, the library counts chunk offsets from the start of the file."""
 EXTENSIBLE_ARRAY = 4
-"""The index type of datasets with one unlimited axis."""
+"""Index type of datasets with one unlimited axis."""
 CHUNKED, UNFILTERED_EDGES = 2, 1
-"""The layout class, and the flag of its chunks."""
+"""The layout class, and the flag for unfiltered edge chunks."""
 LAYOUT, CONTINUATION = 8, 16
 """Types of header messages."""
 MOST_BYTES, MOST_BLOCKS = 1 << 20, 100
-"""Limits of an object header: the length of its blocks, and their number."""
+"""Limits of an object header: block length, and number of blocks."""
 
 
 class Chunks(NamedTuple):
-    """The chunks of a dataset that were written, in C order."""
+    """The written chunks of a dataset, in C order."""
 
     where: Index
-    """Their corners, of shape (chunks, axes)."""
+    """First pixel of each chunk; shape (chunks, axes)."""
     masks: Index
-    """Filters that each chunk did without, as bits."""
+    """Filters that were skipped for each chunk, as bits."""
     offsets: Index
     sizes: Index
     placed: bool = True
-    """Whether the corners are known."""
+    """Whether ``where`` is known."""
 
 
 def list_chunks(dataset: Any, file: File, n_filters: int) -> Chunks:
@@ -49,12 +49,12 @@ def list_chunks(dataset: Any, file: File, n_filters: int) -> Chunks:
     Raises
     ------
     DatasetError, CorruptFileError
-        The index is unknown, or wrong.
+        The index is unknown or invalid.
     """
     index_type, unfiltered_edges = _layout(dataset, file, filtered=n_filters > 0)
     columns = _listed(dataset)
     if len(columns) and index_type == EXTENSIBLE_ARRAY and _unlimited_axis(dataset) > 0:
-        # The library reports wrong corners for such an index.
+        # The library reports wrong positions for such an index.
         return Chunks(columns[:, :-3], *columns[:, -3:].T)._replace(placed=False)
     shape, chunk = shape_of(dataset), chunks_of(dataset)
     grid = tuple(-(-n // size) for n, size in zip(shape, chunk, strict=True))
@@ -64,11 +64,11 @@ def list_chunks(dataset: Any, file: File, n_filters: int) -> Chunks:
     astray = (where % chunk).any() or ((where < 0) | (where >= shape)).any()
     if astray or (np.diff(places[order]) == 0).any():
         raise CorruptFileError(
-            "the index of the chunks is wrong",
+            "the chunk index is invalid",
             path=dataset.file.filename,
             where=dataset.name,
             expected=f"chunks of {dataset.chunks}" if astray else "each chunk once",
-            found="others" if astray else "one of them twice",
+            found="other chunks" if astray else "a chunk twice",
         )
     found = Chunks(where[order], *columns[order, -3:].T)
     if unfiltered_edges:
@@ -77,12 +77,12 @@ def list_chunks(dataset: Any, file: File, n_filters: int) -> Chunks:
 
 
 def _listed(dataset: Any) -> Index:
-    """List corners, masks of filters, offsets and sizes, as the library has them."""
+    """List positions, filter masks, offsets and sizes, as the library reports them."""
     from h5py import version
 
     if version.hdf5_version_tuple < USER_BLOCKS and dataset.file.userblock_size:
         raise DatasetError(
-            "this HDF5 library tells wrong places behind a user block",
+            "this HDF5 library reports wrong offsets after a user block",
             path=dataset.file.filename,
             expected="version 1.14.4 or later",
             found=version.hdf5_version,
@@ -95,28 +95,28 @@ def _listed(dataset: Any) -> Index:
     def note(chunk: Any) -> bool | None:
         where = *chunk.chunk_offset, *inner
         numbers.extend((*where, chunk.filter_mask, chunk.byte_offset, chunk.size))
-        return len(numbers) > width * count or None  # an index may go round in circles
+        return len(numbers) > width * count or None  # stops a cyclic index
 
     dataset.id.chunk_iter(note)
     return np.array(numbers).reshape(-1, width)
 
 
 def _unlimited_axis(dataset: Any) -> int:
-    """Find the axis of a dataset that alone is unlimited; -1 if there is none, or several."""
+    """Return the only unlimited axis of a dataset; -1 if there is none, or several."""
     axes = [axis for axis, most in enumerate(dataset.maxshape) if most is None]
     return axes[0] if len(axes) == 1 else -1
 
 
 def _layout(dataset: Any, file: File, *, filtered: bool) -> tuple[int, bool]:
-    """Read the type of the index, and whether chunks that cross an edge have no filters.
+    """Return the index type, and whether edge chunks are unfiltered.
 
-    Both are 0 where that cannot matter.
+    Both are 0 if they do not matter.
     """
     edges = filtered and any(n % c for n, c in zip(dataset.shape, dataset.chunks, strict=True))
     if not edges and _unlimited_axis(dataset) < 1:
         return 0, False
     data = next((data for kind, data in _messages(dataset, file) if kind == LAYOUT), b"")
-    if data[:1] in {b"\x01", b"\x02", b"\x03"}:  # with a B-tree
+    if data[:1] in {b"\x01", b"\x02", b"\x03"}:  # B-tree
         return 0, False
     if data[:1] in {b"\x04", b"\x05"} and len(data) > 4:
         _, layout, flags, ndim, width = data[:5]
@@ -124,7 +124,7 @@ def _layout(dataset: Any, file: File, *, filtered: bool) -> tuple[int, bool]:
         if layout == CHUNKED and index:
             return index[0], bool(flags & UNFILTERED_EDGES)
     raise DatasetError(
-        "the layout of the chunks is unknown",
+        "the chunk layout is unknown",
         path=dataset.file.filename,
         where=dataset.name,
         expected="a data layout message of version 5 or earlier",
@@ -133,7 +133,7 @@ def _layout(dataset: Any, file: File, *, filtered: bool) -> tuple[int, bool]:
 
 
 def _messages(dataset: Any, file: File) -> Iterator[tuple[int, bytes]]:
-    """List the types and bytes of the messages in the header of an object."""
+    """Yield type and bytes of the messages in an object header."""
     from h5py import h5o
 
     properties, info = dataset.file.id.get_create_plist(), h5o.get_info(dataset.id)
@@ -152,7 +152,7 @@ def _messages(dataset: Any, file: File) -> Iterator[tuple[int, bytes]]:
         around, prefix, type_size = 0, 8, 2
     else:
         return
-    for start, size in blocks:  # grows while it is gone through
+    for start, size in blocks:  # the list grows during iteration
         data, here = file.read(min(size, MOST_BYTES), start), 0
         while here + prefix <= len(data):
             kind = _int(data[here : here + type_size])

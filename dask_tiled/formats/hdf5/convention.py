@@ -1,4 +1,4 @@
-"""The base class of conventions of HDF5 files, and the values that its methods return."""
+"""Base class of conventions of HDF5 files, and the values that its methods return."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.axes import Axis
 
 MOST_VALUES = 1 << 20
-"""Axes with more values than this are not read."""
+"""Axes with more values are not read."""
 
 
 class Meant(NamedTuple):
-    """The arrays that a file means."""
+    """The arrays that a file designates."""
 
     told_by: str = ""
-    """Where that stands."""
+    """Source of the designation."""
     pictures: Sequence[Picture] = ()
-    """The first of them opens."""
+    """The first one is the default."""
     alone: bool = False
-    """Whether the file has no others, even if it means none."""
+    """Whether only these arrays are listed, even if there are none."""
 
 
 class Calibration(NamedTuple):
     """The axes of an array."""
 
     axes: tuple[Axis, ...]
-    """Without a name where the file gives none."""
+    """Axes without a name in the file have an empty one."""
     sig_dims: int | None = None
-    """The number of signal axes, if it says that."""
+    """Number of signal axes, if the file gives it."""
 
 
 class Scan(NamedTuple):
-    """The scan that the first axis of an array is."""
+    """The scan that an array's first axis stands for."""
 
     shape: tuple[int, ...]
-    """(y, x), which the frames fill."""
+    """(y, x); its size is the number of frames."""
     told_by: str
-    """Where the shape stands, or from what it is inferred."""
+    """Source of the shape."""
     axes: tuple[Axis, ...]
     facts: Mapping[str, Any] = {}
-    """More facts, by their places."""
+    """Further facts, by location."""
     flat: bool = False
-    """Whether there is one number at each position, which the array has as an axis of length 1."""
+    """Whether pixels are single numbers, stored with a signal axis of length 1."""
 
 
 class Row(NamedTuple):
-    """Where something stands that is said of the instrument."""
+    """Location of a fact about the instrument."""
 
     name: str
-    """In the vocabulary of :mod:`dask_tiled.model.instrument`."""
+    """A name of :mod:`dask_tiled.model.instrument`'s vocabulary."""
     path: str
     """Below the facts; pattern and unit as in :class:`~dask_tiled.formats.tools.Entry`."""
     unit: str = ""
@@ -61,38 +61,38 @@ class Row(NamedTuple):
 
 
 class Convention:
-    """A convention; each method returns nothing of an array that does not follow it."""
+    """A convention of HDF5 files; methods return nothing for arrays that do not follow it."""
 
     name: ClassVar[str]
     instrument: ClassVar[Sequence[Row]] = ()
-    """Of each name the first row that leads to something counts."""
+    """The first row of each name that has a value wins."""
 
     def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
-        """List the arrays that a file means, or a group of it."""
+        """List the arrays that a file, or a group of it, designates."""
         return Meant()
 
     def refuse(self, tree: Tree, path: str) -> None:
-        """Raise a DatasetError that says why something is no array."""
+        """Raise a DatasetError that explains why an object is not an array."""
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:  # noqa: ARG002
         """Read the axes of an array."""
         return None
 
     def scan(self, tree: Tree, picture: Picture, frames: int) -> Scan | None:  # noqa: ARG002
-        """Read the shape of the scan that has so many frames."""
+        """Read the shape of the scan, which must have this many frames."""
         return None
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:  # noqa: ARG002
-        """List the groups with facts of an array, by their paths.
+        """Return the groups with facts about an array, by path.
 
-        The value of each are the names of the attributes and small datasets in it that are read; an
-        empty tuple for all of them, at any depth; or a mapping, which are the facts.
+        A value lists the names of attributes and small datasets to read; an empty tuple reads all,
+        at any depth; a mapping holds the facts themselves.
         """
         return {}
 
 
 def read_axis(tree: Tree, values: Any, name: str, size: int) -> Axis:
-    """Read an axis from its values, or from the first of them, if they are equally spaced."""
+    """Return an axis from its values, or from the first value, if they are equally spaced."""
     units = "" if values is None else label(attribute(values, "units"))
     numbers = getattr(values, "ndim", 0) == 1 and values.dtype.kind in "fiu"
     if not numbers or not 0 < values.size <= MOST_VALUES:

@@ -1,4 +1,4 @@
-"""The datasets of numbers in an HDF5 file, those of a series put together.
+"""The numeric datasets of an HDF5 file, with those of a series combined.
 
 Names of the parts of a series: the documentation of the Eiger detectors of Dectris.
 """
@@ -21,15 +21,15 @@ from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.files import is_refusal
 
 SERIES = re.compile(r"data_\d{6}")
-"""Names of the parts of a series, in the order of their frames."""
+"""Names of the parts of a series, which sort in frame order."""
 MOST_OBJECTS = 20_000
-"""So many groups and datasets are looked at."""
+"""Visit at most this many groups and datasets."""
 MOST_BYTES = 1 << 62
-"""Larger arrays have pixels that no offset reaches."""
+"""Larger arrays have pixels beyond 64-bit offsets."""
 
 
 class Part(NamedTuple):
-    """What is known of a dataset that is not kept open: a part of a long series."""
+    """Properties of a dataset that is not kept open: a part of a long series."""
 
     path: str
     shape: tuple[int, ...]
@@ -38,34 +38,34 @@ class Part(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """An array in a file: one dataset, or several that continue each other along the first axis."""
+    """An array in a file: a dataset, or several that are concatenated along the first axis."""
 
     path: str
-    """Path in the file, of the dataset or of the group of all of them."""
+    """Path of the dataset, or of the group of a series."""
     shape: tuple[int, ...]
-    """As it is shown."""
+    """Shape as shown."""
     dtype: np.dtype
     members: tuple[Any, ...]
-    """The datasets, of h5py; of a series, some are a :class:`Part`."""
+    """Datasets of h5py; for a series, some are a :class:`Part`."""
     missing: str = ""
-    """Name of a dataset that should be between them, and is not."""
+    """Name of a dataset that is missing in the series."""
     is_series: bool = False
-    """Whether it is put together from datasets of a group, of which there may be one."""
+    """Whether it is a series of datasets of a group, perhaps of one."""
     order: tuple[int, ...] = ()
-    """The axes of the dataset in the order in which they are shown, where it is another one. The
-    first of them is not shown where its length is 1."""
+    """The dataset's axes in the order in which they are shown, if it differs. The first one is
+    dropped if its length is 1."""
     title: str = ""
-    """Its name in the file, apart from its path."""
+    """Title in the file."""
     doubts: tuple[str, ...] = ()
-    """Why a series may be longer."""
+    """Reasons why a series may be longer."""
 
     @property
     def folder(self) -> str:
-        """Path of the group that the datasets lie in."""
+        """Path of the group around the datasets."""
         return self.path if self.is_series else posixpath.dirname(self.path)
 
     def group(self, tree: Tree) -> Any:
-        """Return that group."""
+        """Return the group around the datasets."""
         return tree.get(tree.root, self.folder)
 
     def opened(self, tree: Tree) -> Picture:
@@ -76,7 +76,7 @@ class Picture(NamedTuple):
         return self._replace(members=(tree.get(tree.root, first.path), *others))
 
     def datasets(self, tree: Tree) -> Iterator[Any]:
-        """Yield all datasets. One that is not kept open is closed when the next one is opened."""
+        """Yield all datasets; some are closed when the next one is opened."""
         for one in self.members:
             if not isinstance(one, Part):
                 yield one
@@ -86,7 +86,7 @@ class Picture(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
+        """Size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
@@ -96,43 +96,43 @@ class Picture(NamedTuple):
         return count > 0 and len(self.shape) > 1, count
 
     def facts(self) -> dict[str, Any]:
-        """Facts about the array, for the metadata."""
+        """Return facts for the metadata."""
         chunks = chunks_of(self.members[0])
         facts = {"shape": self.shape, "dtype": str(self.dtype), "chunks": chunks}
         return {**facts, "title": self.title} if self.title else facts
 
 
 def by_size(pictures: Iterable[Picture]) -> list[Picture]:
-    """Sort arrays: those with two axes or more first, large ones first; equal ones stay."""
+    """Sort arrays: two axes or more first, then by size; the sort is stable."""
     return sorted(pictures, key=lambda one: one.size, reverse=True)
 
 
 class Found(NamedTuple):
-    """The arrays below a group, by the paths at which they are met first."""
+    """The arrays below a group, by the paths at which they are found first."""
 
     top: tuple[str, Any]
-    """The group, with its path."""
+    """The group with its path."""
     pictures: dict[str, Picture]
-    """The arrays of numbers, series first."""
+    """Arrays of numbers, series first."""
     children: dict[str, list[Picture]]
-    """The same, by the groups that they lie in."""
+    """The arrays by the path of their group."""
     groups: list[tuple[str, Any]]
     refused: dict[str, DatasetError]
-    """Links out of the folder."""
+    """Errors of links out of the folder."""
 
     def inside(self, path: str) -> list[Picture]:
-        """List the arrays that lie in a group itself."""
+        """Return the arrays that are direct members of a group."""
         return self.children.get(path or "/", [])
 
     def raise_refused(self, path: str) -> None:
-        """Raise what was refused below a path."""
+        """Raise the first error of a link below a path."""
         for place, error in self.refused.items():
             if f"{place}/".startswith(f"{path.rstrip('/')}/"):
                 raise error
 
 
 def search(tree: Tree, path: str, top: Any) -> Found:
-    """Find groups and arrays of numbers. Links are followed; nothing is visited twice."""
+    """Find groups and numeric arrays. Links are followed; nothing is visited twice."""
     import h5py
 
     pictures: list[Picture] = []
@@ -166,7 +166,7 @@ def search(tree: Tree, path: str, top: Any) -> Found:
 def _member(
     tree: Tree, group: Any, name: str, path: str, refused: dict[str, DatasetError]
 ) -> Any | None:
-    """Open what lies in a group; of a part of a long series return the array, and close it."""
+    """Open a member of a group; for a part of a long series return the array, and close it."""
     try:
         if tree.is_crowded and SERIES.fullmatch(name):
             with Tree(tree.file) as apart:
@@ -178,14 +178,14 @@ def _member(
         return tree.get(group, name)
     except DatasetError as error:
         refused[path] = error
-    except BROKEN as error:  # a link to something that is not there
+    except BROKEN as error:  # a dangling link
         if is_refusal(error):
             raise
     return None
 
 
 def picture_of(path: str, item: Any) -> Picture | None:
-    """Take a dataset for an array; None if it is none of numbers."""
+    """Return a dataset as an array; None if it is not numeric."""
     import h5py
 
     if not isinstance(item, h5py.Dataset) or item.shape is None:
@@ -196,10 +196,10 @@ def picture_of(path: str, item: Any) -> Picture | None:
 
 
 def _number_type(dataset: Any) -> np.dtype | None:
-    """Return the type of the pixels of a dataset; None if they are no numbers."""
+    """Return the pixel dtype of a dataset; None if it is not numeric."""
     try:
-        dtype = np.lib.format.drop_metadata(dataset.dtype.base)  # what h5py notes in it
-    except BROKEN:  # a type that numpy has not
+        dtype = np.lib.format.drop_metadata(dataset.dtype.base)  # h5py adds metadata
+    except BROKEN:  # a type that NumPy does not have
         return None
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     numbers = all(field.base.kind in "biufc" or field.names for field in fields)
@@ -209,7 +209,7 @@ def _number_type(dataset: Any) -> np.dtype | None:
 
 
 def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
-    """Put the data_000001, data_000002, ... of an Eiger master together."""
+    """Combine the data_000001, data_000002, ... of an Eiger master into a series."""
     groups: dict[str, list[Picture]] = {}
     for picture in found:
         folder, name = posixpath.split(picture.path)
@@ -219,7 +219,7 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
         members.sort(key=lambda picture: picture.path)
         first = members[0]
         alike = {(picture.shape[1:], picture.dtype) for picture in members}
-        # Names stay where a file is gone; the numbers of the first ones are still wanted.
+        # Names of lost files remain; the numbering of the first ones is needed.
         names = sorted(
             filter(SERIES.fullmatch, names_in(tree.get(tree.root, folder), MOST_OBJECTS))
         )
@@ -237,12 +237,12 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
 
 
 def check(path: str, picture: Picture) -> None:
-    """Refuse an array that cannot be read.
+    """Raise if an array cannot be read.
 
     Raises
     ------
     DatasetError, CorruptFileError, TruncatedFileError
-        It is empty, too large, or a part of it is missing.
+        The array is empty, too large, or incomplete.
     """
     if not picture.nbytes:
         raise DatasetError("the array is empty", path=path, found=f"shape {picture.shape}")

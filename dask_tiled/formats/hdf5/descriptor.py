@@ -1,4 +1,4 @@
-"""HDF5: any dataset of numbers in a file, with what the conventions of files add.
+"""HDF5: any numeric dataset of a file, with metadata from the conventions of the file.
 
 Layout facts: the HDF5 File Format Specification, version 3.0.
 """
@@ -34,13 +34,13 @@ from dask_tiled.model.paths import Border, border, within
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_LISTED = 100
-"""So many datasets are listed in the metadata."""
+"""List at most this many datasets in the metadata."""
 DATASETS: tuple[type, ...] = (Number, str, NoneType)
-"""How one can be asked for."""
+"""Types of the option ``dataset``."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the magic bytes: at the start, or at a power of two, after a block of the user's."""
+    """Check for the magic bytes: at the start, or at a power of two after a user block."""
     at = 0
     while at == 0 or read_head(path, 1, at):
         found = head[at : at + 8] if at + 8 <= len(head) else read_head(path, 8, at)
@@ -63,21 +63,23 @@ def describe(
     paths : sequence of str
         One file.
     dataset : int or str, optional
-        Path of the dataset in the file, or of a group, for what is meant in it; the title of a
-        picture of Velox or H5OINA; or a number in the list of datasets in the metadata. By default
-        what the file means, by its convention; in other files the largest dataset with two axes or
+        Path of the dataset in the file, or of a group, for its default dataset; the title of an
+        image of Velox or H5OINA; or a number in the list of datasets in the metadata. By default
+        the one that the file's convention designates; else the largest dataset with two axes or
         more.
     sig_dims : int, optional
-        How many of the last axes are signal axes; by default what the file says, or 2.
+        How many of the last axes are signal axes; by default from the file, or 2.
     """
     file = File.only(paths, "hdf5")
     if not isinstance(dataset, DATASETS):
         expected = "a path, a title or a number"
-        raise DatasetError("no dataset", path=file.path, expected=expected, found=repr(dataset))
+        raise DatasetError(
+            "invalid dataset", path=file.path, expected=expected, found=repr(dataset)
+        )
     if sig_dims is not None:
         check_whole("sig_dims", sig_dims, least=1, path=file.path)
     looks = [partial(look, file, dataset, sig_dims, border(), facts) for facts in (True, False)]
-    desc = safely(file, *looks)  # where facts are damaged, pixels may be right all the same
+    desc = safely(file, *looks)  # if facts are damaged, pixels may be readable
     if any(needs_imagecodecs(decoder) for decoder in desc.layout.decoders):
         require("imagecodecs", "hdf5", file.path)
     return desc
@@ -90,7 +92,7 @@ def look(
     known: Border | None,
     with_facts: bool,  # noqa: FBT001 - as the parameters of `describe` are
 ) -> Description:
-    """Describe a dataset in this process."""
+    """Describe a dataset, in this process."""
     problem = "the HDF5 library cannot read the file"
     with reading_of(file, problem), within(known), Tree(file) as tree:
         return _describe(tree, choose(tree, dataset), sig_dims, with_facts=with_facts)
@@ -129,7 +131,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         metadata["detector"] = detector
     grid = nav or (1,)
     stored = grid + sig
-    if picture.order:  # with an axis of one frame, perhaps
+    if picture.order:  # may add an axis of one frame
         stored = (1,) * (len(picture.order) - first.ndim) + first.shape
         grid = tuple(stored[axis] for axis in picture.order)[: -len(sig)]
     pieces = Pieces(tree, stored, picture.dtype, picture.order)
@@ -155,7 +157,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
 
 
 def _calibration(tree: Tree, picture: Picture) -> tuple[str, Calibration]:
-    """Return what the first convention says that knows the axes, and its name."""
+    """Return the axes from the first convention that knows them, with its name."""
     for convention in CONVENTIONS:
         found = convention.calibration(tree, picture)
         if found is not None:
@@ -164,7 +166,7 @@ def _calibration(tree: Tree, picture: Picture) -> tuple[str, Calibration]:
 
 
 def _named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
-    """Return axes with the usual names in place of empty or repeated ones."""
+    """Return axes with default names in place of empty or repeated ones."""
     usual = nav_axes(nav_ndim) + sig_axes(len(axes) - nav_ndim)
     names = [axis.name for axis in axes]
     found = list(axes)

@@ -22,20 +22,20 @@ from dask_tiled.model.paths import Border, border, within
 
 DETECTOR = "instrument/detector"
 MASKS = "detectorSpecific/pixel_mask", "pixel_mask"
-"""Where the mask is; of every pixel it has bits that say what is wrong with it, or 0."""
+"""Paths of the mask, which holds bits for the defects of each pixel, or 0."""
 SAID = ("pixel_mask_applied", "flatfield_correction_applied", "countrate_correction_applied")
 CUTOFF = "countrate_correction_count_cutoff"
 TABLES = ("countrate_correction_table", "detectorModule_000/countrate_correction_table")
 
 
 def detector_facts(tree: Tree, dataset: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
-    """Find the pixel mask that suits the frames, and what is said of corrections of counts.
+    """Return the pixel mask that fits the frames, and facts about count corrections.
 
     Parameters
     ----------
     tree : Tree
     dataset : str
-        Path of the frames; the detector stands in the same entry.
+        Path of the frames; the detector is in the same entry.
     sig_shape : tuple of int
         Shape of a frame.
 
@@ -43,7 +43,7 @@ def detector_facts(tree: Tree, dataset: str, sig_shape: tuple[int, ...]) -> dict
     -------
     dict
         ``pixel_mask`` and ``countrate_correction_table`` are paths in the file; the rest are
-        values, as they stand there. Empty for what is no such detector.
+        values as stored. Empty for other detectors.
     """
     import h5py
 
@@ -53,7 +53,7 @@ def detector_facts(tree: Tree, dataset: str, sig_shape: tuple[int, ...]) -> dict
     def at(name: str) -> Any:
         try:
             item = tree.look(tree.root, f"{detector}/{name}")
-        except (DatasetError, *BROKEN):  # it leads out of the folder, or is damaged
+        except (DatasetError, *BROKEN):  # a link out of the folder, or damage
             return None
         return item if isinstance(item, h5py.Dataset) and item.shape is not None else None
 
@@ -74,12 +74,12 @@ def detector_facts(tree: Tree, dataset: str, sig_shape: tuple[int, ...]) -> dict
 
 
 def read_corrections(desc: Description) -> Corrections:
-    """Read the pixel mask of the detector: excluded are the pixels that it has a bit for.
+    """Read the pixel mask of the detector; pixels with any bit set are excluded.
 
     Raises
     ------
     DatasetError
-        The file has none for frames of this shape.
+        The file has no mask for frames of this shape.
     """
     file, shape = desc.files[0], desc.layout.sig_shape
     path = desc.metadata["hdf5"].get("detector", {}).get("pixel_mask")
@@ -94,7 +94,7 @@ def read_corrections(desc: Description) -> Corrections:
 
 
 def read_mask(file: File, path: str, shape: tuple[int, ...], known: Border | None) -> Array:
-    """Read a mask in this process."""
+    """Read a mask, in this process."""
     with (
         reading_of(file, f"the pixel mask {path} cannot be read"),
         within(known),
@@ -102,7 +102,7 @@ def read_mask(file: File, path: str, shape: tuple[int, ...], known: Border | Non
     ):
         item = tree.get(tree.root, path)
         if shape_of(item) != shape or item.dtype.kind not in "iu":
-            problem, found = "another mask now", item.shape
+            problem, found = "the mask has changed", item.shape
             raise CorruptFileError(problem, path=file.path, where=path, expected=shape, found=found)
         load_plugins()
         mask: Array = tree.read(item)

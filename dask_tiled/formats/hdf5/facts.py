@@ -1,7 +1,6 @@
-"""Facts of an HDF5 file beside its pixels: groups, attributes, small datasets and JSON.
+"""Facts of an HDF5 file: groups, attributes, small datasets and JSON.
 
-Facts keep the paths that they have in the file. The unit of ``name`` is called ``name@units``, as
-NeXus writes it.
+Facts keep their paths in the file. The unit of ``name`` is called ``name@units``, as in NeXus.
 """
 
 from __future__ import annotations
@@ -21,28 +20,28 @@ from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.files import read_head
 
 MOST_VALUES = 2000
-"""So many values are read, and no more."""
+"""Read at most this many values."""
 MOST_NAMES = 3000
-"""So many attributes, groups and datasets are looked at; each takes some 0.1 ms."""
+"""Visit at most this many attributes, groups and datasets; each takes some 0.1 ms."""
 MOST_CHARACTERS = 1 << 18
-"""So long are they together, as text."""
+"""Most characters of all facts as text."""
 MOST_ITEMS = 64
-"""Arrays of more items are left out."""
+"""Larger arrays are skipped."""
 LONGEST_TEXT = 10_000
 DEEPEST = 16
 Names = tuple[str, ...]
-PLACE = 16  # bytes of a text of any length: its own, and where it is
+PLACE = 16  # bytes of a variable-length text: its length and its location
 
 
 class Facts:
-    """Facts about a picture, by the convention of the file.
+    """Facts about an image, by the convention of the file.
 
     Attributes
     ----------
     found : dict
-        The facts, nested, by the paths of the groups that they stand in.
+        The facts, nested, by the paths of their groups.
     complete : bool
-        Whether they were read, and nothing was left out because there is too much.
+        Whether all facts were read, without exceeding a limit.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -54,7 +53,7 @@ class Facts:
         self._seen: set[Any] = set()
 
     def read(self, picture: Picture) -> None:
-        """Read them, as the first convention has it that knows of any."""
+        """Read the facts that the first matching convention lists."""
         from h5py import Group
 
         self.complete = True
@@ -64,7 +63,7 @@ class Facts:
                 group = self._look(path)
                 try:
                     found = self.walk(group, facts) if isinstance(group, Group) else {}
-                except BROKEN:  # pixels may be right all the same
+                except BROKEN:  # the pixels may be readable
                     self.complete, found = False, {}
             else:
                 found = facts
@@ -73,11 +72,11 @@ class Facts:
     def _look(self, path: str) -> Any:
         try:
             return self.tree.look(self.tree.root, path)
-        except DatasetError:  # it leads out of the folder
+        except DatasetError:  # a link out of the folder
             return None
 
     def walk(self, group: Any, names: Names = (), depth: int = 0) -> dict[str, Any]:
-        """Read the attributes of a group, and what is small in it, or some; each group once."""
+        """Read attributes and small members of a group, or some of them; each group once."""
         import h5py
 
         found: dict[str, Any] = {}
@@ -102,7 +101,7 @@ class Facts:
         return found
 
     def _bounded(self, names: Iterable[str]) -> Iterator[str]:
-        """Go on as long as more may be read."""
+        """Yield names until a limit is reached."""
         for name in names:
             if not self._names or not self._values:
                 self.complete = False
@@ -125,7 +124,7 @@ class Facts:
             found[name] = None if value == "_None_" else value
 
     def _value(self, dataset: Any) -> Any:
-        """Read a small dataset; None of one that is large, packed, or in other files."""
+        """Read a small dataset; None if it is large, filtered, or in other files."""
         from h5py import h5d
 
         if dataset.shape is None or dataset.size > MOST_ITEMS:
@@ -144,7 +143,7 @@ class Facts:
 
 
 def _nbytes(dataset: Any) -> int:
-    """Count bytes; the length of texts stands before the place that each of them has elsewhere."""
+    """Return the size of a dataset; for texts, the sum of the lengths in its pointers."""
     path, at = dataset.file.filename, dataset.id.get_offset()
     if dataset.dtype.kind != "O" or at is None or not os.path.isfile(path):
         return int(dataset.nbytes)
@@ -153,7 +152,7 @@ def _nbytes(dataset: Any) -> int:
 
 
 def _item(group: Any, name: str) -> Any:
-    """Return what lies in a group itself: facts are read where they are, in this file alone."""
+    """Return a direct member of a group; facts are read from this file alone."""
     from h5py import h5l
 
     try:

@@ -1,7 +1,7 @@
-"""The filters of HDF5 as codecs, which decode without the HDF5 library where they are known.
+"""HDF5 filters as codecs, which decode without the HDF5 library.
 
-The library does one thing at a time in a process, however many threads ask; codecs run beside each
-other. Chunks with any other filter go through the library, in another process.
+The HDF5 library runs one call at a time in a process; codecs run concurrently. Chunks with other
+filters are decoded by the library, in another process.
 
 Layout facts: the HDF5 File Format Specification, version 3.0, "Filter Pipeline Message"; the list
 of registered filter plugins of The HDF Group.
@@ -16,19 +16,19 @@ from dask_tiled.codecs.byte_codecs import SHUFFLES
 from dask_tiled.codecs.hdf5_filters import SZIP_OPTIONS
 
 Filter = tuple[int, tuple[int, ...]]
-"""Its number, and its parameters."""
+"""The number of a filter, and its parameters."""
 Codec = dict[str, Any]
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, BZIP2 = 1, 2, 3, 4, 307
 LZF, BLOSC, LZ4, BITSHUFFLE, ZSTD = 32000, 32001, 32004, 32008, 32015
 COMPRESSORS = "blosclz", "lz4", "lz4hc", "snappy", "zlib", "zstd"
-"""Compressors inside Blosc, by number."""
+"""Compressors of Blosc, by number."""
 BLOCKS = {0: "", 2: "lz4", 3: "zstd"}
-"""Compressors of the blocks of bitshuffle, by number."""
+"""Compressors of bitshuffle blocks, by number."""
 
 
 def _level(values: Sequence[int]) -> int:
-    """Return the level of compression, within what readers accept."""
+    """Return the compression level, clipped to the range that readers accept."""
     return min(max((*values, 1)[0], 1), 9)
 
 
@@ -69,14 +69,14 @@ CODECS: Mapping[int, Callable[[Sequence[int]], Codec]] = {
     BITSHUFFLE: _bitshuffle,
     ZSTD: lambda v: {"name": "zstd", "configuration": {"level": (*v, 3)[0], "checksum": False}},
 }
-"""The codec of a filter, by its number, from its parameters."""
+"""Codec by filter number, from the filter's parameters."""
 
 
 def codecs_of(filters: Sequence[Filter]) -> list[Codec] | None:
-    """Return the codecs of a pipeline; None where only the HDF5 library can undo it.
+    """Return the codecs of a filter pipeline; None if only the HDF5 library can decode it.
 
-    Chunks are compressed once and have one checksum, which comes last: so the size is known after
-    every step.
+    At most one compressor, and one checksum, which comes last: then the size after every step is
+    known.
     """
     numbers = [number for number, _ in filters]
     compressors = [number for number in numbers if number not in {SHUFFLE, FLETCHER32}]

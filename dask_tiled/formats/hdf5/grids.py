@@ -1,4 +1,4 @@
-"""Grids of chunks: which follow each other in a file, and what they leave."""
+"""Chunk grids: contiguous chunks, and gaps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dask_tiled.model.grids import gaps
 from dask_tiled.model.indexing import Index
 
 MOST_CELLS = 1 << 20
-"""So many cells, and no more, are looked at one by one."""
+"""Examine at most this many cells."""
 Box = tuple[tuple[int, ...], tuple[int, ...]]
-"""Where it starts, and its shape."""
+"""Start and shape."""
 
 
 def join_chunks(
@@ -24,11 +24,11 @@ def join_chunks(
     chunk: Sequence[int],
     shape: Sequence[int],
 ) -> tuple[bool, Index, Index, Index, Index]:
-    """Make one piece of all chunks, or of those that follow each other in the file.
+    """Join all chunks, or those that are contiguous in the file, into larger pieces.
 
-    ``start`` and ``box`` are the chunks, in C order; ``offset`` is where they lie, ``strides`` are
-    those of the pixels in one. Tell whether it is one piece; give their start, shape, offset and
-    strides.
+    ``start`` and ``box`` are the chunks in C order, ``offset`` their offsets, ``strides`` those of
+    the pixels in a chunk. Returns whether there is a single piece, and start, shape, offset and
+    strides of the pieces.
     """
     grid = [-(-n // size) for n, size in zip(shape, chunk, strict=True)]
     if len(start) == math.prod(grid):
@@ -53,7 +53,7 @@ def join_chunks(
 
 
 def _lattice(offsets: Index, strides: Index, chunk: Sequence[int]) -> Index | None:
-    """Find the strides of all pixels of a whole grid of chunks; None if they are not equal."""
+    """Return the pixel strides of a whole grid of chunks; None if they are irregular."""
     found = strides.copy()
     for k, n in enumerate(offsets.shape):
         if n == 1:
@@ -67,7 +67,7 @@ def _lattice(offsets: Index, strides: Index, chunk: Sequence[int]) -> Index | No
 
 
 def uncovered(boxes: Sequence[Box], shape: Sequence[int]) -> tuple[Index, Index] | None:
-    """Find what no box covers, as boxes; None where boxes overlap, or are too irregular to tell."""
+    """Return boxes for the uncovered part; None if boxes overlap or are too many."""
     starts = np.array([start for start, _ in boxes], np.int64).reshape(-1, len(shape))
     stops = starts + np.array([size for _, size in boxes], np.int64).reshape(-1, len(shape))
     edges = [
@@ -93,9 +93,9 @@ def uncovered(boxes: Sequence[Box], shape: Sequence[int]) -> tuple[Index, Index]
 
 
 def boxes_between(first: int, stop: int, shape: Sequence[int]) -> Iterator[Box]:
-    """Cover the pixels ``first`` to ``stop`` of an array, counted in C order, with boxes."""
+    """Yield boxes that cover the pixels ``first`` to ``stop``, counted in C order."""
     while first < stop:
-        # The outermost axis whose next position is wanted as a whole: a pixel of the last one is.
+        # The outermost axis of which a whole position fits; a pixel of the last axis always does.
         inner = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
         axis = next(k for k, n in enumerate(inner) if first % n == 0 and first + n <= stop)
         start = tuple(int(n) for n in np.unravel_index(first, shape))

@@ -14,22 +14,22 @@ from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
 
 Bounds = Sequence[tuple[int, int]]
-"""The first position on each axis, and the one after the last."""
+"""Start and stop along each axis."""
 OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "file locking flag": {},
     "already open for write": {"locking": False, "swmr": True, "libver": "latest"},
 }
-"""How else to open a file that cannot be opened without locks, by what the library says to that:
-this process has it open with locks, or somebody writes who may let others read. The latter is never
-tried first: where metadata are damaged, the library would wait for somebody to complete them."""
+"""Other options to open a file, by the error of opening it without locks: this process has it
+open with locks, or another process writes and may permit readers. The latter is never tried
+first: if metadata are damaged, the library waits for the writer to complete them."""
 MOST_BUILT_IN = 255
-"""Filters with larger numbers are no part of the library."""
+"""Filters with larger numbers are plugins."""
 
 _kept: dict[tuple[File, str], Any] = {}
 
 
 def open_file(file: File) -> Any:
-    """Open a file with h5py, whoever else has it open; it may lie behind a URL."""
+    """Open a file or URL with h5py, also if it is open elsewhere."""
     import h5py
 
     path = file.path
@@ -38,7 +38,7 @@ def open_file(file: File) -> Any:
     except OSError as error:
         how = next((how for why, how in OTHERWISE.items() if why in str(error)), None)
         if how is not None:
-            with suppress(OSError):  # what it said first tells more
+            with suppress(OSError):  # the first error is more helpful
                 return h5py.File(path, "r", **how)
         if is_refusal(error):
             raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
@@ -46,13 +46,13 @@ def open_file(file: File) -> Any:
 
 
 def load_plugins() -> None:
-    """Bring the library more filters, if they are installed."""
+    """Register the filters of hdf5plugin, if installed."""
     with suppress(ImportError, OSError, RuntimeError):
         importlib.import_module("hdf5plugin")
 
 
 def read_box(file: File, name: str, bounds: Bounds) -> Any:
-    """Read a box of a dataset, whose axes are the last ones; in its own type, bit fields too.
+    """Read a box of a dataset in its stored type; its axes are the last ones of ``bounds``.
 
     The dataset stays open for the next box.
     """
@@ -65,17 +65,17 @@ def read_box(file: File, name: str, bounds: Bounds) -> Any:
 
 
 def shape_of(dataset: Any) -> tuple[int, ...]:
-    """Return the shape of a dataset as h5py reads it: with the axes of elements that are arrays."""
+    """Return the shape of a dataset, including the axes of array elements."""
     return (*dataset.shape, *dataset.dtype.shape)
 
 
 def chunks_of(dataset: Any) -> tuple[int, ...]:
-    """Return the shape of the chunks of a dataset, as :func:`shape_of`; empty without chunks."""
+    """Return the chunk shape, including the axes of array elements; empty if not chunked."""
     return (*dataset.chunks, *dataset.dtype.shape) if dataset.chunks else ()
 
 
 def names_in(group: Any, most: int) -> list[str]:
-    """List the first names in a group, in the order that h5py gives them; those that are text."""
+    """List the first names in a group, in the order of h5py; skip names that are not UTF-8."""
     from h5py import h5, h5p
 
     names: list[str] = []
@@ -93,7 +93,7 @@ def names_in(group: Any, most: int) -> list[str]:
 
 
 def filters_of(dataset: Any) -> tuple[Filter, ...]:
-    """List the filters of a dataset in the order in which they are applied."""
+    """Return the filters of a dataset, in the order of application."""
     from h5py import h5z
 
     properties, found = dataset.id.get_create_plist(), []
@@ -109,7 +109,7 @@ def filters_of(dataset: Any) -> tuple[Filter, ...]:
                 "a filter of the dataset is not installed",
                 path=dataset.file.filename,
                 where=dataset.name,
-                found=f"filter {number}, {name.decode('latin1') or 'which has no name'}",
+                found=f"filter {number}, {name.decode('latin1') or 'unnamed'}",
                 hint="Run: pip install hdf5plugin",
             )
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Where the pixels of HDF5 datasets lie: in one stretch, in chunks, or in other files.
+"""Pieces of HDF5 datasets: contiguous, chunked, or in other files.
 
 Layout facts: the HDF5 File Format Specification, version 3.0.
 """
@@ -35,21 +35,20 @@ from dask_tiled.model.pieces import (
 )
 
 READ_BYTES = 1 << 20
-"""So much of a dataset is read at a time where the library has to read it."""
+"""Target size of a block that the HDF5 library reads."""
 MOST_BLOCKS = 100_000
-"""It is read in so many parts, and no more."""
+"""Most blocks that the HDF5 library reads."""
 MOST_SPARSE_BYTES = MOST_BLOCKS << 30
-"""Larger datasets are refused where chunks that were never written cannot be told from others."""
+"""Largest dataset for which unwritten chunks need not be known."""
 READ = "dask_tiled.formats.hdf5.boxes:read"
-"""The decoder of blocks that the HDF5 library reads."""
+"""Decoder of blocks that the HDF5 library reads."""
 Numbers = npt.ArrayLike
 
 
 class Pieces:
-    """Collects the pieces of an array: those of one dataset, or of several side by side.
+    """Collects the pieces of an array, from one dataset or several.
 
-    ``shape`` has the axes as they are stored. They are shown in another ``order`` where there is
-    one.
+    ``shape`` has the stored axes, which are shown in ``order``, if given.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Pieces:
         self._blocks: list[Box] = [((0,) * len(shape), (1,) * len(shape))]
 
     def base_shape(self) -> tuple[int, ...]:
-        """Return the shape of the blocks that all of the array consists of; empty for pixels."""
+        """Return the shape of the blocks that the array consists of; empty for single pixels."""
         origins, chunks = map(np.array, zip(*self._blocks, strict=True))
         sizes = chunks.max(axis=0)
         sizes[(origins % sizes).any(axis=0)] = 1
@@ -75,7 +74,7 @@ class Pieces:
         return tuple(sizes.tolist()) if sizes.max() > 1 else ()
 
     def table(self) -> PieceTable:
-        """Put all pieces into one table, in the order of the axes that is shown."""
+        """Return all pieces in a table, with axes in the order shown."""
         table = joined(self.tables)
         if not self.order:
             return table
@@ -83,7 +82,7 @@ class Pieces:
         return piece_table(**columns | {name: columns[name][:, order] for name in PER_AXIS})
 
     def blocks(self, origin: tuple[int, ...], chunk: tuple[int, ...]) -> None:
-        """Note that something consists of blocks."""
+        """Record the block shape of a part of the array."""
         self._blocks.append((origin, (1,) * (len(self.shape) - len(chunk)) + chunk))
 
     def file(self, path: str) -> int:
@@ -100,7 +99,7 @@ class Pieces:
         return self.decoders.index(decoder)
 
     def by_library(self, dataset: Any, origin: tuple[int, ...]) -> int:
-        """Return the number of the decoder of blocks that the HDF5 library reads."""
+        """Return the number of the decoder that calls the HDF5 library."""
         dtype = self.plain.dtype
         options = {"dataset": dataset.name, "origin": origin, "dtype": dtype, "order": self.order}
         return self.decoder(BlockDecoder(READ, dtype, tuple(options.items())))
@@ -114,7 +113,7 @@ class Pieces:
         strides: Numbers,
         **numbers: Numbers,
     ) -> None:
-        """Add pieces that begin at ``start`` of what begins at ``origin``, whose axes are last."""
+        """Add pieces at ``start``, relative to ``origin``; their axes are the last ones."""
         more = len(self.shape) - np.shape(start)[-1]
 
         def wide(columns: Numbers, value: int) -> Index:
@@ -133,7 +132,7 @@ class Pieces:
             fill = np.asarray(dataset.fillvalue).reshape(-1)
             if len({one.tobytes() for one in fill}) > 1:
                 raise DatasetError(
-                    "fill values that differ within an element are not read",
+                    "fill values that differ within an element are not supported",
                     path=dataset.file.filename,
                     where=dataset.name,
                     found=fill.tolist(),
@@ -144,7 +143,7 @@ class Pieces:
         self.put(origin, start, shape, 0, np.zeros_like(shape), decoder=number)
 
     def add(self, dataset: Any, origin: tuple[int, ...]) -> None:
-        """Add a dataset that begins at ``origin`` in the array, whose last axes are its own."""
+        """Add a dataset at ``origin`` of the array; its axes are the last ones."""
         from h5py import h5d
 
         kind, offset = dataset.id.get_create_plist().get_layout(), dataset.id.get_offset()
@@ -167,7 +166,7 @@ class Pieces:
             self.put(origin, start, shape, offset, strides, file=file, decoder=decoder)
 
     def _add_virtual(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
-        """Add the datasets that a virtual one is put together from, if it is of whole ones."""
+        """Add the sources of a virtual dataset, if they are whole datasets."""
         with self.tree.inside(dataset):
             sources, rest = whole_sources(self.tree, dataset) or ([], ())
             if rest:
@@ -180,7 +179,7 @@ class Pieces:
             self._add_blocks(dataset, file, origin)
 
     def _add_blocks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
-        """Let the library read a dataset, about as many chunks or rows at a time as READ_BYTES."""
+        """Let the HDF5 library read a dataset, in blocks of about READ_BYTES."""
         shape = np.array(shape_of(dataset))
         block = np.minimum(chunks_of(dataset) or (1, *shape[1:]), shape)
         for axis in reversed(range(len(shape))):
@@ -197,7 +196,7 @@ class Pieces:
         self.blocks(origin, tuple(block.tolist()))
 
     def _add_chunks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
-        """Add chunks, each as it is stored, and what was never written."""
+        """Add the stored chunks, and the boxes of unwritten ones."""
         shape, chunk = shape_of(dataset), chunks_of(dataset)
         blocks, pipeline = chunk, filters_of(dataset)
         nbytes = self.stored.itemsize * math.prod(chunk)
@@ -238,14 +237,14 @@ class Pieces:
     def _check_room(
         self, dataset: Any, filters: tuple[Filter, ...], nbytes: int, sizes: Index
     ) -> None:
-        """Refuse chunks that can never be so large; one alone among others is when it is read."""
+        """Raise if the chunks in sum cannot decode to their size; decoding checks each chunk."""
         codecs, packed = codecs_of(filters), int(sizes.sum())
         names = [compressor(one["name"], one.get("configuration", {})) for one in codecs or ()]
         packs = next(filter(None, names), "")
         most = packed if codecs is not None and not packs else most_bytes(packs, packed)
         if nbytes * len(sizes) > most:
             raise CorruptFileError(
-                "the chunks are too large for what is stored of them",
+                "the chunks are too large for their stored bytes",
                 path=dataset.file.filename,
                 where=dataset.name,
                 expected=f"{most} bytes at most, in {len(sizes)} chunks of {packed}",
@@ -270,7 +269,7 @@ class Pieces:
 
 
 def is_plain(dataset: Any) -> bool:
-    """Return whether the bytes of a dataset are what numpy takes them for."""
+    """Return whether NumPy can use the stored bytes of a dataset."""
     from h5py import h5t
 
     stored = dataset.id.get_type()

@@ -1,4 +1,4 @@
-"""Datasets whose pixels lie elsewhere: virtual ones, and those with external files.
+"""Datasets with pixels in other files: virtual datasets, and external storage.
 
 Layout facts: the reference manual of the HDF5 library (H5Pset_external, H5Pset_virtual).
 """
@@ -19,11 +19,11 @@ from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import MAX_NDIM
 
 Whole = tuple[list[tuple[tuple[int, ...], Any]], tuple[Index, Index]]
-"""Where sources begin, each with its source; and the boxes that none covers."""
+"""Sources with their positions, and the boxes that none covers."""
 
 
 def whole_sources(tree: Tree, dataset: Any) -> Whole | None:
-    """List the sources of a virtual dataset; None if they are not whole datasets in boxes."""
+    """List the sources of a virtual dataset; None unless they are whole datasets in boxes."""
     sources = dataset.virtual_sources()
     boxes = list(map(_box_of, sources))
     regular = not dataset.dtype.shape and all(shape for _, shape in boxes)
@@ -39,7 +39,7 @@ def whole_sources(tree: Tree, dataset: Any) -> Whole | None:
 
 
 def _box_of(source: Any) -> Box:
-    """Read which box of a virtual dataset is a whole dataset; a shape without axes if none is."""
+    """Return the box of a virtual dataset that maps a whole dataset; an empty one if none."""
     from h5py import h5s
 
     none: Box = (), ()
@@ -71,7 +71,7 @@ def _is_unlimited(space: Any) -> bool:
 
 
 def external_boxes(tree: Tree, dataset: Any, itemsize: int) -> Iterator[tuple[str, Box, int]]:
-    """List the boxes of a dataset in files that have nothing else to say: path, box, offset."""
+    """Yield the boxes of a dataset with external storage: path, box and offset."""
     path, where = dataset.file.filename, f"the external files of {dataset.name}"
     shape = shape_of(dataset)
     total, first = math.prod(shape), 0

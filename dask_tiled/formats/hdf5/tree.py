@@ -1,7 +1,7 @@
-"""Groups and datasets of an HDF5 file, and of the files that it names.
+"""Groups and datasets of an HDF5 file, and of the files that it links to.
 
-The library would follow a link to any file of the machine. Here links are followed one by one, and
-in the folder of the file that was opened, unless a user says otherwise.
+The library would follow a link to any file of the machine. Here links are followed one at a time,
+inside the folder of the opened file unless the user permits others.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
 
 MOST_LINKS = 16
-"""So many links lead to an object, and no more: they may go round in circles."""
+"""Most links on the way to an object: links may be cyclic."""
 MOST_OPEN = 32
-"""So many files stay open that are parts of a series."""
+"""Most files of a series that stay open."""
 BROKEN = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError)
-"""Errors of h5py where a file is corrupt."""
+"""Errors of h5py for corrupt files."""
 
 
 @contextmanager
 def reading_of(file: File, problem: str) -> Iterator[None]:
-    """Raise CorruptFileError for errors of a corrupt file; those of this package stay."""
+    """Convert errors of corrupt files to CorruptFileError; keep those of this package."""
     try:
         yield
     except DatasetError:
@@ -41,11 +41,11 @@ def reading_of(file: File, problem: str) -> Iterator[None]:
 
 
 on_opening: ContextVar[Callable[[File], object]] = ContextVar("on_opening", default=id)
-"""Called with each file that another one leads to, before the library opens it."""
+"""Called for each linked file, before the library opens it."""
 
 
 class Tree(ExitStack):
-    """A file, and those that it leads to; all stay open as long as the tree."""
+    """A file, and the files that it links to; they stay open as long as the tree."""
 
     def __init__(self, file: File) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Tree(ExitStack):
         self._above: list[tuple[str, str]] = []
 
     def open(self, path: str) -> Any:
-        """Open a file, or give the one that is open."""
+        """Open a file, or return it if it is open."""
         if path not in self._opened:
             file = File.at(path)
             if path != self.file.path:
@@ -66,18 +66,18 @@ class Tree(ExitStack):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether no more files should stay open: each takes a descriptor and some memory."""
+        """Whether to close further files after use: each needs a descriptor and memory."""
         return len(self._opened) >= MOST_OPEN
 
     @property
     def root(self) -> Any:
-        """The group that all others are in."""
+        """The root group."""
         return self.open(self.file.path)
 
     def find(self, name: str, path: str, where: str) -> str:
-        """Find a file that another one names, and that holds a part of a dataset."""
+        """Return the path of a file that another one names as holding a part of a dataset."""
         whole, last = os.path.isabs(name), os.path.basename(name)
-        for known in (name, last)[whole and is_url(path) : 1 + whole]:  # as the library
+        for known in (name, last)[whole and is_url(path) : 1 + whole]:  # the order of the library
             found = named_file(known, path, where)
             if found is not None:
                 return found
@@ -85,7 +85,7 @@ class Tree(ExitStack):
         raise TruncatedFileError(what, path=path, where=where, expected=name)
 
     def get(self, start: Any, path: str) -> Any:
-        """Follow a path from a group on; LookupError where it leads nowhere."""
+        """Return the object at a path, relative to a group; raise LookupError if there is none."""
         from h5py import Group, h5l
 
         here, names, links = start.file if path.startswith("/") else start, path.split("/")[::-1], 0
@@ -110,7 +110,7 @@ class Tree(ExitStack):
         return here
 
     def look(self, start: Any, path: str) -> Any:
-        """Follow a path as :meth:`get` does; give None where it leads nowhere."""
+        """Return the object at a path like :meth:`get`; None if there is none."""
         with suppress(LookupError):
             return self.get(start, path)
         return None
@@ -124,7 +124,7 @@ class Tree(ExitStack):
         return self.open(found)
 
     def members(self, dataset: Any, source: Any) -> Iterator[Any]:
-        """Open what a virtual dataset takes something from: a dataset, or a numbered series.
+        """Yield the sources of a virtual dataset: a dataset, or a numbered series.
 
         Each is closed when the next one is opened.
         """
@@ -138,39 +138,39 @@ class Tree(ExitStack):
                     path = here if name == "." else tree.find(name, here, where)
                     member = tree.get(tree.open(path), inside)
                 except (TruncatedFileError, LookupError):
-                    if numbered:  # the first that is not there
+                    if numbered:  # the end of the series
                         return
                     raise
                 yield member
 
     @contextmanager
     def inside(self, dataset: Any) -> Iterator[None]:
-        """Look at the sources of a dataset.
+        """Mark a dataset while its sources are visited, to detect cycles.
 
         Raises
         ------
         CorruptFileError
-            It is one of them, or of theirs.
+            The dataset is among its own sources.
         """
         place = dataset.file.filename, dataset.name
         if place in self._above:
-            what = "a virtual dataset takes something from itself"
+            what = "a virtual dataset has itself as a source"
             raise CorruptFileError(what, path=place[0], where=place[1])
         self._above.append(place)
         yield
         self._above.pop()
 
     def check_sources(self, dataset: Any) -> None:
-        """Make sure that the library reads a dataset only from where it may, and comes back.
+        """Check that the library will read only permitted files, and does not loop.
 
         Raises
         ------
         DatasetError, CorruptFileError, TruncatedFileError
-            It would look elsewhere, or go round in circles; or a part is missing.
+            A source is outside, cyclic or missing.
         """
         place = dataset.file.filename, dataset.name
-        if dataset.external:  # the library looks for them in the working directory
-            what = "external files of such a dataset are not read"
+        if dataset.external:  # the library searches the working directory
+            what = "external files of such a dataset are not supported"
             raise DatasetError(what, path=place[0], where=place[1], found=dataset.external[0][0])
         if place not in self._sound:
             if any(number > MOST_BUILT_IN for number, _ in filters_of(dataset)):
@@ -182,6 +182,6 @@ class Tree(ExitStack):
             self._sound.add(place)
 
     def read(self, dataset: Any, first: int | None = None) -> Any:
-        """Read a dataset, or of each row the first values."""
+        """Read a dataset, or the first values of each row."""
         self.check_sources(dataset)
         return dataset[()] if first is None else dataset[..., :first]

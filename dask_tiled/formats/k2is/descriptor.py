@@ -1,9 +1,9 @@
 """Gatan K2 in-situ sets: eight ``.bin`` files, one per sector of the camera, and a ``.gtg`` file.
 
 A sector writes frames of 32 blocks, each of 930 rows of 16 pixels, with a header that counts blocks
-and frames and tells whether the shutter was open. Sectors begin and end at any block.
+and frames and holds the shutter state. Sectors begin and end at any block.
 
-Layout as public readers describe it, LiberTEM and py4DSTEM, which agree; no real set was at hand.
+Layout as read by LiberTEM and py4DSTEM, which agree; not checked with a real set.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TAG_FILES = (b"\0\0\0\3", b"\0\0\0\4")
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the header of a block, or for the sectors beside a ``.gtg`` file."""
+    """Check for a block header, or for the sectors of a ``.gtg`` file."""
     if find_block(head) == 0:
         return None
     stem, suffix = _parts(path)
@@ -51,18 +51,18 @@ def sniff(path: str, head: bytes) -> str | None:
     # A recording may begin inside a block.
     if suffix == ".bin" and bins and find_block(tools.read_head(path, 2 * BLOCK)) is not None:
         return None
-    return "no header of a block, and no .gtg file"
+    return "no block header, and no .gtg file"
 
 
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
 ) -> tools.Description:
-    """Describe a set of K2 files, by any of them.
+    """Describe a set of K2 files, given any of them.
 
-    Frames that are not complete in all sectors are left out. Those before the shutter opened are
-    not shown, but ``sync_offset=-1`` shows the last of them; in scans the flag in the headers
-    comes one frame late, which is allowed for. The scan of the ``.gtg`` file counts the flyback
-    in; without one, a set is a series of frames.
+    Frames that are incomplete in a sector are dropped. Frames before the shutter opened are not
+    shown, but ``sync_offset=-1`` shows the last of them; in scans, the flag in the headers comes
+    one frame late, which is corrected. The scan shape in the ``.gtg`` file includes the flyback;
+    without that file, a set is a series of frames.
     """
     stem = common_stem(paths, lambda path: _parts(path)[0])
     sectors = [Sector.at(path) for path in _sector_paths(stem)]
@@ -72,7 +72,7 @@ def describe(
     gtg = tools.beside(stem, ".gtg", ".GTG")
     tags = {} if gtg is None else read_tags(gtg)
     scan = _scan_shape(tags, str(gtg))
-    # A scan goes with a flag that comes one frame late; a series shows what has the flag.
+    # In scans the flag comes one frame late; a series shows the frames that have it.
     first = max(0, (opened or 0) - bool(scan))
     facts: dict[str, Any] = {
         "first_bytes": tuple(map(Sector.byte, sectors, starts)),
@@ -81,7 +81,7 @@ def describe(
         "first_frame_shown": first,
         "gtg": tags,
     }
-    # Sectors do not end with the same frame, but not much earlier than others.
+    # Sectors end at slightly different frames.
     promised = first + math.prod(scan) if scan else max(counts) - 1
     grows = all(sector.file.grows for sector in sectors)
     if nav_shape is None and n_frames < promised and not grows:
@@ -90,7 +90,7 @@ def describe(
             path=sectors[counts.index(n_frames)].file.path,
             expected=f"{promised} frames, as in {gtg if scan else 'other sectors'}",
             found=f"{n_frames} frames",
-            hint=f"Pass nav_shape={scan or (n_frames - first,)} to read those that are there.",
+            hint=f"Pass nav_shape={scan or (n_frames - first,)} to read the existing frames.",
         )
     if nav_shape is None:
         nav_shape = scan or (n_frames - first,)
@@ -115,7 +115,7 @@ def _layout(sectors: Sequence[Sector], starts: Sequence[int], n_frames: int) -> 
 
 
 def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
-    """Find the size of the scan, with the flyback."""
+    """Return the scan shape, including the flyback."""
     sizes = group(tags, "SI Dimensions")
     told = [sizes.get(f"Size {axis}") for axis in "YX"]
     if None in told:
@@ -123,7 +123,7 @@ def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
     shape = tuple(int(n) for n in told if isinstance(n, (int, float)) and 1 <= n < 1 << 31)
     if len(shape) < len(told):
         raise tools.CorruptFileError(
-            "the size of the scan cannot be",
+            "invalid scan size",
             path=path,
             where="SI Dimensions",
             expected="Size Y and Size X of 1 or more",
@@ -133,7 +133,7 @@ def _scan_shape(tags: dict[str, Any], path: str) -> tuple[int, ...] | None:
 
 
 def _parts(path: str) -> tuple[str, str]:
-    """Split a path into what the files of a set have in common, and the suffix."""
+    """Split a path into the common stem of the set, and the suffix."""
     stem, suffix = os.path.splitext(absolute(path))
     suffix = suffix.lower()
     return (stem if suffix == ".gtg" else re.sub(r"[1-8]$", "", stem)), suffix
@@ -162,7 +162,7 @@ def adjust_tile(shape: tuple[int, ...], request: tools.TileRequest) -> tuple[int
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the header of the first block of all frames, in the first sector."""
+    """Return the header of each frame's first block, in the first sector."""
     kind = tools.record_dtype(FIELDS, ">")
     layout = tools.beside_frames(desc.layout, kind, -HEADER_BYTES)
     names = {"number": "frame_id", "block_count": "block_count", "flags": "flags"}
@@ -172,7 +172,7 @@ def read_headers(desc: tools.Description) -> tools.Headers:
 FORMAT = tools.Format(
     name="k2is",
     extensions=(".gtg", ".bin"),
-    summary="Gatan K2 in-situ: 12-bit blocks of eight sectors, from where the shutter opens",
+    summary="Gatan K2 in-situ: 12-bit blocks of eight sectors, from the opening of the shutter",
     nav_shape_from="the .gtg file, or one axis of all frames from there on",
     sniff=sniff,
     describe=describe,

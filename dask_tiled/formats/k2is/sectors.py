@@ -1,6 +1,6 @@
-"""The files of the sectors: headers of blocks, and the frames that all of them have.
+"""Sector files: block headers, and the frames that all sectors have.
 
-Headers are read where a search needs them, so their number grows with the logarithm of the length.
+Searches read single headers; their number grows with the logarithm of the length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROBES = 64
 
 
 def find_block(data: bytes) -> int | None:
-    """Find the first byte at which there is the header of a block."""
+    """Return the offset of the first block header."""
     at = -1
     while (at := data.find(SYNC.to_bytes(4, "big"), at + 1)) >= 0:
         header = data[at : at + HEADER_BYTES]
@@ -39,7 +39,7 @@ def find_block(data: bytes) -> int | None:
 
 
 class Sector(NamedTuple):
-    """A file of blocks, of which the first begins at byte ``start``."""
+    """A file of blocks; the first block begins at ``start``."""
 
     file: tools.File
     start: int
@@ -51,7 +51,7 @@ class Sector(NamedTuple):
         start = find_block(tools.read_head(path, 2 * BLOCK))
         if start is None:
             raise tools.CorruptFileError(
-                "no header of a block",
+                "no block header",
                 path=path,
                 where=f"byte 0 to {min(file.size, 2 * BLOCK)}",
                 expected=f"a sync word of {SYNC:#x}, and blocks of {BLOCK} bytes",
@@ -68,11 +68,11 @@ class Sector(NamedTuple):
 
     @property
     def n_blocks(self) -> int:
-        """How many whole blocks there are."""
+        """Number of whole blocks."""
         return (self.file.size - self.start) // BLOCK
 
     def byte(self, i: int) -> int:
-        """Return the byte that a block begins at."""
+        """Return the offset of a block."""
         return self.start + i * BLOCK
 
     def block(self, i: int) -> dict[str, Any]:
@@ -86,7 +86,8 @@ class Sector(NamedTuple):
 def synchronise(sectors: Sequence[Sector]) -> tuple[list[int], list[int]]:
     """Find the first frame that is complete in all sectors.
 
-    Gives the number of its first block, and of complete frames from there on, in each sector.
+    Returns the number of its first block, and the number of complete frames from there on, for each
+    sector.
     """
     latest = max(sector.block(0)["block_count"] for sector in sectors)
     starts = [_find_count(sector, latest) for sector in sectors]
@@ -109,7 +110,7 @@ def synchronise(sectors: Sequence[Sector]) -> tuple[list[int], list[int]]:
 
 
 def _find_count(sector: Sector, count: int) -> int:
-    """Find the block with a count. It is near the start: further on counts may begin again."""
+    """Return the block with a count. It is near the start: counts may restart later."""
 
     def at(i: int) -> int:
         return int(sector.block(i)["block_count"])
@@ -120,24 +121,24 @@ def _find_count(sector: Sector, count: int) -> int:
     i = bisect_left(range(min(end, sector.n_blocks - 1)), count, key=at)
     if at(i) != count:
         raise tools.CorruptFileError(
-            "the sectors cannot be brought together",
+            "the sectors cannot be synchronised",
             path=sector.file.path,
             where=f"byte {sector.byte(i)}",
-            expected=f"the block with the count {count}, at which another sector begins",
-            found=f"one with the count {at(i)}",
+            expected=f"a block with the count {count}, where another sector begins",
+            found=f"a block with the count {at(i)}",
         )
     return i
 
 
 def _frame_left(sector: Sector, start: int) -> int:
-    """Count the blocks from ``start`` on that belong to the frame of the first one."""
+    """Return the number of blocks from ``start`` on that belong to the same frame."""
     frame_id = sector.block(start)["frame_id"]
     blocks = range(start, min(start + PER_FRAME, sector.n_blocks))
     return bisect_left(blocks, 1, key=lambda i: sector.block(i)["frame_id"] != frame_id)
 
 
 def _check_frame(sectors: Sequence[Sector], starts: Sequence[int]) -> None:
-    """Make sure that the same whole frame begins in all sectors."""
+    """Check that the same whole frame begins in all sectors."""
     frame_id = sectors[0].block(starts[0])["frame_id"]
     for i, corner in ((0, (WIDTH - COLUMNS, 0)), (PER_FRAME - 1, (0, HEIGHT - ROWS))):
         count = sectors[0].block(starts[0] + i)["block_count"]
@@ -147,7 +148,7 @@ def _check_frame(sectors: Sequence[Sector], starts: Sequence[int]) -> None:
             found = {name: fields[name] for name in expected}
             if found != expected:
                 raise tools.CorruptFileError(
-                    "the blocks of a frame do not belong together",
+                    "the blocks of a frame do not match",
                     path=sector.file.path,
                     where=f"byte {sector.byte(start + i)}",
                     expected=expected,
@@ -157,12 +158,12 @@ def _check_frame(sectors: Sequence[Sector], starts: Sequence[int]) -> None:
 
 
 def first_open(sector: Sector, start: int, n_frames: int) -> int | None:
-    """Find the first frame with the shutter open, which it is for at least a 64th of the frames."""
+    """Return the first frame with an open shutter, if at least 1/64 of the frames have one."""
 
     def is_open(frame: int) -> bool:
         return bool(sector.block(start + frame * PER_FRAME)["flags"] & SHUTTER_OPEN)
 
-    # In the order of time, as it may close again before the end.
+    # In time order, as the shutter may close again before the end.
     probes = [*range(0, n_frames, -(-n_frames // PROBES)), n_frames - 1]
     i = next((i for i, frame in enumerate(probes) if is_open(frame)), None)
     if i is None:

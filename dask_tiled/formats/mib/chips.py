@@ -1,4 +1,4 @@
-"""Raw counters of Medipix3 chips: their bits, and how four chips share the rows of a frame."""
+"""Raw counters of Medipix3 chips: their bits, and the arrangement of four chips."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ RAW = {
     12: (16, "u2", "swap8", "swap2"),
     24: (16, "u4", "join24", "join24_reversed"),
 }
-"""Raw counters by their depth: bits that a pixel is stored in, of which 24-bit ones have two halves
-in a row; type; and what decodes big-endian words of 64 bits with pixel 0 in the lowest lane, and
-those of chips that are mounted upside down, whose rows and pixels run backwards."""
+"""Raw counters by depth: stored bits of a pixel (24-bit counters have two halves per row),
+dtype, and decoders of big-endian 64-bit words with pixel 0 in the lowest lane, for upright chips
+and for chips that are mounted upside down, whose rows and pixels run backwards."""
 
 
 def raw_layout(
@@ -29,30 +29,30 @@ def raw_layout(
     chips: int,
     arrangement: str,
 ) -> tools.Layout:
-    """Lay out frames of one chip, or of four as 2 by 2.
+    """Lay out frames of one chip, or of four as 2x2.
 
     Parameters
     ----------
     files, counts : sequence
-        Files, and how many frames each holds.
+        Files, and the number of frames in each.
     header : int
         Bytes before each frame.
     shape : tuple of int
-        Rows, and stored pixels in all chips side by side.
+        Rows, and stored pixels of all chips side by side.
     depth, chips : int
         Bits of a counter, and the number of chips.
     arrangement : str
-        What the file calls it.
+        Its name in the file.
     """
     height, stored = shape
     bits, dtype, *kernels = RAW[depth]
     halves, pixels = (2 if depth == 24 else 1), 64 // bits
     width, nbytes = stored // halves, height * stored * bits // 8
-    # One chip may be called 2x2, after the assembly that it sits in.
+    # A single chip may be called 2x2, after its assembly.
     known = chips == 1 or (chips == 4 and arrangement.startswith("2x2"))
     if not known or width % (pixels * chips) or stored % halves:
         raise tools.DatasetError(
-            "this arrangement of raw chips cannot be read",
+            "unsupported arrangement of raw chips",
             path=files[0].path,
             expected=f"1 chip, or 4 as 2x2, with rows of whole words of {pixels} pixels",
             found=f"{chips} chips ({arrangement}), {stored} pixels wide",
@@ -67,10 +67,10 @@ def raw_layout(
 
 
 def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[Part]:
-    """Return the boxes of four chips, 2 by 2, of which a row takes ``chip_row`` bytes.
+    """Return the boxes of four chips, 2x2; a chip row has ``chip_row`` bytes.
 
-    A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The two
-    at the bottom are turned by 180 degrees.
+    A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The
+    bottom chips are rotated by 180 degrees.
     """
     height, width = shape
     row = 4 * chip_row

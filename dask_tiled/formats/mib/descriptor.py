@@ -1,6 +1,6 @@
-"""Merlin and Medipix3 scans: ``.mib`` files of frames with a text header each, and their ``.hdr``.
+"""Merlin and Medipix3 scans: ``.mib`` files of frames with text headers, and their ``.hdr``.
 
-Layout after the Merlin data format as public readers describe it, and real captures.
+Layout after the Merlin data format as public readers describe it, checked with real captures.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ NAMES = (
 
 
 class Geometry(NamedTuple):
-    """What the headers of all frames of a series say, their own length first.
+    """Fields that are equal in all frame headers of a series; ``nbytes`` is the header length.
 
-    Of raw data, ``width`` is that of all chips side by side, and ``depth`` the bits of a counter.
+    For raw data, ``width`` is that of all chips side by side, and ``depth`` the bits of a counter.
     """
 
     nbytes: int
@@ -59,11 +59,11 @@ class Geometry(NamedTuple):
 
 
 def read_header(path: str, offset: int = 0) -> tuple[int, Geometry]:
-    """Read the sequence number of a frame, and what its header says of its kind."""
+    """Read the sequence number and the geometry in a frame header."""
     head = tools.read_head(path, 1024, offset)
     if head.startswith(HDR_MAGIC):
         raise tools.DatasetError(
-            "a .hdr file has no frames of its own",
+            "a .hdr file holds no frames",
             path=path,
             expected="a .mib file",
             found="a .hdr file in a list, or with series=False",
@@ -82,7 +82,7 @@ def read_header(path: str, offset: int = 0) -> tuple[int, Geometry]:
     except _Wrong as wrong:
         where, expected, found = wrong.args
         raise tools.CorruptFileError(
-            "wrong frame header",
+            "invalid frame header",
             path=path,
             where=f"{where} of the frame header at byte {offset}",
             expected=expected,
@@ -91,12 +91,12 @@ def read_header(path: str, offset: int = 0) -> tuple[int, Geometry]:
 
 
 class _Wrong(Exception):  # noqa: N818 - it becomes an error where the file is known
-    """Something in a header that cannot be: place, expected, found."""
+    """A header has an invalid field: field, expected, found."""
 
 
 @lru_cache
 def _geometry(fields: tuple[bytes, ...], last: bytes) -> Geometry:
-    """Read fields 2 to 7; thousands of files have the same."""
+    """Parse fields 2 to 7; cached, as thousands of files have the same."""
     nbytes, chips, width, height = (_number(fields[k], k + 2) for k in range(4))
     kind, layout = (text.strip().decode("latin1") for text in fields[4:6])
     if kind not in {*UNSIGNED, "R64"}:
@@ -110,7 +110,7 @@ def _geometry(fields: tuple[bytes, ...], last: bytes) -> Geometry:
 
 
 def _number(text: bytes, at: int) -> int:
-    """Read a field that is a whole number."""
+    """Parse a field that is an integer."""
     if not NUMBER.fullmatch(text):
         raise _Wrong(f"field {at} ({NAMES[at - 1]})", "a whole number", _text(text))
     number = int(text)
@@ -128,7 +128,7 @@ def _fields(text: bytes) -> list[bytes]:
 
 
 def read_named_fields(path: str, nbytes: int) -> dict[str, Any]:
-    """Read the header of the first frame of a file, and name its fields for people."""
+    """Read the header of a file's first frame as named fields."""
     fields = [f.decode("latin1").strip() for f in _fields(tools.read_head(path, nbytes))]
     named: dict[str, Any] = dict(zip(NAMES, fields[1:], strict=False))
     end = fields.index("MQ1A") if "MQ1A" in fields else len(fields)
@@ -138,7 +138,7 @@ def read_named_fields(path: str, nbytes: int) -> dict[str, Any]:
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the headers of all frames, and what the first of them holds."""
+    """Return the headers of all frames, with the fields of the first header."""
     path = desc.files[0].path
     _, header = read_header(path)
     layout = tools.beside_frames(desc.layout, np.dtype(f"S{header.nbytes}"), -header.nbytes)
@@ -147,7 +147,7 @@ def read_headers(desc: tools.Description) -> tools.Headers:
 
 
 def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
-    """Read the shape of the scan from the keys of a ``.hdr`` file."""
+    """Return the scan shape from the keys of a ``.hdr`` file."""
     counted = "Frames in Acquisition (Number)", "Frames per Trigger (Number)"
     texts = (keys.get(name, "").encode() for name in ("ScanY", "ScanX", *counted))
     y, x, frames, per_trigger = (int(t) if NUMBER.fullmatch(t) else 0 for t in texts)
@@ -161,7 +161,7 @@ def scan_shape(keys: dict[str, str]) -> tuple[int, ...] | None:
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the first field of a frame header, or the first line of a ``.hdr`` file."""
+    """Check for the first field of a frame header, or the first line of a ``.hdr`` file."""
     known = head.startswith((MAGIC, HDR_MAGIC))
     return None if known else "begins with neither 'MQ1,' nor 'HDR,'"
 
@@ -169,12 +169,12 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(
     paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None, series: bool = True
 ) -> tools.Description:
-    """Describe Merlin files, which are put into the order of their sequence numbers.
+    """Describe Merlin files, in the order of their sequence numbers.
 
-    A ``.mib`` file stands for itself and those that continue it, a ``.hdr`` file for its series.
-    Where no ``.hdr`` file tells the lines of a scan, the times of the frames of one file may: where
-    they show that the beam flies back after each of three lines or more, and never else, the shape
-    is inferred, and the metadata say so.
+    A ``.mib`` file includes the files that continue it, a ``.hdr`` file its series. Without scan
+    shape in a ``.hdr`` file, the frame times of a single file may reveal it: if they show that the
+    beam flies back after each of three lines or more, and nowhere else, the shape is inferred, and
+    the metadata record this.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def describe(
         keys = read_pairs(hdr, ":\t", "latin1")
         desc = desc.with_facts(hdr=keys)
         shape = None if settled else scan_shape(keys)
-    # What the .hdr file promises is there.
+    # No warning if the frames that the .hdr file promises are present.
     desc = found.told(desc) if hdr is None or shape is None else desc.with_scan(shape, hdr)
     if settled or desc.nav_shape != (sum(counts),):
         return desc
@@ -209,7 +209,7 @@ def describe(
 
 
 def read_member(path: str) -> Member:
-    """Read what tells whether a file belongs to a series."""
+    """Read the properties that decide whether a file belongs to a series."""
     file = tools.File.at(path)
     sequence, geometry = read_header(file.path)
     return Member(file, sequence, file.size // geometry.record_bytes, geometry)
@@ -218,7 +218,7 @@ def read_member(path: str) -> Member:
 def _check_last(
     members: Sequence[Member], counts: Sequence[int], header: Geometry, *, whole: bool
 ) -> None:
-    """Make sure that each file ends with a frame of the same kind, and that none is missing."""
+    """Check that each file ends with a frame of the same kind, and that no frame is missing."""
     for member, count in zip(members, counts, strict=True):
         if count <= 1:
             continue
@@ -232,7 +232,7 @@ def _check_last(
                 expected=header,
                 found=geometry,
             )
-        # Captures that begin again at 1 are whole; a number that jumps ahead has lost frames.
+        # Captures may restart at 1; a number that jumps ahead means lost frames.
         if whole and sequence > member.first + count - 1:
             raise tools.TruncatedFileError(
                 "frames are missing inside the file",
@@ -240,7 +240,7 @@ def _check_last(
                 where=f"the sequence number of the frame header at byte {at}",
                 expected=member.first + count - 1,
                 found=sequence,
-                hint="Pass a nav_shape to read the frames that are there as they come.",
+                hint="Pass a nav_shape to read the existing frames in file order.",
             )
 
 
@@ -262,7 +262,7 @@ def _find_pair(path: str) -> tuple[str, str | None]:
         if not os.path.basename(name):
             continue
         if name != stem and is_file(name + suffix):
-            return path, None  # the .hdr file, if there is one, is that of this other file
+            return path, None  # a .hdr file would belong to this other file
         hdr = tools.beside(name, ".hdr", ".HDR")
         if hdr is not None and _is_hdr(hdr):
             return path, hdr
@@ -274,12 +274,12 @@ def _is_hdr(path: str) -> bool:
 
 
 def _first_mib(stem: str) -> str:
-    """Find the file with the lowest number among those that are called like a ``.hdr`` file."""
+    """Return the ``.mib`` file with the lowest number of those named like a ``.hdr`` file."""
     folder, name = os.path.split(stem)
     pattern = re.compile(re.escape(name) + r"(?:[ _-]?\d+)?\.mib", re.IGNORECASE)
     present = names_in(folder, name + ".mib", name + "1.mib", name + "_1.mib")
     names = sorted(filter(pattern.fullmatch, present), key=natural_key)
-    names.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # exactly its name goes first
+    names.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # the exact name comes first
     if not names:
         raise tools.DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")
     return os.path.join(folder, names[0])
@@ -289,7 +289,7 @@ FORMAT = tools.Format(
     name="mib",
     extensions=(".mib", ".hdr"),
     summary="Merlin and Medipix3: U08 to U64 and raw 1-, 6-, 12- and 24-bit counters, 1x1 and 2x2",
-    nav_shape_from="the .hdr file, or times that show fly-backs, or one axis of all frames",
+    nav_shape_from="the .hdr file, or fly-backs in the frame times, or one axis of all frames",
     sniff=sniff,
     describe=describe,
     headers=read_headers,

@@ -1,4 +1,4 @@
-"""What text headers say of their frames, decoded together, and of the instrument."""
+"""Facts in text headers of frames, decoded together, and facts about the instrument."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SETTINGS = {
     "sequence_number": (1, "i8"), "time": (9, "M8[us]"), "counter": (11, "i2"),
     "colour_mode": (12, "i2"), "gain_mode": (13, "i2"),
 }  # fmt: skip
-"""Facts of a frame that are one field, and which."""
+"""Facts with a single field, by field number."""
 FIRST, THRESHOLDS = 14, 8
-"""The field that thresholds begin at, and how many there are; DACs follow up to ``MQ1A``."""
+"""The first field of thresholds, and their number; DACs follow up to ``MQ1A``."""
 SINGLE = "exposure_time", "time_utc"
 FACTS = {"exposure_time": "f8", "thresholds": "f8", "dacs": "i4", "time_utc": "M8[ns]"}
 DATE = np.frombuffer(b"0000-00-00 00:00:00.".ljust(40, b"0"), np.uint8)
@@ -37,15 +37,15 @@ INSTRUMENT = {
 
 
 class Place(NamedTuple):
-    """Where a value stands in a header."""
+    """Position of a value in a header."""
 
     start: int
     stop: int
-    per: float | None = None  # how many of what is counted there make one
+    per: float | None = None  # divisor, such as 1e9 for ns
 
 
 def fields_between(header: bytes) -> list[Place]:
-    """Find the fields of a header that hold text: neither blanks alone, nor what fills it up."""
+    """Return the fields of a header that hold text: not blanks or padding."""
     places, at = [], 0
     for text in header.split(b","):
         if b"\0" not in text and text.strip():
@@ -55,7 +55,7 @@ def fields_between(header: bytes) -> list[Place]:
 
 
 def find_facts(header: bytes) -> dict[str, list[Place]]:
-    """Find what is read of a frame header: settings, thresholds, the DACs of each chip, times."""
+    """Locate the facts of a frame header: settings, thresholds, the DACs of each chip, times."""
     fields = fields_between(header)
     texts = [header[field.start : field.stop].strip() for field in fields]
     end = texts.index(b"MQ1A") if b"MQ1A" in texts else len(fields)
@@ -67,12 +67,12 @@ def find_facts(header: bytes) -> dict[str, list[Place]]:
         places["thresholds"] = fields[FIRST:dacs]
     chips = max(1, int(texts[3])) if re.fullmatch(rb"\d{1,18}", texts[3]) else 1
     of_chip, rest = divmod(end - dacs, chips)
-    if of_chip > 1 and not rest:  # of each chip its type, and its DACs
+    if of_chip > 1 and not rest:  # the type of each chip, then its DACs
         places["dacs"] = [
             field for k in range(dacs, end, of_chip) for field in fields[k + 1 : k + of_chip]
         ]
     utc, exposure = fields[end + 1 : end + 2], fields[end + 2 : end + 3]
-    if utc:  # numpy takes no letter for the time zone
+    if utc:  # NumPy does not parse the letter of a time zone
         zone = texts[end + 1].endswith(b"Z")
         places["time_utc"] = [utc[0]._replace(stop=utc[0].stop - zone)]
     if exposure and texts[end + 2].endswith(b"ns"):
@@ -82,7 +82,7 @@ def find_facts(header: bytes) -> dict[str, list[Place]]:
 
 
 def facts_type(header: bytes, chips: int) -> np.dtype:
-    """Return the type of what headers say that are like the first one."""
+    """Return the dtype of the facts in headers like the first one."""
     found = find_facts(header)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*SETTINGS, *SINGLE), ())
     if "thresholds" in found:
@@ -94,7 +94,7 @@ def facts_type(header: bytes, chips: int) -> np.dtype:
 
 
 def decode(records: npt.NDArray[Any], facts: npt.NDArray[Any]) -> None:
-    """Decode headers, at once those with commas in the same places, which one of them stands for.
+    """Decode headers, grouped by the positions of their commas.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def decode(records: npt.NDArray[Any], facts: npt.NDArray[Any]) -> None:
 
 
 def _alike(separators: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.int64]]:
-    """List the rows that are equal, group by group."""
+    """Yield the rows that are equal, group by group."""
     if (separators == separators[0]).all():
         yield np.arange(len(separators))
         return
@@ -132,7 +132,7 @@ def _alike(separators: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.int64]]
 def _values(
     text: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], at: Place, dtype: np.dtype, name: str
 ) -> npt.NDArray[Any]:
-    """Read a value of some headers; most have the same."""
+    """Decode a value of some headers, once if it is the same in all."""
     part = text[rows, at.start : at.stop]
     texts = np.ascontiguousarray(part).view(f"S{at.stop - at.start}")[:, 0]
     if (part == part[0]).all():
@@ -148,7 +148,7 @@ def _values(
 
 
 def _read(texts: npt.NDArray[np.bytes_], dtype: np.dtype) -> npt.NDArray[Any]:
-    if dtype.kind == "M":  # numpy takes words, and moves by time zones
+    if dtype.kind == "M":  # NumPy accepts words, and shifts time zones
         signs = texts.view(np.uint8).reshape(len(texts), -1).copy()
         signs[:, 10:11][signs[:, 10:11] == ord("T")] = ord(" ")
         is_digit = (signs >= ord("0")) & (signs <= ord("9"))

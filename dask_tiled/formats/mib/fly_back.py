@@ -1,4 +1,4 @@
-"""Lines of a scan, from the times of its frames: the beam takes longer to the next line."""
+"""Scan lines inferred from frame times: the beam needs longer to fly back to the next line."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dask_tiled.formats.tools.header import read_table
 
 TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}")
 WINDOWS = 64, 512, 4096
-"""So many frames are looked at for the first two lines."""
+"""Numbers of frames to search for the first two lines."""
 MARGIN = 4
-"""So many times as much as the others differ, steps to other lines are longer."""
+"""A fly-back exceeds other steps by this multiple of their spread."""
 
 Times = npt.NDArray[np.integer[Any]]
 
 
 def with_lines(desc: tools.Description, header_bytes: int, step: int) -> tools.Description:
-    """Show frames in lines, where nothing says so but the time that the beam takes to fly back.
+    """Show frames in scan lines, if their times show the beam's fly-back.
 
-    Only of one file on this machine: headers of others, ``step`` bytes apart, take too long to
-    read.
+    Only for a single local file: reading headers that lie ``step`` bytes apart takes too long
+    otherwise.
     """
     file, count = desc.files[0], desc.layout.n_frames
     if len(desc.files) > 1 or file.grows or is_url(file.path):
@@ -39,7 +39,7 @@ def with_lines(desc: tools.Description, header_bytes: int, step: int) -> tools.D
     def read(first: int, distance: int, number: int) -> Times:
         texts = read_table(file.path, fields, first * step, distance * step, number)["time"]
         if not all(map(TIME.fullmatch, texts.tolist())):
-            raise ValueError("no times")  # numbers of more digits move them
+            raise ValueError("no times")  # numbers with more digits shift the times
         return texts.astype("M8[ns]").astype(np.int64)
 
     try:
@@ -48,16 +48,16 @@ def with_lines(desc: tools.Description, header_bytes: int, step: int) -> tools.D
         return desc
     if line is None:
         return desc
-    told_by = f"an inference: by the times of the frames, the beam flies back after every {line}"
+    told_by = f"inferred: by the frame times, the beam flies back after every {line} frames"
     return desc.with_scan((count // line, line), told_by)
 
 
 def find_line(read: Callable[[int, int, int], Times], count: int) -> int | None:
-    """Find how many frames a line has, if that is beyond doubt.
+    """Return the number of frames in a line, if it is certain.
 
-    There have to be three lines or more. A fly-back has to be seen between any two, and nowhere
-    else, and to stand out clearly from how much other steps differ, and how finely the times are
-    counted. Of the lines behind the first ones, their first and last frames are read.
+    There must be three lines or more, with a fly-back between any two and nowhere else, clearly
+    longer than the spread of other steps and the resolution of the times. After the first lines,
+    only the first and last frame of each line are read.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ def find_line(read: Callable[[int, int, int], Times], count: int) -> int | None:
 
 
 def _longer(times: Times) -> tuple[float, float] | None:
-    """Return what the longer steps are longer than, and by how much; None if there are none."""
+    """Return a threshold for long steps, and their distance from the others; None if unclear."""
     ordered = np.sort(np.diff(times))
     middle = len(ordered) // 2
     jumps = np.diff(ordered[middle:])
-    if not len(jumps) or ordered[0] <= 0:  # times do not go on
+    if not len(jumps) or ordered[0] <= 0:  # times must increase
         return None
     at = int(np.argmax(jumps))
     shorter, jump = ordered[: middle + at + 1], float(jumps[at])
@@ -100,7 +100,7 @@ def _longer(times: Times) -> tuple[float, float] | None:
 
 
 def _rounding(times: Times) -> int:
-    """Return the power of ten that all times are multiples of; rounded steps differ by so much."""
+    """Return the resolution of the times, a power of ten."""
     common = str(int(np.gcd.reduce(times)) or 1)
     return int(10 ** (len(common) - len(common.rstrip("0"))))
 
@@ -108,7 +108,7 @@ def _rounding(times: Times) -> int:
 def _holds(
     read: Callable[[int, int, int], Times], count: int, line: int, threshold: float, jump: float
 ) -> bool:
-    """Return whether all lines are as the first ones."""
+    """Return whether all lines are like the first ones."""
     if line < 2 or count % line:
         return False
     first, last = (read(start, line, count // line) for start in (0, line - 1))

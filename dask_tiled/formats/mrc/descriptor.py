@@ -1,7 +1,6 @@
 """MRC, CCP4 map and IMOD stack files, and the movies of Direct Electron cameras.
 
-Layout after the MRC2014 standard (CCP-EM); :mod:`dask_tiled.formats.mrc.header` has its
-tables.
+Layout after the MRC2014 standard (CCP-EM); :mod:`dask_tiled.formats.mrc.header` has its tables.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from dask_tiled.formats.tools.text import serial_date
 from dask_tiled.formats.tools.volume import volume_layout
 from dask_tiled.model.instrument import entries
 
-VOLUME_STACKS = range(401, 631)  # space groups that stand for several volumes
+VOLUME_STACKS = range(401, 631)  # space groups of stacks of volumes
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the map identifier, and a header that makes sense."""
+    """Check for the map identifier, and a plausible header."""
     if is_compressed(head):
         head = read_start(path, mrc_header.HEADER_BYTES)
     if head[208:211] != b"MAP":
-        return "has no 'MAP ' at byte 208"
+        return "no 'MAP ' at byte 208"
     try:
         mrc_header.header_of(head[: mrc_header.HEADER_BYTES], path, unfinished=True)
     except tools.CorruptFileError as error:
         return error.problem
-    except tools.DatasetError:  # a mode that is not read is that of an MRC file all the same
+    except tools.DatasetError:  # an MRC file with an unsupported mode
         return None
     return None
 
@@ -51,10 +50,10 @@ def describe(
     paths : sequence of str
         One file, which may be compressed. Beside the movie of a Direct Electron camera,
         ``..._movie.mrc``, ``..._info.txt`` and ``..._scan_coordinates.csv`` give scan and
-        calibration; and the calibration of sums and of pictures of its detectors.
+        calibration; and the calibration of sums and of images of its detectors.
     nav_shape : tuple of int, optional
-        Shape of the scan; by default what the ``_info.txt`` file says, or one axis of all sections,
-        or two for a stack of volumes. With it, sections are read in the order of the file.
+        Shape of the scan; by default from the ``_info.txt`` file, or one axis of all sections,
+        or two for a stack of volumes. If given, sections are in file order.
     """
     file = tools.File.only(paths, "mrc")
     session = direct_electron.find_session(file.path)
@@ -79,7 +78,7 @@ def describe(
 
 
 def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout, tuple[int, ...]]:
-    """Lay out the sections that are there; those of a compressed file are one block."""
+    """Lay out the stored sections; those of a compressed file are one block."""
     record, offset, nz = header.record, header.offset, header.fields["nz"]
     if is_compressed(tools.read_head(file.path, 8)):
         shape = (nz,), record.sig_shape
@@ -90,10 +89,10 @@ def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout,
 
 
 def _axes(header: mrc_header.Header, extended: dict[str, Any]) -> tuple[tools.Axis, ...]:
-    """Name and calibrate the axes; those of a volume after the axes of its cell."""
+    """Name and calibrate the axes; axes of a volume follow its cell."""
     columns, rows, sections = mrc_header.cell_axes(header, extended)
     if header.fields["ispg"] == 0 or not sections.units:
-        # Images that follow one another: no distance between them, whatever the cell says.
+        # In a series of images the cell gives no distance between them.
         sections = tools.Axis("frame")
         rows, columns = replace(rows, name="y"), replace(columns, name="x")
     axes = sections, rows, columns
@@ -101,14 +100,17 @@ def _axes(header: mrc_header.Header, extended: dict[str, Any]) -> tuple[tools.Ax
 
 
 def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.Description:
-    """Show a stack of volumes with an axis of its own for the volumes."""
+    """Split the sections of a stack of volumes into two axes."""
     nz, depth = header.fields["nz"], header.fields["m"][2]
     if header.fields["ispg"] not in VOLUME_STACKS:
         return desc
     if depth < 1 or nz % depth:
-        problem, expected = "the sections are no whole number of volumes", f"a divisor of NZ, {nz}"
+        problem, expected = (
+            "the sections are not a whole number of volumes",
+            f"a divisor of NZ, {nz}",
+        )
         path, where = desc.files[0].path, "byte 36 (MZ)"
-        hint = f"Pass nav_shape=({nz},) to read the sections as they come."
+        hint = f"Pass nav_shape=({nz},) to read the sections in file order."
         raise tools.CorruptFileError(
             problem, path=path, where=where, expected=expected, found=depth, hint=hint
         )
@@ -117,17 +119,17 @@ def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the extended headers of FEI microscopes and of SerialEM, one for each section."""
+    """Return the extended headers of FEI microscopes and SerialEM, one per section."""
     path, count = desc.files[0].path, desc.layout.n_frames
     if is_compressed(tools.read_head(path, 8)):
-        raise tools.DatasetError("headers inside a compressed file are not read", path=path)
+        raise tools.DatasetError("headers in a compressed file are not supported", path=path)
     start = read_start(path, mrc_header.HEADER_BYTES)
     header = mrc_header.header_of(start, path, unfinished=desc.files[0].grows)
     fields, size = mrc_header.extended_fields(header), header.fields["nsymbt"]
     step, units = mrc_header.OLD_FEI_BYTES // 1024, dict[str, float]()
     if header.fields["exttyp"] == "SERI":
         fields, units, step = _serial_em(header)
-    elif header.fields["exttyp"]:  # the first field is the length of each
+    elif header.fields["exttyp"]:  # the first field is the length of each header
         step = int(mrc_header.read_extended(path, header).get("Metadata size", 0))
     if not fields or not tools.size_of(fields) <= step <= size // count:
         raise tools.DatasetError(
@@ -148,7 +150,7 @@ def read_headers(desc: tools.Description) -> tools.Headers:
 
 
 def _serial_em(header: mrc_header.Header) -> tuple[tools.Fields, dict[str, float], int]:
-    """Return the fields of a section of SerialEM, their units, and the bytes of the section."""
+    """Return the fields of a SerialEM section, their units, and the bytes of the section."""
     fields, units = dict[str, tuple[int, str]](), dict[str, float]()
     for bit, (names, unit) in mrc_header.SERIAL_EM.items():
         if header.fields["nreal"] & bit:
@@ -163,7 +165,7 @@ def _scale(records: Any, facts: Any, units: Mapping[str, float]) -> None:
 
 
 def _metres(length: float) -> float:
-    """Return a length of an old header, which stands there in micrometres if it is above 1."""
+    """Convert a length of an old header to metres; above 1, it is in micrometres."""
     return length if abs(length) <= 1 else length * 1e-6
 
 
@@ -183,7 +185,7 @@ OF_FEI = (
     ("dwell_time", "Dwell time", "s"),
     ("date", "Timestamp", "", serial_date),
 )
-"""What FEI's extended header of the first section says; a camera's name is there for scans, too."""
+"""Facts in FEI's extended header of the first section; scans have a camera name too."""
 INSTRUMENT = entries({"mrc/direct_electron": direct_electron.ROWS, "mrc/extended_header": OF_FEI})
 
 FORMAT = tools.Format(

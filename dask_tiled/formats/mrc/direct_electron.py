@@ -1,6 +1,6 @@
-"""What Direct Electron's software writes beside movies and sums: ``_info.txt``, scan coordinates.
+"""Files that Direct Electron's software writes beside movies: ``_info.txt``, scan coordinates.
 
-Layout after files of DE-StreamPix and DE-Server, and what RosettaSciIO makes of them.
+Layout after files of DE-StreamPix and DE-Server, and the reader of RosettaSciIO.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ KINDS = {
     "sum": re.compile(r".*_final\.mrc", re.DOTALL),  # of the frames of a movie
     "scan": re.compile(r".+_(?:ext\d+(?:_[^.]*)?|(?:virt)?\d+_[^_]+_[^.]+)\.mrc", re.DOTALL),
 }
-"""Names of files: the last are pictures of virtual and external detectors, a pixel a frame."""
+"""File names by kind; a scan is an image of a virtual or external detector, one pixel per frame."""
 EPOCH = "Timestamp (seconds since Epoch)"
 DWELL_TIME = "Scan - Dwell Time (microseconds)"
 MAX_LINE = 1 << 12  # bytes of a line of coordinates
-MAX_SKIPPED = 1 << 12  # lines that have none
+MAX_SKIPPED = 1 << 12  # lines without coordinates
 COORDINATES = re.compile(rb"(\d{1,9})\s*,\s*(\d{1,9})\s*(,.*)?", re.DOTALL)
 MAX_PLACES = 1 << 24
-HINT = "Pass nav_shape=({},) to read the frames as they come."
+HINT = "Pass nav_shape=({},) to read the frames in file order."
 
 
 PROJECT = "Instrument Project"
@@ -51,26 +51,26 @@ ROWS = (
     ("date", "", "", lambda x: local_time(x["Local time"], since_1970(x[EPOCH]))),
     ("date", EPOCH, "", since_1970),
 )
-"""What the ``_info.txt`` file says of the instrument; -1 stands for what is not known."""
+"""Facts in the ``_info.txt`` file; -1 means unknown."""
 
 
 class Session(NamedTuple):
-    """The files of one acquisition, and the keys and values of its ``_info.txt`` file."""
+    """The files of an acquisition, and the entries of its ``_info.txt`` file."""
 
-    kind: str  # of the file that is opened
+    kind: str  # kind of the opened file
     info: dict[str, str]
     info_file: str
     coordinates_file: str | None
 
     @property
     def has_unsigned_bytes(self) -> bool:
-        """Whether the bytes of a movie are unsigned ones."""
+        """Whether the bytes of a movie are unsigned."""
         told = {value for key, value in self.info.items() if key.endswith("Movie Pixel Format")}
         return self.kind == "movie" and "uint8" in told
 
     @property
     def scan_shape(self) -> tuple[int, int]:
-        """How many places the scan has along y and x; 0 where that is not known."""
+        """Number of scan positions along y and x; 0 if unknown."""
         roi = "ROI " if self.info.get("Scan - ROI Enable") == "Enable" else ""
         y, x = (int(self.number(f"Scan - {roi}Size {axis}")) for axis in "YX")
         return y, x
@@ -81,7 +81,7 @@ class Session(NamedTuple):
         return self.info.get("Scan - Enable") == "Enable"
 
     def number(self, key: str, default: float = 0.0) -> float:
-        """Read a number; -1 stands for one that is not known."""
+        """Return a number; ``default`` if it is unknown, which -1 stands for."""
         try:
             value = float(self.info[key])
         except (KeyError, ValueError):
@@ -90,7 +90,7 @@ class Session(NamedTuple):
 
 
 def find_session(path: str) -> Session | None:
-    """Find the files of an acquisition, whose names may lack the last parts of that of the file."""
+    """Find the files of an acquisition, whose names may be shorter than the file's."""
     folder, name = os.path.split(path)
     kind = next((kind for kind, pattern in KINDS.items() if pattern.fullmatch(name)), None)
     if kind is None:
@@ -107,7 +107,7 @@ def find_session(path: str) -> Session | None:
 
 
 def show_session(desc: tools.Description, session: Session, *, scan: bool) -> tools.Description:
-    """Show a file as its session says, the frames of a movie in the shape of the scan if `scan`."""
+    """Apply a session's calibration; with ``scan``, show movie frames in the scan shape."""
     if session.kind != "movie":
         return _show_picture(desc, session)
     desc = desc.with_facts(direct_electron=session.info)
@@ -123,7 +123,7 @@ def show_session(desc: tools.Description, session: Session, *, scan: bool) -> to
 
 
 def _show_picture(desc: tools.Description, session: Session) -> tools.Description:
-    """Calibrate pictures that have as many pixels as the detector, or as the scan has places."""
+    """Calibrate an image that has the shape of the detector or of the scan."""
     size = "Image Size {} (pixels)"
     axes, shape = _detector(session), tuple(int(session.number(size.format(k))) for k in "YX")
     if session.kind == "scan":
@@ -139,14 +139,14 @@ def _raster(desc: tools.Description, session: Session) -> tools.Description:
     if min(y, x) < 1:
         return desc
     frames = desc.layout.n_frames
-    # A scan can be repeated, which shows in the number of frames only.
+    # Only the number of frames shows that a scan was repeated.
     repeats = frames // (y * x) if frames % (y * x) == 0 else 1
     shape = (repeats, y, x) if repeats > 1 else (y, x)
     return _named(desc.with_scan(shape, session.info_file), session)
 
 
 def _custom(desc: tools.Description, session: Session, path: str) -> tools.Description:
-    """Put frames into the places that the coordinates give; other places have none."""
+    """Place frames at their scan coordinates; other positions are missing."""
     x, y = read_coordinates(path, desc.layout.n_frames).T
     shape = int(y.max()) + 1, int(x.max()) + 1
     places = y * shape[1] + x
@@ -158,7 +158,7 @@ def _custom(desc: tools.Description, session: Session, path: str) -> tools.Descr
         problem, hint = "the scan is too large", HINT.format(len(x))
         raise tools.CorruptFileError(problem, path=path, expected=most, found=found, hint=hint)
     if not even:
-        told_by = "the number of frames; places are visited in different numbers"
+        told_by = "the number of frames; positions are visited unequally often"
         coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
         return desc.with_facts(nav_shape_from=told_by, scan_coordinates=coordinates)
     numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
@@ -181,7 +181,7 @@ def read_coordinates(path: str, frames: int) -> Index:
     if wrong is not None or count != frames:
         kind = tools.TruncatedFileError if count > frames else tools.CorruptFileError
         raise kind(
-            "these are not the coordinates of the frames",
+            "the coordinates do not match the frames",
             path=path,
             where=f"line {count + 1}",
             expected=f"{frames} lines of x,y",
@@ -192,7 +192,7 @@ def read_coordinates(path: str, frames: int) -> Index:
 
 
 def _lines(path: str) -> Iterator[bytes]:
-    """Read the lines of a file that are neither empty nor comments, but for one of too many."""
+    """Yield lines that are not empty and not comments; also the first line beyond the limit."""
     skipped = 0
     with opened(path) as file:
         for line in map(bytes.strip, iter(partial(file.readline, MAX_LINE), b"")):
@@ -221,7 +221,7 @@ def _time(session: Session) -> tools.Axis:
 
 
 def _detector(session: Session) -> tuple[tools.Axis, ...]:
-    """Calibrate the detector: in reciprocal space where the beam was scanned, or diffracts."""
+    """Calibrate the detector: in reciprocal space for scans and diffraction."""
     mode = session.info.get("Instrument Project TEMorSTEM Mode", "-1")
     stem = session.scans if mode == "-1" else mode != "0"
     diffracts = stem or session.number("Instrument Project Camera Length (centimeters)") > 0

@@ -1,4 +1,4 @@
-"""Headers of MRC files: the main one, and the extended ones of FEI microscopes.
+"""MRC headers: the main header, and the extended headers of FEI microscopes.
 
 Layout after the MRC2014 standard (CCP-EM), the description of IMOD's variant of it, and the EPU
 manual for the extended headers.
@@ -30,7 +30,7 @@ FIELDS: Fields = {
     "rms": (216, "f4"), "nlabl": (220, "i4"),
     **{f"label{k}": (224 + 80 * k, "S80") for k in range(10)},
 }
-# Complex numbers of two int16, mode 3, are no type of numpy: they get an axis of their own.
+# NumPy has no complex int16 (mode 3): it gets an axis of its own.
 TYPES = {0: "i1", 1: "i2", 2: "f4", 3: "i2", 4: "c8", 6: "u2", 12: "f2"}
 UNREADABLE = {16: "RGB pixels", 101: "4-bit pixels"}
 STAMPS: dict[tuple[int, int], Order] = {(0x44, 0x44): "<", (0x44, 0x41): "<", (0x11, 0x11): ">"}
@@ -46,7 +46,7 @@ FEI: Fields = {
     "Integration time": (419, "f8"), "Binning Width": (427, "i4"), "Binning Height": (431, "i4"),
     "Camera name": (435, "S16"), "Dwell time": (571, "f8"), "Frame time": (579, "f8"),
 }
-# Before FEI1: 1024 sections of 128 bytes, whether or not there are so many.
+# Before FEI1: 1024 sections of 128 bytes, even if fewer are used.
 OLD_FEI_BYTES = 1024 * 128
 OLD_FEI: Fields = {
     "Alpha tilt": (0, "f4"), "Beta tilt": (4, "f4"), "X-Stage": (8, "f4"), "Y-Stage": (12, "f4"),
@@ -62,13 +62,13 @@ SERIAL_EM: Mapping[int, tuple[tuple[str, ...], float]] = {
     8: (("magnification",), 100.0),
     16: (("intensity",), 1 / 25000),
 }
-"""What a section of SerialEM says in numbers of 2 bytes, by the bits of NREAL, and their units."""
+"""SerialEM fields of 2 bytes, by the bits of NREAL, with their units."""
 
 
 class Header(NamedTuple):
-    """What the main header says, and what settled the type of the pixels.
+    """The main header, with the dtype of the pixels and its source.
 
-    Of the fields, ``m`` is (MX, MY, MZ) and ``mapcrs`` (MAPC, MAPR, MAPS).
+    The field ``m`` is (MX, MY, MZ), and ``mapcrs`` is (MAPC, MAPR, MAPS).
     """
 
     fields: dict[str, Any]
@@ -78,27 +78,27 @@ class Header(NamedTuple):
 
     @property
     def record(self) -> Record:
-        """One section: a frame of shape (ny, nx), or (ny, nx, 2) for mode 3."""
+        """A section: a frame of shape (ny, nx), or (ny, nx, 2) for mode 3."""
         parts = (2,) if self.fields["mode"] == 3 else ()
         return Record((self.fields["ny"], self.fields["nx"], *parts), plain(self.dtype))
 
     @property
     def offset(self) -> int:
-        """Byte that the first section begins at."""
+        """Offset of the first section."""
         return HEADER_BYTES + int(self.fields["nsymbt"])
 
 
 def header_of(head: bytes, path: str, *, unfinished: bool = False) -> Header:
-    """Read the main header, in the byte order in which it makes sense.
+    """Parse the main header, in the byte order in which it is plausible.
 
-    Of an ``unfinished`` file the number of sections may not have been written yet.
+    If ``unfinished``, the number of sections may be 0, as it may not have been written yet.
     """
     if len(head) < HEADER_BYTES:
         expected, found = f"{HEADER_BYTES} bytes", f"{len(head)} bytes"
         raise CorruptFileError(
             "too short for an MRC header", path=path, expected=expected, found=found
         )
-    # The machine stamp is blank or wrong in old files; there is one order that makes sense then.
+    # Old files lack a valid machine stamp; then one order is plausible.
     stamped = STAMPS.get((head[212], head[213]), "<")
     orders = sorted(get_args(Order), key=lambda order: order != stamped)
     parsed = {order: parse_fields(head, FIELDS, order) for order in orders}
@@ -109,12 +109,12 @@ def header_of(head: bytes, path: str, *, unfinished: bool = False) -> Header:
         names = ("nx", "ny", "nz", "mode", "mapcrs", "nsymbt")
         found = ", ".join(f"{name} {parsed[stamped][name]}" for name in names)
         expected = f"sizes above 0, a mode of {sorted(TYPES)} and axes 1, 2, 3"
-        problem = "the MRC header makes no sense"
+        problem = "invalid MRC header"
         raise CorruptFileError(problem, path=path, where="byte 0", expected=expected, found=found)
     fields = parsed[order]
     mode = fields["mode"]
     if mode in UNREADABLE:
-        problem, known = f"{UNREADABLE[mode]} are not read", ", ".join(map(str, sorted(TYPES)))
+        problem, known = f"{UNREADABLE[mode]} are not supported", ", ".join(map(str, sorted(TYPES)))
         raise DatasetError(problem, path=path, where="byte 12 (mode)", expected=known, found=mode)
     fields["labels"] = tuple(filter(None, (fields.pop(f"label{k}") for k in range(10))))
     kind, reason = _byte_type(fields) if mode == 0 else (TYPES[mode], "mode")
@@ -129,7 +129,7 @@ def _is_plausible(fields: dict[str, Any], least: int) -> bool:
 
 
 def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
-    """Return whether bytes are signed, which the mode leaves open in files older than MRC2014."""
+    """Return whether bytes are signed, with the reason; files before MRC2014 leave this open."""
     if fields["imodStamp"] == IMOD_STAMP:
         return ("i1" if fields["imodFlags"] & 1 else "u1"), "imodFlags"
     if fields["dmin"] >= 0 and 127 < fields["dmax"] <= 255:
@@ -138,7 +138,7 @@ def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
 
 
 def extended_fields(header: Header) -> Fields:
-    """Return the fields of the extended header of a section; none where its kind is not known."""
+    """Return the fields of a section's extended header; empty for unknown kinds."""
     size, kind = header.fields["nsymbt"], header.fields["exttyp"]
     fields = {"FEI1": FEI, "FEI2": FEI, "": OLD_FEI}.get(kind, {})
     known = size >= size_of(fields) if fields else False
@@ -155,9 +155,9 @@ def read_extended(path: str, header: Header) -> dict[str, Any]:
 
 
 def cell_axes(header: Header, extended: dict[str, Any]) -> list[Axis]:
-    """Name and calibrate columns, rows and sections after the axes of the cell that they run along.
+    """Name and calibrate columns, rows and sections by the cell axes along which they run.
 
-    Transforms are not in the space of the cell.
+    Fourier transforms are not in the space of the cell.
     """
     fields = header.fields
     axes = fields["mapcrs"] if any(fields["mapcrs"]) else (1, 2, 3)

@@ -1,7 +1,6 @@
 """NIfTI-1 and NIfTI-2 volumes, in one file or a pair, and Analyze 7.5; compressed or not.
 
-Axes are shown in C order, (t, z, y, x): the bytes as they lie, x fastest. Orientation is left to
-the affine in the metadata.
+Axes are in C order, (t, z, y, x), x fastest. The affine in the metadata gives the orientation.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from dask_tiled.model.instrument import converted
 
 MOST_EXTENSIONS = 1000
 MOST_START = 1 << 20
-"""So many bytes before the pixels are looked through for extensions."""
+"""Search at most this many bytes before the pixels for extensions."""
 
 
 def _axes(ndim: int, kind: Kind, header: Any) -> tuple[tools.Axis, ...]:
@@ -52,7 +51,7 @@ def _facts(kind: Kind, header: Any) -> dict[str, Any]:
     values = {
         name: _plain(header[name])
         for name in header.dtype.names
-        if header[name].dtype.kind != "f" or np.isfinite(header[name]).all()  # equal themselves
+        if header[name].dtype.kind != "f" or np.isfinite(header[name]).all()  # NaN breaks equality
     }
     facts: dict[str, Any] = {
         "version": f"NIfTI-{kind.version}" if kind.version else "Analyze 7.5",
@@ -75,7 +74,7 @@ def _facts(kind: Kind, header: Any) -> dict[str, Any]:
 
 
 def _extensions(path: str, kind: Kind, offset: int) -> tuple[tuple[int, int], ...]:
-    """List code and size of what stands between header and pixels."""
+    """List code and size of the extensions between header and pixels."""
     if not kind.version:
         return ()
     end = min(offset, MOST_START) if kind.in_one_file else MOST_START
@@ -104,12 +103,12 @@ PACKED = (".gz", ".bz2", ".xz")
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for a header in the file, or in the .hdr file beside an .img file."""
+    """Check for a header in the file, or in the .hdr file beside an .img file."""
     if is_compressed(head):
         head = read_start(path, 540)
     if kind_of(head) is not None or _header_of(path) is not None:
         return None
-    return "has no NIfTI or Analyze 7.5 header"
+    return "no NIfTI or Analyze 7.5 header"
 
 
 def describe(paths: Sequence[str], *, scaled: bool = False) -> tools.Description:
@@ -118,8 +117,8 @@ def describe(paths: Sequence[str], *, scaled: bool = False) -> tools.Description
     Parameters
     ----------
     scaled : bool
-        Show ``pixels * scl_slope + scl_inter`` as the header says, in float64 or complex128,
-        instead of the pixels as they are stored. Colours are never scaled.
+        Show ``pixels * scl_slope + scl_inter``, from the header, in float64 or complex128,
+        instead of the stored pixels. Colours are never scaled.
     """
     named = tools.File.only(paths, "nifti").path
     path = _header_of(named) or named
@@ -129,7 +128,7 @@ def describe(paths: Sequence[str], *, scaled: bool = False) -> tools.Description
     offset = offset_of(path, kind, header)
     axes, facts, scaling = _axes(len(shape), kind, header), _facts(kind, header), None
     facts["extensions"] = _extensions(path, kind, offset)
-    if samples:  # the scaling of colours is to be ignored
+    if samples:  # colours are not scaled
         shape, axes = (*shape, samples), (*axes, tools.Axis("s"))
     else:
         facts["scaling"] = scaling = scaling_of(path, kind, header)
@@ -144,7 +143,7 @@ def describe(paths: Sequence[str], *, scaled: bool = False) -> tools.Description
 
 
 def _header_of(path: str) -> str | None:
-    """Find the header beside a file of pixels; None where it is none, or has none."""
+    """Return the header beside a file of pixels, or None."""
     stem, own, suffixes = _pair(path, ".hdr")
     header = tools.beside(stem, *suffixes) if own.lower() == ".img" else None
     with suppress(FileNotFoundError, tools.DatasetError):
@@ -154,23 +153,23 @@ def _header_of(path: str) -> str | None:
 
 
 def _pair(path: str, suffix: str) -> tuple[str, str, list[str]]:
-    """Take the suffix off a name; list those of the other file of a pair, compressed or not."""
+    """Split off the suffixes of a file; list those of the other file of the pair."""
     stem, packed = os.path.splitext(path)
     if packed.lower() not in PACKED:
         stem, packed = path, ""
     stem, own = os.path.splitext(stem)
     suffix = suffix.upper() if own.isupper() else suffix
-    return stem, own, [suffix + packing for packing in (packed, "", *PACKED)]  # its own first
+    return stem, own, [suffix + packing for packing in (packed, "", *PACKED)]  # own packing first
 
 
 def read_headers(desc: tools.Description) -> Array:
-    """Return when planes were taken: the points of the time axis, and the times of slices."""
+    """Return the times of planes: points of the time axis, and slice times."""
     path = _header_of(desc.files[0].path) or desc.files[0].path
     kind, header = read_header(path)
     nav = shape_of(path, kind, header)[:1:-1]
     times = _times(nav, kind, header)
     if not times:
-        problem, where = "the header says nothing of times", "pixdim[4] and slice_duration"
+        problem, where = "the header has no times", "pixdim[4] and slice_duration"
         raise tools.DatasetError(problem, path=path, where=where, expected="times with a unit")
     table = np.empty(nav, [(name, "f8") for name in times])
     for name, along in times.items():
@@ -179,7 +178,7 @@ def read_headers(desc: tools.Description) -> Array:
 
 
 def _times(nav: tuple[int, ...], kind: Kind, header: Any) -> dict[str, Array]:
-    """Return times in seconds, along the last of the axes (..., t, z), or the last two."""
+    """Return times in seconds, along the last axis of (..., t, z), or the last two."""
     times: dict[str, Array] = {}
     axis = _axes(4, kind, header)[0]
     second = converted(1.0, axis.units, "s")

@@ -1,4 +1,4 @@
-"""Headers of NIfTI-1, NIfTI-2 and Analyze 7.5, and what single fields of them mean.
+"""Headers of NIfTI-1, NIfTI-2 and Analyze 7.5, and the meaning of their fields.
 
 Layout facts: nifti1.h and nifti2.h of the NIfTI Data Format Working Group; for Analyze 7.5, dbh.h
 of the Mayo Clinic, with fields of SPM; FreeSurfer, for lengths that do not fit.
@@ -19,7 +19,7 @@ from dask_tiled.formats.tools.header import Order
 
 
 def _record(fields: str) -> np.dtype:
-    """Return the type of a header from names and types, which follow one another."""
+    """Return the dtype of a header, from alternating names and types."""
     words = fields.split()
     return np.dtype([*zip(words[::2], words[1::2], strict=True)])
 
@@ -50,12 +50,12 @@ ANALYZE = _record("""
     start_field i4  field_skip i4  omax i4  omin i4  smax i4  smin i4
 """)
 HEADERS = ANALYZE, NIFTI_1, NIFTI_2
-MAGIC = {  # bytes of the header, where its magic begins: of one file, of a pair of files
+MAGIC = {  # by header size: offset of the magic, magic of one file and of a pair
     348: (344, (b"n+1\0", b"ni1\0")),
     540: (4, (b"n+2\0", b"ni2\0")),
 }
 ANALYZE_BITS = {2: 8, 4: 16, 8: 32, 16: 32, 32: 64, 64: 64, 128: 24}
-"""Bits of a pixel for each data type of Analyze 7.5."""
+"""Bits of a pixel, by data type of Analyze 7.5."""
 DTYPES = {
     2: "u1", 4: "i2", 8: "i4", 16: "f4", 32: "c8", 64: "f8", 128: "u1", 256: "i1", 512: "u2",
     768: "u4", 1024: "i8", 1280: "u8", 1792: "c16", 2304: "u1",
@@ -63,7 +63,7 @@ DTYPES = {
 COLOURS = {128: 3, 2304: 4}
 """Samples of a pixel."""
 UNREAD = {0, 1, 255, 1536, 2048}
-"""No type, bits, several types, and numbers of 16 bytes or two such."""
+"""No type, bits, several types, and real and complex numbers of 16 bytes."""
 SPACE = {0: "", 1: "m", 2: "mm", 3: "µm"}
 TIME = {0: "", 8: "s", 16: "ms", 24: "µs", 32: "Hz", 40: "ppm", 48: "rad/s"}
 TRANSFORMS = "unknown", "scanner", "aligned", "talairach", "mni", "template"
@@ -88,11 +88,11 @@ INTENTS: Mapping[int, tuple[str, int]] = {
     3009: ("ConnParcelDense", 0), 3010: ("ConnDenseParcel", 0), 3011: ("ConnPPSr", 0),
     3012: ("ConnPPSc", 0),
 }  # fmt: skip
-"""Statistics that pixels may be, with their number of parameters, named as in nibabel."""
+"""Statistics that pixels may hold, with their number of parameters, named as in nibabel."""
 
 
 class Kind(NamedTuple):
-    """Which header it is: version 1 or 2, or 0 for Analyze 7.5."""
+    """The kind of header; version 0 is Analyze 7.5."""
 
     version: int
     order: Order
@@ -101,7 +101,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(head: bytes) -> Kind | None:
-    """Recognise a header by its length and its magic; None where it is none of ours."""
+    """Return the kind of a header, by length and magic; None if it is not recognised."""
     orders: tuple[Order, ...] = "<", ">"
     for order in orders:
         nbytes = int.from_bytes(head[:4], "little" if order == "<" else "big")
@@ -117,13 +117,13 @@ def kind_of(head: bytes) -> Kind | None:
 
 
 def _is_analyze(head: bytes, order: str) -> bool:
-    """There is no magic, so that number of axes, data type and bits have to make sense."""
+    """Check for plausible axes, data type and bits, as there is no magic."""
     ndim, datatype, bits = struct.unpack(f"{order}h 28x 2h", head[40:74])
     return 1 <= ndim <= 7 and ANALYZE_BITS.get(datatype) == bits
 
 
 def read_header(path: str) -> tuple[Kind, Any]:
-    """Read the header of a file, which may be compressed, as a record of NumPy."""
+    """Read the header of a file, which may be compressed, as a NumPy record."""
     start = read_start(path, 540)
     kind = kind_of(start)
     if kind is None:
@@ -136,8 +136,8 @@ def read_header(path: str) -> tuple[Kind, Any]:
 
 
 def no_sense(path: str, field: str, found: Any) -> tools.CorruptFileError:
-    """Return the error that a field cannot be what it is."""
-    problem, where = "the header makes no sense", f"the field {field}"
+    """Return the error that a header field is invalid."""
+    problem, where = "invalid header", f"the field {field}"
     return tools.CorruptFileError(problem, path=path, where=where, found=found)
 
 
@@ -150,7 +150,10 @@ def shape_of(path: str, kind: Kind, header: Any) -> tuple[int, ...]:
     elif kind.version == 1 and shape[:3] == (27307, 1, 6):
         shape = (163842, 1, 1, *shape[3:])
     if min(shape, default=0) < 1:
-        problem, where = "no shape of a volume", f"byte {16 if kind.version == 2 else 40} (dim)"
+        problem, where = (
+            "invalid shape of a volume",
+            f"byte {16 if kind.version == 2 else 40} (dim)",
+        )
         expected, found = "1 to 7 axes of positive lengths", shape or f"{ndim} axes"
         raise tools.CorruptFileError(
             problem, path=path, where=where, expected=expected, found=found
@@ -159,10 +162,10 @@ def shape_of(path: str, kind: Kind, header: Any) -> tuple[int, ...]:
 
 
 def type_of(path: str, kind: Kind, header: Any) -> tuple[np.dtype, int]:
-    """Return the type of a sample, and how many make a pixel of colours, or 0."""
+    """Return the dtype of a sample, and the samples of a colour pixel, or 0."""
     code = int(header["datatype"])
     if code in UNREAD:
-        problem, where = "pixels of this type are not read", "the field datatype"
+        problem, where = "unsupported pixel type", "the field datatype"
         known = "integers and floats of up to 8 bytes, complex numbers of up to 16, colours"
         found = "bits or an unknown type"
         raise tools.DatasetError(problem, path=path, where=where, expected=known, found=found)
@@ -172,7 +175,7 @@ def type_of(path: str, kind: Kind, header: Any) -> tuple[np.dtype, int]:
 
 
 def offset_of(path: str, kind: Kind, header: Any) -> int:
-    """Return the byte at which the pixels begin."""
+    """Return the offset of the pixels."""
     offset = header["vox_offset"]
     if not np.isfinite(offset):
         raise no_sense(path, "vox_offset", offset)
@@ -186,7 +189,7 @@ def scaling_of(path: str, kind: Kind, header: Any) -> tuple[float, float]:
         if kind.version and not math.isfinite(offset):
             raise no_sense(path, "scl_inter", offset)
         return gain, offset if math.isfinite(offset) else 0.0
-    if not kind.version:  # SPM tells it by the range of the pixels, and what that stands for
+    if not kind.version:  # SPM stores the range of stored values and of real values
         low, high = int(header["glmin"]), int(header["glmax"])
         with np.errstate(all="ignore"):
             shown = float(header["cal_max"] - header["cal_min"])
@@ -197,14 +200,14 @@ def scaling_of(path: str, kind: Kind, header: Any) -> tuple[float, float]:
 
 
 def units_of(header: Any) -> tuple[str, str] | None:
-    """Return the units of space and of time; None where a code has no meaning."""
+    """Return the units of space and time; None if a code is unknown."""
     code = int(header["xyzt_units"])
     space, time = SPACE.get(code % 8), TIME.get(code - code % 8)
     return None if space is None or time is None else (space, time)
 
 
 def intent_of(header: Any) -> dict[str, Any]:
-    """Return what the numbers are, the parameters of that, and its name."""
+    """Return the statistic that pixels hold, its parameters and name."""
     code = int(header["intent_code"])
     label, count = INTENTS.get(code, (f"unknown code {code}", 0))
     parameters = tuple(float(header[f"intent_p{k + 1}"]) for k in range(count))
@@ -212,5 +215,5 @@ def intent_of(header: Any) -> dict[str, Any]:
 
 
 def transform_of(code: int) -> str:
-    """Name the space that a transform leads to."""
+    """Return the name of the space of a transform."""
     return TRANSFORMS[code] if 0 <= code < len(TRANSFORMS) else f"code {code}"

@@ -1,4 +1,4 @@
-"""Where the voxels of NIfTI and Analyze files lie, and when their slices were taken."""
+"""The affine of NIfTI and Analyze files, and slice times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_tiled.model.indexing import Array
 
 
 def affine_of(kind: Kind, header: Any) -> Array | None:
-    """Return the matrix from (x, y, z) to space; None where the header tells an impossible one."""
+    """Return the affine from (x, y, z) to space; None if it is invalid."""
     if not kind.version:
         return _about(_origin(header), header["pixdim"][1:4])
     if header["sform_code"]:
@@ -27,14 +27,14 @@ def affine_of(kind: Kind, header: Any) -> Array | None:
 
 
 def _origin(header: Any) -> Any:
-    """Return the voxel that SPM calls the origin, counted from 1; or else the one in the middle."""
+    """Return SPM's origin as a voxel, counted from 0; by default the middle."""
     origin, sizes = header["origin"][:3], header["dim"][1:4]
     near = (origin > -sizes.astype(int)).all() and (origin < 2 * sizes.astype(int)).all()
     return origin - 1 if origin.any() and near else (sizes - 1) / 2
 
 
 def _about(origin: Any, steps: Any) -> Array:
-    """Return the matrix in which x runs to the left, as it does where a header does not tell."""
+    """Return the default affine, in which x runs to the left."""
     flipped = steps * np.array([-1, 1, 1], steps.dtype)
     affine = np.eye(4)
     affine[:3, :3] = np.diag(flipped)
@@ -44,7 +44,7 @@ def _about(origin: Any, steps: Any) -> Array:
 
 
 def _turned(header: Any, precision: Any) -> Array | None:
-    """Return the matrix of a rotation, which three of the four numbers of a quaternion tell."""
+    """Return the affine of a rotation, given three components of a quaternion."""
     b, c, d = (np.longdouble(header[f"quatern_{name}"]) for name in "bcd")
     steps, side = header["pixdim"][1:4].copy(), header["pixdim"][0]
     rest = 1 - (b * b + c * c + d * d)
@@ -66,9 +66,9 @@ def _turned(header: Any, precision: Any) -> Array | None:
 
 
 def slice_times(header: Any, count: int) -> Array | None:
-    """Return when each of so many slices along z was taken; None where nothing tells it.
+    """Return the acquisition times of ``count`` slices along z; None if unknown.
 
-    It is counted in units of the header, and not a number for slices that are left out.
+    In units of the header; NaN for slices outside the given range.
     """
     first, last, code = (int(header[f"slice_{name}"]) for name in ("start", "end", "code"))
     duration, along_z = float(header["slice_duration"]), header["dim_info"] >> 4 & 3 == 3

@@ -1,12 +1,12 @@
 """OME-TIFF: images of up to five dimensions in one file, or spread over many.
 
-Layout facts: the OME-TIFF specification, by which OME-XML in the first page of every file, or in a
-file of its own, says which page holds which plane; real sets.
+Layout facts: the OME-TIFF specification; OME-XML in the first page of every file, or in a separate
+file, maps planes to pages; checked with real sets.
 
-Axes are (t, c, z, y, x), in this order, whatever that of the pages is. Those of T, C and Z that
-have one plane are left out, as tifffile does, unless ``squeeze=False``. A modulo annotation splits
-its axis in two. The samples of a pixel are an axis "s" of the frames, where TIFF has it, and no
-part of C. Sizes, scales and names are those of the XML, types those of the pages.
+Axes are (t, c, z, y, x), independent of the order of pages. T, C and Z of length 1 are dropped, as
+in tifffile, unless ``squeeze=False``. A modulo annotation splits its axis in two. The samples of a
+pixel are an axis "s" of the frames, as in TIFF, and not part of C. Sizes, scales and names come
+from the XML, dtypes from the pages.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import Border, within
 
-MAX_LISTED = 1000  # so many missing planes and files are listed in the metadata
+MAX_LISTED = 1000  # most missing planes and files listed in the metadata
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for OME-XML: where TIFF files describe their first page, or at the start."""
+    """Check for OME-XML: in the description of the first TIFF page, or at the start."""
     return None if is_document(head) or is_ome_tiff(path, head) else "no OME-XML"
 
 
@@ -54,20 +54,20 @@ def describe(
     level: int = 0,
     squeeze: bool = True,
 ) -> tools.Description:
-    """Describe an image of a set of files, from any of them.
+    """Describe an image of a set of files, given any of them.
 
     Parameters
     ----------
     paths : sequence of str
         A file of the set, or several.
     nav_shape : tuple of int, optional
-        Another shape for the planes, in the order of (T, C, Z). Missing ones keep their places.
+        Another shape for the planes, in the order of (T, C, Z). Missing planes keep their places.
     dataset : int or str, optional
         Number or name of an image; by default the one that holds the first plane of the file.
     level : int
         Level of its pyramid, 0 for full resolution.
     squeeze : bool
-        Whether T, C and Z are left out where they have one plane.
+        Whether T, C and Z of length 1 are dropped.
     """
     check_whole("level", level, least=0, path=paths[0])
     folder = Folder(paths[0])
@@ -93,7 +93,7 @@ def describe(
 
 
 def _number_of(path: str, document: Document, folder: Folder) -> int:
-    """Choose the image that holds the first plane of a file; the first image if none does."""
+    """Return the image that holds the first plane of a file; 0 if none does."""
     if len(document.images) == 1:
         return 0
     own = numbers_of(path, document, folder)
@@ -106,14 +106,16 @@ def _number_of(path: str, document: Document, folder: Folder) -> int:
 
 
 def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> None:
-    """Make sure that files that a user gave together belong together."""
+    """Check that files opened together belong to one set."""
     if len(paths) == 1:
         return
     members = find_members(document, range(len(document.sources)), folder)
     known = {absolute(document.path), *members.values()}
     stray = next((path for path in paths if absolute(path) not in known), None)
     if stray is not None:
-        raise tools.DatasetError("not of one set", path=stray, expected=f"a file of {paths[0]}")
+        raise tools.DatasetError(
+            "the files are not of one set", path=stray, expected=f"a file of {paths[0]}"
+        )
 
 
 def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, Any]:
@@ -140,7 +142,7 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
 def _nav_axes(
     image: Image, shape: tuple[int, int, int], modulo: dict[str, Modulo], *, squeeze: bool
 ) -> tuple[tuple[tools.Axis, ...], tuple[int, ...]]:
-    """Return the axes of planes, with the modulo axes inside of them, and their lengths."""
+    """Return the axes of planes, each followed by its modulo axis, and their lengths."""
     axes: list[tuple[tools.Axis, int]] = []
     for letter, size in zip("TCZ", shape, strict=True):
         inner = modulo.get(letter)
@@ -153,7 +155,7 @@ def _nav_axes(
 
 
 def _sig_axes(image: Image, kind: Kind) -> tuple[tools.Axis, ...]:
-    """Return the axes of a page; levels of a pyramid have fewer pixels than the XML says."""
+    """Return the axes of a page; pyramid levels have fewer pixels than the XML states."""
     return tuple(
         _axis(image, letter.upper(), image.sizes[letter.upper()] / size)
         if letter in "yx"
@@ -163,7 +165,7 @@ def _sig_axes(image: Image, kind: Kind) -> tuple[tools.Axis, ...]:
 
 
 def _axis(image: Image, letter: str, factor: float = 1.0) -> tools.Axis:
-    """Return an axis whose positions are ``factor`` times as far apart as the XML says."""
+    """Return an axis whose positions are ``factor`` times as far apart as in the XML."""
     scale, units = image.scales.get(letter, (math.nan, ""))
     named = letter == "C" and factor == 1 and all(image.channels)
     labels = image.channels if named and len(image.channels) == image.sizes["C"] else ()
@@ -188,14 +190,14 @@ INSTRUMENT = {
 
 
 def read_headers(desc: tools.Description) -> Array:
-    """Read what the XML says of the planes that are there."""
+    """Return the facts about the existing planes in the XML."""
     told = desc.metadata["ome_tiff"]
     path, number = told["xml_path"], told["dataset"]
-    with within(Border([path], outside=True)):  # a file outside was refused at opening
+    with within(Border([path], outside=True)):  # opening has checked the files
         document = read_document(path, number)
         planes = document.planes
         if planes is None or not planes.facts.dtype.names or number >= len(document.images):
-            raise tools.DatasetError("the OME-XML says nothing of the planes", path=path)
+            raise tools.DatasetError("the OME-XML has no facts about planes", path=path)
         image = document.images[number]
         there = np.ones(desc.layout.n_frames, bool)
         if "missing_planes" in told:

@@ -1,4 +1,4 @@
-"""OME-TIFF sets: where the XML stands, and which file on disk is which file of the XML."""
+"""OME-TIFF sets: locating the XML, and the files that it names."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dask_tiled.formats.tools.files import named_file
 from dask_tiled.model.files import read_exactly, read_head
 from dask_tiled.model.paths import absolute, file_size, names_in, real
 
-HEAD_BYTES = 1 << 12  # what comes before the UUID of the document fits into them
+HEAD_BYTES = 1 << 12  # enough for the UUID of the document
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
-"""Files that are called so may be members under another name than the XML says."""
+"""Suffixes of files that may belong to a set under another name."""
 _SPACE = b"\0 \t\r\n"
-# Possessive and atomic: comments after comments could be told apart in too many ways.
+# Possessive and atomic, to avoid exponential backtracking on comments.
 _PROLOG = rb"(?:\xef\xbb\xbf)?\s*+(?>(?:<\?.*?\?>|<!--.*?-->)\s*)*+"
 _ROOT = re.compile(_PROLOG + rb"<(?:[\w.-]+:)?OME(?=[\s/>])([^>]*)", re.DOTALL)
 _UUID = re.compile(rb"""\sUUID\s*=\s*["']([^"']*)["']""")
@@ -28,7 +28,7 @@ _UUID = re.compile(rb"""\sUUID\s*=\s*["']([^"']*)["']""")
 class Folder:
     """The folder of a set.
 
-    Where the file is a symbolic link, what is not beside it may be beside what it leads to.
+    If the file is a symbolic link, other files may be beside its target.
     """
 
     def __init__(self, path: str) -> None:
@@ -38,17 +38,17 @@ class Folder:
         self._uuids: dict[str, dict[str, list[str]]] = {}
 
     def find(self, name: str) -> str | None:
-        """Return the path of a member, or None if there is none of that name."""
+        """Return the path of a member, or None."""
         return named_file(name, self.start, "the OME-XML")
 
     def search(self, uuid: str, known: Iterable[str]) -> str | None:
-        """Find the file with a UUID among those that are not known by another one."""
+        """Return the file with a UUID, among those not known by name."""
         for folder in self._paths:
             if folder not in self._uuids:
                 self._uuids[folder] = self._read_uuids(folder, set(known))
             paths = self._uuids[folder].get(uuid, [])
             if len(paths) > 1:
-                both = f"{uuid} in {paths[1]}, too"
+                both = f"{uuid} in {paths[1]} too"
                 raise CorruptFileError("two files have the same UUID", path=paths[0], found=both)
             if paths:
                 return paths[0]
@@ -59,19 +59,19 @@ class Folder:
         for name in sorted(names_in(folder)):
             path = os.path.join(folder, name)
             if path not in known and name.lower().endswith(ENDINGS):
-                with suppress(DatasetError, FileNotFoundError, PermissionError):  # then it is none
+                with suppress(DatasetError, FileNotFoundError, PermissionError):  # not a member
                     if self.find(path) is not None:
                         uuids.setdefault(read_uuid(path), []).append(path)
         return uuids
 
 
 def read_document(path: str, planes_of: int | None = None) -> Document:
-    """Read the OME-XML of a TIFF file, or of a file of its own."""
+    """Read the OME-XML in a TIFF file, or in a separate file."""
     return Document.parse(path, read_text(path), planes_of)
 
 
 def open_document(path: str, folder: Folder) -> Document:
-    """Read the OME-XML of a set from any of its files."""
+    """Read the OME-XML of a set, given any of its files."""
     own = read_document(path)
     if own.elsewhere is None:
         return own
@@ -85,15 +85,17 @@ def open_document(path: str, folder: Folder) -> Document:
         )
     document = read_document(master)
     if document.elsewhere is not None:
-        hint = f"It is named in {path}."
-        raise CorruptFileError(f"{what} has none itself", path=master, where=where, hint=hint)
+        hint = f"The file is named in {path}."
+        raise CorruptFileError(
+            f"{what} has no metadata itself", path=master, where=where, hint=hint
+        )
     return document
 
 
 def find_members(
     document: Document, numbers: Sequence[int], folder: Folder
 ) -> dict[int, str | None]:
-    """Find files of the set, by their names or else their UUIDs: None for what is missing."""
+    """Return the paths of sources, by name or UUID; None for missing files."""
     path, own = absolute(document.path), _own(document)
     members = {
         number: path if number in own else folder.find(document.sources[number].name)
@@ -108,7 +110,7 @@ def find_members(
 
 
 def numbers_of(path: str, document: Document, folder: Folder) -> list[int]:
-    """Find the sources that a file is: that of the XML, and what has its name, or its UUID."""
+    """Return the sources that a file stands for: by XML, by name, or by UUID."""
     own = _own(document)
     behind = real(path)
     if behind == real(document.path) and own:
@@ -122,8 +124,8 @@ def numbers_of(path: str, document: Document, folder: Folder) -> list[int]:
 
 
 def _own(document: Document) -> set[int]:
-    """Find the sources that are the file of the XML itself: those without a name, or its UUID."""
-    # Where several names have one UUID, it was copied together with the XML, and says nothing.
+    """Return the sources in the XML's own file: those without name, or with its UUID."""
+    # If several names share a UUID, it was copied with the XML, and identifies nothing.
     names = Counter(source.uuid for source in document.sources if source.name)
     return {
         number
@@ -133,30 +135,30 @@ def _own(document: Document) -> set[int]:
 
 
 def is_document(head: bytes) -> bool:
-    """Return whether a file begins as an XML document whose root is OME."""
+    """Return whether a file begins as an XML document with root OME."""
     return _ROOT.match(head) is not None
 
 
 def read_text(path: str) -> bytes:
-    """Read the OME-XML of a file, as UTF-8 if it says nothing else."""
+    """Read the OME-XML of a file; UTF-8 unless declared otherwise."""
     start, nbytes = 0, file_size(path)
     if not is_document(read_head(path, HEAD_BYTES)):
         start, nbytes = find_description(path)
     if not 0 < nbytes <= MAX_BYTES:
-        problem, most = "no OME-XML in the file, or too much", f"at most {MAX_BYTES} bytes"
+        problem, most = "no OME-XML in the file, or it is too long", f"at most {MAX_BYTES} bytes"
         where = f"byte {start}"
         raise CorruptFileError(problem, path=path, where=where, expected=most, found=nbytes)
     text = read_exactly(path, nbytes, start, "the OME-XML").strip(_SPACE)
     try:
         text.decode()
-    except UnicodeDecodeError:  # some writers promise UTF-8, and write a micron in Latin 1
+    except UnicodeDecodeError:  # some writers declare UTF-8, but write a micron sign in Latin 1
         if b"UTF-8" in text[:64].upper() or not text.startswith(b"<?xml"):
             return text.decode("latin-1").encode()
     return text
 
 
 def read_uuid(path: str) -> str:
-    """Read the UUID of the OME-XML in a file, and no more of it; empty where there is none."""
+    """Read only the UUID of the OME-XML in a file; empty if there is none."""
     head = read_head(path, HEAD_BYTES)
     if is_tiff(head):
         start, nbytes = find_description(path)

@@ -1,4 +1,4 @@
-"""The planes of an OME image: which page of which file holds each, and which are there."""
+"""The planes of an OME image: the page of each, and which exist."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 
-MAX_PLANES = 2_000_000  # more would need more memory than a header deserves
-FAR = (1 << 32) - 1  # no file has so many pages
+MAX_PLANES = 2_000_000  # more would need too much memory
+FAR = (1 << 32) - 1  # no file has this many pages
 
 
 class Planes(NamedTuple):
-    """Planes that the XML speaks of. Where two have the same place, the last one counts."""
+    """Planes listed in the XML. If two have the same position, the last one wins."""
 
     place: Index  # in C order of (T, C, Z)
     source: Index
@@ -30,20 +30,20 @@ class Planes(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """An image as its files hold it."""
+    """An OME image and the pages that hold its planes."""
 
     document: Document
     image: Image
-    kind: Kind  # that of the first page
+    kind: Kind  # of the first page
     shape: tuple[int, int, int]  # planes along T, C and Z
     planes: Planes
     pages: Pages
-    rows: Index  # for each place, in C order, the row of its page or -1
-    missing: tuple[int, ...]  # sources that are not there
+    rows: Index  # row of each plane's page, in C order, or -1
+    missing: tuple[int, ...]  # missing sources
 
     @classmethod
     def read(cls, document: Document, image: Image, folder: Folder, level: int) -> Stack:
-        """Read where the pages of an image are."""
+        """Locate the pages of an image."""
         paths = find_members(document, np.unique(image.runs.source).tolist(), folder)
         missing = tuple(source for source, path in paths.items() if path is None)
         members = _Members(paths, level)
@@ -57,18 +57,18 @@ class Stack(NamedTuple):
                 return cls(document, image, kind, shape, planes, members.pages, rows, missing)
         names = ", ".join(document.name_of(source) for source in missing[:5])
         raise tools.TruncatedFileError(
-            f"no plane of the image {image.name!r} is there",
+            f"all planes of the image {image.name!r} are missing",
             path=document.path,
-            expected=f"the files {names}" if missing else "TiffData for pages that are there",
+            expected=f"the files {names}" if missing else "TiffData for existing pages",
         )
 
     @property
     def there(self) -> npt.NDArray[np.bool_]:
-        """Tell for each place whether its plane is there."""
+        """Mask of the planes that exist."""
         return self.rows >= 0
 
     def frame_numbers(self, count: int) -> Index:
-        """Return the numbers of frames for places: -1 for missing ones, and behind the last."""
+        """Return frame numbers by position: -1 for missing planes, and beyond the last one."""
         if count > max(MAX_PLANES, len(self.rows)):
             problem = "nav_shape is too large for an image with missing planes"
             most, path = f"at most {MAX_PLANES} places", self.document.path
@@ -77,7 +77,7 @@ class Stack(NamedTuple):
         return np.pad(numbers, (0, max(0, count - len(numbers))), constant_values=-1)[:count]
 
     def missing_planes(self, most: int) -> tuple[tuple[Any, ...], ...]:
-        """Name planes that are not there: t, c and z of each, and where it should be."""
+        """List missing planes: t, c and z of each, and where they should be."""
         lost = np.flatnonzero(~self.there)[:most]
         where = dict.fromkeys(lost.tolist(), "in no TiffData")
         told = np.column_stack(self.planes)[np.isin(self.planes.place, lost)]
@@ -88,7 +88,7 @@ class Stack(NamedTuple):
 
 
 class _Members:
-    """The files of an image, by number of the source; several sources may be one file."""
+    """The files of an image by source number; several sources may be one file."""
 
     def __init__(self, paths: Mapping[int, str | None], level: int) -> None:
         self.pages = Pages()
@@ -101,7 +101,7 @@ class _Members:
         self._whole: dict[int, Index] = {}
 
     def first_kind(self, runs: Runs) -> Kind | None:
-        """Return the kind of the first page there is, or None if there is none."""
+        """Return the kind of the first page that exists, or None."""
         for source in np.flatnonzero(self._numbers >= 0).tolist():
             page = int(runs.page[runs.source == source].min())
             (row,) = self._read(int(self._numbers[source]), [page])
@@ -110,7 +110,7 @@ class _Members:
         return None
 
     def count_planes(self, runs: Runs) -> Index:
-        """Count the planes of runs: where they take all pages of a file, by reading it."""
+        """Return the planes of runs; runs of whole files are counted by reading them."""
         planes, whole = runs.planes.copy(), runs.planes == WHOLE_FILE
         sources, places = np.unique(runs.source[whole], return_inverse=True)
         counts = [len(self._read_whole(number)) for number in self._numbers[sources].tolist()]
@@ -118,11 +118,11 @@ class _Members:
         return planes
 
     def rows_of(self, planes: Planes) -> Index:
-        """Find the pages of planes: their rows in the table, -1 for those that are not there."""
+        """Return the rows of the planes' pages; -1 for missing pages."""
         keys = self._numbers[planes.source] << 32 | np.minimum(planes.page, FAR)
         wanted, places = np.unique(keys, return_inverse=True)
         rows = np.full(len(wanted), -1, np.int64)
-        # What comes before the first file is in none.
+        # keys before the first file belong to missing files
         bounds = np.searchsorted(wanted >> 32, range(len(self._files) + 1))
         for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
             if start < stop:
@@ -130,29 +130,34 @@ class _Members:
         return rows[places]
 
     def _read(self, number: int, pages: list[int]) -> Index:
-        """Return the rows of pages of a file, -1 for those that are not there."""
+        """Return the rows of pages of a file; -1 for missing pages."""
         if number in self._whole:
             whole = self._whole[number]
             return np.append(whole, -1)[np.minimum(pages, len(whole))]
         return self.pages.read(self._files[number], pages, level=self._level, incomplete=True)
 
     def _read_whole(self, number: int) -> Index:
-        """Return the rows of all pages of a file; none where it is not there."""
+        """Return the rows of all pages of a file; empty if it is missing."""
         if number >= 0 and number not in self._whole:
             self._whole[number] = self.pages.read(self._files[number], level=self._level)
         return self._whole.get(number, np.empty(0, np.int64))
 
 
 def _plane_shape(image: Image, kind: Kind, path: str, level: int) -> tuple[int, int, int]:
-    """Count the planes along T, C and Z, of pages that have to be as the XML says."""
+    """Return the planes along T, C and Z, after comparing the pages with the XML."""
     told = image.sizes["Y"], image.sizes["X"]
     sizes = tuple(kind.shape[kind.axes.index(letter)] for letter in "yx")
     if sizes != told and (level == 0 or any(n > most for n, most in zip(sizes, told, strict=True))):
-        raise _contradiction(path, "the pages have another size", "SizeY and SizeX", told, sizes)
+        raise _contradiction(
+            path, "the pages have a different size", "SizeY and SizeX", told, sizes
+        )
     samples = kind.shape[kind.axes.index("s")] if "s" in kind.axes else 1
     channels, rest = divmod(image.sizes["C"], samples)
     if rest:
-        problem, multiple = "the pages have another number of samples", f"a multiple of {samples}"
+        problem, multiple = (
+            "the pages have a different number of samples",
+            f"a multiple of {samples}",
+        )
         raise _contradiction(path, problem, "SizeC", multiple, image.sizes["C"])
     shape = image.sizes["T"], channels, image.sizes["Z"]
     if math.prod(shape) > MAX_PLANES:
@@ -162,7 +167,7 @@ def _plane_shape(image: Image, kind: Kind, path: str, level: int) -> tuple[int, 
 
 
 def _place_planes(image: Image, count: Index, shape: tuple[int, int, int], path: str) -> Planes:
-    """Find the place of every plane of the runs, which have so many planes each."""
+    """Return the position of every plane in the runs, which have ``count`` planes each."""
     runs = image.runs
     sizes = dict(zip("TCZ", shape, strict=True))
     slow_first = [sizes[axis] for axis in reversed(image.order)]
@@ -173,7 +178,7 @@ def _place_planes(image: Image, count: Index, shape: tuple[int, int, int], path:
     count = np.where(inside, np.minimum(count, math.prod(shape) - start), 0)
     total = int(count.sum())
     if total > 2 * MAX_PLANES:
-        problem, expected = "planes are placed again and again", f"{math.prod(shape)} planes"
+        problem, expected = "planes are listed too often", f"{math.prod(shape)} planes"
         raise _contradiction(path, problem, "TiffData", expected, total)
     within = np.arange(total) - np.repeat(count.cumsum() - count, count)
     at = np.unravel_index(np.repeat(start, count) + within, slow_first)
@@ -185,7 +190,10 @@ def _place_planes(image: Image, count: Index, shape: tuple[int, int, int], path:
 def _contradiction(
     path: str, problem: str, field: str, expected: Any, found: Any
 ) -> tools.CorruptFileError:
-    where, hint = f"{field} in the OME-XML", 'With format="tiff" the pages are read as they are.'
+    where, hint = (
+        f"{field} in the OME-XML",
+        'With format="tiff" the pages are read without the XML.',
+    )
     return tools.CorruptFileError(
         problem, path=path, where=where, expected=expected, found=found, hint=hint
     )

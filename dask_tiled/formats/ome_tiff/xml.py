@@ -1,7 +1,7 @@
-"""OME-XML: the images of a set of files, and which page of which file holds which plane.
+"""OME-XML: the images of a set of files, and the pages of their planes.
 
 Layout facts: the OME-TIFF specification and the OME data model, 2016-06; older names where they
-differ. Older files name no units, where newer ones do.
+differ. Older files have no units.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dask_tiled.formats.tools.text import local_name, parse_xml, plain_tree
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import converted
 
-MAX_BYTES = 1 << 28  # a plane takes some 200 bytes of the text
+MAX_BYTES = 1 << 28  # a plane takes some 200 bytes of XML
 LARGEST = 1 << 48
-"""Whole numbers in the XML are smaller: products of two pass for sizes, and overflow nothing."""
+"""Limit of integers in the XML, so that products do not overflow."""
 MAX_RUNS = 2_000_000
 MAX_DEVICES = 1000
 DEVICES = {
@@ -31,40 +31,40 @@ DEVICES = {
     "ObjectiveRef": "objective",
     "DetectorSettings": "detector",
 }
-"""What leads from an image to devices, which stand before all images."""
+"""Elements of an image that refer to devices, which precede the images."""
 PLANE_FACTS = {
     "elapsed_time": ("DeltaT", "s", "s"),
     "exposure_time": ("ExposureTime", "s", "s"),
     **{f"position_{axis}": (f"Position{axis.upper()}", "", "m") for axis in "xyz"},
 }
-"""Facts, the attributes that they are, the units that these have by default, and ours."""
-WHOLE_FILE = -1  # as the planes of a run: all pages of its file
+"""Facts of planes: attribute, its default unit, and our unit."""
+WHOLE_FILE = -1  # number of planes of a run that is a whole file
 
 
 class Source(NamedTuple):
-    """What a TiffData element calls a file; both are empty for the one that holds the XML."""
+    """A file in a TiffData element; both empty for the file with the XML."""
 
     uuid: str
     name: str
 
 
 class Runs(NamedTuple):
-    """Planes that stand one after the other in a file, in columns: a row for each run."""
+    """Runs of consecutive planes in a file, as columns."""
 
-    source: Index  # number of the file among the sources of the document
-    page: Index  # the first one
-    planes: Index  # how many, or WHOLE_FILE
-    first: Index  # where the first one stands along Z, C and T
+    source: Index  # number of the file in the document
+    page: Index  # of the first plane
+    planes: Index  # number, or WHOLE_FILE
+    first: Index  # position of the first plane along Z, C and T
 
 
 class Image(NamedTuple):
     """An Image element."""
 
     name: str
-    order: str  # of Z, C and T, the one that changes fastest first
-    sizes: dict[str, int]  # that along C counts the samples of a pixel
+    order: str  # order of Z, C and T, fastest first
+    sizes: dict[str, int]  # C includes the samples of a pixel
     runs: Runs
-    scales: dict[str, tuple[float, str]]  # distances of two positions, where there are any
+    scales: dict[str, tuple[float, str]]  # step and unit, by axis
     channels: tuple[str, ...]
     annotations: tuple[str, ...]  # their identifiers
     devices: dict[str, Any]  # its instrument, and the first objective and detector
@@ -72,7 +72,7 @@ class Image(NamedTuple):
 
 
 class Modulo(NamedTuple):
-    """An axis inside of Z, C or T: equally spaced, or a step of NaN and labels of its positions."""
+    """An axis inside of Z, C or T: equally spaced, or with labels and a step of NaN."""
 
     name: str
     size: int
@@ -83,34 +83,34 @@ class Modulo(NamedTuple):
 
 
 class Planes(NamedTuple):
-    """What the XML says of single planes of an image: when and where each was taken.
+    """Facts about single planes: times and positions.
 
-    Lengths are given in metres and times in seconds. What has no unit, or that of the "reference
-    frame", is given as it is stored, in fields of other names.
+    Lengths are in metres, times in seconds. Values without unit, or in units of the "reference
+    frame", are stored unconverted under other names.
     """
 
-    places: Index  # along T, C and Z: a row for each
+    places: Index  # along T, C and Z, one row each
     facts: Array
 
 
 class Document(NamedTuple):
-    """What the OME-XML of a file says."""
+    """The OME-XML of a file."""
 
     path: str
     uuid: str
-    elsewhere: Source | None  # the file with the metadata, where this is binary only
+    elsewhere: Source | None  # the file with the metadata, if this one is binary only
     sources: tuple[Source, ...]
     images: tuple[Image, ...]
-    modulo: dict[str, dict[str, Modulo]]  # by identifier of an annotation, and Z, C or T
+    modulo: dict[str, dict[str, Modulo]]  # by annotation, and by Z, C or T
     creator: str
     planes: Planes | None
 
     @classmethod
     def parse(cls, path: str, text: bytes, planes_of: int | None = None) -> Document:
-        """Read the OME-XML of a file, with what it says of the planes of one image, if wanted."""
+        """Parse the OME-XML of a file; optionally with facts about the planes of one image."""
         reader = _Reader(planes_of)
         root = parse_xml(text, path, take=reader.take, max_bytes=MAX_BYTES)
-        name, problem = local_name(root), "the XML is no OME-XML"
+        name, problem = local_name(root), "the XML is not OME-XML"
         if name != "OME":
             raise tools.CorruptFileError(problem, path=path, expected="OME", found=name)
         other = _child(root, "BinaryOnly")
@@ -126,23 +126,23 @@ class Document(NamedTuple):
         )
 
     def name_of(self, source: int) -> str:
-        """Name a file as the XML does."""
+        """Return the name of a file in the XML."""
         uuid, name = self.sources[source]
         return name or uuid or os.path.basename(self.path)
 
 
 class _Reader:
-    """Gathers what is worth keeping while the XML is read."""
+    """Collects data while the XML is parsed."""
 
     def __init__(self, planes_of: int | None) -> None:
         self.planes_of = planes_of
         self.places = array("q")
-        self.columns: dict[str, tuple[array[int], array[float]]] = {}  # of facts of planes
+        self.columns: dict[str, tuple[array[int], array[float]]] = {}  # facts of planes
         self.sources: dict[Source, int] = {}
         self.runs: list[tuple[int, ...]] = []
         self.images: list[Image] = []
         self.modulo: dict[str, dict[str, Modulo]] = {}
-        self.devices: dict[str, Any] = {}  # by their identifiers
+        self.devices: dict[str, Any] = {}  # by identifier
         kinds = "Boolean Comment Double File List Long Map Tag Term Timestamp"
         ignored = ["Plane", "ROI", *(f"{kind}Annotation" for kind in kinds.split())]
         self.take: dict[str, Any] = dict.fromkeys(ignored, lambda _: None)
@@ -181,7 +181,7 @@ class _Reader:
                 values.append(_of_plane(text, attribute) * (factor or 1.0))
 
     def planes(self) -> Planes:
-        """Return what was said of planes."""
+        """Return the facts about planes."""
         order = [name for known in PLANE_FACTS for name in (known, f"stored_{known}")]
         kinds = [(name, "f8") for name in order if name in self.columns]
         facts = np.full(len(self.places) // 3, math.nan, kinds)
@@ -197,7 +197,7 @@ class _Reader:
             return
         order = pixels.get("DimensionOrder", "XYZCT")
         if sorted(order[2:]) != ["C", "T", "Z"] or order[:2] != "XY":
-            raise ValueError(f"the DimensionOrder {order!r}")
+            raise ValueError(f"invalid DimensionOrder {order!r}")
         devices: dict[str, Any] = {}
         for one in element.iter():
             name, number = DEVICES.get(local_name(one)), one.get("ID")
@@ -239,7 +239,7 @@ def _source(uuid: str | None, name: str | None) -> Source:
 
 
 def whole(text: str, name: str, least: int = 0) -> int:
-    """Read a whole number that is not too large to count with."""
+    """Parse an integer below a safe limit."""
     number = int(text)
     if not least <= number < LARGEST:
         raise ValueError(f"{name} is {text[:40]}")
@@ -247,7 +247,7 @@ def whole(text: str, name: str, least: int = 0) -> int:
 
 
 def _number(text: str | None) -> float:
-    """Read a number, or give NaN: what is said in addition need not be right."""
+    """Parse a number; NaN if invalid, as optional values may be wrong."""
     try:
         return float(text or "nan")
     except ValueError:
@@ -284,5 +284,5 @@ def _modulo(along: Element) -> Modulo:
 
 
 def plain_uuid(text: str | None) -> str:
-    """Write a UUID in one way: in lower case, without what says that it is one."""
+    """Normalise a UUID: lower case, without ``urn:uuid:``."""
     return (text or "").strip().lower().removeprefix("urn:uuid:")

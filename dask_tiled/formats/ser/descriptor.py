@@ -1,6 +1,6 @@
 """FEI and Thermo Fisher TIA series: ``.ser`` files of images or spectra, and their ``.emi`` files.
 
-Layout after C. Boothroyd's description of the TIA file format, and real files.
+Layout after C. Boothroyd's description of the TIA file format, checked with real files.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ BOTTOM_UP = (
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the first fields of a ``.ser`` file, or the first bytes of an ``.emi`` file."""
+    """Check for the first fields of a ``.ser`` file, or the magic of an ``.emi`` file."""
     return None if head.startswith(emi.MAGIC) else _problem_of(head)
 
 
 def _problem_of(head: bytes) -> str | None:
-    """Say why a file does not begin with the header of a ``.ser`` file, or None."""
+    """Return why a file does not begin like a ``.ser`` file, or None."""
     if len(head) < tools.size_of(START):
         return "shorter than the header of a .ser file"
     start = tools.parse_fields(head, START)
@@ -75,16 +75,16 @@ def describe(
     nav_shape: tuple[int, ...] | None = None,
     dataset: int | str | None = None,
 ) -> tools.Description:
-    """Describe a ``.ser`` file, or one of those that belong to an ``.emi`` file.
+    """Describe a ``.ser`` file, or one of those of an ``.emi`` file.
 
     Parameters
     ----------
     paths : sequence of str
         One file.
     nav_shape : tuple of int, optional
-        Shape of the scan, by default what the header says. The file may end early then.
+        Shape of the scan, by default from the header. If given, the file may end early.
     dataset : int or str, optional
-        Which ``.ser`` file of an ``.emi`` file: its place among them, or its name. By default the
+        The ``.ser`` file of an ``.emi`` file, by position or name. By default the
         first.
     """
     file = tools.File.only(paths, "ser")
@@ -99,7 +99,7 @@ def describe(
     first = offsets + tools.size_of(ELEMENTS[header["data_type_id"]])
     strides = record.sig_strides
     image = len(strides) == 2
-    if image:  # the last row in the file is the top one
+    if image:  # the last stored row is the top one
         first += record.frame_bytes - strides[0]
         strides = -strides[0], *strides[1:]
     table = run_table(first, record.sig_shape, strides)
@@ -121,11 +121,11 @@ def describe(
 
 
 def _read_header(file: tools.File) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Read the header of a file, and its dimensions, of which the first is the fastest."""
+    """Read the header of a file, and its dimensions, fastest first."""
     header = tools.read_fields(file.path, START)
     problem = _problem_of(tools.read_head(file.path, tools.size_of(START)))
     if problem is not None:
-        raise tools.CorruptFileError(f"no header of a .ser file: {problem}", path=file.path)
+        raise tools.CorruptFileError(f"invalid header of a .ser file: {problem}", path=file.path)
     fields = {**START, **VERSIONS[header["version"]]}
     header = tools.read_fields(file.path, fields)
     allowed = {
@@ -158,7 +158,7 @@ def _read_text(path: str, at: int) -> tuple[str, int]:
 
 
 def _read_offsets(file: tools.File, header: Mapping[str, Any]) -> Index:
-    """Read where the valid elements begin; the table has a place for those that are not, too."""
+    """Read the offsets of the valid elements; the table also has entries for invalid ones."""
     kind = np.dtype("<u4" if header["version"] == 0x0210 else "<u8")
     at, total = header["offset_array"], header["total_elements"]
     if at + kind.itemsize * total > file.size:
@@ -169,13 +169,13 @@ def _read_offsets(file: tools.File, header: Mapping[str, Any]) -> Index:
         )
     stop = kind.itemsize * header["valid_elements"]
     offsets = np.frombuffer(tools.read_head(file.path, stop, at), kind)
-    return np.minimum(offsets, file.size).astype(np.int64)  # beyond is beyond, and fits an int64
+    return np.minimum(offsets, file.size).astype(np.int64)  # clipped to fit an int64
 
 
 def _read_elements(
     file: tools.File, header: Mapping[str, Any], *, settled: bool
 ) -> tuple[dict[str, Any], tools.Record, Index]:
-    """Read the first element's own header, and find the elements that are there."""
+    """Read the header of the first element, and locate the elements in the file."""
     offsets, fields = _read_offsets(file, header), ELEMENTS[header["data_type_id"]]
     at = int(offsets[0])
     element = tools.read_fields(file.path, fields, at=at)
@@ -194,7 +194,7 @@ def _read_elements(
             where=f"element {there}, byte {int(offsets[there])}",
             expected=f"{nbytes} bytes",
             found=f"{file.size} bytes in the file",
-            hint=f"Pass nav_shape=({there},) to read those before it." if there else None,
+            hint=f"Pass nav_shape=({there},) to read the elements before." if there else None,
         )
     offsets = offsets[:there]
     last = tools.read_fields(file.path, fields, at=int(offsets[-1]))
@@ -213,15 +213,15 @@ def _read_elements(
 def _scan(
     header: Mapping[str, Any], dimensions: Sequence[Mapping[str, Any]], count: int
 ) -> tuple[tuple[int, ...], str, tuple[tools.Axis, ...]]:
-    """Return the shape of the scan, where it comes from, and its axes."""
+    """Return the shape of the scan, its source, and its axes."""
     slowest_first = dimensions[::-1]
     shape = tuple(dimension["size"] for dimension in slowest_first)
     told_by = "the sizes of the dimensions"
     if len(shape) == 1 and dimensions[0]["description"] == "Number":
         shape = (count,)
-        told_by = "the number of valid elements: a series that was stopped is only shorter"
+        told_by = "the number of valid elements: a stopped series is shorter"
     elif math.prod(shape) != header["total_elements"]:
-        told_by = "the number of valid elements: the dimensions do not fit that of all"
+        told_by = "the number of valid elements: the dimensions do not match the total"
         return (count,), told_by, nav_axes(1)
     if math.prod(shape) == 1:
         return (), "one element has no navigation axes", ()
@@ -236,7 +236,7 @@ def _scan(
 
 
 def _sig_axes(element: Mapping[str, Any]) -> tuple[tools.Axis, ...]:
-    """Return the signal axes. The file names no units: TIA uses eV, m and 1/m throughout."""
+    """Return the signal axes. Files have no units: TIA always uses eV, m and 1/m."""
     if "size" in element:
         axis = _axis("energy", "eV", element)
         is_told = axis.units and axis != tools.Axis("energy", "eV")
@@ -249,7 +249,7 @@ def _axis(
     name: str, units: str | None, calibration: Mapping[str, Any], suffix: str = ""
 ) -> tools.Axis:
     offset, delta, element = (calibration[key + suffix] for key in ("offset", "delta", "element"))
-    if units is None:  # no pixel is as large as a metre, and no 1/m can be told from another
+    if units is None:  # pixels are below 1 m, and reciprocal steps above 1/m
         units = "m" if abs(delta) < 1 else "1/m" if abs(delta) > 1 else ""
     return tools.Axis.calibrated(name, units, delta, offset - element * delta, signed=True)
 
@@ -263,11 +263,11 @@ TAGS: Mapping[int, tools.Fields] = {
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the tags of all elements: their times, and their positions in a scan."""
+    """Return the tags of all elements: times and scan positions."""
     file, header = desc.files[0], desc.metadata["ser"]
     kind, fields = header["tag_type_id"], TAGS.get(header["tag_type_id"])
     if fields is None:
-        problem, expected = "tags of this type are not read", "0x4152 or 0x4142"
+        problem, expected = "unsupported tag type", "0x4152 or 0x4142"
         raise tools.DatasetError(problem, path=file.path, expected=expected, found=hex(kind))
     word = np.dtype("<u4" if header["version"] == 0x0210 else "<u8")
     count, record = desc.layout.n_frames, tools.record_dtype(fields)
@@ -290,7 +290,7 @@ def read_headers(desc: tools.Description) -> tools.Headers:
 
 
 def _decode_tags(records: Any, facts: Any, kind: int) -> None:
-    """Tell what tags say; what is no tag is missing, as at the end of a series that was stopped."""
+    """Decode tags; other records are missing, as at the end of a stopped series."""
     there = records["kind"] == kind
     times = records["time"].astype("i8").view("M8[s]")
     facts["time_utc"][there] = times[there]

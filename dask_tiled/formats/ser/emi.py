@@ -1,6 +1,6 @@
-"""The ``.emi`` file beside ``.ser`` files: what TIA says about them, as XML between binary objects.
+"""The ``.emi`` file beside ``.ser`` files: metadata in XML between binary objects.
 
-The layout of the binary part is not published; the XML is found by its root element.
+The binary part is undocumented; the XML is found by its root element.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from dask_tiled.formats.tools.files import absolute, is_file, names_in, natural_
 from dask_tiled.formats.tools.text import MAX_COUNT, local_time, parse_xml
 
 MAGIC = b"JK\x00\x02"
-SCANNED_BYTES = 1 << 24  # so much of a file is searched: it can hold images, too
+SCANNED_BYTES = 1 << 24  # only this much is searched, as files may hold images
 MAX_OBJECTS = 256
 START, STOP = b"<ObjectInfo>", b"</ObjectInfo>"
 SKIPPED = {"TrueImageHeaderInfo"}
-"""Numbers without names; those that are known say again what is described with names."""
+"""Unnamed numbers, which repeat named ones as far as known."""
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def ser_of(emi: str, dataset: int | str | None) -> str:
-    """Find the ``.ser`` file of an ``.emi`` file with this number or name, or else the first."""
+    """Return the ``.ser`` file of an ``.emi`` file with a number or name; by default the first."""
     folder, name = os.path.split(absolute(emi))
     stem = os.path.splitext(name)[0]
     pattern = re.compile(re.escape(stem) + r"_\d+\.ser", re.IGNORECASE)
     present = names_in(folder, *(f"{stem}_{n}.ser" for n in (1, 2)))
     names = sorted(filter(pattern.fullmatch, present), key=natural_key)
     if not names:
-        hint = "TIA keeps some single spectra in the .emi file alone, which cannot be read."
+        hint = "TIA stores some single spectra in the .emi file only, which is not supported."
         raise tools.DatasetError("no .ser file beside the .emi file", path=emi, hint=hint)
     stems = [os.path.splitext(entry)[0] for entry in names]
     by_name = names if dataset in names else stems
@@ -41,7 +41,7 @@ def ser_of(emi: str, dataset: int | str | None) -> str:
 
 
 def emi_of(ser: str) -> str | None:
-    """Find the ``.emi`` file that a ``.ser`` file belongs to, if it is there."""
+    """Return the ``.emi`` file of a ``.ser`` file, if there is one."""
     stem = re.sub(r"_\d+$", "", os.path.splitext(ser)[0])
     for emi in (stem + ".emi", stem + ".EMI"):
         if is_file(emi) and tools.read_head(emi, len(MAGIC)) == MAGIC:
@@ -50,7 +50,7 @@ def emi_of(ser: str) -> str | None:
 
 
 def object_of(objects: Mapping[str, Any], ser: str) -> dict[str, Any]:
-    """Find what is said of a file: objects are in the order of files, reference images aside."""
+    """Return the object of a file: objects are in file order, without reference images."""
     number = re.search(r"_(\d+)\.\w+$", ser)
     told = [one for one in objects.values() if isinstance(one, dict) and "AcquireInfo" in one]
     own = [one for one in told if "OriginalImageUuid" not in one]
@@ -59,9 +59,9 @@ def object_of(objects: Mapping[str, Any], ser: str) -> dict[str, Any]:
 
 
 def read_objects(path: str) -> dict[str, Any]:
-    """Read the XML of an ``.emi`` file, in its order, as one nested dict per object.
+    """Read the XML objects of an ``.emi`` file, as nested dicts, in order.
 
-    What cannot be read is told in place of the object: it must not stand in the way of the pixels.
+    An unreadable object is replaced by a message, so that the pixels can be opened.
     """
     parts = tools.read_head(path, SCANNED_BYTES).split(STOP, MAX_OBJECTS)[:-1]
     texts = [part[part.index(START) :] + STOP for part in parts if START in part]
@@ -93,18 +93,18 @@ ROWS = (
     ("dwell_time", DWELL, "s", None, lambda acquired: "CameraNamePath" not in acquired),
     ("date", "AcquireDate", "", local_time),
 )
-"""What TIA says of the instrument, with the units in the names; times are in seconds."""
+"""Facts of TIA, with units in the names; times are in seconds."""
 
 
 def _share(tree: Any, seen: dict[str, Any]) -> Any:
-    """Use equal parts of the objects again, which describe one microscope: pickles get small."""
+    """Share equal parts of the objects, which repeat the microscope: pickles become small."""
     if isinstance(tree, dict):
         tree = {seen.setdefault(key, key): _share(value, seen) for key, value in tree.items()}
     return seen.setdefault(repr(tree), tree)
 
 
 def _object(text: bytes, path: str, most: int) -> tuple[Any, int]:
-    """Read an object; tell how many elements and attributes may follow it."""
+    """Parse an object; return the remaining number of elements and attributes too."""
     try:
         root = parse_xml(text.decode("utf8", "replace").encode(), path, max_count=most)
     except tools.CorruptFileError as error:
@@ -113,7 +113,7 @@ def _object(text: bytes, path: str, most: int) -> tuple[Any, int]:
 
 
 def _tree(element: Element) -> Any:
-    """Turn an element into a number, a text, or a dict of its children."""
+    """Convert an element to a number, a text, or a dict of its children."""
     text = (element.text or "").strip()
     if not len(element):
         return float(text) if len(text) < 40 and NUMBER.fullmatch(text) else text

@@ -1,1 +1,1 @@
-"""TIFF: pages of one picture, stacks of ImageJ and others."""
+"""TIFF: pages of one image, stacks of ImageJ and others."""

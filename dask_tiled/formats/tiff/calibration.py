@@ -1,9 +1,9 @@
-"""Scales of TIFF pages: what ImageJ, and vendors of microscopes and cameras, say in ways of theirs.
+"""Scales of TIFF pages, as ImageJ and vendors of microscopes and cameras store them.
 
-The resolution that TIFF itself has is that of a screen or a print, unless it is too fine for one.
+TIFF's own resolution describes screens or prints, unless it is finer than those.
 
 Layout facts: the source of ImageJ (TiffDecoder, Calibration); for the vendors, files of theirs, and
-what RosettaSciIO reads of them.
+the readers of RosettaSciIO.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.formats.tools.text import parse_pairs, parse_xml, plain_tree
 
-IMAGEJ = ("ImageJ=", "SCIFIO=")  # its descriptions begin so
+IMAGEJ = ("ImageJ=", "SCIFIO=")  # beginnings of descriptions
 LENGTHS = {"inch": 0.0254, "cm": 1e-2, "mm": 1e-3, "m": 1.0}  # in metres
 RESOLUTION_UNITS = {1: "", 2: "inch", 3: "cm"}
 FINEST_PRINT = 5e-6
-"""Metres: larger pixels, of up to 5080 dpi, are those of screens, scanners and printers."""
+"""In metres: pixels above this, 5080 dpi, are those of screens, scanners and printers."""
 IMAGEJ_IGNORES = 72.0  # dpi
-ZEISS_WIDTH = 1024  # pixels, of the picture that the pixel size is that of
+ZEISS_WIDTH = 1024  # width of the image that the pixel size refers to
 NO_UNITS = {"", "pixel", "pixels", "null"}
 UNITS = {"micron": "µm", "um": "µm", "1 / nm": "1/nm"}
 
@@ -35,21 +35,21 @@ PLANCK, ELECTRON, CHARGE, LIGHT = 6.62607015e-34, 9.1093837015e-31, 1.602176634e
 
 
 class Page(NamedTuple):
-    """What a page says of itself."""
+    """Metadata of a page."""
 
     file: tools.File
-    ifd: int  # the byte that it is at
+    ifd: int  # offset
     tags: Mapping[str, Any]
     sizes: Mapping[str, int]  # along y and x
-    report: Mapping[str, Any]  # of JEOL SightX, empty where there is none
+    report: Mapping[str, Any]  # of JEOL SightX, or empty
 
     def text(self, tag: str) -> str:
-        """Read an entry that is text; empty where it is none."""
+        """Return a tag that is text; empty for other values."""
         value = self.tags.get(tag)
         return value.strip() if isinstance(value, str) else ""
 
     def step(self, axis: str) -> float:
-        """Return the resolution along an axis, in units per pixel; 0 if there is none."""
+        """Return the resolution along an axis, in units per pixel; 0 if unknown."""
         match self.tags.get(f"{axis.upper()}Resolution"):
             case (int(pixels), int(units)) if pixels > 0 and units > 0:
                 return units / pixels
@@ -57,32 +57,32 @@ class Page(NamedTuple):
 
     @property
     def resolution_unit(self) -> str:
-        """That of the resolution, which is the inch where nothing is said."""
+        """Unit of the resolution; inch by default."""
         return RESOLUTION_UNITS.get(self.tags.get("ResolutionUnit", 2), "")
 
 
 class Calibration(NamedTuple):
     """The scales of a page."""
 
-    axes: Mapping[str, tools.Axis] = {}  # by name, where they have a scale
-    positions: Mapping[str, Mapping[str, Any]] = {}  # of axes that have none: units and values
+    axes: Mapping[str, tools.Axis] = {}  # by name, if they have a scale
+    positions: Mapping[str, Mapping[str, Any]] = {}  # units and values of irregular axes
 
     @classmethod
     def of(
         cls, axes: Mapping[str, tuple[str, float, float]], *, signed: bool = False
     ) -> Calibration:
-        """Calibrate axes with units, step and offset; those that have none are left out."""
+        """Calibrate axes by units, step and offset; skip those without units."""
         made = {k: tools.Axis.calibrated(k, *one, signed=signed) for k, one in axes.items()}
         return cls({k: axis for k, axis in made.items() if axis.units})
 
 
 def is_jeol(tags: Mapping[str, Any]) -> bool:
-    """Return whether a page is of JEOL."""
+    """Return whether a page is from JEOL."""
     return str(tags.get("Make", "")).strip().startswith("JEOL")
 
 
 def read_report(file: tools.File, ifd: int) -> Mapping[str, Any]:
-    """Read the XML with which JEOL SightX describes a page; empty where that cannot be read."""
+    """Read the XML description of JEOL SightX; empty if unreadable."""
     text = re.sub(r"[\x00-\x08\x0b-\x1f]", "", read_description(file, ifd))
     with suppress(tools.CorruptFileError):
         report = plain_tree(parse_xml(text.encode(), file.path))
@@ -92,7 +92,7 @@ def read_report(file: tools.File, ifd: int) -> Mapping[str, Any]:
 
 
 def read_calibration(page: Page) -> tuple[Calibration, str]:
-    """Read the scales of a page, and say where they stand, by the first way that it follows."""
+    """Return the scales of a page, and their source, from the first matching convention."""
     for where, read in WAYS.items():
         found = read(page)
         if found is not None:
@@ -101,7 +101,7 @@ def read_calibration(page: Page) -> tuple[Calibration, str]:
 
 
 def _imagej(page: Page) -> Calibration | None:
-    """Where a unit is named, it is that of the resolution."""
+    """Read ImageJ's scales: a unit in the description applies to the resolution."""
     description = page.text("ImageDescription")
     if not description.startswith(IMAGEJ):
         return None
@@ -139,7 +139,7 @@ def _fei(page: Page) -> Calibration | None:
     if not isinstance(facts, Mapping):
         return None
     steps = {"y": _find(facts, "Scan", "PixelHeight"), "x": _find(facts, "Scan", "PixelWidth")}
-    if not all(steps.values()):  # pictures of a camera
+    if not all(steps.values()):  # camera images
         fields = {
             name: _find(facts, "IRBeam", f"{f}FW") for name, f in zip("yx", "VH", strict=True)
         }
@@ -152,14 +152,14 @@ def _zeiss(page: Page) -> Calibration | None:
     facts = page.tags.get("CZ_SEM")
     if not isinstance(facts, Mapping):
         return None
-    numbers = facts.get("")  # those that have no names, in SI units
+    numbers = facts.get("")  # unnamed numbers in SI units
     step = _number(numbers[3]) if isinstance(numbers, tuple) and len(numbers) > 3 else 0.0
     step *= ZEISS_WIDTH / page.sizes["x"]
     return Calibration.of(dict.fromkeys("yx", ("m", step, 0.0)))
 
 
 def _jeol(page: Page) -> Calibration | None:
-    """Take the resolution for that of the camera, which magnification or camera length divide."""
+    """Divide the camera's pixel size, the resolution, by magnification or camera length."""
     if not is_jeol(page.tags):
         return None
     report = page.report
@@ -180,7 +180,7 @@ def _jeol(page: Page) -> Calibration | None:
 
 
 def _hamamatsu(page: Page) -> Calibration | None:
-    """Read the positions of all pixels along an axis, which stand somewhere in the file."""
+    """Read the positions of all pixels along an axis, which are stored in the file."""
     ours = page.text("Artist").startswith("Copyright Hamamatsu")
     if not ours or not page.text("Software").startswith("HPD-TA"):
         return None
@@ -194,7 +194,7 @@ def _hamamatsu(page: Page) -> Calibration | None:
             continue
         try:
             stored = read_exactly(page.file.path, 4 * size, int(place[1]), "a scale")
-        except tools.DatasetError:  # others may have written the file anew, without it
+        except tools.DatasetError:  # another program may have rewritten the file without it
             continue
         points = np.frombuffer(stored, "<f4")
         axis = tools.Axis.through(name, units[1], points)
@@ -206,7 +206,7 @@ def _hamamatsu(page: Page) -> Calibration | None:
 
 
 def _resolution(page: Page) -> Calibration | None:
-    """Take the resolution for a scale where no screen, scanner or printer has such a one."""
+    """Use the resolution as a scale if it is too fine for screens and printers."""
     unit = page.resolution_unit
     steps = {name: page.step(name) for name in "yx"}
     fine = all(step * LENGTHS.get(unit, math.inf) < FINEST_PRINT for step in steps.values())
@@ -222,7 +222,7 @@ WAYS = {
     "the description of Hamamatsu HPD-TA": _hamamatsu,
     "XResolution, YResolution and ResolutionUnit": _resolution,
 }
-"""Where scales stand, and what reads them: None for a page that does not go this way."""
+"""Sources of scales, and their readers, which return None for other pages."""
 
 
 def _unit(text: str) -> str:
@@ -231,7 +231,7 @@ def _unit(text: str) -> str:
 
 
 def _number(value: Any) -> float:
-    """Read a number; 0 where there is none."""
+    """Parse a number; 0 if invalid."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -240,7 +240,7 @@ def _number(value: Any) -> float:
 
 
 def _find(facts: Mapping[str, Any], *keys: str, plain: Any = _number) -> Any:
-    """Read what stands inside of nested facts."""
+    """Return a value in nested facts."""
     value: Any = facts
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -248,7 +248,7 @@ def _find(facts: Mapping[str, Any], *keys: str, plain: Any = _number) -> Any:
 
 
 def _wavelength(voltage: float) -> float:
-    """Return the wavelength of electrons, in metres; 0 where there is no voltage."""
+    """Return the wavelength of electrons in metres; 0 without a voltage."""
     if voltage <= 0:
         return 0.0
     energy = CHARGE * voltage

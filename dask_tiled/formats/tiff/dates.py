@@ -1,4 +1,4 @@
-"""When pages were made: their DateTime, of which writers have several spellings."""
+"""Dates of pages, from the several spellings of DateTime."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ DATE = re.compile(
 
 
 def dates_of(pages: Pages, rows: Index) -> npt.NDArray[np.datetime64]:
-    """Return the dates of all frames of pages; those without a page of their own have none.
+    """Return the dates of all frames; frames without a page of their own have none.
 
-    Nothing but blanks or zeros stands for a date that is not known.
+    Blanks or zeros stand for an unknown date.
 
     Raises
     ------
     CorruptFileError
-        A DateTime is none.
+        A DateTime is invalid.
     """
     counts = pages.columns(rows)[Page._fields.index("frames")]
     dates = np.full(counts.sum(), np.datetime64("NaT", "us"))
@@ -41,10 +41,10 @@ def _date_of(pages: Pages, row: int) -> np.datetime64:
         year, _, month, day, hour, minute, second = (part.decode() for part in found.groups(b"00"))
         try:
             return np.datetime64(f"{year}-{month}-{day}T{hour}:{minute}:{second}", "us")
-        except ValueError:  # there is no such day
+        except ValueError:  # no such day
             pass
     raise tools.CorruptFileError(
-        "a DateTime that is none",
+        "invalid DateTime",
         path=pages.file_of(row).path,
         where=f"the page at byte {pages[row].ifd}",
         expected="YYYY:MM:DD HH:MM:SS",

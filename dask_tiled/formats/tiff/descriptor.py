@@ -1,11 +1,11 @@
 """TIFF: plain and BigTIFF files, ImageJ stacks, pyramids, and lists of files.
 
-Rows, planes and samples are as the file holds them: palettes and orientations are told of in the
-metadata, and not applied. JPEG images that store luma and chroma come out as RGB.
+Rows, planes and samples are as stored: palettes and orientations are in the metadata, and not
+applied. JPEG images with luma and chroma decode to RGB.
 
 Layout facts: TIFF, revision 6.0; Adobe's technical notes on TIFF (SubIFDs, JPEG, floating-point
 predictor), as tifffile follows them; the BigTIFF design; the source of ImageJ (TiffDecoder,
-TiffEncoder, Calibration); what tifffile documents of the files that it writes.
+TiffEncoder, Calibration); tifffile's documentation of the files that it writes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import Series, find_series, is_one_frame
 from dask_tiled.model.indexing import Array, Index
 
-MOST_LISTED = 100  # so many series are listed in the metadata
+MOST_LISTED = 100  # most series listed in the metadata
 NAMES = {"i": "frame", "q": "frame", "#": "file"}
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the first bytes of TIFF files, and leave those of OME-TIFF sets to their format."""
+    """Check for the first bytes of TIFF; exclude OME-TIFF sets, which have their own format."""
     if not is_tiff(head):
-        return "does not begin as TIFF files do"
+        return "does not begin like a TIFF file"
     return "has OME-XML" if is_ome_tiff(path, head) else None
 
 
@@ -52,10 +52,10 @@ def describe(
     Parameters
     ----------
     paths : sequence of str
-        One file, or several. Of several, the first axis counts files if all have as many frames,
-        and all frames, one file after the other, if they have not.
+        One file, or several. The first axis then counts files, if they have equal numbers of
+        frames, or else all frames.
     nav_shape : tuple of int, optional
-        The shape in which the frames will be shown, also if there are fewer than promised.
+        Navigation shape; frames may then be missing at the end.
     dataset : int or str, optional
         Number or name of a series of pages; by default the first.
     level : int
@@ -77,7 +77,7 @@ def describe(
     facts = {
         "nav_shape_from": source,
         "scales_from": told_by,
-        "orientation": "rows, planes and samples as they are stored",
+        "orientation": "rows, planes and samples as stored",
         "dataset": number,
         "datasets": tuple(_summary(pages, chain, one) for one in series[:MOST_LISTED]),
         "level": level,
@@ -96,12 +96,12 @@ def describe(
 def _choose_pages(
     pages: Pages, paths: Sequence[str], dataset: int | str | None, level: int, *, settled: bool
 ) -> tuple[list[tuple[Index, list[Series], int]], Index]:
-    """Read the pages of files into a table: the series of each file, and the rows of all frames."""
+    """Read the pages of files: the series of each file, and the rows of all frames."""
     found: list[tuple[Index, list[Series], int]] = []
     shared: list[Series] = []
     for path in paths:
         chain = pages.read(tools.File.at(path))
-        # Files of one frame are many at times: what describes one holds for all of them.
+        # Often each file has a single frame; they share one description.
         alone = is_one_frame(pages, chain)
         series = (alone and shared) or find_series(pages, chain)
         shared = series if alone else shared
@@ -112,7 +112,7 @@ def _choose_pages(
 
 
 def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
-    """Return the navigation shape of all files, a letter for each axis, and where it comes from."""
+    """Return the navigation shape of all files, a letter for each axis, and the source."""
     first = chosen[0]
     if len(chosen) == 1:
         return first.nav_shape, first.letters, first.source
@@ -138,7 +138,7 @@ def _summary(pages: Pages, chain: Index, series: Series) -> dict[str, Any]:
 def _axes(
     letters: str, scales: Mapping[str, tools.Axis], whole: Kind, level: Kind
 ) -> tuple[tools.Axis, ...]:
-    """Name axes, with the scales of the whole page; those of a level have fewer pixels."""
+    """Name axes, with the scales of the whole page, adjusted to the level."""
     names: list[str] = []
     for letter in letters:
         name = NAMES.get(letter, letter)
@@ -151,13 +151,13 @@ def _axes(
 
 
 def read_headers(desc: tools.Description) -> Array:
-    """Read when the pages were made."""
+    """Return the dates of the pages."""
     told, paths = desc.metadata["tiff"], [file.path for file in desc.files]
     pages = Pages(dated=True)
     _, rows = _choose_pages(pages, paths, told["dataset"], told["level"], settled=True)
     layout, opened = layout_of(pages, rows), desc.layout
     if (layout.files, *layout.pieces.content) != (opened.files, *opened.pieces.content):
-        raise tools.DatasetError("the pages are other ones than at opening", path=paths[0])
+        raise tools.DatasetError("the pages have changed since the file was opened", path=paths[0])
     if not pages.dates:
         raise tools.DatasetError("the pages have no DateTime", path=paths[0])
     return dates_of(pages, rows).view([("time", "M8[us]")])

@@ -1,4 +1,4 @@
-"""What TIFF files call what they say of the instrument: private tags and texts of vendors.
+"""Facts about the instrument in TIFF files: private tags and texts of vendors.
 
 Names: files of FEI, Zeiss SEM, JEOL SightX and Hamamatsu HPD-TA; TIFF, revision 6.0, for DateTime,
 which has no time zone.
@@ -19,16 +19,16 @@ ZEISS = "tiff/tags/CZ_SEM"
 JEOL = "tiff/jeol"
 TEXT = "tiff/tags/ImageDescription"
 MODES = {"eosTEM": "TEM", "eosASID": "STEM"}
-"""What JEOL means by its ``EosMode``."""
+"""Meanings of JEOL's ``EosMode``."""
 
 
 def _zeiss(told: tuple[Any, ...]) -> str:
-    """Read an entry of Zeiss: a name, a value, and perhaps a unit."""
+    """Join value and unit of a Zeiss entry: a name, a value, and perhaps a unit."""
     return " ".join(map(str, told[1:]))
 
 
 def _times(told: tuple[Any, ...]) -> str:
-    """Read a magnification of Zeiss: ``50.00 K X``."""
+    """Return a magnification of Zeiss, such as ``50.00 K X``, as a number."""
     return "".join(_zeiss(told).removesuffix("X").replace("K", "e3").split())
 
 
@@ -49,12 +49,12 @@ def _date_of_tiff(text: str) -> str:
 
 
 def _beam_current(tags: Mapping[str, Any]) -> Any:
-    """Read that of the beam, electrons or ions, with which FEI made the picture."""
+    """Return the beam current of FEI, of electrons or ions."""
     return tags[tags["Beam"]["Beam"]]["BeamCurrent"]
 
 
 def _selected(unit: str | None = None) -> Callable[[Mapping[str, str]], str | None]:
-    """Read what the selector of JEOL stands at, if it has a unit."""
+    """Return a reader of JEOL's selector; with ``unit``, only values in that unit."""
 
     def read(system: Mapping[str, str]) -> str | None:
         value, told = system["SelectorValue"], system["SelectorUnitString"]
@@ -64,7 +64,7 @@ def _selected(unit: str | None = None) -> Callable[[Mapping[str, str]], str | No
 
 
 def _hamamatsu(section: str, name: str) -> Entry:
-    """Look for a value in a section, which is a line; quotes are around texts."""
+    """Return an entry for a value in a section, which is a line; texts are in quotes."""
 
     def read(text: str) -> str:
         known = text if text.startswith("[Application]") else ""
@@ -132,4 +132,4 @@ INSTRUMENT = {
         Entry("tiff/tags/DateTime", read=_date_of_tiff),
     ],
 }
-"""What tells of the instrument in the tags and in the report of JEOL SightX."""
+"""Entries in the tags and in the report of JEOL SightX."""

@@ -1,4 +1,4 @@
-"""What tifffile sees in a TIFF page: what all pages of one layout have in common, and its tags."""
+"""Kinds of TIFF pages, as tifffile parses them: layout and tags."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ LAYOUT_TAGS = {
     *(256, 257, 258, 259, 262, 266, 277, 278, 284, 292, 317, 322, 323, 338, 339, 347, 530),
     *(32997, 32998, 42113, 65007, 65008, 65009),
 }
-"""Tags that say how pixels are stored. Pages that agree in them are of one kind."""
-LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}  # lead elsewhere
+"""Tags of the pixel layout; pages with equal values are of one kind."""
+LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}  # tags that refer to other data
 MOST_PLACES_BYTES = 1 << 26
 MOST_VALUE_BYTES = 1 << 16
-MOST_LISTED = 256  # longer values are told of, and not shown
+MOST_LISTED = 256  # longer values are summarised
 
 
 class Kind(NamedTuple):
-    """What pages of one layout have in common. Only the place of their segments differs.
+    """The common layout of pages, which differ only in the offsets of their segments.
 
-    There are five axes: separate samples, z, y, x, samples side by side.
+    There are five axes: planar samples, z, y, x, interleaved samples.
     """
 
-    axes: str  # those that are shown: "yx", "yxs", "syx", "zyx", ...
-    kept: tuple[int, ...]  # their positions among all five
+    axes: str  # axes that are shown: "yx", "yxs", "syx", "zyx", ...
+    kept: tuple[int, ...]  # their positions among the five axes
     full: tuple[int, ...]  # shape of a page
-    segment: tuple[int, ...]  # shape of a strip or tile as it is stored
+    segment: tuple[int, ...]  # stored shape of a strip or tile
     n_segments: int
-    tiled: bool  # tiles are stored whole at the edges, and strips are not
+    tiled: bool  # tiles are padded at the edges, strips are not
     dtype: np.dtype
     decoder: tools.Decoder | tools.BlockDecoder
     blank: tools.BlockDecoder  # for segments that were never written
-    problem: str  # why segments cannot be decoded, if they cannot
+    problem: str  # why segments cannot be decoded; empty if they can
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a page as it is shown."""
+        """Shape of a page as shown."""
         return tuple(self.full[k] for k in self.kept)
 
     @property
     def image(self) -> tuple[tuple[int, ...], str, np.dtype]:
-        """Return shape, axes and dtype: pages that are equal in these may be frames of an array."""
+        """Shape, axes and dtype: pages with equal values may be frames of one array."""
         return self.shape, self.axes, self.dtype
 
     def nbytes(self, shape: tuple[int, ...]) -> int:
-        """Count the bytes of pixels of a page, or of a segment, as they come out."""
+        """Return the decoded bytes of a page or segment of this shape."""
         return math.prod(shape) * self.dtype.itemsize
 
 
 def read_kind(ifd: Ifd, values: Values) -> Kind:
-    """Have tifffile say what the entries of a page mean that `LAYOUT_TAGS` are about."""
+    """Return the kind of a page, from its `LAYOUT_TAGS`, parsed by tifffile."""
     with parsed(ifd, values) as page:
         full = tuple(map(int, page.shaped))
         segment = (1, 1, min(int(page.rowsperstrip), full[2]), *full[3:])
@@ -92,29 +92,29 @@ def read_kind(ifd: Ifd, values: Values) -> Kind:
 
 
 def read_tags(ifd: Ifd) -> dict[str, Any]:
-    """Read the entries of a page as plain values, by the names that tifffile gives them."""
+    """Read the entries of a page as plain values, by the names of tifffile."""
     values = ifd.small_values(ifd.entries.keys() - LINKS, MOST_VALUE_BYTES)
     try:
         with parsed(ifd, values) as page:
             shown = [tag for tag in page.tags if tag.code in values]
             return {str(tag.name): _plain(tag.value) for tag in shown}
-    except tools.CorruptFileError:  # of the layout nothing is: these are for people
+    except tools.CorruptFileError:  # no layout tags among them: these are for display
         return {}
 
 
 def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...]:
-    """Count the segments along each axis of a page."""
+    """Return the number of segments along each axis of a page."""
     return tuple(-(-n // step) for n, step in zip(full, segment, strict=True))
 
 
 @contextmanager
 def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
-    """Have tifffile parse some entries of a page, in a small file that leads nowhere."""
+    """Let tifffile parse some entries of a page, in a minimal file of their own."""
     path = ifd.source.file.path
     tifffile = require("tifffile", "tiff", path)
-    # Where segments are is none of its business, but it complains without.
+    # tifffile needs segment offsets, though it reads no segments
     places = ifd.small_values((*OFFSETS, *COUNTS), MOST_PLACES_BYTES)
-    logging.getLogger("tifffile").addFilter(_divert)  # there is one, however often it is added
+    logging.getLogger("tifffile").addFilter(_divert)  # adding a filter again has no effect
     said: list[str] = []
     token = _said.set(said)
     try:
@@ -122,7 +122,7 @@ def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
             yield opened.pages[0]
     except tools.DatasetError:
         raise
-    except Exception as error:  # it raises all sorts of them
+    except Exception as error:  # tifffile raises many errors
         found = "; ".join((repr(error), *said))
         raise tools.CorruptFileError(
             "tifffile cannot read a page", path=path, found=found
@@ -135,7 +135,7 @@ _said: ContextVar[list[str] | None] = ContextVar("said", default=None)
 
 
 def _divert(record: logging.LogRecord) -> bool:
-    """Keep what tifffile logs of a page that is parsed here, and only that, out of the logs."""
+    """Filter out, and collect, what tifffile logs about a page that is parsed here."""
     said = _said.get()
     if said is not None:
         said.append(record.getMessage())
@@ -143,7 +143,7 @@ def _divert(record: logging.LogRecord) -> bool:
 
 
 def _miniature(source: Source, values: Values) -> bytes:
-    """Make a TIFF file of one IFD."""
+    """Return a TIFF file with one IFD."""
     _, word, number, entry = source.flavour
     first = len(source.magic) + word.size
     behind = first + number.size + entry.size * len(values) + word.size
@@ -158,9 +158,9 @@ def _miniature(source: Source, values: Values) -> bytes:
 
 
 def _dtype(page: Any) -> np.dtype | None:
-    """Return the type of the samples; None if numpy has none for them."""
+    """Return the dtype of the samples; None if NumPy has none."""
     if page.dtype is not None:
-        return np.dtype(page.dtype.str)  # which has the name that NumPy itself gives it
+        return np.dtype(page.dtype.str)  # with NumPy's canonical name
     bits = page.bitspersample
     if page.sampleformat == 2 and isinstance(bits, int) and 0 < bits < 32:
         return np.dtype("i1" if bits <= 8 else "i2" if bits <= 16 else "i4")
@@ -168,12 +168,12 @@ def _dtype(page: Any) -> np.dtype | None:
 
 
 def _plain(value: Any) -> Any:
-    """Write a value with numbers, text and tuples."""
+    """Return a value as numbers, text and tuples."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist() if value.size <= MOST_LISTED else range(value.size)
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
-            return kind(value)  # tifffile gives numbers names
+            return kind(value)  # tifffile returns enums
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, bytes):

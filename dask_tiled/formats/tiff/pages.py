@@ -1,8 +1,7 @@
-"""Tables of TIFF pages: where the segments of every page lie, and in which of few kinds.
+"""Tables of TIFF pages: the kind of every page, and the offsets of its segments.
 
-Pages whose entries say the same of how pixels are stored are of one kind, in whatever file they
-are. tifffile parses the first page of each kind; of the others, nothing but offsets is read: it
-takes four times as long to open a file.
+Pages with equal layout tags are of one kind, also across files. tifffile parses the first page of
+each kind; of the others only offsets are read: parsing takes four times as long.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, Kind, read_kind, read_tags
 from dask_tiled.model.indexing import Index
 
 MOST_LAYOUT_BYTES = 1 << 20
-DATE_TIME, MOST_DATE_BYTES = 306, 64  # the tag of when a page was made
+DATE_TIME, MOST_DATE_BYTES = 306, 64  # the tag DateTime
 
 
 class Page(NamedTuple):
@@ -29,17 +28,17 @@ class Page(NamedTuple):
 
     file: int
     kind: int
-    ifd: int  # the byte that it is at
-    levels: int  # with the page itself
-    segment: int  # the first one
+    ifd: int  # offset
+    levels: int  # including the page itself
+    segment: int  # row of the first segment
     frames: int
 
 
 class Pages:
-    """A growing table of pages. A row is a page; files of equal layout share their kinds."""
+    """A growing table with a row per page; files with equal layout share kinds."""
 
     def __init__(self, *, dated: bool = False) -> None:
-        self.dates: dict[int, bytes] | None = {} if dated else None  # by row, as they are stored
+        self.dates: dict[int, bytes] | None = {} if dated else None  # raw dates, by row
         self.files: list[tools.File] = []
         self.kinds: list[Kind] = []
         self._numbers: dict[tools.File, int] = {}
@@ -61,15 +60,15 @@ class Pages:
         level: int = 0,
         incomplete: bool = False,
     ) -> Index:
-        """Add pages of a file, or the SubIFDs of a `level` of them, and give their rows.
+        """Add pages of a file, or a `level` of their SubIFDs; return their rows.
 
-        No page behind those of `numbers` is looked at; `incomplete` makes missing ones -1.
+        No page after those in `numbers` is read; with `incomplete`, missing pages become -1.
         """
         with opened(file) as source:
             number = self._numbers.setdefault(file, len(self.files))
             if number == len(self.files):
                 self.files.append(file)
-            # The place of each segment takes a byte of the file, at the least.
+            # A segment offset takes at least a byte of the file.
             room = len(self._offsets) + file.size
             if numbers is None:
                 rows = [self._add(source.ifd(at), number, level, room) for at in source.chain()]
@@ -86,7 +85,7 @@ class Pages:
         return np.array(rows, np.int64)
 
     def follow(self, row: int, frames: int) -> int:
-        """Add a page with frames that have no IFD, whose pixels follow without gaps: one row."""
+        """Add a row for frames without IFD, whose pixels follow a page without gaps."""
         if self.dates is not None and row in self.dates:
             self.dates[len(self)] = self.dates[row]
         self._rows.extend(self[row]._replace(frames=frames))
@@ -101,7 +100,7 @@ class Pages:
         return self.files[self[row].file]
 
     def name_of(self, row: int) -> str:
-        """Name a page by its number in the file; one of a pyramid by the byte of its IFD."""
+        """Return the name of a page: its number, or its offset for pages of a pyramid."""
         ifd = self[row].ifd
         with opened(self.file_of(row)) as source, suppress(tools.DatasetError):
             for number, at in enumerate(source.chain()):
@@ -110,16 +109,16 @@ class Pages:
         return f"the page at byte {ifd}"
 
     def tags(self, row: int) -> dict[str, Any]:
-        """Read the entries of a page, as plain values by name."""
+        """Read the entries of a page as plain values, by name."""
         with opened(self.file_of(row)) as source:
             return read_tags(source.ifd(self[row].ifd))
 
     def columns(self, rows: Index) -> Index:
-        """Return the fields of pages: an array for each, in the order of :class:`Page`."""
+        """Return the fields of pages, as one array per field of :class:`Page`."""
         return np.frombuffer(self._rows, np.int64).reshape(-1, len(Page._fields))[rows].T
 
     def segments(self, rows: Index) -> tuple[Index, Index]:
-        """Return places and bytes of the segments of pages of one kind, as (pages, segments)."""
+        """Return offsets and sizes of the segments of pages of one kind, as (pages, segments)."""
         first = self.columns(rows)[Page._fields.index("segment")]
         wanted = first[:, None] + np.arange(self.kind_of(int(rows[0])).n_segments)
         places, sizes = (np.frombuffer(c, np.int64) for c in (self._offsets, self._nbytes))
@@ -132,7 +131,7 @@ class Pages:
         # A damaged count may be too large for the table.
         levels = 1 + min(entries[SUB_IFDS][2], source.file.size) if SUB_IFDS in entries else 1
         if level >= levels:
-            known, problem = f"0 to {levels - 1}", "a page has no such level"
+            known, problem = f"0 to {levels - 1}", "no such level of a page"
             raise tools.DatasetError(problem, path=source.file.path, expected=known, found=level)
         if level:
             ifd = source.ifd(source.numbers(entries[SUB_IFDS])[level - 1])
@@ -140,15 +139,15 @@ class Pages:
         offsets, nbytes = _segments(ifd, self.kinds[number])
         first = len(self._offsets)
         if first + len(offsets) > room:
-            most = f"at most {source.file.size} of them"
-            raise ifd.corrupt("the same strips or tiles again and again", expected=most)
+            most = f"at most {source.file.size} in all"
+            raise ifd.corrupt("too many strips or tiles", expected=most)
         self._offsets.extend(offsets)
         self._nbytes.extend(nbytes)
         self._rows.extend((file, number, ifd.at, levels, first, 1))
         return len(self) - 1
 
     def _number_of_kind(self, ifd: Ifd) -> int:
-        """Find the kind of a page, by the entries that matter and their values."""
+        """Return the number of a page's kind, by its layout entries and their values."""
         telling = [entry for tag, entry in ifd.entries.items() if tag in LAYOUT_TAGS]
         source, order = ifd.source, ifd.source.flavour.order
         key: tuple[Any, ...] = (order, *telling)
@@ -157,9 +156,9 @@ class Pages:
         longest = max(map(size_of, telling), default=0)
         if longest > MOST_LAYOUT_BYTES:
             most, found = f"at most {MOST_LAYOUT_BYTES} bytes", f"{longest} bytes"
-            raise ifd.corrupt("an entry of too many values", expected=most, found=found)
+            raise ifd.corrupt("an entry has too many values", expected=most, found=found)
         values = {entry[0]: (entry, source.value(entry)) for entry in telling}
-        if longest > source.flavour.word.size:  # fields say where values are, and not what
+        if longest > source.flavour.word.size:  # entries hold offsets of long values
             key = order, *((entry[:3], value) for entry, value in values.values())
         if key not in self._known:
             kind = read_kind(ifd, values)
@@ -174,24 +173,24 @@ def _date(ifd: Ifd) -> bytes:
     entry = ifd.entries[DATE_TIME]
     if not 0 < size_of(entry) <= MOST_DATE_BYTES:
         most, found = f"1 to {MOST_DATE_BYTES} bytes", f"{size_of(entry)} bytes"
-        raise ifd.corrupt("a DateTime of another length", expected=most, found=found)
+        raise ifd.corrupt("invalid length of a DateTime", expected=most, found=found)
     return ifd.source.value(entry)
 
 
 def _segments(ifd: Ifd, kind: Kind) -> tuple[array[int], array[int]]:
-    """Read where the segments of a page are, and how many bytes they have."""
+    """Read offsets and sizes of a page's segments."""
     offsets, nbytes = _numbers(ifd, OFFSETS, kind), _numbers(ifd, COUNTS, kind)
     if not nbytes and isinstance(kind.decoder, tools.Decoder):
         nbytes = array("q", [kind.nbytes(kind.segment)]) * len(offsets)
     elif len(offsets) == 1 and not (nbytes and (nbytes[0] or kind.tiled)):
         nbytes = array("q", [ifd.room(offsets[0]) if offsets[0] else 0])
     if not offsets or not nbytes:
-        raise ifd.corrupt("strips or tiles in unknown places")
+        raise ifd.corrupt("strips or tiles have no offsets or sizes")
     return offsets, nbytes
 
 
 def _numbers(ifd: Ifd, tags: Sequence[int], kind: Kind) -> array[int]:
-    """Read the first of some entries that is there: a number for each segment, or none."""
+    """Read the first of some tags that exists, a number per segment; empty if none does."""
     entry = next((ifd.entries[tag] for tag in tags if tag in ifd.entries), None)
     if entry is None:
         return array("q")

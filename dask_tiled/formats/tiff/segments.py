@@ -1,7 +1,7 @@
-"""Pages of TIFF files become a layout: strips and tiles become pieces.
+"""Layouts of TIFF pages: strips and tiles as pieces.
 
-Strips that follow one another become one piece, and so do pages whose pieces are equally spaced: a
-stack without compression is one piece in most files, however many pages it has.
+Consecutive strips become one piece, and so do pages whose pieces are equally spaced: in most files,
+an uncompressed stack is a single piece.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.pieces import Columns, axis_columns, joined, piece_table
 
-MOST_SAMPLES = 1 << 62  # pixels of larger arrays cannot be numbered
+MOST_SAMPLES = 1 << 62  # larger arrays exceed 64-bit indices
 
-CONVERT = "Convert the file, for example by tiffcp -c none old.tif new.tif."
+CONVERT = "Convert the file, for example with tiffcp -c none old.tif new.tif."
 
 
 def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
-    """Lay out pages of one shape and type, of any kinds and files, as the frames of an array."""
+    """Lay out pages of one shape and dtype, of any kinds and files, as frames of an array."""
     rows = np.asarray(rows, np.int64)
     first = pages.kind_of(int(rows[0]))
     files, kinds, _, _, _, counts = pages.columns(rows)
     n_frames = int(counts.sum())
     if n_frames * math.prod(first.full) >= MOST_SAMPLES:
         path = pages.file_of(int(rows[0])).path
-        raise tools.CorruptFileError("larger than any file", path=path)
+        raise tools.CorruptFileError("the array is too large", path=path)
     used, inverse = np.unique(files, return_inverse=True)
     decoders: dict[tools.Decoder | tools.BlockDecoder, int] = {}
     tables = []
@@ -51,7 +51,7 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
 
 
 def base_shape_of(kind: Kind) -> tuple[int, ...]:
-    """Return the shape of the blocks that pages are read in; empty where any part can be read."""
+    """Return the shape of the blocks that pages are read in; empty if any part can be read."""
     if isinstance(kind.decoder, tools.Decoder) and not kind.tiled:
         return ()
     block = [min(n, step) for n, step in zip(kind.full, kind.segment, strict=True)]
@@ -63,18 +63,18 @@ def _check_kind(kind: Kind, first: Kind, path: str) -> None:
         expected, found = ("{} {} {}".format(*one.image) for one in (first, kind))
         raise tools.DatasetError("the pages differ", path=path, expected=expected, found=found)
     if kind.problem:
-        what = "a page is stored in a way that is not read"
+        what = "a page has an unsupported storage"
         raise tools.DatasetError(what, path=path, found=kind.problem, hint=CONVERT)
 
 
 def _check_segments(pages: Pages, kind: Kind, rows: Index, offsets: Index, nbytes: Index) -> None:
-    """Check that segments have enough bytes, or neither offset nor byte count (never written)."""
+    """Check that segments are long enough, or have neither offset nor size (never written)."""
     least = np.array([1])
     if isinstance(kind.decoder, tools.Decoder):
         shape, strides = _shapes_of(kind)[1], _strides_of(kind)
         least = ((shape - 1) * strides).sum(axis=1) + kind.dtype.itemsize
     wrong = np.where(offsets == 0, nbytes > 0, nbytes < least)
-    if kind.tiled and kind.n_segments == 1:  # some writers give a tile without bytes a place
+    if kind.tiled and kind.n_segments == 1:  # some writers give empty tiles an offset
         wrong &= nbytes > 0
     if wrong.any():
         page, segment = np.argwhere(wrong)[0].tolist()
@@ -86,7 +86,7 @@ def _check_segments(pages: Pages, kind: Kind, rows: Index, offsets: Index, nbyte
             f"a {what} has too few bytes" if place else f"a {what} has a byte count, but no offset",
             path=pages.file_of(row).path,
             where=where,
-            expected=expected if place else "a place behind the header",
+            expected=expected if place else "an offset behind the header",
             found=f"a byte count of {found}",
         )
 
@@ -94,9 +94,10 @@ def _check_segments(pages: Pages, kind: Kind, rows: Index, offsets: Index, nbyte
 def _boxes_of(
     kind: Kind, frames: Index, counts: Index, files: Index, offsets: Index, nbytes: Index
 ) -> Columns:
-    """Make boxes of the segments of pages of one kind, whose numbers are (pages, segments).
+    """Return boxes for the segments, (pages, segments), of pages of one kind.
 
-    Before the five axes of a page comes that of frames. The decoder of what was never written is 1.
+    Their axes are the frame axis, then the five axes of a page. Decoder 1 is that of unwritten
+    segments.
     """
     start, shape = _shapes_of(kind)
     is_plain = isinstance(kind.decoder, tools.Decoder)
@@ -119,13 +120,13 @@ def _boxes_of(
 
 
 def _shapes_of(kind: Kind) -> tuple[Index, Index]:
-    """Return where the segments of a page begin, and their shapes in it."""
+    """Return start and shape of each segment of a page."""
     start = np.indices(counts_of(kind.full, kind.segment)).reshape(5, -1).T * kind.segment
     return start, np.minimum(kind.segment, np.array(kind.full) - start)
 
 
 def _strides_of(kind: Kind) -> Index:
-    """Return the bytes between neighbours in a segment without compression, along each axis."""
+    """Return the strides of uncompressed pixels in a segment."""
     return np.append(np.cumprod(kind.segment[:0:-1])[::-1], 1) * kind.dtype.itemsize
 
 
@@ -134,7 +135,7 @@ def _take(boxes: Columns, chosen: Index) -> Columns:
 
 
 def _join_strips(boxes: Columns, itemsize: int) -> Columns:
-    """Join strips of a page that follow one another, in the image and in the file."""
+    """Join strips of a page that are adjacent in the image and in the file."""
     stop = boxes.offset + boxes.shape[:, 1:].prod(axis=1) * itemsize
     written = boxes.decoder == 0
     below = (boxes.start[1:, 3] > 0) & written[1:] & written[:-1] & (stop[:-1] == boxes.offset[1:])
@@ -145,14 +146,14 @@ def _join_strips(boxes: Columns, itemsize: int) -> Columns:
 
 
 def _join_frames(boxes: Columns) -> Columns:
-    """Join the same boxes of single frames that follow one another, equally spaced in one file."""
+    """Join equal boxes of consecutive frames that are equally spaced in one file."""
     box = np.column_stack([boxes.file, boxes.decoder, boxes.start[:, 1:], boxes.shape])
     order = np.lexsort([boxes.start[:, 0], *box.T[::-1]])
     boxes, box = _take(boxes, order), box[order]
     steps = np.diff(boxes.offset)
     linked = (box[1:] == box[:-1]).all(axis=1) & (np.diff(boxes.start[:, 0]) == 1)
     linked &= boxes.shape[1:, 0] == 1
-    # Where the step changes, the box between belongs to those before.
+    # Where the step changes, the middle box belongs to the previous run.
     changes = linked[1:] & linked[:-1] & (steps[1:] != steps[:-1])
     new = ~np.append([False], linked) | np.append([False, False], changes)[: len(box)]
     heads = np.flatnonzero(new)

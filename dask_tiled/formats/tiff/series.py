@@ -1,8 +1,8 @@
-"""Series of TIFF pages: which of them are frames of one array, and in what shape.
+"""Series of TIFF pages: those that are frames of one array, and its shape.
 
-Pages of one shape and type are a series, wherever they stand in the file. What ImageJ, or tifffile
-as a writer, says in the description of the first page goes before that. Both write files in which
-pixels of further frames follow those of the one page there is.
+Pages of one shape and dtype are a series, wherever they are in the file, unless the first page has
+a description by ImageJ or tifffile. Both programs write files in which further frames follow the
+only page.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tools.text import parse_json, parse_pairs
 from dask_tiled.model.indexing import Index
 
-SHAPED = ('{"shape":', "shape=(")  # descriptions that say how pages belong together begin so
+SHAPED = ('{"shape":', "shape=(")  # beginnings of tifffile's descriptions
 COUNTS = {"t": "frames", "z": "slices", "c": "channels"}
 MOST_FRAMES = 1 << 40
 
 
 class Series(NamedTuple):
-    """Pages that are frames of one array. More frames than pages follow the only one."""
+    """Pages that are frames of one array; frames may follow the only page."""
 
     name: str
     numbers: Index  # in the main chain
     nav_shape: tuple[int, ...]
-    letters: str  # one for each axis, "i" or "q" for those without a meaning
-    source: str  # where the shape comes from
-    promised: int = 0  # frames, where fewer are there
+    letters: str  # one per axis; "i" or "q" for axes without a meaning
+    source: str  # of the shape
+    promised: int = 0  # number of frames, if some are missing
 
     def rows(self, pages: Pages, chain: Index, level: int, *, settled: bool) -> Index:
-        """Return the rows of its frames in the table, into which those of a level are read.
+        """Return the rows of the frames in the table; pages of a level are added to it.
 
-        Fewer frames than are promised are no error if it is `settled` how many there are.
+        Missing frames raise unless the number is `settled`.
         """
         rows = chain[self.numbers]
         frames = math.prod(self.nav_shape)
@@ -54,13 +54,13 @@ class Series(NamedTuple):
         if frames == len(rows):
             return pages.read(file, self.numbers.tolist(), level=level) if level else rows
         if level:
-            problem = "frames without pages of their own have no levels"
+            problem = "frames without pages have no levels"
             raise tools.DatasetError(problem, path=file.path, found=level)
         return np.array([pages.follow(int(rows[0]), frames)])
 
 
 def find_series(pages: Pages, chain: Index) -> list[Series]:
-    """Find the series of a file."""
+    """Return the series of a file."""
     description = _description_of(pages, chain[0])
     series = None
     if description.startswith(IMAGEJ):
@@ -71,7 +71,7 @@ def find_series(pages: Pages, chain: Index) -> list[Series]:
 
 
 def is_one_frame(pages: Pages, chain: Index) -> bool:
-    """Return whether a file, of which all pages are given, has no room for more than one frame."""
+    """Return whether a file, given all of its pages, can hold only one frame."""
     return len(chain) == 1 and _room(pages, chain[0]) < 2
 
 
@@ -80,7 +80,7 @@ def _description_of(pages: Pages, row: int) -> str:
 
 
 def _alike(pages: Pages, chain: Index) -> list[Series]:
-    """Put pages of one shape and type together."""
+    """Group pages of one shape and dtype."""
     images = [kind.image for kind in pages.kinds]
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, kind in enumerate(pages.columns(chain)[1].tolist()):
@@ -95,7 +95,7 @@ def _plain_series(numbers: Index) -> Series:
 
 
 def _imagej(pages: Pages, chain: Index, description: str) -> list[Series] | None:
-    """Follow the description of ImageJ; None where the pages contradict it."""
+    """Return the series in ImageJ's description; None if the pages contradict it."""
     pairs = parse_pairs(description, "=")
     kind = pages.kind_of(int(chain[0]))
     counts = {axis: _count(pairs.get(name, "1")) for axis, name in COUNTS.items()}
@@ -104,7 +104,7 @@ def _imagej(pages: Pages, chain: Index, description: str) -> list[Series] | None
         return None
     chunky = kind.full[4] == counts["c"] and told * counts["c"] == math.prod(counts.values())
     if chunky or counts["c"] == kind.full[0]:
-        counts["c"] = 1  # samples of a pixel, which are an axis of the page
+        counts["c"] = 1  # samples of a pixel, an axis of the page
     order = pairs.get("order", "czt").lower()
     letters = (order if sorted(order) == sorted("czt") else "czt")[::-1]
     images = math.prod(counts.values())
@@ -123,7 +123,7 @@ def _imagej(pages: Pages, chain: Index, description: str) -> list[Series] | None
 
 
 def _shaped(pages: Pages, chain: Index) -> list[Series] | None:
-    """Follow the descriptions of tifffile, one for each series; None where pages contradict."""
+    """Return the series in tifffile's descriptions; None if the pages contradict them."""
     series: list[Series] = []
     source = "the description of tifffile"
     at = 0
@@ -151,8 +151,8 @@ def _shaped(pages: Pages, chain: Index) -> list[Series] | None:
 def _nav(
     shape: tuple[int, ...], letters: str, frames: int, kind: Kind
 ) -> tuple[tuple[int, ...], str]:
-    """Split the shape of a series: the axes of pages come last."""
-    if shape[-1] == 1 and shape[-1 - len(kind.shape) : -1] == kind.shape:  # samples, no axis here
+    """Split the shape of a series; the axes of pages come last."""
+    if shape[-1] == 1 and shape[-1 - len(kind.shape) : -1] == kind.shape:  # an axis of samples
         shape, letters = shape[:-1], letters[: len(shape) - 1]
     split = len(shape) - len(kind.shape)
     if split >= 0 and shape[split:] == kind.shape:
@@ -162,14 +162,14 @@ def _nav(
 
 
 def _there(pages: Pages, rows: Index, frames: int) -> bool:
-    """Return whether pages are so many frames: as many pages, or one that the others follow."""
+    """Return whether pages are this many frames: one each, or all following a single page."""
     if len(rows) == frames:
         return len({pages.kinds[k].image for k in np.unique(pages.columns(rows)[1])}) == 1
     return 1 <= frames <= min(MOST_FRAMES, _room(pages, rows[0]))
 
 
 def _room(pages: Pages, row: int) -> int:
-    """Count the frames that a file has room for from a page on: 1 if nothing can follow it."""
+    """Return how many frames a file can hold from a page on; 1 if none can follow it."""
     kind = pages.kind_of(row)
     offsets = pages.segments(np.array([row]))[0][0]
     rows, height = kind.segment[2], kind.full[2]
@@ -181,8 +181,8 @@ def _room(pages: Pages, row: int) -> int:
 
 
 def _cut_short(pages: Pages, chain: Index, frames: int, source: str) -> list[Series] | None:
-    """Take the frames there are behind the only page of a file that ends with them; or None."""
-    # A page by itself is whole: descriptions are copied together with pages.
+    """Return a series of the frames after the only page of a truncated file, or None."""
+    # Several pages are complete: descriptions are copied together with pages.
     row = chain[0]
     room = _room(pages, row)
     at_the_end = pages.segments(chain[:1])[0][0, 0] > pages[row].ifd
@@ -192,7 +192,7 @@ def _cut_short(pages: Pages, chain: Index, frames: int, source: str) -> list[Ser
 
 
 def _read_shape(description: str) -> tuple[tuple[int, ...], str, str] | None:
-    """Read shape, axes and name of a series from what tifffile writes; None if it is not that."""
+    """Parse shape, axes and name in a description by tifffile; None if it is not one."""
     text = description.strip()
     if text.startswith("shape=("):
         text = f'{{"shape": [{text[7:-1].rstrip(", ")}]}}'

@@ -1,4 +1,4 @@
-"""How the pixels of a strip or a tile are stored, in documents of codecs."""
+"""Codecs of the pixels in strips and tiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask_tiled.formats.tiff.ifd import OFFSETS, Ifd
 Codec = dict[str, Any]
 
 SOFTWARE, MOST_SOFTWARE = 305, 256
-"""Tag of the program that wrote the file, in its first page, and the most bytes of its name."""
+"""Tag of the program that wrote the file, on the first page, and the most bytes of its name."""
 WHOLE_BYTES = {8, 16, 32, 64, 128}
 OLD_JPEG = 6
 LERC = "lerc"
@@ -26,28 +26,28 @@ BYTE_CODECS: Mapping[int, str] = {
     32946: "numcodecs.zlib", 34925: "numcodecs.lzma", 34926: "numcodecs.zstd",
     50000: "numcodecs.zstd", 50013: "numcodecs.zlib",
 }
-"""Codecs of bytes, by the number of the compression."""
+"""Byte codecs, by compression number."""
 IMAGE_CODECS: Mapping[int, str] = {
     2: "ccittrle", 3: "ccittfax3", 4: "ccittfax4", 6: "jpeg", 7: "jpeg", 33007: "jpeg",
     34892: "jpeg", 22610: "jpegxr", 34934: "jpegxr", 33003: "jpeg2k", 33004: "jpeg2k",
     33005: "jpeg2k", 34712: "jpeg2k", 34887: LERC, 34927: "webp", 50001: "webp", 34933: "png",
     50002: "jpegxl", 52546: "jpegxl",
 }
-"""Codecs of images, by the number of the compression."""
+"""Image codecs, by compression number."""
 PREDICTORS: Mapping[int, tuple[str, int]] = {
     1: ("", 0), 2: ("delta", 1), 34892: ("delta", 2), 34893: ("delta", 4),
     3: ("floatpred", 1), 34894: ("floatpred", 2), 34895: ("floatpred", 4),
 }
-"""Predictors by number: the name, and the distance of the pixels that are compared."""
+"""Predictors by number: name, and distance of the compared pixels."""
 # fmt: on
 YCBCR, RGB, CMYK, GREY, CMYK_OUT = 6, 2, 5, 1, 4
-"""Colours: photometric interpretations of TIFF, and the last for what imagecodecs calls CMYK."""
+"""Colours: photometric interpretations of TIFF; the last one is CMYK in imagecodecs."""
 
 
 def decoder_of(
     ifd: Ifd, page: Any, dtype: np.dtype, axes: str, segment: tuple[int, ...]
 ) -> tuple[tools.Decoder | tools.BlockDecoder, str]:
-    """Return the decoder of a segment, and why it cannot be decoded: empty if it can.
+    """Return the decoder of a segment, and why it cannot decode; empty if it can.
 
     Parameters
     ----------
@@ -57,10 +57,10 @@ def decoder_of(
     dtype : numpy.dtype
         Type of the pixels, in native byte order.
     axes, segment : str, tuple of int
-        Of a strip or a tile as it is stored.
+        Axes and shape of a stored strip or tile.
     """
     order = ifd.source.flavour.order
-    stored = np.dtype(dtype.newbyteorder(order).str)  # which has one name, also when pickled
+    stored = np.dtype(dtype.newbyteorder(order).str)  # canonical dtype, equal after pickling
     compression, predictor = int(page.compression), int(page.predictor)
     if compression == predictor == page.fillorder == 1 and page.bitspersample in WHOLE_BYTES:
         return tools.plain(stored), _problem(ifd, page)
@@ -71,18 +71,18 @@ def decoder_of(
 
 
 def _codecs(ifd: Ifd, page: Any, axes: str) -> list[Codec]:
-    """Return the documents of a segment, in the order in which it was written."""
+    """Return the codec documents of a segment, in encoding order."""
     compression, reverse = int(page.compression), page.fillorder == 2
     name = IMAGE_CODECS.get(compression)
     if name == "jpeg":
-        return [_codec("imagecodecs_jpeg", **_jpeg(page))]  # whose bits have an order of their own
+        return [_codec("imagecodecs_jpeg", **_jpeg(page))]  # JPEG has its own bit order
     reversed_bits = [_codec("imagecodecs_bitorder")] * reverse
     axis, bits = axes.index("x") - len(axes), page.bitspersample
     predictor, distance = PREDICTORS.get(int(page.predictor), ("", 0))
     codecs = [_codec(f"imagecodecs_{predictor}", axis=axis, dist=distance)] if predictor else []
-    if name is not None:  # one of them has a predictor; in others the tag has no meaning
+    if name is not None:  # only LERC uses the predictor; others ignore the tag
         return [*(codecs if name == LERC else []), _image(name, page), *reversed_bits]
-    # What this predictor made of the bytes knows no byte order.
+    # The output of this predictor has no byte order.
     little = ifd.source.flavour.order == "<" or (predictor == "floatpred" and bits in WHOLE_BYTES)
     apart = {"apart": True} if axis == -2 and bits == 1 and _is_of_tifffile(ifd) else {}
     codecs.append(_codec(ROWS, axis=axis, bits=bits, endian="little" if little else "big", **apart))
@@ -91,7 +91,7 @@ def _codecs(ifd: Ifd, page: Any, axes: str) -> list[Codec]:
 
 
 def _is_of_tifffile(ifd: Ifd) -> bool:
-    """Return whether tifffile wrote the file, which packs the bits of each sample apart."""
+    """Return whether tifffile wrote the file; it packs the bits of each sample separately."""
     first = ifd.source.ifd(next(ifd.source.chain()))
     values = first.small_values((SOFTWARE,), MOST_SOFTWARE)
     return SOFTWARE in values and values[SOFTWARE][1].startswith(b"tifffile")
@@ -113,7 +113,7 @@ def _image(name: str, page: Any) -> Codec:
 
 
 def _jpeg(page: Any) -> Codec:
-    """Return the tables of JPEG, which colours are stored, and which come out."""
+    """Return JPEG tables, stored and decoded colour space."""
     told: Codec = {}
     if page.jpegtables is not None:
         told["tables"] = base64.b64encode(page.jpegtables).decode()
@@ -146,7 +146,7 @@ def _problem(ifd: Ifd, page: Any) -> str:
 
 
 def _holds_jpeg(ifd: Ifd) -> bool:
-    """Return whether the first segment is a whole JPEG file, not only its coded part."""
+    """Return whether the first segment is a complete JPEG file."""
     entry = next((ifd.entries[tag] for tag in OFFSETS if tag in ifd.entries), None)
     at = ifd.source.numbers(entry)[0] if entry and entry[2] else 0
     return ifd.source.file.read(2, at) == b"\xff\xd8"

@@ -1,4 +1,4 @@
-"""Series of files: which files continue each other, and in what order."""
+"""Series of files: finding and ordering the files of an acquisition."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Member(NamedTuple):
     ----------
     file : File
     first, frames : int
-        Sequence number of its first frame, and how many it holds.
+        Sequence number of the first frame, and number of frames.
     geometry : object
-        What the frames of a series have in common; it can be compared.
+        Comparable value that all frames of a series share.
     """
 
     file: File
@@ -70,24 +70,24 @@ class Member(NamedTuple):
     geometry: Any
 
     def continues(self, other: Member) -> bool:
-        """Return whether this file goes on where another one ends."""
+        """Return whether this file continues another one."""
         return self.first == other.first + other.frames and self.geometry == other.geometry
 
 
 def in_sequence(members: Sequence[Member]) -> list[Member]:
-    """Put files that are to be one series into the order of their sequence numbers.
+    """Sort the files of a series by sequence number, and check that they are contiguous.
 
     Raises
     ------
     CorruptFileError
-        They differ in geometry, or hold the same frames.
+        The files differ in geometry, or hold the same frames.
     TruncatedFileError
-        Frames between two of them are missing.
+        Frames between two files are missing.
     """
     ordered = sorted(members, key=lambda member: member.first)
     for before, after in pairwise(ordered):
         if after.geometry != before.geometry:
-            problem = "the frames differ from those of the file before"
+            problem = "the frames differ from those of the previous file"
             expected, found = f"{before.geometry}, as in {before.file.path}", after.geometry
             raise CorruptFileError(problem, path=after.file.path, expected=expected, found=found)
         follows = before.first + before.frames
@@ -105,30 +105,30 @@ def in_sequence(members: Sequence[Member]) -> list[Member]:
 
 
 class Series(NamedTuple):
-    """The files of a series, and what says that these are not all, which may be nothing."""
+    """The files of a series, and reasons why it may be incomplete."""
 
     members: list[Member]
     doubts: tuple[str, ...] = ()
 
     def told(self, desc: Description) -> Description:
-        """Put the doubts into the metadata of what is described."""
+        """Add the doubts to the metadata of a description."""
         return desc.with_facts(**{DOUBTS: self.doubts}) if self.doubts else desc
 
 
 def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool) -> Series:
-    """Put the files that a user gave in order, or find the series that one of them belongs to.
+    """Sort the files that a user gives, or find the series of a single file.
 
-    To that belong files in the same folder whose names differ in the number before the suffix, as
-    long as, going from number to number, frames and geometry continue. Where they do not, there are
-    doubts, unless it is plain that another acquisition begins there, or files are followed.
+    A series consists of files in one folder whose names differ in the number before the suffix, as
+    long as frames and geometry continue from number to number. Where they do not, the series is in
+    doubt, unless another acquisition clearly begins there, or files are followed.
 
     Parameters
     ----------
     paths : sequence of str
     read : callable
-        Gives the member that a file is. A neighbour for which it raises DatasetError is none.
+        Returns the member of a file. A neighbour for which it raises DatasetError is skipped.
     series : bool
-        Whether one file stands for its series.
+        Whether a single file includes its series.
 
     Raises
     ------
@@ -158,14 +158,14 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
             found.insert(0, before)
             continue
         why = why or _gap(before, first)
-        if why and first.first > 1:  # they are numbered from 0 or 1 on
+        if why and first.first > 1:  # numbered from 0 or 1
             doubts.append(f"it begins with {first.file.path}, after {path}: {why}")
         break
     return Series(found, () if is_following() else tuple(doubts))
 
 
 def _neighbours(path: str) -> tuple[Iterator[str], Iterator[str], bool]:
-    """Go on from a file to those with higher numbers, and back; tell whether these are there."""
+    """Yield files with higher numbers, and with lower numbers; return whether these exist."""
     folder, name = os.path.split(path)
     name_parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name, re.DOTALL)
     if name_parts is None:
@@ -174,12 +174,12 @@ def _neighbours(path: str) -> tuple[Iterator[str], Iterator[str], bool]:
     pattern = re.compile(re.escape(prefix) + r"(\d+)" + re.escape(suffix))
     names, own = list_folder(folder), int(number)
     matches = filter(None, map(pattern.fullmatch, names or ()))
-    # A number can be written in several ways; the way of the name that was given goes first.
+    # Numbers may be padded differently; the padding of the given name comes first.
     ways = sorted(matches, key=lambda match: (len(match[1]) == len(number), -len(match[1])))
     numbers = {int(match[1]): match[0] for match in ways}
     later: Iterable[int] = sorted(n for n in numbers if n > own)
     earlier: Iterable[int] = sorted((n for n in numbers if n < own), reverse=True)
-    if names is None:  # up to the first that is not there
+    if names is None:  # up to the first missing one
         later, earlier = count(own + 1), range(own - 1, -1, -1)
 
     def path_of(n: int) -> str:
@@ -191,23 +191,23 @@ def _neighbours(path: str) -> tuple[Iterator[str], Iterator[str], bool]:
 def _look(
     read: Callable[[str], Member], path: str, *, listed: bool
 ) -> tuple[Member | None, str | None]:
-    """Read a neighbour, or tell why it cannot be read, unless there need not be any.
+    """Read a neighbour; otherwise return why it cannot be read, unless it need not exist.
 
-    Of what a server does not give, nobody knows.
+    Errors of a server are raised.
     """
     try:
         return read(path), None
     except RemoteError:
         raise
     except (DatasetError, OSError) as error:
-        if is_refusal(error):  # it may belong to them, for all we know
+        if is_refusal(error):  # it may belong to the series
             raise
         why = error.problem if isinstance(error, DatasetError) else str(error.strerror)
         return None, why if listed or not isinstance(error, FileNotFoundError) else None
 
 
 def _gap(before: Member | None, after: Member | None) -> str | None:
-    """Return which frames are missing between two files, unless they are of other acquisitions."""
+    """Return which frames are missing between two files of one acquisition, or None."""
     if before is None or after is None or before.geometry != after.geometry:
         return None
     last = before.first + before.frames - 1
@@ -215,27 +215,29 @@ def _gap(before: Member | None, after: Member | None) -> str | None:
 
 
 def common_stem(paths: Sequence[str], stem_of: Callable[[str], str]) -> str:
-    """Return what the names of the files of one set have in common.
+    """Return the common stem of the files of one set.
 
     Raises
     ------
     DatasetError
-        They are of different sets.
+        The files are of different sets.
     """
     stem = stem_of(paths[0])
     stray = [path for path in paths if stem_of(path) != stem]
     if stray:
-        raise DatasetError("not of one set", path=stray[0], expected=f"files called {stem}...")
+        raise DatasetError(
+            "the files are not of one set", path=stray[0], expected=f"files called {stem}..."
+        )
     return stem
 
 
 def beside(stem: str, *endings: str) -> str | None:
-    """Find the first file there is that has this name with one of these endings.
+    """Return the first existing file with this stem and one of the endings, or None.
 
     Raises
     ------
     OutsideFolderError
-        It is a link out of the folder that was opened.
+        The file is a link out of the folder that was opened.
     """
     found = next((stem + ending for ending in endings if is_file(stem + ending)), None)
     if found is not None:
@@ -244,30 +246,30 @@ def beside(stem: str, *endings: str) -> str | None:
 
 
 def named_file(name: str, path: str, where: str) -> str | None:
-    """Find a file that another one names: beside it, or else beside what that leads to, as a link.
+    """Return a file that another file names: beside it, or beside the target if it is a link.
 
     Parameters
     ----------
     name, path, where : str
-        A relative or an absolute path, as it is written: nothing in it stands for something else.
-        The file that names it; the place in that.
+        A relative or absolute path, taken literally.
+        The file that names it, and where.
 
     Returns
     -------
     str or None
-        None where there is no such file.
+        None if there is no such file.
 
     Raises
     ------
     OutsideFolderError
-        It lies outside of the folder that was opened.
+        The file lies outside of the folder that was opened.
     """
     start = absolute(path)
     folder = os.path.dirname(start)
     found = named_in(folder, name)
     known = border() or Border([path])
     try:
-        if is_url(found):  # a server is not asked for what lies outside
+        if is_url(found):  # checked first: no request for files outside
             known.check(found)
         if not name or "\0" in name or not is_file(found):
             behind = real(start) if is_link(start) else None
@@ -277,7 +279,7 @@ def named_file(name: str, path: str, where: str) -> str | None:
             known.check(real(os.path.join(folder, name)))  # ".." after a link differs
     except OutsideFolderError as error:
         raise OutsideFolderError(
-            "a file that it names lies outside of its folder",
+            "a file named in it lies outside of its folder",
             path=path,
             where=f"the file name {name!r} in {where}",
             expected=error.expected,
@@ -288,7 +290,7 @@ def named_file(name: str, path: str, where: str) -> str | None:
 
 
 def natural_key(path: str) -> tuple[tuple[str, int], ...]:
-    """Sort key by which ``scan10`` comes after ``scan9``."""
+    """Return a sort key by which ``scan10`` comes after ``scan9``."""
     parts = re.split(r"(\d+)", path)
     texts, numbers = parts[::2], [int(n) for n in parts[1::2]]
     return tuple(zip(texts, [*numbers, -1], strict=True))

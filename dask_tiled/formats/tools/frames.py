@@ -1,4 +1,4 @@
-"""Files that hold one frame after the other, each of the same number of bytes."""
+"""Files of consecutive frames of equal size."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from dask_tiled.model.pieces import (
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A frame in a file, with the bytes around it.
+    """A frame in a file, with header and footer.
 
     Attributes
     ----------
     sig_shape : tuple of int
         Shape of the frame.
     decoder : Decoder
-        Every row begins with a new unit.
+        Decoder of the pixels; every row begins with a new unit.
     header, footer : int
         Bytes before and after the pixels of each frame.
     """
@@ -42,7 +42,7 @@ class Record:
 
     @property
     def sig_strides(self) -> tuple[int, ...]:
-        """Bytes between neighbouring units along the signal axes."""
+        """Strides of the units along the signal axes, in bytes."""
         units = [*self.sig_shape[:-1], -(-self.sig_shape[-1] // self.decoder.pixels)]
         return strides_of(units, self.decoder.nbytes)
 
@@ -66,7 +66,7 @@ def count_frames(
     promised_by: str = "the header",
     settled: bool = False,
 ) -> list[int]:
-    """Count the frames in each file of a series.
+    """Return the number of frames in each file of a series.
 
     Parameters
     ----------
@@ -76,18 +76,18 @@ def count_frames(
     file_header
         As for :func:`~dask_tiled.formats.tools.frames.part_layout`.
     promised : int
-        How many frames the header says there are; 0 where it does not. Anything may follow if all
-        of them are there.
+        Number of frames in the header; 0 if unknown. Other data may follow if all
+        frames exist.
     promised_by : str
-        Where that stands, for the error.
+        Where the header gives the number, for the error.
     settled : bool
-        The number of frames is settled elsewhere, by a nav_shape: fewer may be there, and the last
-        file may end inside a frame. So it is where that file grows; of others it may have none yet.
+        The number of frames is given elsewhere, by nav_shape: frames may be missing, and the last
+        file may end inside a frame. The same holds if it grows; it may then have no frame yet.
 
     Raises
     ------
     TruncatedFileError
-        A file ends inside a record, or frames that are promised are missing.
+        A file ends inside a record, or promised frames are missing.
     """
     headers, nbytes = _for_each(files, file_header), record.nbytes
     parts = [
@@ -108,7 +108,7 @@ def count_frames(
                 where=f"byte {min(file.size, header + whole * nbytes)}",
                 expected=f"{header} bytes and a multiple of {nbytes}",
                 found=f"{file.size} bytes, which is {whole} frames and {rest} bytes",
-                hint=f"Pass nav_shape=({sum(counts)},) to read the whole ones."
+                hint=f"Pass nav_shape=({sum(counts)},) to read the complete frames."
                 if readable
                 else None,
             )
@@ -118,7 +118,7 @@ def count_frames(
             path=files[-1].path,
             expected=f"{promised} frames, as in {promised_by}",
             found=f"{sum(counts)} frames",
-            hint=f"Pass nav_shape=({sum(counts)},) to read those.",
+            hint=f"Pass nav_shape=({sum(counts)},) to read the existing frames.",
         )
     return counts
 
@@ -129,7 +129,7 @@ def record_layout(
     record: Record,
     file_header: int | Sequence[int] = 0,
 ) -> Layout:
-    """Lay out a series of files, each of them a header and a number of records.
+    """Lay out a series of files, each a header and a number of records.
 
     Parameters are those of :func:`~dask_tiled.formats.tools.frames.part_layout`.
     """
@@ -157,7 +157,7 @@ def lay_out(
 
 
 class Part(NamedTuple):
-    """A box of a frame that lies in its record as a lattice of equally spaced units.
+    """A box of a frame, whose units are equally spaced in the record.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Part(NamedTuple):
     strides : tuple of int
         Bytes from one unit to the next along the signal axes; they may be negative.
     decoder : int
-        Which of the decoders.
+        Index of the decoder.
     """
 
     start: tuple[int, ...]
@@ -187,7 +187,7 @@ def part_layout(
     file_header: int | Sequence[int] = 0,
     repeats: tuple[int, ...] | None = None,
 ) -> Layout:
-    """Lay out a series of files whose records hold the frames in parts.
+    """Lay out a series of files whose records hold frames in parts.
 
     Parameters
     ----------
@@ -196,17 +196,17 @@ def part_layout(
     counts : sequence of int
         Frames in each file.
     parts : sequence of Part
-        They make up a frame.
+        The parts of a frame.
     nbytes : int
         Bytes from one record to the next.
     decoders : sequence of Decoder
     file_header : int or sequence of int
-        Bytes before the first record: of every file, or of each one.
+        Bytes before the first record: in all files, or in each file.
     repeats : tuple of int, optional
         As in :class:`~dask_tiled.model.layout.Layout`.
     """
     starts = _for_each(files, file_header)
-    if not counts[-1]:  # it has only been begun
+    if not counts[-1]:  # the last file has no frame yet
         files, counts, starts = files[:-1], counts[:-1], starts[:-1]
     frames = np.repeat(np.array(counts, np.int64), len(parts))
     first = np.repeat(np.cumsum([0, *counts[:-1]]), len(parts))
@@ -225,16 +225,16 @@ def part_layout(
 
 
 def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
-    """Lay out what every record of a layout holds beside the pixels of its frame.
+    """Lay out data beside the pixels in every record, such as headers.
 
     Parameters
     ----------
     layout : Layout
-        That of the pixels, of :func:`~dask_tiled.formats.tools.frames.part_layout`.
+        Layout of the pixels, from :func:`~dask_tiled.formats.tools.frames.part_layout`.
     dtype : dtype
-        Type of what is there.
+        dtype of the data.
     at : int
-        The byte that it begins at, counted from the first byte of the pixels: negative in a header.
+        Offset of the data from the first byte of the pixels: negative in a header.
 
     Returns
     -------
@@ -247,7 +247,7 @@ def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
     )
     frames, one, part = np.unique(rows.start[:, 0], return_index=True, return_inverse=True)
     pixels = np.full(len(frames), FARTHEST)
-    # Parts of one record begin at any of its bytes; of several files the first one counts.
+    # Parts begin anywhere in a record; if frames span files, the first file is used.
     first = np.where(rows.file == rows.file[one][part], first, FARTHEST)
     np.minimum.at(pixels, part, first)
     pieces = piece_table(

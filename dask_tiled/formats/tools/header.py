@@ -1,4 +1,4 @@
-"""Headers as tables: for each field of binary ones a place and a type, for each key a text."""
+"""Headers as tables: offset and dtype of each binary field, values of each text key."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from dask_tiled.model.files import File, RemoteFile, opened_fd, read_exactly
 from dask_tiled.model.indexing import Array
 
 Fields: TypeAlias = Mapping[str, tuple[int, str]]
-"""Name of a field, the byte that it begins at, and its numpy type: ``{"width": (42, "u2")}``.
-
-A type can have a shape, ``"3i4"``, or be text, ``"S80"``.
-"""
+"""Offset and NumPy dtype of fields by name: ``{"width": (42, "u2")}``. A dtype may have a shape,
+``"3i4"``, or be text, ``"S80"``."""
 
 Order: TypeAlias = Literal["<", ">"]
-"""Byte order: little-endian, or big-endian."""
+"""Byte order: little-endian or big-endian."""
 Allowed: TypeAlias = Mapping[str, Sequence[int]]
-"""What whole numbers in a header may be: ``{"depth": (8, 16), "width": POSITIVE}``."""
+"""Allowed integers by field: ``{"depth": (8, 16), "width": POSITIVE}``."""
 NEAR_BYTES = 8192
-"""So many bytes are read at once, with what lies between the headers of a table."""
+"""Size of a read that includes the bytes between the headers of a table."""
 POSITIVE = range(1, 1 << 63)
-"""What the number of something may be."""
+"""Any positive number."""
 
 
 def size_of(fields: Fields) -> int:
@@ -34,20 +32,20 @@ def size_of(fields: Fields) -> int:
 
 
 def parse_fields(data: bytes, fields: Fields, order: Order = "<") -> dict[str, Any]:
-    """Read the fields of a header.
+    """Parse the fields of a header.
 
     Parameters
     ----------
     data : bytes
-        The header from its start on, of at least :func:`size_of` bytes.
+        The header, at least :func:`size_of` bytes.
     fields : mapping
     order : {"<", ">"}
-        Byte order of all of them.
+        Byte order of all fields.
 
     Returns
     -------
     dict
-        Plain Python values: numbers, tuples of numbers, and text without what fills it up.
+        Plain Python values: numbers, tuples of numbers, and text without padding.
     """
     (values,) = np.frombuffer(data, record_dtype(fields, order), 1)
     return {name: _plain(values[name]) for name in fields}
@@ -61,7 +59,7 @@ def read_fields(
     Parameters
     ----------
     at : int
-        The byte of the file that the header begins at.
+        Offset of the header in the file.
 
     Raises
     ------
@@ -74,15 +72,15 @@ def read_fields(
 def read_table(
     path: str | os.PathLike[str], fields: Fields, at: int, step: int, count: int, order: Order = "<"
 ) -> dict[str, Array]:
-    """Read the same fields of many headers, without what lies between them.
+    """Read the same fields of many headers, without the bytes between them.
 
     Parameters
     ----------
     path : path-like
     fields : mapping
     at, step, count : int
-        The byte of the file that the first header begins at, bytes from one to the next, and how
-        many there are, at least one.
+        Offset of the first header, bytes from one header to the next, and number of
+        headers, at least one.
     order : {"<", ">"}
 
     Returns
@@ -113,13 +111,13 @@ def read_table(
             nbytes = step * (len(part) - 1) + record.itemsize
             data = os.pread(fd, nbytes, at + step * first)
             if len(data) < nbytes:
-                file.check()  # it has been cut off just now
+                file.check()  # raises if the file was just truncated
             part[:] = np.ndarray(len(part), record, data, 0, (step,))
     return {name: values[name] for name in fields}
 
 
 def wrong_field(values: Mapping[str, Any], allowed: Allowed) -> str | None:
-    """Name the first field that is none of what it may be."""
+    """Return the name of the first field with an invalid value, or None."""
     return next((name for name, known in allowed.items() if values[name] not in known), None)
 
 
@@ -134,25 +132,25 @@ def check_fields(
     hint: str | None = None,
     kind: type[DatasetError] = CorruptFileError,
 ) -> None:
-    """Make sure that the fields of a header are what they may be.
+    """Check that the fields of a header have valid values.
 
     Parameters
     ----------
     path : path-like
     values, fields, allowed : mapping
-        What was found, the table that it was read by, and what it may be.
+        Values, the table of the fields, and the allowed values.
     problem : str
-        What the error says.
+        Message of the error.
     at : int
-        The byte of the file that the header begins at.
+        Offset of the header in the file.
     hint : str, optional
     kind : type
-        Of the error.
+        Type of the error.
 
     Raises
     ------
     CorruptFileError, or `kind`
-        One is something else.
+        A field has another value.
     """
     name = wrong_field(values, allowed)
     if name is not None:
@@ -162,7 +160,7 @@ def check_fields(
 
 
 def choices(known: Sequence[int]) -> str:
-    """Say in words what a whole number may be."""
+    """Return allowed integers as text."""
     if not isinstance(known, range):
         return " or ".join(map(str, known))
     steps = f", in steps of {known.step}" if known.step > 1 else ""
@@ -171,17 +169,17 @@ def choices(known: Sequence[int]) -> str:
 
 
 class Value(NamedTuple):
-    """What may stand behind a key of a text header.
+    """The type of a text header's value.
 
     Attributes
     ----------
     read : callable
-        Makes it of the text. It raises KeyError for what may be there but is not read, and
-        ValueError for what may not.
+        Converts the text. It raises KeyError for unsupported values, and
+        ValueError for invalid ones.
     expected : str
-        What errors say.
+        Description of valid values, for errors.
     default : object
-        What it is where there is no such key. None: there has to be one.
+        Value of a missing key; None if the key is required.
     """
 
     read: Callable[[str], Any]
@@ -190,17 +188,17 @@ class Value(NamedTuple):
 
 
 Keys: TypeAlias = Mapping[str, Value]
-"""Name of a key, and what may stand behind it: ``{"width": whole(POSITIVE)}``."""
+"""Value types by key: ``{"width": whole(POSITIVE)}``."""
 
 
 def choice(known: Mapping[str, Any], default: Any = None) -> Value:
-    """Stand for one of some words, in upper or lower case."""
+    """Return the type of a value that is one of some words, in any case."""
     lower = {word.lower(): value for word, value in known.items()}
     return Value(lambda text: lower[text.lower()], " or ".join(known), default)
 
 
 def whole(known: range, default: Any = None) -> Value:
-    """Stand for a whole number, one of a range."""
+    """Return the type of an integer in a range."""
 
     def read(text: str) -> int:
         if int(text) not in known:
@@ -211,7 +209,7 @@ def whole(known: range, default: Any = None) -> Value:
 
 
 def several(value: Value, default: Any = None) -> Value:
-    """Stand for one value or more, with blanks between them."""
+    """Return the type of several values, separated by blanks."""
 
     def read(text: str) -> tuple[Any, ...]:
         if not text:
@@ -222,31 +220,31 @@ def several(value: Value, default: Any = None) -> Value:
 
 
 TEXT = Value(str, "text")
-"""Stands for text as it is, the name of a file for one."""
+"""Text as it is, such as a file name."""
 WORD = Value(printable, "text", "")
-"""Stands for text that people read, which may be missing."""
+"""Text for display, empty by default."""
 NUMBER = Value(float, "a number", 0.0)
-"""Stands for a number, 0 where it is missing."""
+"""A number, 0 by default."""
 
 
 def parse_keys(
     path: str | os.PathLike[str], pairs: Mapping[str, str], keys: Keys
 ) -> dict[str, Any]:
-    """Read what stands behind keys.
+    """Parse the values of keys.
 
     Parameters
     ----------
     path : path-like
-        What to name in errors.
+        Path named in errors.
     pairs, keys : mapping
-        Texts by their keys, and the table; keys that are not in the table are left out.
+        Texts by key, and the table; other keys are ignored.
 
     Raises
     ------
     CorruptFileError
-        A key is missing, or there is something behind it that cannot be.
+        A key is missing, or has an invalid value.
     DatasetError
-        It is something that is not read.
+        A value is not supported.
     """
     return {key: _value(path, key, value, pairs.get(key)) for key, value in keys.items()}
 
@@ -254,14 +252,14 @@ def parse_keys(
 def check_lengths(
     path: str | os.PathLike[str], values: Mapping[str, Any], lengths: Mapping[str, int]
 ) -> None:
-    """Make sure that there are as many values behind keys as there have to be, or none at all.
+    """Check that keys have the right number of values, or none.
 
     Raises
     ------
     CorruptFileError
-        There are others.
+        The number of values is wrong.
     """
-    problem = "too many values, or too few"
+    problem = "wrong number of values"
     for key, length in lengths.items():
         found, where = len(values[key]), f"the key {key!r}"
         if found not in {0, length}:
@@ -269,7 +267,7 @@ def check_lengths(
 
 
 def record_dtype(fields: Fields, order: Order = "<") -> np.dtype:
-    """Return the structured type of a header."""
+    """Return the structured dtype of a header."""
     offsets, formats = zip(*fields.values(), strict=True)
     record = np.dtype({"names": list(fields), "formats": formats, "offsets": offsets})
     return record.newbyteorder(order)
@@ -291,8 +289,8 @@ def _value(path: str | os.PathLike[str], key: str, value: Value, text: str | Non
         if text is not None:
             return value.read(text)
     except KeyError:
-        kind, problem = DatasetError, "this is not read"
+        kind, problem = DatasetError, "unsupported value"
     except (ValueError, OverflowError):
-        problem = "this makes no sense"
+        problem = "invalid value"
     found = "no such key" if text is None else text
     raise kind(problem, path=path, where=f"the key {key!r}", expected=value.expected, found=found)

@@ -1,4 +1,4 @@
-"""Text of data files, as plain values: XML without document types, JSON, pairs, literals, dates."""
+"""Parsers of text in data files: XML without document types, JSON, pairs, literals, dates."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from dask_tiled.model.files import File, read_head
 MAX_BYTES = 1 << 22
 MAX_HEADER = 1 << 20
 MAX_COUNT = 25_000
-"""Headers have fewer elements and attributes, which take many times the memory and time of their
-text."""
+"""Limit of elements and attributes in a header, which need many times the memory and time of
+their text."""
 MAX_DEPTH = 64
 MAX_VALUES = 300_000
 QUOTED = re.compile(r"""(['"])(?!\1\1)(?:\\.?|(?!\1)[^\\])*(?:\1|\Z)""", re.DOTALL)
 ESCAPE = re.compile(r"""\\(?:(?![4-7][0-7]{2})[0-7]|[\n\\'"abfnrtvxNuU])""")
 STRANGE = re.compile(r"""and|else|for|if|in|is|not|or|['"#]|\b[rR]?[fFtT][rR]?\b""")
 BYTES = re.compile(r"\b[rR]?[bB][rR]?\b")
-"""Parts of a literal of Python: texts, backslashes in them that mean something, and outside of
-texts what a header has not, and what stands before bytes."""
+"""Parts of a Python literal: texts, valid escapes in them, tokens outside of texts that no
+header has, and prefixes of bytes."""
 NUMERIC_DATE = re.compile(
     r"(\d\d?)[./-](\d\d?)[./-](\d{4})\s+(\d\d?):(\d\d)(?::(\d\d))?(?:\s*([ap])\.?m\.?)?\s*",
     re.ASCII | re.IGNORECASE,
 )
 QUARTER, SLACK = timedelta(minutes=15), timedelta(minutes=2)
-"""Numbers of a date and a time, the year last; time zones, and how far clocks may differ."""
+"""Numeric date and time, year last; rounding of time zones, and tolerance of clocks."""
 BLOCK_BYTES = 1 << 14
-"""So many bytes are parsed at a time, and no more after what is refused."""
+"""Parse this many bytes at a time, so that little is parsed after an error."""
 MAX_TOKEN = 1 << 17
-"""A tag or a comment is shorter: what does not end in a block is looked at again with the next."""
+"""Limit of a tag or comment: an incomplete one is rescanned with each block."""
 Take: TypeAlias = Mapping[str, Callable[[ET.Element], None]]
-"""What is called with elements of a name, without namespace, as soon as they are complete. They are
-left out of the tree then, and do not count: there may be millions of them."""
+"""Functions called with complete elements of some names, without namespace. The elements are
+then removed and not counted: there may be millions."""
 
 
 class _Builder:
-    """Builds a tree of what expat finds, and refuses what can grow without bounds.
+    """Builds a tree with expat, and refuses input that needs unbounded resources.
 
-    That are entities, which need a document type, elements and their attributes, and tags.
+    Limited are document types (entities), elements and attributes, and tags.
     """
 
     def __init__(self, take: Take, max_count: int) -> None:
@@ -56,7 +56,7 @@ class _Builder:
         self.max_count = max_count
         self.tree = ET.TreeBuilder()
         self.count = 0
-        self.within: list[tuple[ET.Element, int]] = []  # elements, and how many came before each
+        self.within: list[tuple[ET.Element, int]] = []  # open elements, with the count before each
         parser = expat.ParserCreate(None, "}")
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self.doctype
@@ -66,7 +66,7 @@ class _Builder:
         self.parser = parser
 
     def build(self, text: bytes) -> ET.Element:
-        """Build the tree of a document."""
+        """Return the tree of a document."""
         for first in range(0, len(text), BLOCK_BYTES):
             self.parser.Parse(text[first : first + BLOCK_BYTES])
             if first - self.parser.CurrentByteIndex > MAX_TOKEN:
@@ -75,10 +75,10 @@ class _Builder:
         return self.tree.close()
 
     def doctype(self, name: str, *_: Any) -> None:
-        raise ValueError(f"it has a document type, {name!r}, which is not read")
+        raise ValueError(f"a document type, {name!r}, is not allowed")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        # In names with namespaces, expat leaves out the first brace.
+        # expat omits the first brace of names with namespaces.
         names = ["{" * ("}" in name) + name for name in (tag, *attributes)]
         attributes = dict(zip(names[1:], attributes.values(), strict=True))
         self.within.append((self.tree.start(names[0], attributes), self.count))
@@ -116,45 +116,45 @@ def parse_xml(
     max_bytes: int = MAX_BYTES,
     max_count: int = MAX_COUNT,
 ) -> ET.Element:
-    """Read XML.
+    """Parse XML.
 
     Parameters
     ----------
     text : bytes
         The document.
     path : path-like
-        What to name in errors.
+        Path named in errors.
     take : mapping, optional
         Functions that take elements out of the tree, by name without namespace. Their ValueErrors
         are errors in the XML.
     max_bytes : int
         By default 4 MiB.
     max_count : int
-        How many elements and attributes there may be.
+        Most elements and attributes.
 
     Raises
     ------
     CorruptFileError
-        It is not well formed, too large, has more elements and attributes, more than 64 elements
-        inside each other, a tag or a comment of more than 128 KiB, or a document type.
+        The XML is malformed, too large, has more elements and attributes, more than 64 nested
+        elements, a tag or a comment of more than 128 KiB, or a document type.
     """
     try:
         if len(text) > max_bytes:
             raise ValueError(f"it is larger than {max_bytes} bytes")  # noqa: TRY301
-        if not take and text.count(b"<") - text.count(b"</") > max_count:  # which takes no time
+        if not take and text.count(b"<") - text.count(b"</") > max_count:  # a quick check first
             raise ValueError(f"more than {max_count} elements")  # noqa: TRY301
         return _Builder(take or {}, max_count).build(text)
-    except (expat.ExpatError, ValueError, LookupError) as error:  # the last: unknown encodings
+    except (expat.ExpatError, ValueError, LookupError) as error:  # LookupError: unknown encodings
         raise CorruptFileError("the XML cannot be read", path=path, found=str(error)) from error
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Read JSON.
+    """Parse JSON.
 
     Raises
     ------
     ValueError
-        It is no JSON, or has more than 300000 values, or 64 lists and objects inside each other.
+        The text is not JSON, has more than 300000 values, or more than 64 nested levels.
     """
     marks = (b",", b"[", b"{") if isinstance(text, bytes) else ",[{"
     if sum(map(text.count, marks)) > MAX_VALUES:  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def parse_json(text: bytes | str) -> Any:
     try:
         found = json.loads(text)
     except RecursionError as error:
-        raise ValueError(f"more than {MAX_DEPTH} inside each other") from error
+        raise ValueError(f"more than {MAX_DEPTH} nested levels") from error
     level = [found] if isinstance(found, (dict, list)) else []
     for _ in range(MAX_DEPTH + 1):
         groups = [one.values() if isinstance(one, dict) else one for one in level]
@@ -173,7 +173,7 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def read_text(path: str, end: bytes) -> tuple[str, int]:
-    """Read a text header up to what ends it, a regular expression, and give the byte after that."""
+    """Read a text header up to ``end``, a regular expression; return it and the offset after."""
     head = read_head(path, MAX_HEADER)
     match = re.search(end, head)
     stop = match.end() if match else len(head)
@@ -181,12 +181,12 @@ def read_text(path: str, end: bytes) -> tuple[str, int]:
 
 
 def after_lines(file: File, at: int, count: int) -> int:
-    """Return the byte of a file after so many lines, from byte `at` on.
+    """Return the offset after ``count`` lines from byte `at` on.
 
     Raises
     ------
     TruncatedFileError
-        There are fewer.
+        There are fewer lines.
     """
     lines = read_head(file.path, MAX_HEADER if count else 0, at).split(b"\n", count)
     if len(lines) <= count:
@@ -198,23 +198,24 @@ def after_lines(file: File, at: int, count: int) -> int:
 
 
 def read_pairs(path: str | os.PathLike[str], sep: str, encoding: str) -> dict[str, str]:
-    """Read the keys and values of a text file, of which each line has one of each."""
+    """Read the keys and values of a text file, one pair per line."""
     return parse_pairs(read_head(path, MAX_HEADER).decode(encoding, "replace"), sep)
 
 
 def parse_pairs(text: str, sep: str) -> dict[str, str]:
-    """Take the keys and values out of lines; those without ``sep`` are left out.
+    """Parse lines of keys and values; lines without ``sep`` are skipped.
 
-    Only the first MiB of a longer text is read.
+    Only the first MiB of the text is parsed.
     """
     pairs = (line.partition(sep) for line in text[:MAX_HEADER].splitlines())
     return {key.strip(): value.strip() for key, found, value in pairs if found}
 
 
 def plain_tree(element: ET.Element) -> Any:
-    """Turn an element into its text, or a dict of attributes, as ``@name``, and children.
+    """Convert an element to its text, or to a dict of attributes, as ``@name``, and children.
 
-    Children of the same name make a tuple. Text beside them is ``#text``. Namespaces are left out.
+    Children with the same name become a tuple. Text beside them is ``#text``. Namespaces are
+    dropped.
     """
     text = (element.text or "").strip()
     children: dict[str, list[Any]] = {}
@@ -229,49 +230,49 @@ def plain_tree(element: ET.Element) -> Any:
 
 
 def parse_literal(text: str) -> Any:
-    """Read a literal of Python.
+    """Parse a Python literal.
 
     Raises
     ------
     ValueError, SyntaxError, TypeError, MemoryError, RecursionError
-        It is none, or has what no header has: a comment, text in three quotes, a number that Python
-        does not write out, and all that it warns of, a backslash before a blank, say.
+        The text is not a literal, or has a comment, text in triple quotes, a number that Python
+        does not print, or anything it warns about, such as a backslash before a blank.
     """
-    # What warnings become is a matter of the whole process, which other threads share.
+    # Warnings cannot be turned into errors here: filters are global to all threads.
     beside = QUOTED.sub(" ", text)
     escaped = "\\" in text and ("\\" in ESCAPE.sub("", text) or BYTES.search(beside))
     if escaped or STRANGE.search(beside):
-        raise SyntaxError("an escape that is none, or what no header has beside texts")
+        raise SyntaxError("an invalid escape, or an unexpected token")
     value = ast.literal_eval(text)
-    repr(value)  # a number in other digits may be too long to be told
+    repr(value)  # raises if an integer is too long to print
     return value
 
 
 def since_1970(seconds: float | str) -> datetime:
-    """Return the time after so many seconds."""
+    """Return the time this many seconds after 1970."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(seconds))
 
 
 def serial_date(days: float) -> datetime | None:
-    """Return the time after so many days from the one on that spreadsheets count; 0 is none."""
+    """Return the time of a spreadsheet's day number; None for 0."""
     moment = datetime(1899, 12, 30) + timedelta(milliseconds=round(days * 86_400_000))  # noqa: DTZ001
     return moment if days > 0 else None
 
 
 def local_time(text: str, utc: datetime | None = None) -> datetime | None:
-    """Read a date and a time as people write them.
+    """Parse a date and time in common notations.
 
     Parameters
     ----------
     text : str
         As in ISO 8601, as the C library writes it, or in numbers with the year last.
     utc : datetime, optional
-        The same time in UTC, which tells the time zone where the text has none.
+        The same time in UTC, from which the time zone is inferred if the text has none.
 
     Returns
     -------
     datetime or None
-        None where day and month cannot be told apart.
+        None if day and month are ambiguous.
     """
     moments = set(_readings(text))
     if utc is not None and not any(moment.tzinfo for moment in moments):

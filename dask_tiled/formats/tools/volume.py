@@ -1,4 +1,4 @@
-"""Volumes as they lie in files of imaging: one array, x fastest, which C order shows reversed."""
+"""Volumes of imaging formats: one array, x fastest, shown in C order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENDS = "LR", "PA", "IS"
 MOST_FILES, MOST_NAME = 1 << 17, 4096
 LIST = re.compile(r"LIST(\s+\d+D?)?", re.IGNORECASE)
 PATTERN = re.compile(r"((?:[^%]|%%)*)%(0?\d?\d?)d((?:[^%]|%%)*?)((?:\s++-?\d{1,9}){3})(?:\s+\d+)?")
-"""As ``printf`` has it, then the first number, the last one, and the step."""
+"""A ``printf`` pattern, then first number, last number and step."""
 
 
 def describe_volume(
@@ -48,7 +48,7 @@ def describe_volume(
     decoder: Decoder | BlockDecoder | None = None,
     scaling: tuple[float, float] | None = None,
 ) -> Description:
-    """Describe an array in C order, in one file or in several that hold equal parts of it.
+    """Describe an array in C order, in one file or in several with equal parts.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def describe_volume(
     dtype : numpy.dtype
         Type in the files, of either byte order.
     axes : sequence of Axis
-        Where a name comes again, its place in the array takes its stead.
+        Repeated names are replaced by positions.
     facts : mapping
         Metadata of the format.
     sig_dims : int
@@ -69,7 +69,7 @@ def describe_volume(
     exact, skip, decoder
         As for :func:`~dask_tiled.formats.tools.volume.volume_layout`.
     scaling : tuple of float, optional
-        Gain and offset, if pixels are to be scaled.
+        Gain and offset of scaled pixels.
 
     Raises
     ------
@@ -102,12 +102,12 @@ def volume_layout(
     exact: bool = False,
     decoder: Decoder | BlockDecoder | None = None,
 ) -> Layout:
-    """Lay out an array in C order, one piece to a file, and show it in the shape ``nav + sig``.
+    """Lay out an array in C order, one piece per file, in the shape ``nav + sig``.
 
     Parameters
     ----------
     parts : File, or sequence of (File, int)
-        The file, or those of the parts in their order, each with the byte that its part begins at.
+        The file, or the files in order, each with the offset of its part.
     nav, sig : tuple of int
     dtype : numpy.dtype
         Type in the files, of either byte order.
@@ -117,15 +117,15 @@ def volume_layout(
     packed : bool
         Whether parts are compressed: blocks that are never cut.
     exact : bool
-        Whether decompressed bytes behind the pixels are an error.
+        Whether decompressed bytes after the pixels are an error.
     decoder : Decoder or BlockDecoder, optional
-        Of pixels that are not stored as numpy would; of compressed ones, an
-        :func:`~dask_tiled.codecs.packed_files.unpacker`. A BlockDecoder gets all of a file.
+        For pixels that are not stored as a NumPy array; for compressed files, an
+        :func:`~dask_tiled.codecs.packed_files.unpacker`. A BlockDecoder gets the whole file.
 
     Raises
     ------
     DatasetError
-        The array has no elements, or no such number of equal parts.
+        The array has no elements, or cannot be split evenly among the files.
     TruncatedFileError
         A file is too short.
     """
@@ -147,7 +147,7 @@ def volume_layout(
             pieces.append(Piece(k, corner, box, start, strides, number, file.size - start))
         else:
             at = start + skip if skip >= 0 else file.size - nbytes
-            check_bytes(file, box, dtype, at, exact=len(parts) > 1)  # or they may be other parts
+            check_bytes(file, box, dtype, at, exact=len(parts) > 1)  # exact, to detect wrong parts
             pieces.append(Piece(k, corner, box, at, strides))
     return Layout(files, nav or (1,), sig, pieces, decoders).show(nav)
 
@@ -155,7 +155,7 @@ def volume_layout(
 def _equal_boxes(
     files: Sequence[File], shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Cut an array into a part for each file, in C order: their shape, and where each begins."""
+    """Split an array into equal boxes, one per file, in C order; return shape and corners."""
     box, rest, even = [], len(files), True
     for length in shape:
         cuts = min(length, rest)
@@ -163,7 +163,7 @@ def _equal_boxes(
         box.append(length // cuts)
         rest //= cuts
     if not even or rest > 1:
-        problem, found = "no such number of files", f"{len(files)} files"
+        problem, found = "the array cannot be split among the files", f"{len(files)} files"
         expected = f"equal parts of an array of shape {shape}"
         raise CorruptFileError(problem, path=files[0].path, expected=expected, found=found)
     corners = (range(0, length, step) for length, step in zip(shape, box, strict=True))
@@ -171,15 +171,15 @@ def _equal_boxes(
 
 
 def axis_names(ndim: int) -> tuple[str, ...]:
-    """Name the axes of a volume in C order: (t, z, y, x)."""
+    """Return default names for the axes of a volume in C order: (t, z, y, x)."""
     names = ("xyztuvw"[n : n + 1] or f"axis_{n + 1}" for n in range(ndim))
     return tuple(names)[::-1]
 
 
 def axis_along(name: str, units: str, step: Sequence[float], origin: Sequence[float]) -> Axis:
-    """Return an axis of space, from one step along it and the place of its first pixel.
+    """Return an axis of space, from the step along it and the position of its first pixel.
 
-    Its positions count in its own direction, whichever that is in space.
+    Positions are measured along the axis, whatever its direction in space.
     """
     scale = math.hypot(*step)
     along = sum((a / (scale or 1.0) * b for a, b in zip(step, origin, strict=False)), 0.0)
@@ -187,15 +187,15 @@ def axis_along(name: str, units: str, step: Sequence[float], origin: Sequence[fl
 
 
 def anatomical(names: Sequence[str], steps: npt.ArrayLike) -> dict[str, str]:
-    """Return from where to where in a body each axis runs, as ``"LR"``, ``"PA"`` and ``"IS"``.
+    """Return the anatomical direction of each axis: ``"LR"``, ``"PA"`` or ``"IS"``, or reversed.
 
     Parameters
     ----------
     names : sequence of str
         The three axes of space.
     steps : array-like of shape (3, 3)
-        One step along each, as lengths to the right, to the front and up of the body. Oblique axes
-        are named after those that they are nearest to, all three together.
+        The step along each axis, as lengths to the right, front and top of the body. Oblique axes
+        get the nearest directions, all three together.
     """
     along = np.array(steps, float)
     lengths = np.linalg.norm(along, axis=1, keepdims=True)
@@ -210,21 +210,21 @@ def anatomical(names: Sequence[str], steps: npt.ArrayLike) -> dict[str, str]:
 def check_bytes(
     file: File, shape: tuple[int, ...], dtype: np.dtype, offset: int = 0, *, exact: bool = False
 ) -> None:
-    """Make sure that an array has elements, and lies within its file; or ends it, if `exact`.
+    """Check that an array has elements and lies within its file; with `exact`, at its end.
 
     Raises
     ------
     DatasetError
-        It has none.
+        The array is empty.
     TruncatedFileError
         The file is too short.
     CorruptFileError
-        It is too long: the header has lost something.
+        The file is too long.
     """
     _check_shape(file, shape)
     end = offset + math.prod(shape) * dtype.itemsize
     beyond = offset < 0 or end > file.size
-    longer = "the file of the pixels is longer than the header says"
+    longer = "the file of the pixels is longer than expected from the header"
     if beyond or (exact and end < file.size):
         raise (TruncatedFileError if beyond else CorruptFileError)(
             "the volume reaches beyond the file" if beyond else longer,
@@ -236,32 +236,32 @@ def check_bytes(
 
 
 def _check_shape(file: File, shape: tuple[int, ...]) -> None:
-    """Make sure that an array has elements."""
+    """Check that an array has elements."""
     if min(shape, default=0) < 1:
         raise DatasetError("the volume is empty", path=file.path, found=f"shape {shape}")
 
 
 def pixel_files(header: File, key: str, text: str, end: int) -> list[tuple[File, int]]:
-    """Find where the pixels of a header begin: files, and a byte of each.
+    """Return the files with the pixels of a header, and the offset in each.
 
     Parameters
     ----------
     header : File
     key, text : str
-        What the files are named behind, for errors, and what stands there: a name; a pattern with
-        numbers; ``LIST``, with a name in each line that follows; ``LOCAL`` or nothing for the file
-        of the header itself.
+        The key that names the files, for errors, and its value: a name; a pattern with
+        numbers; ``LIST``, followed by lines with a name each; ``LOCAL`` or nothing for the header
+        file itself.
     end : int
-        The byte of the header after that.
+        Offset behind the value.
 
     Raises
     ------
     CorruptFileError
-        They are too many, or none.
+        There are no files, or too many.
     OutsideFolderError
-        One of them lies outside of the folder.
+        A file lies outside of the folder.
     TruncatedFileError
-        One of them is missing.
+        A file is missing.
     """
     names, where, pattern = [text], f"the key {key!r}", PATTERN.fullmatch(text[:MOST_NAME])
     if text.upper() in {"", "LOCAL"}:
@@ -289,12 +289,12 @@ def pixel_files(header: File, key: str, text: str, end: int) -> list[tuple[File,
 
 
 def pixels_beside(header: str, *endings: str) -> File:
-    """Look at the file of the pixels, which is called like the header but for the ending.
+    """Return the file of the pixels, named like the header with another ending.
 
     Raises
     ------
     TruncatedFileError
-        There is none.
+        The file is missing.
     """
     stem = os.path.splitext(header)[0]
     path = beside(stem, *endings)

@@ -1,6 +1,6 @@
 """TVIPS image series: ``..._000.tvips`` and the files that continue it.
 
-Layout after TVIPS' description of the format, as LiberTEM and RosettaSciIO quote it.
+Layout according to TVIPS' description of the format, as quoted by LiberTEM and RosettaSciIO.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dask_tiled.model.indexing import Array
 
 HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
-MAX_HEADERS = 4096  # in which the start of a scan is looked for
+MAX_HEADERS = 4096  # number searched for the start of a scan
 SERIES: tools.Fields = {
     "ISize": (0, "i4"), "IVersion": (4, "i4"), "IXDim": (8, "i4"), "IYDim": (12, "i4"),
     "IBPP": (16, "i4"), "IXOff": (20, "i4"), "IYOff": (24, "i4"), "IXBin": (28, "i4"),
     "IYBin": (32, "i4"), "IPixelSize": (36, "i4"), "IHT": (40, "i4"), "IMagTotal": (44, "i4"),
     "IImgHeaderBytes": (48, "i4"),
 }  # fmt: skip
-# Headers of version 1 end after the third field, those of version 2 where the series says.
+# Version 1 headers end after the third field; in version 2 the series header gives the size.
 FRAME: tools.Fields = {
     "ICounter": (0, "u4"), "ITime": (4, "u4"), "IMS": (8, "u4"), "LUT_Index": (12, "u4"),
     "Faraday": (16, "f4"), "TEM_Mag": (20, "u4"), "TEM_Mag_mode": (24, "u4"),
@@ -52,7 +52,7 @@ def _allowed(fields: dict[str, Any]) -> Allowed:
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for a series header that makes sense; only the first file of a series has one."""
+    """Check for a plausible series header, which only the first file of a series has."""
     if len(head) < HEADER_BYTES:
         return "shorter than a TVIPS header"
     fields = tools.parse_fields(head, SERIES)
@@ -61,7 +61,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def read_header(path: str) -> tuple[dict[str, Any], tools.Record]:
-    """Read the header of a series, which files that continue one lack."""
+    """Read the header of a series, which is in its first file."""
     head = tools.read_head(path, HEADER_BYTES)
     fields = tools.parse_fields(head.ljust(HEADER_BYTES, b"\0"), SERIES)
     problem = "not the first file of a TVIPS series"
@@ -75,7 +75,7 @@ def read_header(path: str) -> tuple[dict[str, Any], tools.Record]:
 def read_frame_headers(
     files: Sequence[tools.File], counts: Sequence[int], record: tools.Record, start: int, count: int
 ) -> dict[str, Array]:
-    """Read the headers of ``count`` frames from ``start`` on, those fields that they have."""
+    """Read the headers of ``count`` frames from ``start`` on, with the fields that they have."""
     known = {name: field for name, field in FRAME.items() if field[0] + 4 <= record.header}
     tables = []
     for i, (file, frames) in enumerate(zip(files, counts, strict=True)):
@@ -97,25 +97,25 @@ def describe(
     hysteresis: int = 0,
     series: bool = True,
 ) -> tools.Description:
-    """Describe a TVIPS series, whose files are put into the order of their numbers.
+    """Describe a TVIPS series, with files in the order of their numbers.
 
     Parameters
     ----------
     scan : {"auto", "none"}
-        Whether to begin where the frame headers say that the scan begins, or with the first frame.
+        Begin where the scan begins according to the frame headers, or with the first frame.
     winding : bool
-        Whether the beam went back along every second row, from the second one on, so that its
-        frames are shown in reverse.
+        Whether the beam ran backwards along every second row, from the second one on; these
+        rows are reversed.
     hysteresis : int
-        By how many places such rows are shifted, round their ends.
+        Cyclic shift of such rows, in positions.
     series : bool
         Look for the series of a file; by default unless a list is opened.
     """
     path = paths[0]
     if scan not in ("auto", "none"):
-        raise tools.DatasetError("no such scan", path=path, expected="auto or none", found=scan)
+        raise tools.DatasetError("invalid scan", path=path, expected="auto or none", found=scan)
     if check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
-        problem = "hysteresis is one of winding scans"
+        problem = "hysteresis applies to winding scans only"
         raise tools.DatasetError(problem, path=path, expected="winding=True")
     found = gather(paths, _member, series=series)
     files = [member.file for member in found.members]
@@ -137,14 +137,14 @@ def describe(
 
 
 def _member(path: str) -> Member:
-    """Take the number in a name for the place of the file in its series."""
+    """Return a file with its position in the series, the number in its name."""
     file = tools.File.at(path)
     number = re.search(r"_(\d+)\.[^.]*$", file.path)
     return Member(file, int(number[1]) if number else 0, 1, ())
 
 
 def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[tools.Axis, ...]:
-    """Calibrate time by the mean distance of the frames, and the detector by its pixels."""
+    """Calibrate time by the mean interval of frames, and the detector by its pixel size."""
     times = frames["ITime"] + frames["IMS"] / 1000
     step = float(times[-1] - times[0]) / max(1, len(times) - 1)
     time = tools.Axis("time", "s", step) if step > 0 else tools.Axis("frame")
@@ -155,13 +155,13 @@ def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[tools.Axis, ...]:
 def _show(
     desc: tools.Description, scan: Scan, nav_shape: tuple[int, ...] | None, hysteresis: int | None
 ) -> tools.Description:
-    """Show the frames as a scan; with a hysteresis, of which every second row is reversed."""
+    """Show the frames as a scan; with a hysteresis, reverse every second row."""
     shape = nav_shape or scan.shape
     numbers = scan.numbers if shape == scan.shape else None
     if hysteresis is not None:
         if shape is None or len(shape) < 2:
             raise tools.DatasetError(
-                "a winding scan has rows",
+                "a winding scan needs rows",
                 path=desc.files[0].path,
                 expected="nav_shape=(y, x)",
                 found=f"a scan of shape {shape}" if shape else "no scan in the frame headers",
@@ -180,7 +180,7 @@ FACTS = {
 
 
 def read_headers(desc: tools.Description) -> tools.Headers:
-    """Find the headers of all frames, those fields that they have."""
+    """Return the headers of all frames, with the fields that they have."""
     _, record = read_header(desc.files[0].path)
     known = {name: field for name, field in FRAME.items() if field[0] + 4 <= record.header}
     layout = tools.beside_frames(desc.layout, tools.record_dtype(known), -record.header)
@@ -196,7 +196,7 @@ IMAGE, PATTERN = 1, 2
 
 
 def _total(told: Mapping[str, Any], mode: int) -> int | None:
-    """Return the magnification or the camera length, if the number is that of this mode."""
+    """Return the total magnification, or camera length, if recorded in this mode."""
     frame, header = told["first_frame"], told["header"]
     return int(header["IMagTotal"]) if frame["TEM_Mag_mode"] == mode else None
 

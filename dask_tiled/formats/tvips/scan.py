@@ -1,4 +1,4 @@
-"""Where the scan of a series begins, and its shape, from the headers of its frames."""
+"""Scan shape and first frame of a series, inferred from frame headers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Headers = Mapping[str, Array]
 
 
 class Scan(NamedTuple):
-    """A scan: its first frame, its shape if known, and what says so.
+    """A scan: its first frame, its shape if known, and the source of this.
 
-    Where frames do not follow one another there are the numbers of those in all places.
+    ``numbers`` has the frame at every position, if frames are not consecutive.
     """
 
     first: int = 0
@@ -26,7 +26,7 @@ class Scan(NamedTuple):
 
 
 def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
-    """Find the scan by the first frame headers of a series, and its last one."""
+    """Return the scan inferred from the first frame headers and the last one, or None."""
     scan = None
     if "Scan_y" in headers:
         scan = by_position(headers["Scan_y"], headers["Scan_x"], n_frames)
@@ -37,7 +37,7 @@ def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
 
 
 def by_position(y: Array, x: Array, n_frames: int) -> Scan | None:
-    """Find a scan by its positions: it begins at (0, 0), goes on to (0, 1), and rows end alike."""
+    """Find a scan by position: it begins at (0, 0) and (0, 1), and has rows of equal length."""
     y, x = (np.trunc(np.nan_to_num(v.astype("f8"), nan=-1.0)) for v in (y, x))
     origins = np.flatnonzero((y == 0) & (x == 0))
     seconds = np.flatnonzero((y == 0) & (x == 1))
@@ -54,10 +54,10 @@ def by_position(y: Array, x: Array, n_frames: int) -> Scan | None:
 
 
 def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
-    """Find a square scan by the rotator index, which counts its places from 1 on.
+    """Find a square scan by rotator index, which counts positions from 1 on.
 
-    Where the index jumps or stays, frames are missing or come twice. That can be told only if the
-    headers of all frames are at hand; otherwise the index has to go up by one in those that are.
+    Jumps and repeats of the index are missing and duplicate frames. They are detected only if the
+    headers of all frames are given; otherwise the index must increase by one.
     """
     steps = np.flatnonzero(np.diff(rotator) > 0)
     if not len(steps):
@@ -68,7 +68,7 @@ def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
     count = int(rotator[stop - 1]) if complete else last
     indices, side, used = rotator[first:stop], math.isqrt(count), stop - first
     if side * side != count or side < 2 or not count / 2 <= used <= 2 * count:
-        return None  # it counts something else
+        return None  # the index counts something else
     told_by = "Index_of_rotator of the frame headers"
     advances = np.diff(indices)
     if not complete:
@@ -80,7 +80,7 @@ def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
 
 
 def _place(indices: Index, count: int, first: int) -> Index:
-    """Put frames with one index into the places up to the next index, as many as there are."""
+    """Place frames with equal index at the free positions before the next index."""
     starts = np.flatnonzero(np.diff(indices, prepend=0))
     lengths = np.diff(starts, append=len(indices))
     order = np.arange(len(indices)) - np.repeat(starts, lengths)
@@ -92,7 +92,7 @@ def _place(indices: Index, count: int, first: int) -> Index:
 
 
 def snake(shape: tuple[int, ...], first: int, numbers: Index | None, hysteresis: int) -> Index:
-    """Turn every second row of a scan round, and shift it."""
+    """Reverse every second row of a scan, and shift it."""
     if numbers is None:
         numbers = first + np.arange(math.prod(shape), dtype=np.int64)
     rows = numbers.reshape(shape).copy()

@@ -1,4 +1,4 @@
-"""Where the chunks of a zarr array lie: in a file each, or in shards."""
+"""The chunks of a zarr array: in a file each, or in shards."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 
 NUMBER = re.compile("[0-9]+")
 MOST_CHUNKS = 10_000_000
-"""More of them are not asked for, where the server does not list them."""
+"""Most chunks to ask a server for, if it cannot list them."""
 MOST_PACKED = 1 << 24
-"""No chunk of a small array has more bytes."""
+"""Longest chunk of a small array."""
 
 
 class Chunks:
@@ -38,15 +38,15 @@ class Chunks:
     Parameters
     ----------
     array : zarr.Array
-        What it says of itself is taken from it, no pixels.
+        Metadata of the array; its pixels are not read.
     document : mapping
-        What it was made from.
+        Its document.
     file : File
-        Where that was read.
+        File of the document.
     lead : int
-        How many axes of length 1 pieces have before those of the array.
+        Number of axes of length 1 that precede the array's axes in pieces.
     complete : bool
-        Whether no chunk may be missing.
+        Whether all chunks must exist.
     """
 
     def __init__(
@@ -72,25 +72,25 @@ class Chunks:
         decoder = plain(pipeline.stored) if pipeline.is_plain else self.packed
         self.decoders: list[Decoder | BlockDecoder]
         self.decoders = [decoder, unwritten(decoder.dtype, self.fill.tobytes())]
-        """The decoder of chunks, and that of missing chunks."""
+        """Decoders of stored and of missing chunks."""
 
     @property
     def base_shape(self) -> tuple[int, ...]:
-        """Shape of a chunk that decodes only as a whole; empty for plain pixels."""
+        """Shape of a chunk that decodes only as a whole; empty for uncompressed pixels."""
         whole = isinstance(self.decoders[0], BlockDecoder)
         return (1,) * self.lead + self.chunk if whole else ()
 
     def table(self) -> PieceTable:
-        """Find all chunks.
+        """Return the pieces of all chunks.
 
-        What no file holds is filled: few large pieces, however many chunks that are.
+        Missing chunks are filled: few large pieces, whatever their number.
 
         Raises
         ------
         DatasetError
-            There are too many to ask a server for.
+            There are too many chunks to ask a server for.
         TruncatedFileError, CorruptFileError
-            One is missing that must not be, is too short, or the index of a shard is damaged.
+            A required chunk is missing, a chunk is too short, or the index of a shard is damaged.
         """
         start, (file, offset, nbytes) = self._found()
         holes, sizes = gaps(start // self.chunk, self.array.shape, self.chunk)
@@ -103,7 +103,7 @@ class Chunks:
             expected = math.prod(self.chunk) * self.array.dtype.itemsize
             for k in np.flatnonzero(nbytes != expected):
                 path, found = self.files[int(file[k])].path, int(nbytes[k])
-                problem = "a chunk has another length"
+                problem = "invalid length of a chunk"
                 raise TruncatedFileError(problem, path=path, expected=expected, found=found)
             nbytes = np.zeros_like(nbytes)
 
@@ -128,7 +128,7 @@ class Chunks:
         Raises
         ------
         DatasetError
-            Chunks are damaged, or too long to be those of a small array.
+            Chunks are damaged, or too long for a small array.
         """
         pixels = np.full(self.array.shape, self.fill[0])
         start, where = self._found()
@@ -143,9 +143,9 @@ class Chunks:
         return pixels
 
     def _found(self) -> tuple[Index, Index]:
-        """List the chunks that there are, in C order: where in the array, and where they lie.
+        """List the existing chunks in C order: their position in the array, and in the files.
 
-        That is the number of the file, the byte and the length there.
+        The position in the files is file number, offset and length.
         """
         ndim, shape = len(self.chunk), np.array(self.array.shape, np.int64)
         none = np.empty((0, ndim + 3), np.int64)
@@ -155,12 +155,12 @@ class Chunks:
         return rows[:, :ndim], rows[:, ndim:].T
 
     def _written(self) -> Iterable[tuple[int, ...]]:
-        """List the cells of the files that there may be, from the names in the folders."""
+        """Return the cells of files that may exist, by the names in the folders."""
         cells = [-(-n // size) for n, size in zip(self.array.shape, self.stored, strict=True)]
         encode = self.array.metadata.encode_chunk_key
         try:
             keys = None if is_url(self.folder) else _keys(self.folder, encode((0,) * len(cells)))
-        except PermissionError:  # a folder that tells nobody what is in it
+        except PermissionError:  # the folder cannot be listed
             keys = None
         if keys is not None:
             found = sorted({tuple(map(int, NUMBER.findall(key))) for key in keys})
@@ -172,7 +172,7 @@ class Chunks:
         return product(*map(range, cells))
 
     def _of_file(self, cell: tuple[int, ...]) -> Index:
-        """List the chunks under one key: where in the array, number of the file, where in it."""
+        """Return the chunks under a key: position in the array, file number, offset and length."""
         key = self.array.metadata.encode_chunk_key(cell)
         path = os.path.join(self.folder, *key.split("/"))
         corner = np.array(cell, np.int64) * self.stored
@@ -180,7 +180,7 @@ class Chunks:
             file = File.at(path)
         except FileNotFoundError:
             if is_link(path):
-                problem, expected = "a chunk is a link to nothing", "a file, or nothing"
+                problem, expected = "a chunk is a dangling link", "a file, or nothing"
                 raise TruncatedFileError(problem, path=path, expected=expected) from None
             return np.empty((0, len(corner) + 3), np.int64)
         self.files.append(file)
@@ -188,7 +188,7 @@ class Chunks:
         if not self.shards:
             return np.array([[*corner, number, 0, file.size]])
         counts = [n // k for n, k in zip(self.stored, self.chunk, strict=True)]
-        # The index is read first: that it fits into the file bounds how many chunks there are.
+        # Reading the index first bounds the number of chunks by the file size.
         places = read_index(partial(_fetch, file), file.size, self.shards, math.prod(counts), path)
         start = corner + np.indices(counts).reshape(len(counts), -1).T * self.chunk
         return np.column_stack((start, np.full(len(start), number), places))[places[:, 0] >= 0]
@@ -199,7 +199,7 @@ def _fetch(file: File, start: int, stop: int) -> npt.NDArray[np.uint8]:
 
 
 def _keys(folder: str, like: str) -> set[str]:
-    """List the files that may have keys like one, as far below a folder as that."""
+    """List the files that may have keys like ``like``, at the same depth."""
     names = list_folder(folder) or ()
     if "/" not in like:
         return set(names)

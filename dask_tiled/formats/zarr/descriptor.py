@@ -1,4 +1,4 @@
-"""Zarr, formats 2 and 3: an array, or one in a group, in chunks or in shards.
+"""Zarr, formats 2 and 3: an array, or an array in a group, in chunks or shards.
 
 Layout facts: the Zarr specifications, versions 2 and 3, and those of its codecs; names of
 dimensions and coordinates as xarray writes them.
@@ -35,17 +35,17 @@ from dask_tiled.model.ome_zarr import axes_of, image_in, levels_of
 from dask_tiled.model.paths import Border, border, is_url, real, within
 
 MOST_GROUPS = 8
-"""No more of them are looked through, one inside the other, for an array."""
+"""Search at most this many nested groups for an array."""
 MOST_POINTS = 1 << 20
-"""Coordinates with more positions, or with more of them in a chunk, are not read."""
+"""Coordinates with more positions, or larger chunks, are not read."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Recognise a document of zarr by its keys, or by its name, where attributes come first."""
+    """Check for the keys of a zarr document, or its name if attributes come first."""
     if not head.lstrip().startswith(b"{"):
-        return "no JSON"
+        return "not JSON"
     known = b'"zarr_format"' in head and b'"node_type"' in head
-    return None if known or os.path.basename(path) in DOCUMENTS else "no keys of a document"
+    return None if known or os.path.basename(path) in DOCUMENTS else "no keys of a zarr document"
 
 
 def describe(
@@ -60,21 +60,21 @@ def describe(
     Parameters
     ----------
     paths : sequence of str
-        One document: ``zarr.json``, or of format 2 ``.zarray`` or ``.zgroup``. The path of the
-        folder will do.
+        One document: ``zarr.json``, or in format 2 ``.zarray`` or ``.zgroup``. The path of the
+        folder is sufficient.
     nav_shape : tuple of int, optional
-        Another shape for the frames, of which those that were missing stay so.
+        Another shape for the frames; missing frames stay missing.
     dataset : str, optional
         Path of the array in its group; by default ``data``, or else the first that a pyramid lists,
         or the largest of those that the group lists.
     sig_dims : int, optional
-        How many of the last axes are signal axes; by default what the export says, or 2.
+        How many of the last axes are signal axes; by default from the export, or 2.
     """
     file = File.only(paths, "zarr")
     document, name, image = read(file), "", image_in({})
     listed = _results(document)
     if document["node_type"] == "array" and dataset is not None:
-        raise DatasetError("this is an array, no group", path=file.path, found=dataset)
+        raise DatasetError("the path is an array, not a group", path=file.path, found=dataset)
     for _ in range(MOST_GROUPS):
         if document["node_type"] == "array":
             break
@@ -85,7 +85,7 @@ def describe(
             raise DatasetError("the group has no such array", path=file.path, found=name)
         file, document = node
     else:
-        raise DatasetError("groups inside of each other", path=file.path, expected=MOST_GROUPS)
+        raise DatasetError("groups are nested too deeply", path=file.path, expected=MOST_GROUPS)
     if not levels_of(image) and "/" in name:
         above = node_in(os.path.dirname(os.path.dirname(file.path)))
         image, name = image_in(above[1] if above else {}), os.path.basename(name)
@@ -97,7 +97,7 @@ def describe(
 
 
 def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """List the array of an export and the results beside it, those that are pictures of numbers."""
+    """List the array of an export and its results, if they are numeric arrays."""
     found = {}
     with suppress(KeyError, TypeError, AttributeError, ValueError, OverflowError):
         members = document["consolidated_metadata"]["metadata"]
@@ -109,7 +109,7 @@ def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _chosen(document: Mapping[str, Any], path: str) -> str:
-    """Choose an array of a group."""
+    """Return the default array of a group."""
     folder = os.path.dirname(path)
     if not is_url(path) and os.path.isfile(os.path.join(folder, "data", DOCUMENT)):
         return "data"
@@ -141,7 +141,7 @@ def _describe(
         most = MAX_NDIM - 1
         raise DatasetError("too many axes", path=file.path, expected=most, found=array.ndim)
     if not array.ndim or not all(array.shape):
-        hint = None if array.ndim else "It is a single number: zarr and xarray read it."
+        hint = None if array.ndim else "Read single numbers with zarr or xarray."
         raise DatasetError("an array without pixels", path=file.path, found=array.shape, hint=hint)
     attributes = dict(array.attrs)
     mark = attributes.pop(MARK, None)
@@ -176,7 +176,7 @@ def _describe(
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON as metadata have it: tuples for lists, and no key for what is null."""
+    """Convert JSON to metadata: tuples for lists, and no keys for null."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
@@ -193,7 +193,7 @@ def _axes(
     split: int,
     unread: list[str],
 ) -> tuple[Axis, ...]:
-    """Name the axes, and take scales from the export, from OME-Zarr, or from coordinates beside."""
+    """Name the axes, with scales from the export, from OME-Zarr, or from coordinate arrays."""
     usual = nav_axes(split) + sig_axes(array.ndim - split)
     told = mark.get("axes") if mark else of_image
     told = told if isinstance(told, list) and len(told) == array.ndim else [None] * array.ndim
@@ -214,9 +214,9 @@ def _axes(
 
 
 def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | None:
-    """Read an axis whose positions are equally far from each other, beside an array.
+    """Read an axis of equally spaced positions beside an array.
 
-    Names of those that are too long to be read while an array is opened are put into a list.
+    Coordinates that are too long to read while opening are added to ``unread``.
     """
     folder = os.path.dirname(file.path)
     if is_url(folder) or "/" in name or ".." in name:
@@ -243,7 +243,7 @@ def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | N
 FORMAT = Format(
     name="zarr",
     extensions=(".zarr",),
-    summary="arrays of zarr, formats 2 and 3, in chunks or shards, OME-Zarr, what to_zarr writes",
+    summary="arrays of zarr, formats 2 and 3, in chunks or shards, OME-Zarr, exports of to_zarr",
     nav_shape_from="the shape of the array, all but its last axes",
     sniff=sniff,
     describe=describe,

@@ -1,4 +1,4 @@
-"""Documents of zarr: what they say of arrays and groups, in the words of format 3.
+"""Documents of zarr arrays and groups, converted to format 3.
 
 Layout facts: the specifications of zarr 2 and 3; names of dimensions as xarray writes them.
 """
@@ -24,22 +24,22 @@ from dask_tiled.model.paths import is_file, is_url
 
 DOCUMENT = "zarr.json"
 ARRAY, GROUP, ALL, ATTRIBUTES = ".zarray", ".zgroup", ".zmetadata", ".zattrs"
-"""Documents of format 2: of an array, of a group, of all below a group, and of attributes."""
+"""Documents of format 2: array, group, consolidated metadata, and attributes."""
 DOCUMENTS = (DOCUMENT, ARRAY, GROUP, ALL)
-"""Documents that a folder may be opened by, in the order of the search."""
+"""Documents that identify a folder, in search order."""
 DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""The attribute in which xarray names the dimensions of arrays of format 2."""
+"""Attribute with xarray's dimension names in format 2."""
 MOST_BYTES = 1 << 28
-"""No document is longer."""
+"""Longest document."""
 MOST_PIXELS = 1 << 60
-"""More of them in a chunk or a shard cannot be numbered by bytes."""
+"""Most pixels of a chunk or shard, so that byte offsets do not overflow."""
 LONGEST_NAME = 1000
 UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, SyntaxError)
-"""Errors of documents that make no sense; NumPy evaluates names of types."""
+"""Errors of invalid documents; NumPy evaluates dtype names."""
 
 
 def node_in(folder: str) -> tuple[File, dict[str, Any]] | None:
-    """Find and read the document of a folder; None where it has none.
+    """Return the document of a folder; None if there is none.
 
     Raises
     ------
@@ -57,31 +57,31 @@ def member_of(folder: str, name: Any, path: str) -> str:
     Raises
     ------
     DatasetError
-        The name is none; ``path`` says where it stands.
+        The name is invalid; ``path`` is the file that holds it.
     """
     parts = name.split("/") if isinstance(name, str) and "\0" not in name else [".."]
     with suppress(UnicodeEncodeError):
         lengths = [len(os.fsencode(part)) for part in parts]
-        short = max(lengths) < 256 and sum(lengths) <= LONGEST_NAME  # as systems have them
+        short = max(lengths) < 256 and sum(lengths) <= LONGEST_NAME  # limits of file systems
         if short and ".." not in parts and not os.path.isabs(name):
             return os.path.join(folder, *parts)
     raise DatasetError("invalid path of a member", path=path, found=repr(name)[:LONGEST_NAME])
 
 
 def read(file: File) -> dict[str, Any]:
-    """Read a document, of format 2 with what lies beside it.
+    """Read a document; for format 2, with its attributes.
 
     Raises
     ------
     CorruptFileError
-        It is none.
+        The document is invalid.
     DatasetError
-        It is an array of something that is not read.
+        The array has an unsupported dtype or codec.
     """
     name, folder, document = os.path.basename(file.path), os.path.dirname(file.path), _parsed(file)
     if name not in DOCUMENTS[1:]:
         versions = document.get("zarr_format"), document.get("node_type")
-        if versions not in ((3, "array"), (3, "group")):  # in a tuple: JSON may have no hash
+        if versions not in ((3, "array"), (3, "group")):  # a tuple: values may be unhashable
             problem, expected = "invalid zarr 3 metadata", "an array or a group of format 3"
             raise CorruptFileError(problem, path=file.path, expected=expected, found=versions)
         return document
@@ -105,23 +105,23 @@ def _parsed(file: File) -> dict[str, Any]:
     text = file.read(file.size)
     try:
         document = parse_json(text)
-        if b"\\u" in text:  # it may be half a character
+        if b"\\u" in text:  # may be half of a surrogate pair
             json.dumps(document, ensure_ascii=False).encode()
         if not isinstance(document, dict):
-            raise TypeError("no object")  # noqa: TRY301
+            raise TypeError("not an object")  # noqa: TRY301
     except (ValueError, TypeError) as error:
         raise CorruptFileError("invalid zarr metadata", path=file.path, found=str(error)) from error
     return document
 
 
 def _beside(folder: str, name: str) -> dict[str, Any]:
-    """Read what belongs to a document of format 2; nothing where it is not there."""
+    """Read another document of format 2; empty if it does not exist."""
     file = _file_at(os.path.join(folder, name))
     return _parsed(file) if file else {}
 
 
 def _file_at(path: str) -> File | None:
-    """Look at a file that need not be there, or that a server need not show."""
+    """Return a file, or None if it does not exist or the server does not show it."""
     if is_url(path) and not is_file(path):
         return None
     try:
@@ -131,9 +131,9 @@ def _file_at(path: str) -> File | None:
 
 
 def _group(known: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
-    """Write a group of format 2, and the arrays that it lists, as one of format 3."""
+    """Convert a group of format 2, with the arrays that it lists, to format 3."""
     attributes = attributes or dict(known.get(ATTRIBUTES, {}))
-    if "multiscales" in attributes:  # where OME-Zarr has it before version 0.5
+    if "multiscales" in attributes:  # location in OME-Zarr before version 0.5
         attributes = {**attributes, "ome": {"multiscales": attributes["multiscales"]}}
     sizes = {
         key.removesuffix("/" + ARRAY): {"node_type": "array", "shape": one["shape"]}
@@ -145,7 +145,7 @@ def _group(known: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, An
 
 
 def _array(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return an array of format 2 with names of dimensions and codecs as in format 3."""
+    """Add dimension names and codecs of format 3 to an array of format 2."""
     if document["zarr_format"] != 2:
         raise ValueError(f"zarr_format {document['zarr_format']}")
     if document["order"] not in ("C", "F"):
@@ -166,7 +166,7 @@ def _array(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str,
         little = stored == stored.newbyteorder("<")
         serializer["configuration"] = {"endian": "little" if little else "big"}
     codecs.insert(len(filters), serializer)
-    parts = dtype.kind == "c" and isinstance(fill, (int, float))  # zarr has both
+    parts = dtype.kind == "c" and isinstance(fill, (int, float))  # zarr writes both forms
     return {
         **document,
         "node_type": "array",
@@ -179,17 +179,17 @@ def _array(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str,
 
 
 def opened(file: File, document: Mapping[str, Any]) -> Any:
-    """Let zarr read the document of an array, but for its codecs, which it does not undo.
+    """Open an array from its document with zarr, without codecs.
 
     Returns
     -------
     zarr.Array
-        It has no pixels.
+        An array without pixels.
 
     Raises
     ------
     DatasetError
-        Pixels are of a type that is not read.
+        The data type is not supported.
     CorruptFileError
         zarr cannot read the document, or sizes are too large.
     """
@@ -218,7 +218,7 @@ def opened(file: File, document: Mapping[str, Any]) -> Any:
         sizes = getattr(array, name) or (1,)
         if not (name != "shape") <= math.prod(sizes) < MOST_PIXELS:
             expected = f"sizes above 0, and fewer than {MOST_PIXELS} pixels"
-            problem = f"these {name} cannot be" if name != "shape" else "the array is too large"
+            problem = f"invalid {name}" if name != "shape" else "the array is too large"
             raise CorruptFileError(problem, path=file.path, expected=expected, found=sizes)
     return array
 
@@ -226,7 +226,7 @@ def opened(file: File, document: Mapping[str, Any]) -> Any:
 def _with_usual_codecs(document: Mapping[str, Any]) -> dict[str, Any]:
     grid = document["chunk_grid"]["configuration"]
     if any(type(n) is not int or n < 1 for n in grid.get("chunk_shape", ())):
-        raise ValueError(f"chunks of shape {grid['chunk_shape']}")  # some zarr mends it
+        raise ValueError(f"chunks of shape {grid['chunk_shape']}")  # some zarr versions accept it
     codecs = named(document["codecs"])
     usual = [{"name": "bytes", "configuration": {"endian": "little"}}]
     if [codec["name"] for codec in codecs] == ["sharding_indexed"]:

@@ -1,22 +1,22 @@
-"""The conventions that HDF5 files follow, and how to add one.
+"""Conventions of HDF5 files, and how to add one.
 
 A convention is one module, with one class derived from
-:class:`~dask_tiled.formats.hdf5.convention.Convention`, and a row in ``CONVENTIONS``. It says what
-it knows, and inherits the rest:
+:class:`~dask_tiled.formats.hdf5.convention.Convention`, and a row in ``CONVENTIONS``. It
+overrides the methods that it needs:
 
-- ``meant`` lists the arrays that a file means, out of all that were found in it, and what told so;
-- ``calibration`` returns an axis for each axis of an array, and how many are signal axes;
-- ``scan`` returns the shape of the scan where the frames lie in one row;
-- ``facts`` names the groups that tell of an array, whose attributes and small datasets are read;
-- ``instrument`` lists where the facts tell of the instrument, by the words of the vocabulary;
-- ``refuse`` raises an error that says why something is no array.
+- ``meant`` lists the arrays that a file designates, among all that it holds, and the source;
+- ``calibration`` returns the axes of an array, and the number of signal axes;
+- ``scan`` returns the shape of the scan, if frames are along one axis;
+- ``facts`` names the groups with facts about an array: attributes and small datasets;
+- ``instrument`` locates facts about the instrument, by names of the vocabulary;
+- ``refuse`` raises an error that explains why an object is not an array.
 
 All of them get the open file as a :class:`~dask_tiled.formats.hdf5.tree.Tree`: ``tree.look(group,
-path)`` follows links within the folder and returns None where they lead nowhere,
+path)`` follows links within the folder and returns None for dangling ones,
 ``tree.read(dataset)`` reads a small dataset, and ``attribute(item, name)`` of
-:mod:`dask_tiled.formats.hdf5.attributes` an attribute, or None where it is damaged. What a method
-does not recognise it leaves to the next convention, and raises nothing. Pixels are not its concern:
-how they are stored, packed or spread over files is found out for all conventions alike.
+:mod:`dask_tiled.formats.hdf5.attributes` an attribute, or None if it is damaged. A method that does
+not recognise an array raises nothing and leaves it to the next convention. Conventions do not deal
+with pixels: their storage is analysed in the same way for all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONVENTIONS: Sequence[Convention] = (
     Eiger(),
     H5oina(),
 )
-"""In the order in which they are asked: the first that knows something is believed."""
+"""In order of precedence."""
 
 
 def _instrument() -> Mapping[str, Sequence[Entry]]:
@@ -52,4 +52,4 @@ def _instrument() -> Mapping[str, Sequence[Entry]]:
 
 
 INSTRUMENT = _instrument()
-"""Entries of the instrument, of all conventions."""
+"""Instrument entries of all conventions."""

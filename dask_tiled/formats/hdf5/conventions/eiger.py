@@ -1,8 +1,7 @@
-"""Eiger and Arina of Dectris: the series of a master, its pixel size, and the file beside it.
+"""Eiger and Arina of Dectris: the series of a master file, its pixel size, and the scan file.
 
-Layout facts: the documentation of the Eiger detectors. py4DSTEM and ncempy find the pixel size of a
-scan, in nm, in the file that has the name of the master without ``_master``, and take the scan for
-square.
+Layout facts: the documentation of the Eiger detectors. py4DSTEM and ncempy read the pixel size of a
+scan, in nm, from the file with the master's name without ``_master``, and assume a square scan.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ LENGTHS = {
     "y": re.compile(r"(scan|size|shape|n|pixels|points|num).*y|scan.*(height|rows)"),
     "x": re.compile(r"(scan|size|shape|n|pixels|points|num).*x|scan.*(width|columns)"),
 }
-"""How attributes may be called that say how many positions there are along an axis."""
+"""Attribute names for the number of scan positions along an axis."""
 
 
 class Eiger(Convention):
-    """Masters of Dectris; most of what they say is NeXus."""
+    """Dectris master files, mostly NeXus."""
 
     name = "Eiger"
     instrument = (
@@ -44,13 +43,13 @@ class Eiger(Convention):
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
-        """List series, also those of one part."""
+        """List series, including those with a single part."""
         frames = [one for one in found.pictures.values() if len(one.shape) == 3]
         named = (x for x in frames if x.is_series or SERIES.fullmatch(posixpath.basename(x.path)))
         return Meant("names of an Eiger master", by_size(named))
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
-        """Read the size of the pixels."""
+        """Read the pixel size."""
         detector = tree.look(picture.group(tree).parent, "instrument/detector")
         if len(picture.shape) != 3 or detector is None:
             return None
@@ -64,14 +63,14 @@ class Eiger(Convention):
         return Calibration(tuple(axes), 2)
 
     def scan(self, tree: Tree, picture: Picture, frames: int) -> Scan | None:  # noqa: ARG002
-        """Read the file beside a master."""
+        """Read the scan from the file beside the master."""
         master = tree.file.path
         path = beside(master.removesuffix(MASTER), ".h5") if master.endswith(MASTER) else None
         if path is None:
             return None
         try:
             facts = plain_attributes(tree.get(tree.open(path), GROUP))
-        except BROKEN:  # errors of this package, too: a file that nobody asked for
+        except BROKEN:  # also errors of this package: the file is optional
             return None
         facts = {name: _only(value) for name, value in facts.items()}
         where = f"{os.path.basename(path)}/{GROUP}"
@@ -85,13 +84,13 @@ class Eiger(Convention):
         return Scan(shape, told_by.format(where), axes, {where: facts})
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return the group around a series, where it is no entry of NeXus."""
+        """Return the group around a series, unless it is a NeXus entry."""
         around = posixpath.dirname(picture.folder)
         return {around: ()} if picture.is_series and around.strip("/") else {}
 
 
 def _shape(facts: Mapping[str, Any], frames: int) -> tuple[tuple[int, int] | None, str]:
-    """Find two lengths that give so many frames; or else take the scan for square."""
+    """Return two lengths whose product is the number of frames, or a square shape."""
     lengths: dict[str, tuple[str, int]] = {}
     for name, value in facts.items():
         if _whole(value) > 0:
@@ -103,7 +102,7 @@ def _shape(facts: Mapping[str, Any], frames: int) -> tuple[tuple[int, int] | Non
         if math.prod(shape) == frames:
             return shape, f"{lengths['y'][0]} and {lengths['x'][0]} in {{}}"
     side = math.isqrt(frames)
-    told_by = f"inferred: {{}} tells of a scan, and {frames} frames make a square"
+    told_by = f"inferred: {{}} describes a scan, and {frames} frames make a square"
     return ((side, side), told_by) if side * side == frames else (None, "")
 
 

@@ -1,4 +1,4 @@
-"""EMD of the NCEM, py4DSTEM and Prismatic: groups with an ``emd_group_type``.
+"""EMD of NCEM, py4DSTEM and Prismatic: groups with an ``emd_group_type``.
 
 Layout facts: the EMD file format of the NCEM and of emdfile 1.0, which py4DSTEM writes; files of
 Prismatic.
@@ -19,18 +19,18 @@ from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import Tree
 
 ARRAYS = {"1", "array"}
-"""Values of ``emd_group_type`` for groups with an array, of the NCEM and of emdfile."""
+"""Values of ``emd_group_type`` for groups with an array, of NCEM and emdfile."""
 MOST_GROUPS = 64
-"""So many groups at the top are read for facts."""
+"""Read at most this many top-level groups for facts."""
 PREFIXED = re.compile(
     r"(?<![^\W_])(?<!_)(da|[yzafpnuµμmcdhkMGTPEZY])_"
     r"(m|s|g|A|V|eV|Hz|rad|sr|K|Pa|bar|W|J|C|F|T|N|mol|L|Ohm|Ω)(?![^\W\d])"
 )
-"""A unit as the NCEM writes it: ``n_m`` for nm. Other lines below are a part of the unit."""
+"""A unit as NCEM writes it: ``n_m`` for nm. Other underscores are part of the unit."""
 
 
 class Emd(Convention):
-    """EMD, but for that of Velox."""
+    """EMD, except Velox."""
 
     name = "EMD"
     instrument = (
@@ -44,7 +44,7 @@ class Emd(Convention):
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
-        """List the arrays of the groups: ``data``, or else the largest that is no axis."""
+        """List the array of each group: ``data``, or else the largest that is not an axis."""
         arrays = []
         for path, group in found.groups:
             if text_of(attribute(group, "emd_group_type")) in ARRAYS:
@@ -55,7 +55,7 @@ class Emd(Convention):
         return Meant("emd_group_type", by_size(arrays))
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
-        """Read ``dim1``, ``dim2``, ..., which begin with ``dim0`` in files of emdfile."""
+        """Read ``dim1``, ``dim2``, ...; emdfile starts at ``dim0``."""
         group = picture.group(tree)
         if "emd_group_type" not in group.attrs:
             return None
@@ -70,7 +70,7 @@ class Emd(Convention):
         return Calibration(tuple(axes))
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
-        """List the other groups at the top, and the metadata of the own one."""
+        """Return the other top-level groups, and the metadata of the array's own group."""
         if attribute(picture.group(tree), "emd_group_type") is None:
             return {}
         own = picture.folder.split("/")[1]

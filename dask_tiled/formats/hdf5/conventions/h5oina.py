@@ -1,10 +1,10 @@
-"""H5OINA of Oxford Instruments: patterns, spectra, electron images and maps that AZtec exports.
+"""H5OINA of Oxford Instruments: patterns, spectra, electron images and maps exported by AZtec.
 
 Layout facts: "Oxford Instruments NanoAnalysis HDF5 File Specification", versions 1.0 to 8.0
 (https://github.com/oinanoanalysis/h5oina). Slices such as ``/1`` have a group for each technique,
-with ``Data`` and a ``Header``. The first axis of all data are the positions of the scan, row by
-row; a second one may have length 1. The header has their numbers along x and y and the steps in µm;
-of a line there is one along y.
+with ``Data`` and a ``Header``. The first axis of all data is the scan position, row by row; a
+second axis may have length 1. The header holds the numbers of positions along x and y, and the
+steps in µm; a line has one position along y.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ KINDS = (
     r"/EDS\d*/Data/[^/]+/[^/]+",
     r"",
 )
-"""In this order data are listed: raw patterns, those without their background, spectra, images,
-maps of elements, all others."""
+"""Listing order: raw patterns, background-corrected patterns, spectra, images, element maps, all
+others."""
 OF_FILE = "Manufacturer", "Software Version", "Format Version"
 
 
 class H5oina(Convention):
-    """H5OINA, of all versions."""
+    """H5OINA, all versions."""
 
     name = "H5OINA"
     instrument = (
@@ -80,7 +80,7 @@ class H5oina(Convention):
         return Calibration(tuple(axes), max(1, len(axes) - 1))
 
     def scan(self, tree: Tree, picture: Picture, frames: int) -> Scan | None:
-        """Read lengths and steps."""
+        """Read the shape and steps of the scan."""
         shape = _cells(tree, _header(picture))
         if math.prod(shape) != frames:
             return None
@@ -90,7 +90,7 @@ class H5oina(Convention):
         return Scan(shape, told_by, (*axes,)[-len(shape) :], flat=picture.shape[1:] == (1,))
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
-        """Return the header of the technique, and what is said of the file."""
+        """Return the header of the technique, and attributes of the file."""
         header = _header(picture)
         return {"/": OF_FILE, header: ()} if math.prod(_cells(tree, header)) else {}
 
@@ -101,13 +101,13 @@ def _header(picture: Picture) -> str:
 
 
 def _cells(tree: Tree, header: str) -> tuple[int, ...]:
-    """Read the shape of the scan; (0,) where none is said."""
+    """Return the shape of the scan; (0,) if unknown."""
     rows, columns = map(int, _values(tree, header, "Y Cells", "X Cells")) if header else (0, 0)
     return (max(0, rows), max(0, columns))[rows == 1 :]
 
 
 def _values(tree: Tree, header: str, *names: str) -> list[float]:
-    """Read numbers of a header; 0 where there are none."""
+    """Read numbers of a header; 0 for missing ones."""
     return [_value(tree, f"{header}/{name}") for name in names]
 
 
@@ -115,5 +115,5 @@ def _value(tree: Tree, path: str) -> float:
     try:
         found = tree.look(tree.root, path)
         return number(np.asarray(tree.read(found)), 0.0) if getattr(found, "size", 0) == 1 else 0.0
-    except BROKEN:  # pixels may be right all the same
+    except BROKEN:  # the pixels may be readable
         return 0.0

@@ -21,18 +21,18 @@ from dask_tiled.model.axes import Axis
 
 DATA = re.compile(r"/Experiments/[^/]+/data")
 OF_AXES = {"navigate", "index_in_array", "scale"}
-"""Attributes that tell an axis; up to version 1.2 there is the last one alone."""
+"""Attributes that identify an axis; up to version 1.2 only the last one."""
 BESIDE = "metadata", "original_metadata", "mapped_parameters", "original_parameters"
-"""Names of the groups beside the data; the latter two before version 1.3."""
+"""Groups beside the data; the last two before version 1.3."""
 RECORDED = {"spectrum": 1, "image": 2}
-"""Signal axes by what old files say."""
+"""Number of signal axes by the ``record_by`` of old files."""
 PLACES = (
     "*metadata/Acquisition_instrument/TEM",
     "*metadata/Acquisition_instrument/SEM",
     "*mapped_parameters/*EM",
     "*/auxiliary/hyperspy_metadata/Acquisition_instrument/*EM",
 )
-"""Where it tells of the microscope; the last one is in the files of NeXus that it writes."""
+"""Metadata of the microscope; the last path is in NeXus files that HyperSpy writes."""
 ROWS = (
     Row("microscope", "microscope"),
     Row("acquisition_mode", "acquisition_mode"),
@@ -51,11 +51,11 @@ ROWS = (
     Row("exposure_time", "**/exposure_time", "@s"),
     Row("dwell_time", "**/dwell_time", "@s"),
 )
-"""Units are those that it means where none stand beside."""
+"""The units are the defaults of HyperSpy."""
 
 
 def _date(said: Mapping[str, Any]) -> date | str:
-    """Put a date and a time together. Names of zones are left out: many stand for several."""
+    """Combine date and time. Names of time zones are ignored: many are ambiguous."""
     day, clock, zone = (said.get(name) or "" for name in ("date", "time", "time_zone"))
     if not day:  # before version 1.2: "datetime.date(1991, 10, 1)"
         words = f"{said['_datetime_date']} {said.get('_datetime_time', '')}"
@@ -67,7 +67,7 @@ def _date(said: Mapping[str, Any]) -> date | str:
 
 
 class HyperSpy(Convention):
-    """HyperSpy, of all versions."""
+    """HyperSpy, all versions."""
 
     name = "HyperSpy"
     instrument = (
@@ -99,11 +99,11 @@ class HyperSpy(Convention):
             return Calibration(axes, next(filter(None, map(RECORDED.get, kinds)), None))
         navigates = [bool(np.all(one)) for one in navigate]
         count = navigates.count(False)
-        first = all(navigates[: len(navigates) - count])  # otherwise nothing that we could split
+        first = all(navigates[: len(navigates) - count])  # otherwise the axes cannot be split
         return Calibration(axes, max(1, count) if first else None)
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
-        """List the groups beside the data."""
+        """Return the groups beside the data."""
         own = picture.group(tree)
         return {f"{picture.folder}/{name}": () for name in BESIDE if name in own}
 
@@ -111,7 +111,7 @@ class HyperSpy(Convention):
 def _axis(tree: Tree, part: Any, size: int) -> Axis:
     name, units = (label(attribute(part, key)) for key in ("name", "units"))
     values, scale = tree.look(part, "axis"), attribute(part, "scale")
-    if scale is None and values is not None:  # it is not uniform, perhaps
+    if scale is None and values is not None:  # perhaps a non-uniform axis
         return replace(read_axis(tree, values, name, size), units=units)
     step, offset = number(scale, 1.0), number(attribute(part, "offset"), 0.0)
     return Axis.calibrated(name, units, step, offset, signed=True)

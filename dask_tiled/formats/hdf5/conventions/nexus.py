@@ -1,7 +1,7 @@
-"""NeXus: what ``default`` and ``signal`` lead to, the axes of NXdata, and what an entry says.
+"""NeXus: default data, signals, axes of NXdata, and facts of entries.
 
 Layout facts: the NeXus manual (``default``, ``signal``, NXdata, NXdetector), and the definitions of
-NXem, NXinstrument and NXbeam, which have their groups wherever a file wants them.
+NXem, NXinstrument and NXbeam, which allow their groups anywhere.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dask_tiled.formats.hdf5.tree import MOST_LINKS, Tree
 from dask_tiled.model.axes import Axis
 
 INTERPRETATIONS = {"image": 2, "spectrum": 1, "vertex": 1}
-"""Signal axes by what ``interpretation`` says."""
+"""Number of signal axes by ``interpretation``."""
 
 
 class Nexus(Convention):
-    """NeXus, of all versions."""
+    """NeXus, all versions."""
 
     name = "NeXus"
     instrument = (
@@ -56,7 +56,7 @@ class Nexus(Convention):
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:
-        """Follow ``default``; or list the signals of all data, first those that it leads near."""
+        """Follow ``default``, or list the signals of all NXdata, those near the default first."""
         path, group = _default(tree, *found.top)
         pointed = [_signal(tree, found, path, group)]
         if pointed == [None]:
@@ -72,7 +72,7 @@ class Nexus(Convention):
         return Meant("signal of NXdata", signals)
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
-        """Read ``axes`` of the group or, in older files, of the dataset."""
+        """Read the ``axes`` of the group or, in older files, of the dataset."""
         group, own, shape = picture.group(tree), picture.members[0], picture.shape
         data = text(attribute(group, "NX_class")) in {"NXdata", "NXdetector"}
         if not data and attribute(own, "signal") is None:
@@ -91,7 +91,7 @@ class Nexus(Convention):
         return Calibration(tuple(axes), kind and min(kind, len(shape)))
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
-        """Return the innermost entry that the array lies in."""
+        """Return the innermost NXentry around the array."""
         path = picture.folder
         while path.strip("/"):
             if text(attribute(tree.look(tree.root, path), "NX_class")) == "NXentry":
@@ -109,7 +109,7 @@ def _is_below(path: str, group: str) -> bool:
 
 
 def _default(tree: Tree, path: str, group: Any) -> tuple[str, Any]:
-    """Follow ``default`` from a group on, as far as it leads."""
+    """Follow ``default`` attributes from a group on."""
     from h5py import Group
 
     for _ in range(MOST_LINKS):
@@ -122,13 +122,13 @@ def _default(tree: Tree, path: str, group: Any) -> tuple[str, Any]:
 
 
 def _signal(tree: Tree, found: Found, path: str, group: Any) -> Picture | None:
-    """Find the array that a group calls its signal; in older files it says so itself."""
+    """Return the signal of a group; in older files a dataset is marked as the signal."""
     name = label(attribute(group, "signal"))
     if not name:
         inner = found.inside(path)
         marked = (one for one in inner if text_of(attribute(one.members[0], "signal")) == "1")
         return next(marked, None)
-    if SERIES.fullmatch(name) and path in found.pictures:  # of which it is the first part
+    if SERIES.fullmatch(name) and path in found.pictures:  # the first part of a series
         return found.pictures[path]
     place = f"{path.rstrip('/')}/{name}"
     return found.pictures.get(place) or picture_of(place, tree.look(group, name))

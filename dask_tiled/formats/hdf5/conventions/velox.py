@@ -1,9 +1,9 @@
-"""EMD of Velox: pictures and spectra, what these are called, their axes, and JSON beside them.
+"""EMD of Velox: images and spectra, their titles and axes, and JSON metadata.
 
-Layout facts: files of Velox 2.9 to 3.10. A picture lies as (y, x, frame), a spectrum as (channel,
-frame). Beside it there is a column of ``Metadata`` for every frame, JSON that ends with zeros. A
-spectrum image of EELS lies as (x, channel, y), or (x, channel) of a line; ``AcquisitionMetadata``
-beside it calibrates the channels, and the ``SpectrumImage`` of the file its pixels (RosettaSciIO).
+Layout facts: files of Velox 2.9 to 3.10. An image is stored as (y, x, frame), a spectrum as
+(channel, frame). ``Metadata`` has a column for every frame, JSON padded with zeros. An EELS
+spectrum image is stored as (x, channel, y), a line as (x, channel); its ``AcquisitionMetadata``
+calibrates the channels, and the ``SpectrumImage`` of the file the pixels (RosettaSciIO).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ ORDERS: Mapping[tuple[str, int], tuple[int, ...]] = {
     ("EelsSpectrumImage", 2): (0, 1),
     ("Spectrum", 2): (1, 0),
 }
-"""How axes are shown, by kind and number of axes: frames first, or channels last."""
+"""Order in which axes are shown, by kind and number of axes: frames first, or channels last."""
 EELS = {"EelsSpectrumImage": "EELS"}
-"""The kind whose first axis is no frame, and its title."""
+"""The kind whose first axis is not a frame, and its title."""
 KINDS = [kind for kind, _ in ORDERS]
-"""In this order they are listed."""
+"""Listing order."""
 PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m"}
 
 ROWS = (
@@ -76,7 +76,7 @@ STAMPS = "*Metadata/CustomProperties/*.TimeStamp/value"
 
 
 def _of_detector(said: Json, keys: tuple[str, ...]) -> Any:
-    """Read what is said of the detector that made a picture."""
+    """Return metadata of the detector that recorded an image."""
     name = said["BinaryResult"]["Detector"]
     detectors = said["Detectors"].values()
     found: Any = next((one for one in detectors if one["DetectorName"] == name), {})
@@ -86,7 +86,7 @@ def _of_detector(said: Json, keys: tuple[str, ...]) -> Any:
 
 
 def _moment(count: str, per_second: float = 1.0) -> datetime | None:
-    """Read a time, of which 0 is none."""
+    """Parse a time; 0 means unset."""
     seconds = float(count) / per_second
     return since_1970(seconds) if seconds > 0 else None
 
@@ -107,10 +107,9 @@ class Velox(Convention):
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:
-        """List the pictures, then the spectra, as they are shown, with their titles.
+        """List the images, then the spectra, with titles, in the order of axes that is shown.
 
-        Of the pictures, those that a detector recorded come before the maps of elements that were
-        made of spectra, and HAADF comes first.
+        Images of detectors come before element maps computed from spectra; HAADF comes first.
         """
         stored = [one for one in found.pictures.values() if _is_picture(one)]
         if not stored and not any(map(EVENTS.fullmatch, found.pictures)):
@@ -130,14 +129,14 @@ class Velox(Convention):
         return Meant("Data of Velox", pictures, alone=True)
 
     def refuse(self, tree: Tree, path: str) -> None:
-        """Refuse streams of events."""
+        """Raise for streams of events."""
         if EVENTS.fullmatch(path):
-            what = "a stream of X-ray events of Velox is no picture, and is not decoded"
-            hint = "Maps of elements and spectra of the same file open."
+            what = "streams of X-ray events of Velox are not supported"
+            hint = "Open the element maps and spectra of the file instead."
             raise DatasetError(what, path=tree.file.path, where=path, hint=hint)
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
-        """Read what is said of the first frame, and of an image of spectra elsewhere."""
+        """Read the axes from the first frame's metadata; for EELS also from the spectrum image."""
         if not picture.order or not PICTURE.fullmatch(picture.path):
             return None
         said, ndim = _metadata(tree, picture), len(picture.shape)
@@ -148,7 +147,7 @@ class Velox(Convention):
         return Calibration((Axis("frame"),) * (ndim - len(inner)) + inner, len(inner))
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
-        """Read the JSON beside a picture."""
+        """Return the JSON metadata of an image."""
         if not picture.order or not PICTURE.fullmatch(picture.path):
             return {}
         names = "Metadata", "AcquisitionMetadata"
@@ -168,7 +167,7 @@ def _kind(picture: Picture) -> str:
 
 
 def _metadata(tree: Tree, picture: Picture, path: str = "Metadata") -> Json:
-    """Read what is said of the first frame; nothing where that cannot be read."""
+    """Read the metadata of the first frame; empty if unreadable."""
     found = tree.look(picture.members[0].parent, path)
     if getattr(found, "ndim", 0) != 2 or found.dtype != "u1" or found.shape[0] > MOST_TEXT:
         return {}
@@ -195,7 +194,7 @@ def _pixels_of_eels(tree: Tree, picture: Picture) -> tuple[Axis, ...]:
 
 
 def _lengths(said: Json) -> tuple[Axis, ...]:
-    """Make the axes of pixels, y and x."""
+    """Return the axes of the pixels, y and x."""
     result = part_of(said, "BinaryResult")
     size, offset = part_of(result, "PixelSize"), part_of(result, "Offset")
     names = {"y": "height", "x": "width"}
@@ -206,7 +205,7 @@ def _lengths(said: Json) -> tuple[Axis, ...]:
 
 
 def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
-    """Make an axis, in the unit that leaves few zeros."""
+    """Return an axis, in a unit with few leading zeros."""
     axis = Axis.calibrated(name, text_in(units), number_in(scale), number_in(offset))
     if axis.units == "1/m":
         return Axis(name, "1/nm", axis.scale / 1e9, axis.offset / 1e9)

@@ -1,7 +1,7 @@
-"""Titles of the pictures of a Velox file, and its JSON.
+"""Image titles of a Velox file, and its JSON.
 
-Layout facts: files of Velox 2.9 to 3.10. ``Operations`` made the pictures, and ``Displays`` show
-them: each tells in JSON which by its path, itself or by a reference, and says what it is called.
+Layout facts: files of Velox 2.9 to 3.10. ``Operations`` produced the images, ``Displays`` show
+them: the JSON of each names an image by its path, directly or by a reference, and its title.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.tools.text import parse_json
 
 MOST_TEXT = 1 << 20
-"""JSON with more bytes is not read."""
+"""Longer JSON is not read."""
 MOST_TITLES = 1000
-"""So many operations and displays are asked for titles."""
+"""Search at most this many operations and displays for titles."""
 SIGNS = {"Subtraction": "-", "Addition": "+", "Multiplication": "*", "Division": "/"}
 
 Json = Mapping[str, Any]
 
 
 def titles_of(tree: Tree) -> dict[str, str]:
-    """Read what pictures are called, by their paths."""
+    """Return the titles of images by path."""
     titles: dict[str, str] = {}
     operations = {f"/Operations/{path}": said for path, said in _documents(tree, "Operations")}
     shown = [*_documents(tree, "Presentation/Displays"), *_documents(tree, "Displays")]
@@ -54,7 +54,7 @@ def _note(titles: dict[str, str], path: Any, title: Any) -> None:
 
 
 def _calculated(path: str, said: Json, operations: Mapping[str, Json]) -> str:
-    """Name what was calculated of segments of a detector: ``A-C``."""
+    """Return the name of a result computed from detector segments, such as ``A-C``."""
     inputs: dict[str, str] = {}
     for other in operations.values():
         outputs = other.get("outputs")
@@ -67,14 +67,14 @@ def _calculated(path: str, said: Json, operations: Mapping[str, Json]) -> str:
 
 
 def _data_path(tree: Tree, said: Json) -> Any:
-    """Follow a display to its picture: it has the path of this, or of a reference with it."""
+    """Return the path of the image that a display shows, directly or by a reference."""
     path = said.get("data", said)
     reference = _read(tree, path) if isinstance(path, str) else path
     return reference.get("dataPath") if isinstance(reference, dict) else None
 
 
 def _documents(tree: Tree, path: str) -> Iterator[tuple[str, Json]]:
-    """Read the JSON below a group, with the path in it: one document each, of some kinds."""
+    """Yield the JSON documents below a group, with their paths."""
     import h5py
 
     group, left = tree.look(tree.root, path), MOST_TITLES
@@ -86,7 +86,7 @@ def _documents(tree: Tree, path: str) -> Iterator[tuple[str, Json]]:
 
 
 def _read(tree: Tree, path: str) -> Json:
-    """Read a document; nothing where there is none."""
+    """Read a document; empty if there is none."""
     found = tree.look(tree.root, path)
     if getattr(found, "shape", None) not in {(), (1,)}:
         return {}
@@ -99,7 +99,7 @@ def _read(tree: Tree, path: str) -> Json:
 
 
 def parsed(document: bytes) -> Json:
-    """Read a document; nothing of one that is damaged."""
+    """Parse a document; empty if it is damaged."""
     try:
         found = parse_json(document[:MOST_TEXT])
     except ValueError:
@@ -108,18 +108,18 @@ def parsed(document: bytes) -> Json:
 
 
 def part_of(said: Json, name: str) -> Json:
-    """Return the object of a name; an empty one if there is none."""
+    """Return the object with a name; empty if there is none."""
     found = said.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def text_in(value: Any) -> str:
-    """Return a text; empty where it is something else."""
+    """Return a text; empty for other values."""
     return value if isinstance(value, str) else ""
 
 
 def number_in(value: Any) -> float:
-    """Return a number, which is written as text; NaN where it is something else."""
+    """Return a number that is stored as text; NaN for other values."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
