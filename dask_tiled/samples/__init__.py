@@ -1,11 +1,11 @@
-"""Sample files: simulated, genuine files of their formats, for examples and for trying things out.
+"""Sample files: simulated data in genuine file formats, for examples and experiments.
 
-Each function returns the path of a file, as users have paths of theirs. Nothing is downloaded: what
-is not there yet is made, in a few seconds, and kept in the user's cache folder. That is
-``dask-tiled/samples`` in ``$XDG_CACHE_HOME`` or ``~/.cache`` on Linux, in ``~/Library/Caches`` on
-macOS, or the folder that dask's configuration names as ``dask_tiled.samples-folder``, which the
-environment variable ``DASK_DASK_TILED__SAMPLES_FOLDER`` sets. Each sample has a folder of its own
-there, which may be deleted at any time. All machines make the same pixels.
+Each function returns the path of a file. Nothing is downloaded: a missing sample is made in a few
+seconds, and kept in the user's cache folder. That is ``dask-tiled/samples`` in ``$XDG_CACHE_HOME``
+or ``~/.cache`` on Linux, in ``~/Library/Caches`` on macOS, or the folder in dask's configuration,
+``dask_tiled.samples-folder``, which the environment variable ``DASK_DASK_TILED__SAMPLES_FOLDER``
+sets. Each sample has its own folder there, which may be deleted at any time. All machines make the
+same pixels.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ __all__ = ["alloy", "brain", "cells", "gold", "shapes"]
 
 
 def gold(*, bad_pixels: bool = False) -> Path:
-    """Return the path of a 4D-STEM scan of gold crystals on a carbon film, as Merlin writes it.
+    """Return the path of a 4D-STEM scan of gold crystals on a carbon film, in Merlin's format.
 
     A MIB file of 60 x 64 positions, 1 nm apart, and frames of 128 x 128 pixels of 0.4 mrad, uint16:
     121 MiB. A beam of 200 kV and 0.8 mrad semi-angle makes a small disc and the rings of gold, 111
     at 10.7 mrad, 200 at 12.3, 220 at 17.4 and more. Thickness deflects the beam by up to 0.15 mrad,
-    the gradient of a phase that its centre of mass gives back.
+    the gradient of a phase, which the centre of mass recovers.
 
     Parameters
     ----------
     bad_pixels : bool
-        With the defects of a worn detector: hot pixels (y, x) at (20, 97), (71, 12) and (103, 64),
-        dead ones at (9, 30), (45, 110), (88, 41) and (120, 120). It is a file of its own.
+        Add the defects of a worn detector: hot pixels (y, x) at (20, 97), (71, 12) and (103, 64),
+        dead ones at (9, 30), (45, 110), (88, 41) and (120, 120). This is a separate file.
 
     Returns
     -------
     pathlib.Path
-        Of ``gold.mib``. Beside it are ``gold.hdr`` and what MIB cannot hold: the axes, as
-        :meth:`~dask_tiled.TiledArray.save_axes` keeps them.
+        Path of ``gold.mib``. Beside it are ``gold.hdr`` and the axes, which MIB cannot hold, as
+        :meth:`~dask_tiled.TiledArray.save_axes` saves them.
 
     Raises
     ------
     DatasetError
-        It is not there, and cannot be written.
+        The sample is missing, and cannot be written.
 
     Examples
     --------
@@ -63,17 +63,17 @@ def cells() -> Path:
 
     Channels nuclei, membranes and spots, 12 planes 0.6 µm apart, 256 x 256 pixels of 0.2 µm: an
     array (c, z, y, x), uint16, 4.5 MiB. Each file has half of the planes of a channel, and any of
-    them opens all. The set says what the microscope, objective and wavelengths were.
+    them opens all. The metadata name microscope, objective and wavelengths.
 
     Returns
     -------
     pathlib.Path
-        Of ``cells_nuclei_0.ome.tif``.
+        Path of ``cells_nuclei_0.ome.tif``.
 
     Raises
     ------
     DatasetError
-        It is not there, and cannot be written; or tifffile is not installed.
+        The sample is missing, and cannot be written; or tifffile is not installed.
 
     Examples
     --------
@@ -87,21 +87,21 @@ def cells() -> Path:
 
 
 def alloy() -> Path:
-    """Return the path of a file with several pictures of copper particles in shells of gold.
+    """Return the path of a file with several images of copper particles in shells of gold.
 
     HDF5 as HyperSpy writes it: the spectrum image "EDS", 64 x 64 positions 2 nm apart and 1024
     channels of 10 eV, uint8, which opens first, and the images "HAADF" and "BF" of 256 x 256 pixels
-    of 0.5 nm, uint16; 4.3 MiB. Each has its axes, and says what the microscope was.
+    of 0.5 nm, uint16; 4.3 MiB. Each has axes and microscope metadata.
 
     Returns
     -------
     pathlib.Path
-        Of ``alloy.hspy``.
+        Path of ``alloy.hspy``.
 
     Raises
     ------
     DatasetError
-        It is not there, and cannot be written; or h5py is not installed.
+        The sample is missing, and cannot be written; or h5py is not installed.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def alloy() -> Path:
 
 
 def brain() -> Path:
-    """Return the path of a volume of a head, as NIfTI has it.
+    """Return the path of a NIfTI volume of a head.
 
     A phantom of ellipsoids in the shape and the position of the MNI152 template, 91 x 109 x 91
     voxels (z, y, x) of 2 mm, int16, 1.7 MiB: T1-weighted, with a capsule of vitamin E beside the
@@ -126,12 +126,12 @@ def brain() -> Path:
     Returns
     -------
     pathlib.Path
-        Of ``brain.nii``.
+        Path of ``brain.nii``.
 
     Raises
     ------
     DatasetError
-        It is not there, and cannot be written.
+        The sample is missing, and cannot be written.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def brain() -> Path:
 
 
 def shapes() -> Path:
-    """Return the path of a sample file of FFCV: 600 pictures of shapes to tell apart.
+    """Return the path of a sample file of FFCV: 600 images of shapes to classify.
 
     The fields are "image", RGB of 32 x 32 pixels, uint8, "label", 0 for a circle, 1 for a square
     and 2 for a triangle, and "centre", float32 (y, x) in pixels; 4 MiB.
@@ -153,12 +153,12 @@ def shapes() -> Path:
     Returns
     -------
     pathlib.Path
-        Of ``shapes.beton``.
+        Path of ``shapes.beton``.
 
     Raises
     ------
     DatasetError
-        It is not there, and cannot be written.
+        The sample is missing, and cannot be written.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Where samples are kept: whole or not at all, each in a folder of its own."""
+"""The folder of samples, each complete and in a subfolder of its own."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from dask_tiled.errors import DatasetError, warn
 
 SETTING = "dask_tiled.samples-folder"
 ABANDONED = 3600.0
-"""Seconds after which nobody writes a sample any more that takes some seconds."""
+"""Age in seconds after which an unfinished sample is removed; making one takes some seconds."""
 
 
 def kept(name: str, file: str, write: Callable[[Path], None]) -> Path:
-    """Return the path of a sample, which is made if it is not there.
+    """Return the path of a sample, making it if it is missing.
 
-    Any number of processes may do so at once: what is being made has another name.
+    Any number of processes may do so concurrently: unfinished samples have another name.
 
     Parameters
     ----------
     name : str
-        Of the folder, with the version of what is written: another version is another sample.
+        Name of the folder, with the version of its content.
     file : str
-        The name of its file that one opens.
+        Name of the file to open.
     write : callable
         Writes all files of the sample into a folder.
 
     Raises
     ------
     DatasetError
-        It cannot be written; or as for ``write``.
+        The sample cannot be written; or as for ``write``.
     """
     configured = _configured()
     if (configured / name / file).is_file():
@@ -54,7 +54,7 @@ def kept(name: str, file: str, write: Callable[[Path], None]) -> Path:
 
 
 def _make(folder: Path, name: str, file: str, write: Callable[[Path], None]) -> None:
-    for left in folder.glob(f".{name}-*"):  # by processes that were killed
+    for left in folder.glob(f".{name}-*"):  # left by processes that were killed
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > ABANDONED:
                 shutil.rmtree(left)
@@ -64,31 +64,31 @@ def _make(folder: Path, name: str, file: str, write: Callable[[Path], None]) -> 
         write(made)
         try:
             made.rename(folder / name)
-        except OSError:  # there is one already
-            if (folder / name / file).is_file():  # another process was quicker
+        except OSError:  # it exists
+            if (folder / name / file).is_file():  # another process was faster
                 return
-            shutil.rmtree(folder / name)  # a part of one, after somebody has tidied up
+            shutil.rmtree(folder / name)  # incomplete: the user has deleted files
             made.rename(folder / name)
 
 
 def _configured() -> Path:
-    """Return the folder that is set, or that of the user's caches where the system has them."""
+    """Return the configured folder, or the one in the user's cache folder."""
     given = config.get(SETTING, None)
     if given is not None:
         return Path(given).expanduser()
     home = os.path.expanduser("~")
-    if not os.path.isabs(home):  # the user has none
+    if not os.path.isabs(home):  # the user has no home folder
         home = os.devnull
     xdg = os.environ.get("XDG_CACHE_HOME", "")
     if sys.platform == "darwin":
         caches = os.path.join(home, "Library", "Caches")
-    else:  # the specification of XDG ignores relative paths
+    else:  # the XDG specification ignores relative paths
         caches = xdg if os.path.isabs(xdg) else os.path.join(home, ".cache")
     return Path(caches, "dask-tiled", "samples")
 
 
 def _writable(folder: Path) -> Path:
-    """Return the folder, or a temporary one where nobody has set it and it cannot be written to."""
+    """Return the folder, or a temporary one if the default is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder):
@@ -101,8 +101,8 @@ def _writable(folder: Path) -> Path:
 
 @cache
 def _temporary(folder: Path) -> Path:
-    """Make a folder for this process, and remove it at its end."""
-    warn(f"{folder} cannot be written to: samples are kept as long as this process. Set {SETTING}.")
+    """Return a folder that is removed when this process ends."""
+    warn(f"{folder} is not writable: samples last as long as this process. Set {SETTING}.")
     made = mkdtemp(prefix="dask-tiled-samples-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)
@@ -110,8 +110,8 @@ def _temporary(folder: Path) -> Path:
 
 def _unwritable(error: OSError, folder: Path) -> DatasetError:
     return DatasetError(
-        "no sample can be written there",
+        "the folder of samples is not writable",
         path=folder,
         found=error,
-        hint=f'Name another folder: dask.config.set({{"{SETTING}": "..."}})',
+        hint=f'Set another folder: dask.config.set({{"{SETTING}": "..."}})',
     )

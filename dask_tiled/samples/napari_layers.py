@@ -1,4 +1,4 @@
-"""Sample files in napari: the commands behind *File > Open Sample*, which ``napari.yaml`` lists."""
+"""Samples in napari: commands of *File > Open Sample*, listed in ``napari.yaml``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def gold() -> list[LayerData]:
 
 
 def cells() -> list[LayerData]:
-    """Return the layers of :func:`dask_tiled.samples.cells`: one for each channel."""
+    """Return the layers of :func:`dask_tiled.samples.cells`, one per channel."""
     return read_layers(str(dask_tiled.samples.cells()))
 
 
 def alloy() -> list[LayerData]:
-    """Return the layers of :func:`dask_tiled.samples.alloy`: one for each picture."""
+    """Return the layers of :func:`dask_tiled.samples.alloy`, one per image."""
     return read_layers(str(dask_tiled.samples.alloy()))
 
 

@@ -54,12 +54,12 @@ AXES = (
 
 HOT = ((20, 97), (71, 12), (103, 64))
 DEAD = ((9, 30), (45, 110), (88, 41), (120, 120))
-"""Pixels (y, x) of a detector with defects."""
+"""Pixels (y, x) of the detector defects."""
 HOT_COUNT = 3000
 
 UNIT = 2.0**22
-"""Weights and patterns are whole multiples of its inverse. Their products and sums are exact, in
-whatever order a processor adds them up: every machine makes the same file."""
+"""Weights and patterns are multiples of 1 / UNIT, so that products and sums are exact in any
+order: every machine makes the same file."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +75,20 @@ class Crystal:
     extinction: Floats = field(repr=False)  # (reflections,), nm
 
     def thickness(self, y: Floats, x: Floats) -> Floats:
-        """Thickness along the beam at positions (y, x)."""
+        """Return the thickness along the beam at positions (y, x)."""
         facets = self.azimuth + np.arange(6) * np.pi / 3
         away = np.cos(facets) * (x - self.x)[..., None] + np.sin(facets) * (y - self.y)[..., None]
         return np.clip(1.6 * (self.radius - away.max(axis=-1)), 0, 1.3 * self.radius)
 
     def reflections(self, thickness: Floats) -> Floats:
-        """Two-beam intensity of every reflection, shape ``thickness.shape + (reflections,)``."""
+        """Return two-beam intensities of shape ``thickness.shape + (reflections,)``."""
         effective = np.hypot(self.excitation_error, 1 / self.extinction)
         phase = np.pi * thickness[..., None] * effective
         return (np.sin(phase) / (self.extinction * effective)) ** 2
 
 
 def grow_crystal(rng: np.random.Generator, y: float, x: float, radius: float) -> Crystal:
-    """Make a crystal near a random zone axis, turned about the beam, tilted by up to 15 mrad."""
+    """Return a crystal near a random zone axis, rotated about the beam, tilted by up to 15 mrad."""
     zone = np.array(rng.permutation(ZONE_AXES[rng.integers(len(ZONE_AXES))]), float)
     zone /= np.linalg.norm(zone)
     first = np.cross(zone, np.eye(3)[np.argmin(np.abs(zone))])
@@ -123,7 +123,7 @@ def grow_crystal(rng: np.random.Generator, y: float, x: float, radius: float) ->
 
 
 def carbon_thickness(rng: np.random.Generator, y: Floats, x: Floats) -> Floats:
-    """Film of about 9 nm with a hole at the lower right, its roughness a sum of plane waves."""
+    """Return the film thickness: about 9 nm, with a hole at the lower right, and rough."""
     waves = rng.normal(scale=0.9, size=(60, 2))
     phases = rng.uniform(0, 2 * np.pi, size=60)
     arguments = waves[:, 0] * y[..., None] + waves[:, 1] * x[..., None] + phases
@@ -132,7 +132,7 @@ def carbon_thickness(rng: np.random.Generator, y: Floats, x: Floats) -> Floats:
 
 
 def from_hole(y: Floats | float, x: Floats | float) -> Floats:
-    """Distance of positions from the middle of the hole, which is wider than high."""
+    """Return the distance of positions from the middle of the hole, which is wider than high."""
     return np.hypot(y - 55.0, 0.8 * (x - 60.0))
 
 
@@ -172,7 +172,7 @@ class Specimen:
         return placed
 
     def counts(self, rows: int = SCAN[0]) -> Iterator[Counts]:
-        """Yield the diffraction patterns of one scan row after the other, from the first on.
+        """Yield the diffraction patterns of one scan row at a time.
 
         Yields
         ------
@@ -190,7 +190,7 @@ class Specimen:
             excited = [
                 c.reflections(t[row]) for c, t in zip(self.crystals, self._thickness, strict=True)
             ]
-            # Every reflection takes from the direct beam; together they never take all of it.
+            # Every reflection is taken from the direct beam, but never all of it.
             left = elastic * thin / (1 + sum(e.sum(axis=-1) for e in excited))
             mean = mix(np.stack([elastic * (1 - thin), 1 - elastic], axis=-1), smooth)
             mean += np.rint(left * UNIT)[:, None, None] * whole(discs(self._deflection[row]))
@@ -207,13 +207,13 @@ def whole(patterns: Floats | list[Floats]) -> NDArray[np.float32]:
 
 
 def mix(weights: Floats, patterns: NDArray[np.float32]) -> Floats:
-    """Sum ``patterns`` (components, y, x) with ``weights`` (positions, components)."""
+    """Return the sum of ``patterns`` (components, y, x), weighted (positions, components)."""
     flat = patterns.reshape(len(patterns), -1).astype(np.float64)
     return (np.rint(weights * UNIT) @ flat).reshape(len(weights), *patterns.shape[1:])
 
 
 def discs(centres: Floats) -> Floats:
-    """Discs of the probe around ``centres`` (n, 2) in mrad; the sum of a whole one is 1."""
+    """Return discs of the probe around ``centres`` (n, 2) in mrad; a whole disc sums to 1."""
     radius = SEMI_ANGLE / MRAD
     reach = np.arange(-math.ceil(radius) - 1, math.ceil(radius) + 2)
     out = np.zeros((len(centres), DETECTOR, DETECTOR))
@@ -222,7 +222,7 @@ def discs(centres: Floats) -> Floats:
         disc = np.clip(radius - np.hypot(rows[:, None] - y, columns - x) + 0.5, 0, 1)
         disc /= disc.sum()
         for places in (rows, columns):
-            places[(places < 0) | (places >= DETECTOR)] = DETECTOR  # beside the detector
+            places[(places < 0) | (places >= DETECTOR)] = DETECTOR  # outside the detector
         padded = np.zeros((DETECTOR + 1, DETECTOR + 1))
         padded[np.ix_(rows, columns)] = disc
         frame[:] = padded[:-1, :-1]
@@ -230,7 +230,7 @@ def discs(centres: Floats) -> Floats:
 
 
 def carbon_profile(angle: Floats) -> Floats:
-    """Amorphous carbon: a narrow core and rings at the spacings 0.21 nm and 0.12 nm."""
+    """Return the profile of amorphous carbon: a narrow core, and rings at 0.21 nm and 0.12 nm."""
     profile = 1 / (1 + (angle / 6) ** 2) ** 2
     for spacing, width, height in ((0.21, 1.9, 0.10), (0.12, 2.6, 0.035)):
         profile += height * np.exp(-(((angle - 1e3 * WAVELENGTH / spacing) / width) ** 2) / 2)
@@ -238,16 +238,16 @@ def carbon_profile(angle: Floats) -> Floats:
 
 
 def diffuse_profile(angle: Floats) -> Floats:
-    """Thermal diffuse scattering of gold: none forward, a maximum, a tail beyond the detector."""
+    """Return the thermal diffuse scattering of gold: none forward, a maximum, and a long tail."""
     screened = 1 / (1 + (angle / 22) ** 2) ** 2
     profile = screened * (1 - np.exp(-((angle / 9) ** 2)))
     return 0.6 * profile / profile.sum()
 
 
 def write_gold(folder: Path, *, rows: int = SCAN[0], bad_pixels: bool = False) -> None:
-    """Write ``gold.mib`` of Merlin, its ``gold.hdr``, and the axes that neither can hold.
+    """Write ``gold.mib``, its ``gold.hdr``, and the axes, which these cannot hold.
 
-    There is a scan row in memory at a time.
+    One scan row is in memory at a time.
     """
     from dask_tiled.describing import describe
     from dask_tiled.model.saved_axes import save_axes

@@ -1,4 +1,4 @@
-"""Copper particles in shells of gold: a spectrum image and two images, as HyperSpy writes them."""
+"""Copper particles with gold shells: a spectrum image and two images, as HyperSpy writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = {
     "Cu": {0.930: 0.5, 8.046: 1.0, 8.904: 0.14},
     "Au": {2.120: 1.0, 2.203: 0.6, 9.712: 0.5},
 }
-"""Energies in keV of what an element emits, and how often, by the number of its atoms."""
+"""Energies in keV of an element's emission lines, with relative intensities per atom."""
 MICROSCOPE = {
     "beam_energy": 200.0,
     "beam_current": 0.4,
@@ -35,7 +35,7 @@ EDS = {"Detector": {"EDS": {"azimuth_angle": 45.0, "elevation_angle": 18.0, "dwe
 
 
 def thicknesses(side: int) -> dict[str, Floats]:
-    """Return how thick the elements are on ``side`` x ``side`` positions, in nm."""
+    """Return the thickness of each element at ``side`` x ``side`` positions, in nm."""
     y, x = (np.indices((side, side)) + 0.5) * FIELD / side
     copper, gold = np.zeros((2, side, side))
     rng = np.random.default_rng(4)
@@ -50,7 +50,7 @@ def thicknesses(side: int) -> dict[str, Floats]:
 def spectrum_image() -> NDArray[np.uint8]:
     """Return the counts of characteristic lines and bremsstrahlung, (y, x, energy)."""
     there, rng = thicknesses(64), np.random.default_rng(5)
-    # The tail of bremsstrahlung, of which the window of the detector takes what is soft.
+    # The tail of bremsstrahlung; the detector window absorbs the soft part.
     braking = np.exp(-ENERGIES / 3) * (1 - np.exp(-((ENERGIES / 0.5) ** 2)))
     spectra = {"C": 0.002 * braking, "Cu": 0.006 * braking, "Au": 0.015 * braking}
     for element, lines in LINES.items():
@@ -59,12 +59,12 @@ def spectrum_image() -> NDArray[np.uint8]:
             line = np.exp(-(((ENERGIES - energy) / width) ** 2) / 2)
             spectra[element] += 0.06 * often * line
     mean = sum(there[element][..., None] * spectrum for element, spectrum in spectra.items())
-    # Rounded: what processors calculate differently in the last bit is the same then.
+    # Rounded, so that results do not depend on the last bit.
     return rng.poisson(np.rint(2**20 * mean) / 2**20).clip(0, 255).astype(np.uint8)
 
 
 def images() -> dict[str, NDArray[np.uint16]]:
-    """Return what annular and bright-field detectors count, (y, x)."""
+    """Return the counts of annular and bright-field detectors, (y, x)."""
     there, rng = thicknesses(256), np.random.default_rng(6)
     heavy = 0.02 * there["C"] + 0.6 * there["Cu"] + 3.0 * there["Au"]
     bright = 20_000 * np.exp(-heavy / 150)
@@ -97,7 +97,7 @@ def _add(
     signal_type: str,
     detector: Mapping[str, Any],
 ) -> None:
-    """Add a signal with its axes, and with what is known of the instrument."""
+    """Add a signal with its axes and metadata."""
     group = experiments.create_group(title)
     group.attrs.update(package="hyperspy", package_version="2.4.0")
     group.create_dataset("data", data=pixels)

@@ -1,4 +1,4 @@
-"""Stained cells, as a confocal microscope writes them: an OME-TIFF set in pieces."""
+"""Stained cells of a confocal microscope: an OME-TIFF set of several files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLANES, SIDE = 12, 256
 PLANES_PER_FILE = 6
 NAMESPACE = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 CHANNELS = {"nuclei": (461, 65535), "membranes": (520, 16711935), "spots": (617, -16776961)}
-"""Wavelengths of what they emit, in nm, and colours: red, green, blue and alpha in 32 bits."""
+"""Emission wavelengths in nm, and colours: red, green, blue and alpha in 32 bits."""
 
 HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <OME xmlns="{namespace}" UUID="{uuid}" Creator="dask-tiled samples">
@@ -42,7 +42,7 @@ def draw_cells() -> NDArray[np.uint16]:
     z, y, x = np.ogrid[:PLANES, :SIDE, :SIDE]
     nuclei, membranes, spots = np.zeros((3, PLANES, SIDE, SIDE))
     for at_z, at_y, at_x, size in rng.uniform((3, 20, 20, 14), (9, 236, 236, 24), (22, 4)):
-        # Three pixels for a plane: the cells are round.
+        # A plane is as thick as three pixels: the cells are round.
         radius = np.sqrt((3 * (z - at_z)) ** 2 + (y - at_y) ** 2 + (x - at_x) ** 2) / size
         nuclei += 300 * np.exp(-((radius / 0.5) ** 4))
         membranes += 250 * np.exp(-(((radius - 1) / 0.09) ** 2))
@@ -50,12 +50,12 @@ def draw_cells() -> NDArray[np.uint16]:
         away = (3 * (z - at_z)) ** 2 + (y - at_y) ** 2 + (x - at_x) ** 2
         spots += 500 * np.exp(-away / 5)
     mean = np.stack([nuclei, membranes, spots]) + 8
-    # Rounded: what processors calculate differently in the last bit is the same then.
+    # Rounded, so that results do not depend on the last bit.
     return rng.poisson(np.rint(64 * mean) / 64).astype(np.uint16)
 
 
 def write_cells(folder: Path) -> None:
-    """Write the set; all of its files have the whole OME-XML."""
+    """Write the set; each of its files has the whole OME-XML."""
     places = [
         (f"cells_{name}_{k // PLANES_PER_FILE}.ome.tif", c, k)
         for c, name in enumerate(CHANNELS)

@@ -1,4 +1,4 @@
-"""Pictures of circles, squares and triangles with their labels, as FFCV has them."""
+"""Images of circles, squares and triangles with labels, as an FFCV file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SAMPLES, SIDE = 600, 32
 
 
 def draw_shapes() -> dict[str, NDArray[np.generic]]:
-    """Return images, labels and centres: shapes of any place, size and colour on another one."""
+    """Return images, labels and centres; position, size and colours are random."""
     rng = np.random.default_rng(8)
     label = rng.integers(0, 3, SAMPLES)
     centre = rng.integers(9, SIDE - 9, (SAMPLES, 2))

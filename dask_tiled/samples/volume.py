@@ -1,4 +1,4 @@
-"""The phantom of a head, T1-weighted, in the space of the MNI152 template."""
+"""A head phantom, T1-weighted, in the space of the MNI152 template."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def draw_head() -> NDArray[np.int16]:
     )
 
     def inside(centre: tuple[float, float, float], radii: tuple[float, float, float]) -> Floats:
-        """Return what is below 1 inside of an ellipsoid, and 1 on it."""
+        """Return a distance measure, below 1 inside an ellipsoid, and 1 on it."""
         parts = zip((x, y, z), centre, radii, strict=True)
         return np.sqrt(sum(((at - middle) / radius) ** 2 for at, middle, radius in parts))
 
@@ -53,7 +53,7 @@ def draw_head() -> NDArray[np.int16]:
         head[lobe < 1] = GREY  # the cerebellum
         head[lobe < 0.7] = WHITE
     head[inside((0, -30, -42), (11, 12, 30)) < 1] = WHITE  # the brain stem
-    head[inside((86, -18, -2), (4, 4, 6)) < 1] = CAPSULE  # it tells which side is the right one
+    head[inside((86, -18, -2), (4, 4, 6)) < 1] = CAPSULE  # marks the right side
     noise = np.random.default_rng(7).integers(-NOISE, NOISE + 1, SHAPE, dtype=np.int16)
     return np.clip(head + noise, 0, None).astype(np.int16)
 

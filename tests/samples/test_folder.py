@@ -49,7 +49,9 @@ def test_what_fails_leaves_nothing(cache):
 
     with pytest.raises(KeyboardInterrupt):
         kept("a-1", "a.raw", stop)
-    with pytest.raises(DatasetError, match=r"cache: no sample can be written.*No space left"):
+    with pytest.raises(
+        DatasetError, match=r"cache: the folder of samples is not writable.*No space left"
+    ):
         kept("a-1", "a.raw", full)
     assert os.listdir(cache) == []
 
@@ -122,14 +124,16 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with (
         dask.config.set({SETTING: tmp_path / "file" / "samples"}),
-        pytest.raises(DatasetError, match=r"file/samples: no sample can be written.*config\.set"),
+        pytest.raises(
+            DatasetError, match=r"file/samples: the folder of samples is not writable.*config\.set"
+        ),
     ):
         kept("a-1", "a.raw", write)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(sys, "platform", "linux")
     folder._temporary.cache_clear()
     with dask.config.set({SETTING: None}):
-        with pytest.warns(UserWarning, match=r"file/dask-tiled/samples cannot be written to"):
+        with pytest.warns(UserWarning, match=r"file/dask-tiled/samples is not writable"):
             path = kept("a-1", "a.raw", write)
         assert path.read_text() == "pixels"
         assert kept("a-1", "a.raw", never) == path
@@ -148,7 +152,7 @@ def test_a_closed_folder_is_read(cache):
     try:
         with unprivileged():
             assert kept("a-1", "a.raw", never) == path
-            with pytest.raises(DatasetError, match="no sample can be written"):
+            with pytest.raises(DatasetError, match="the folder of samples is not writable"):
                 kept("b-1", "b.raw", write)
     finally:
         cache.chmod(0o755)
