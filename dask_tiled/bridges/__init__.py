@@ -1,1 +1,1 @@
-"""Arrays in other packages, and parameters of other packages here."""
+"""Conversions to and from other packages."""

@@ -1,4 +1,4 @@
-"""Arrays as HyperSpy has them: axes with units, and what files say by the names that it uses."""
+"""Signals of HyperSpy: calibrated axes and metadata by HyperSpy's names."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 DEGREES = "degrees"
 NAVIGATOR = "_sig_navigator"
-"""The item of HyperSpy's metadata that becomes the navigator of a signal."""
+"""Item of HyperSpy's metadata with the navigator of a signal."""
 NAVIGATORS = "navigator", "sum"
-"""Of several images of a scan one of these names is the navigator."""
+"""Names of stored results that are preferred as navigator."""
 PLACES: Mapping[str, tuple[str, int | str]] = {
     "microscope": ("microscope", 0),
     "acquisition_mode": ("acquisition_mode", 0),
@@ -48,12 +48,12 @@ PLACES: Mapping[str, tuple[str, int | str]] = {
     "detector": ("Detector.Camera.name", 0),
     "exposure_time": ("Detector.Camera.exposure", 0),
 }
-"""Where the metadata of HyperSpy have words of our vocabulary, and the power of ten of its unit:
+"""Paths in HyperSpy's metadata by name of the vocabulary, with the power of ten of the unit:
 keV, nA, mm, mrad, degrees."""
 
 
 def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[str, Any]]:  # noqa: FBT001, FBT002 - RosettaSciIO's convention
-    """Read a file as the readers of RosettaSciIO do.
+    """Read a file like a reader of RosettaSciIO.
 
     HyperSpy calls it: ``hs.load(path, lazy=True, file_format=dask_tiled)``.
 
@@ -63,16 +63,16 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
     lazy : bool
         Whether the data are lazy arrays, or in memory.
     **options
-        Those of :func:`open_dataset`.
+        Options of :func:`open_dataset`.
 
     Returns
     -------
     list of dict
-        One for each picture of the file, the one that :func:`open_dataset` opens first. ``data``
+        One for each image of the file, first the one that :func:`open_dataset` opens. ``data``
         is the array, of the shape (navigation, signal) and the dtype of the file. ``axes`` is a
         list of dicts, in the order of the array: ``name``, ``units``, ``scale``, ``offset``,
-        ``size``, ``navigate`` and ``index_in_array``. ``metadata`` has what is known of the
-        instrument where HyperSpy has it, in its units; files of HyperSpy keep their own.
+        ``size``, ``navigate`` and ``index_in_array``. ``metadata`` has facts about the
+        instrument at HyperSpy's paths, in its units; files of HyperSpy keep their own.
         ``original_metadata`` has the headers by the name of the format.
 
     Raises
@@ -83,7 +83,7 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
     Warns
     -----
     UserWarning
-        One of several pictures cannot be opened, and is left out.
+        One of several images cannot be opened, and is skipped.
     """
     opened = open_pictures(filename, options)
     signals = [signal_of(arr, "" if name == DATA else name) for name, arr in opened]
@@ -95,29 +95,29 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
 
 
 def to_hyperspy(data: Any, **options: Any) -> BaseSignal:
-    """Return a lazy signal of HyperSpy, with calibrated axes and what the file says.
+    """Return a lazy signal of HyperSpy, with calibrated axes and metadata.
 
     Parameters
     ----------
     data : path-like, sequence of path-like, dask.array.Array, or DataArray of xarray
-        What :func:`open_dataset` opens, or an array: one that was opened, or what was computed of
-        one, as long as it is known which axes are left.
+        Files for :func:`open_dataset`, or an array: an opened one, or one computed
+        from it, as long as its remaining axes are known.
     **options
-        Those of :func:`open_dataset`, for what is not open yet.
+        Options of :func:`open_dataset`, for files.
 
     Returns
     -------
     hyperspy.signal.BaseSignal
         With one signal axis a ``LazySignal1D``, with two a ``LazySignal2D``, and so on; complex
-        ones for complex pixels. Signal axes are those of frames; where none of them is left, as
+        ones for complex pixels. Signal axes are those of frames; if none of them remains, as
         in a map of sums of frames, the last two axes.
 
     Raises
     ------
     DatasetError
-        There are options for an array that is open already; or as for :func:`open_dataset`.
+        Options are given with an opened array; or as for :func:`open_dataset`.
     ImportError
-        There is no HyperSpy.
+        HyperSpy is not installed.
     """
     try:
         from hyperspy.io import dict2signal
@@ -128,7 +128,7 @@ def to_hyperspy(data: Any, **options: Any) -> BaseSignal:
 
 
 def signal_of(arr: da.Array, title: str = "") -> dict[str, Any]:
-    """Return an array as RosettaSciIO describes a signal."""
+    """Return an array as a signal dict of RosettaSciIO."""
     shown = shown_of(arr)
     metadata, headers = {}, {}
     if len(shown.of) == 1:
@@ -142,7 +142,7 @@ def signal_of(arr: da.Array, title: str = "") -> dict[str, Any]:
 
 
 def _navigator(arr: da.Array, nav: Sequence[str]) -> da.Array | None:
-    """Return an image of the scan that is stored beside an array."""
+    """Return a stored image of the scan, or None."""
     images = {
         name: one
         for name, one in stored_results(arr).items()
@@ -172,7 +172,7 @@ def _axes(shown: Shown, shape: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _metadata(desc: Description) -> dict[str, Any]:
-    """Write down what is known of a file by the names of HyperSpy; its own files say it so."""
+    """Return HyperSpy metadata for a file; files of HyperSpy have their own."""
     facts = desc.metadata.get(desc.format, {})
     beside = os.path.dirname(str(facts.get("dataset", ""))) + "/metadata"
     metadata = plain(facts.get("facts", {}).get(beside, {}))
@@ -200,7 +200,7 @@ def _metadata(desc: Description) -> dict[str, Any]:
 
 
 def _moment(iso: str) -> dict[str, str]:
-    """Part a date of ISO 8601 into what HyperSpy calls date, time and time zone."""
+    """Split an ISO 8601 date into HyperSpy's date, time and time zone."""
     date, _, time = iso.partition("T")
     if not time:
         return {"date": date}

@@ -1,4 +1,4 @@
-"""The parameters of LiberTEM's data sets, for those who come from there."""
+"""Open data sets with the parameters of LiberTEM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RENAMED = {
     "scan_size": "nav_shape", "detector_size": "sig_shape", "ds_path": "dataset",
     "gain_map_path": "gain_map",
 }  # fmt: skip
-"""What other names LiberTEM has, some of them older ones, for what we call so."""
+"""Names of LiberTEM, some of them old, with ours."""
 OWN: Mapping[str, set[str]] = {
     "blo": {"endianess"},
     "dm": {"force_c_order", "scan_size"},
@@ -35,7 +35,7 @@ OWN: Mapping[str, set[str]] = {
     "ser": set(),
     "tvips": set(),
 }
-"""The data sets of LiberTEM that read files, and the parameters that not all of them have."""
+"""File data sets of LiberTEM, with their specific parameters."""
 CHUNKS = "Leave it out, or pass chunks= to open_dataset."
 INSTEAD = {
     "num_partitions": CHUNKS,
@@ -49,42 +49,42 @@ INSTEAD = {
     "crop_detector_to": "Leave it out, and slice the array.",
     "detector_size_raw": "Pass it as sig_shape, and slice the array.",
 }
-"""Parameters without a counterpart, and what to do."""
+"""Parameters without a counterpart, with advice."""
 BACKENDS = {"MMapBackend": "mmap", "BufferedBackend": "buffered", "DirectBackend": "direct"}
 OF_NO_SHAPE = {"raw", "raw_csr"}
-"""Files that do not say the shape of a frame, or of which another one is refused."""
+"""Formats without a frame shape in the file, or that refuse another shape."""
 EMPTY = {"memory", "dask"}
 
 
 def from_libertem(
     filetype: str, path: Path | Sequence[Path] | None = None, **params: Any
 ) -> da.Array:
-    """Open what ``Context.load`` of LiberTEM opens, with the parameters that it takes.
+    """Open a data set with the parameters of LiberTEM's ``Context.load``.
 
-    LiberTEM need not be there.
+    LiberTEM need not be installed.
 
     Parameters
     ----------
     filetype : str
         As in ``Context.load``: ``"mib"``, ``"raw"``, ``"auto"`` and so on.
     path : path-like or sequence of path-like
-        The file; of ``"dm"``, the ``files`` too.
+        The file; for ``"dm"``, also the ``files``.
     **params
-        Those of the data set. ``scan_size`` and ``detector_size`` are the older names of
-        ``nav_shape`` and ``sig_shape``. With another ``sig_shape`` than that of the file, frames
-        are reshaped. ``io_backend`` is a backend of LiberTEM, taken by its name. What is None is
-        as if it were not given. Dark frames of FRMS6 files are subtracted, as there,
+        Parameters of the data set. ``scan_size`` and ``detector_size`` are older names of
+        ``nav_shape`` and ``sig_shape``. If ``sig_shape`` differs from the file's, frames
+        are reshaped. ``io_backend`` is a backend of LiberTEM. None is
+        ignored. Dark frames of FRMS6 files are subtracted, as in LiberTEM,
         unless ``enable_offset_correction`` is False.
 
     Returns
     -------
     dask.array.Array
-        Lazy, of shape ``nav_shape + sig_shape``, as :func:`open_dataset` gives it.
+        Lazy, of shape ``nav_shape + sig_shape``, as from :func:`open_dataset`.
 
     Raises
     ------
     DatasetError
-        A parameter is unknown, or has no counterpart: the message says what to do instead. Or as
+        A parameter is unknown, or has no counterpart, with advice what to do instead; or as
         for :func:`open_dataset`.
 
     Examples
@@ -104,7 +104,7 @@ def from_libertem(
     elif filetype not in OWN:
         hint = nearest(str(filetype), OWN)
         if filetype in EMPTY:
-            hint = "It reads no file: use the array itself."
+            hint = "It does not read files: use the array itself."
         expected = ", ".join(["auto", *OWN])
         raise DatasetError(
             "no such data set of LiberTEM", expected=expected, found=filetype, hint=hint
@@ -115,7 +115,7 @@ def from_libertem(
     for name, value in given.items():
         ours = RENAMED.get(name, name)
         if ours != name and ours in given:
-            raise DatasetError(f"{name} says what {ours} says already", found=value)
+            raise DatasetError(f"{name} and {ours} are the same parameter", found=value)
         options[ours] = value
     _choose_backend(options)
     _translate(filetype, options)
@@ -142,8 +142,8 @@ def _choose_backend(options: dict[str, Any]) -> None:
     backend = options.pop("io_backend", None)
     name = type(backend).__name__
     if backend is not None and name not in BACKENDS:
-        expected, hint = ", ".join(BACKENDS), "Leave it out: what suits the file is chosen."
-        raise DatasetError("no such io_backend", expected=expected, found=name, hint=hint)
+        expected, hint = ", ".join(BACKENDS), "Leave it out: the backend is chosen automatically."
+        raise DatasetError("invalid io_backend", expected=expected, found=name, hint=hint)
     if backend is not None:
         options["io"] = BACKENDS[name]
     if options.pop("enable_direct", False):
@@ -151,7 +151,7 @@ def _choose_backend(options: dict[str, Any]) -> None:
 
 
 def _translate(filetype: str, options: dict[str, Any]) -> None:
-    """Say in our words what formats of LiberTEM take beside the shapes."""
+    """Translate other parameters of LiberTEM's formats."""
     if options.pop("disable_glob", False):
         options["series"] = False
     if options.pop("force_c_order", False):
@@ -167,7 +167,7 @@ def _translate(filetype: str, options: dict[str, Any]) -> None:
             found=options["sync_offset"],
             hint="Pass it to open_dataset, counted from the first frame of the scan.",
         )
-    if filetype == "tvips" and "sync_offset" in options:  # here, it counts from the scan on
+    if filetype == "tvips" and "sync_offset" in options:  # ours counts from the scan's start
         facts = describe(options["path"], "tvips").metadata["tvips"]
         options["sync_offset"] -= facts.get("scan_start", 0)
     if filetype == "frms6":
@@ -182,10 +182,10 @@ def _translate(filetype: str, options: dict[str, Any]) -> None:
 
 
 def _with_frames(arr: da.Array, desc: Description, wanted: tuple[int, ...]) -> da.Array:
-    """Show frames in another shape, which LiberTEM lets users choose."""
+    """Reshape frames, as LiberTEM allows."""
     if math.prod(desc.sig_shape) != math.prod(wanted):
         raise DatasetError(
-            "frames have another number of pixels",
+            "frames have a different number of pixels",
             path=desc.files[0].path,
             where="sig_shape",
             expected=desc.sig_shape,

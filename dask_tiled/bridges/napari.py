@@ -1,6 +1,6 @@
-"""Files in napari: a lazy layer for each picture, and layers to zarr.
+"""The napari plugin: a lazy layer for each image, and export of layers to zarr.
 
-napari finds this by ``napari.yaml`` in the package. Nothing of napari is needed here.
+napari finds it through ``napari.yaml`` in the package. The module does not import napari.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from dask_tiled.subject import CHANNELS, colour_axis, numbers
 LayerData = tuple[Any, dict[str, Any], str]
 
 SAMPLED = 2048
-"""Contrast is chosen by so many pixels in the middle of three images."""
+"""Choose contrast by this many pixels, squared, in the middle of three images."""
 NO_UNIT = "pixel"
 
 
 def get_reader(path: str | Sequence[str]) -> Callable[[Any], list[LayerData]] | None:
-    """Return what opens files; None where no format recognises the first of them.
+    """Return a reader of files, or None if no format recognises the first one.
 
     Parameters
     ----------
     path : str or sequence of str
-        A file, a folder of zarr, or several that are one layer. Of URLs nothing is read here.
+        A file, a zarr folder, or several files for one layer. URLs are not read here.
 
     Returns
     -------
     callable or None
-        It takes the path, and gives layers as napari has them: pixels, attributes, and "image".
+        It takes the path, and returns layers of napari: pixels, attributes, and "image".
     """
     try:
         first = path if isinstance(path, str) else path[0]
@@ -59,18 +59,18 @@ def _is_known(path: str) -> bool:
 
 
 def read_layers(path: str | Sequence[str]) -> list[LayerData]:
-    """Open files as lazy layers, of which napari reads what it shows.
+    """Open files as lazy layers; napari reads what it displays.
 
     Parameters
     ----------
     path : str or sequence of str
-        As for :func:`dask_tiled.open_dataset`. Files that make no series are put on a new axis.
+        As for :func:`dask_tiled.open_dataset`. Files that are not a series are stacked.
 
     Returns
     -------
     list of tuple
-        Arrays, or lists of them for pyramids; attributes; and "image". Of several pictures only
-        the one that the file means is visible. Contrast is that of a few images, which are read.
+        Arrays, or lists of them for pyramids; attributes; and "image". Of several images only
+        the default one is visible. Contrast is chosen from a few images, which are read.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
     layers: list[LayerData] = []
     for name, arr in _opened(path):
         facts = _facts(arr)
-        given = facts.get("attributes", {}).get("name", stem)  # as write_image notes it
+        given = facts.get("attributes", {}).get("name", stem)  # as written by write_image
         called = str(given) if name == DATA else f"{stem} {name}"
         visible = {"visible": not layers}
         levels = [arr, *_smaller(path, facts)]
@@ -102,13 +102,13 @@ def _opened(path: str | Sequence[str]) -> Iterator[tuple[str, da.Array]]:
 
 
 def _facts(arr: da.Array) -> Mapping[str, Any]:
-    """Return what the format says of an opened array."""
+    """Return the format's metadata of an opened array."""
     desc = getattr(arr, "description", None)
     return {} if desc is None else desc.metadata.get(desc.format, {})
 
 
 def _smaller(path: str | Sequence[str], facts: Mapping[str, Any]) -> Iterator[da.Array]:
-    """Open the further levels of a pyramid."""
+    """Open the lower levels of a pyramid."""
     levels = facts.get("levels", ())
     if isinstance(levels, int):
         given = {"dataset": facts["dataset"]} if "dataset" in facts else {}
@@ -119,7 +119,7 @@ def _smaller(path: str | Sequence[str], facts: Mapping[str, Any]) -> Iterator[da
 
 
 def _layers(name: str, levels: list[da.Array]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Make a layer, or one for each channel."""
+    """Return a layer, or one for each channel."""
     shape, axes = levels[0].shape, shown_of(levels[0]).axes
     named = [k for k, axis in enumerate(axes[:-2]) if axis and axis.name in CHANNELS]
     if not named or shape[named[0]] > len(CHANNEL_COLOURS):
@@ -143,7 +143,7 @@ def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
     if colours is not None:
         levels = [da.moveaxis(level, colours, -1) for level in levels]
         del axes[colours]
-    if len(axes) == 1:  # napari has no lines
+    if len(axes) == 1:  # napari does not show lines
         levels = [level[np.newaxis] for level in levels]
         axes = [Axis(""), *axes]
     options: dict[str, Any] = {
@@ -163,12 +163,12 @@ def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
 
 
 def _unit(text: str) -> str:
-    """Return a unit that napari understands, or else its word for none."""
+    """Return a unit that napari understands, or "pixel"."""
     return NO_UNIT if not text or is_unknown(text) else text
 
 
 def _sample(arr: da.Array) -> np.ndarray[Any, Any]:
-    """Read the middle of three images, of those that the sliders of napari go through."""
+    """Read the middle of three images along napari's sliders."""
     middle = tuple(
         slice(max(0, (n - SAMPLED) // 2), (n + SAMPLED) // 2 if n > SAMPLED else n)
         for n in arr.shape[-2:]
@@ -180,16 +180,16 @@ def _sample(arr: da.Array) -> np.ndarray[Any, Any]:
 
 
 def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str]:
-    """Write an image layer to zarr, which OME-Zarr viewers show, chunk by chunk.
+    """Write an image layer to zarr, chunk by chunk, readable by OME-Zarr viewers.
 
     Parameters
     ----------
     path : str
-        Target. An array or a group of zarr there is replaced, nothing else.
+        Target. An existing zarr array or group is replaced, nothing else.
     data : array, or list of them
-        The pixels; of a pyramid, the levels are made anew of the largest one.
+        The pixels; lower levels of a pyramid are computed from the largest one.
     attributes : mapping
-        Those of the layer: axis labels, scale, translation, units and name are kept.
+        Attributes of the layer: axis labels, scale, translation, units and name are kept.
 
     Returns
     -------
@@ -215,7 +215,7 @@ def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str
 
 
 def _axes(ndim: int, attributes: Mapping[str, Any]) -> list[Axis]:
-    """Return the axes of a layer: as it stands in napari, where it may have been calibrated."""
+    """Return the axes of a layer, with napari's calibration."""
     usual = (*nav_axes(ndim - 2), *sig_axes(2))
     defaults = {"axis_labels": "", "units": NO_UNIT, "scale": 1.0, "translate": 0.0}
     columns = (attributes.get(key) for key in defaults)
@@ -230,7 +230,7 @@ def _axes(ndim: int, attributes: Mapping[str, Any]) -> list[Axis]:
 
 
 def _name(label: str) -> str:
-    """Return the name of an axis, unless it is the number by which napari calls it without."""
+    """Return the name of an axis; empty for napari's default, a number."""
     return "" if label.removeprefix("axis ").lstrip("-").isdecimal() else label
 
 

@@ -1,4 +1,4 @@
-"""The pictures of a file, which may list several."""
+"""Opening all images of a file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ OF_ONE = {
     "chunks", "corrections", "dataset", "dtype", "field", "follow", "nav_shape", "roi", "sig_shape",
     "sync_offset", "tiling",
 }  # fmt: skip
-"""Options that speak of one picture: with one of them, it is the only one."""
+"""Options that apply to one image, which is then the only one."""
 
 
 def open_pictures(
     path: Any, options: Mapping[str, Any], dropped: Collection[str] = ()
 ) -> Iterator[tuple[str, da.Array]]:
-    """Open all pictures that a file lists, the one that it means first, with their names.
+    """Yield the images that a file lists, with names, the default one first.
 
-    One alone is called ``data``. Of several, those in ``dropped`` are not opened, and those that
-    cannot be are left out with a warning. ``axes`` are those of the first: others have other ones.
+    A single image is called ``data``. Images in ``dropped`` are not opened; those that cannot be
+    opened are skipped with a warning. The option ``axes`` applies to the first image only.
     """
     first = open_dataset(path, **options)
     desc = getattr(first, "description", None)

@@ -1,4 +1,4 @@
-"""A parser for VirtualiZarr: files of detectors as its arrays of references."""
+"""A parser for VirtualiZarr: files as virtual arrays of byte ranges."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ if TYPE_CHECKING:
 
 
 class Parser:
-    """Makes VirtualiZarr open what :func:`~dask_tiled.open_dataset` opens.
+    """Parser of VirtualiZarr for the files that :func:`~dask_tiled.open_dataset` opens.
 
-    ``open_virtual_dataset(url, registry, parser=Parser(...))`` shows the array ``data``, whose
-    chunks are ranges of bytes of the files, with the names of its axes. The attribute
-    ``dask_tiled`` holds the axes with their scales, and what the file says of itself. Coordinates
-    of the axes that the file gives a scale are variables beside it from VirtualiZarr 2.8 on; before
-    that, VirtualiZarr holds nothing that lies in no file.
+    ``open_virtual_dataset(url, registry, parser=Parser(...))`` returns the array ``data``, whose
+    chunks are byte ranges of the files, with named dimensions. The attribute ``dask_tiled`` holds
+    the axes with their scales, and metadata of the file. From VirtualiZarr 2.8 on, coordinates of
+    calibrated axes are variables; older versions cannot hold data outside of files.
 
     Parameters
     ----------
     format : str, optional
-        As for :func:`~dask_tiled.open_dataset`; by default it is found out.
+        As for :func:`~dask_tiled.open_dataset`; by default it is detected.
     **options
-        More options of :func:`~dask_tiled.open_dataset`, such as ``nav_shape``, or of the format,
-        such as ``dataset`` of HDF5. How URLs are read is what the registry of VirtualiZarr says, so
+        Options of :func:`~dask_tiled.open_dataset`, such as ``nav_shape``, or of the format,
+        such as ``dataset`` of HDF5. URLs are read by the stores of VirtualiZarr's registry, so
         there are no ``storage_options``.
 
     Raises
@@ -51,7 +50,7 @@ class Parser:
 
     def __init__(self, format: str | None = None, **options: Any) -> None:
         if "storage_options" in options:
-            raise DatasetError("a parser reads what the stores of the registry read")
+            raise DatasetError("storage options belong to the stores of the registry")
         self.format = format
         self.options = options
 
@@ -61,7 +60,7 @@ class Parser:
         return f"{type(self).__name__}({', '.join(told)})"
 
     def __call__(self, url: str, registry: Any) -> ManifestStore:
-        """Find the chunks of a file.
+        """Return the byte ranges of a file's chunks.
 
         Parameters
         ----------
@@ -77,9 +76,9 @@ class Parser:
         Raises
         ------
         DatasetError
-            The chunks are no ranges of bytes, as for :func:`~dask_tiled.to_references`;
-            VirtualiZarr is not installed, or the registry has no store of obstore for the URL. And
-            all that :func:`~dask_tiled.open_dataset` raises.
+            The chunks are not byte ranges, as for :func:`~dask_tiled.to_references`;
+            VirtualiZarr is not installed, or the registry has no obstore store for the URL. Also
+            the errors of :func:`~dask_tiled.open_dataset`.
         """
         import zarr
         from zarr.errors import ZarrUserWarning
@@ -97,7 +96,7 @@ class Parser:
         for file in desc.files:
             file.check()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that are not in its core
+            warnings.simplefilter("ignore", ZarrUserWarning)  # about codecs outside its core
             known = {name: one.metadata for name, one in zarr.open_group(group, mode="r").arrays()}
         metadata = known.pop(DATA)
         _register(metadata)
@@ -110,7 +109,7 @@ class Parser:
 
 
 def _register(metadata: Any) -> None:
-    """Let numcodecs know the codecs of an array, for writers of zarr format 2."""
+    """Register the codecs of an array in numcodecs, for writers of zarr format 2."""
     import_module("dask_tiled.export.filters")
     for codec in metadata.codecs:
         told = codec.to_dict()
@@ -118,11 +117,11 @@ def _register(metadata: Any) -> None:
 
 
 def _references(desc: Description, ranges: ByteRanges) -> ChunkManifest:
-    """Return where the chunks lie."""
+    """Return the byte ranges of the chunks."""
     from virtualizarr.manifests import ChunkManifest
 
     counts = [*map(ceil_div, desc.shape, ranges.shape)]
-    paths = np.zeros(counts, np.dtypes.StringDType())  # empty for those that are missing
+    paths = np.zeros(counts, np.dtypes.StringDType())  # empty for missing chunks
     offsets, lengths = np.zeros((2, *counts), np.uint64)
     urls = [*map(url_of, desc.files)]
     for place, number, offset, nbytes in ranges.chunks:
@@ -132,7 +131,7 @@ def _references(desc: Description, ranges: ByteRanges) -> ChunkManifest:
 
 
 def _inlined(numbers: bytes) -> ChunkManifest:
-    """Return a chunk that lies in its manifest."""
+    """Return a chunk stored in its manifest."""
     from virtualizarr.manifests import ChunkManifest
     from virtualizarr.manifests.manifest import INLINED_CHUNK_PATH
 
@@ -145,7 +144,7 @@ def _inlined(numbers: bytes) -> ChunkManifest:
 
 
 def _store_of(url: str, registry: Any) -> Any:
-    """Return the store of obstore that reads a URL, with keys from the root of its server on."""
+    """Return the obstore store that reads a URL, with keys relative to the server's root."""
     try:
         store, _ = registry.resolve(url)
     except ValueError as error:
@@ -153,7 +152,9 @@ def _store_of(url: str, registry: Any) -> Any:
     kind = type(store)
     if kind.__module__.partition(".")[0] != "obstore":
         expected = "a store of obstore"
-        raise DatasetError("a registry of other stores", path=url, expected=expected, found=kind)
+        raise DatasetError(
+            "unsupported store in the registry", path=url, expected=expected, found=kind
+        )
     told = {"client_options": store.client_options, "retry_config": store.retry_config}
     if kind.__name__ == "HTTPStore":
         scheme, server, *_ = urlsplit(url)

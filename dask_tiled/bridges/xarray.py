@@ -1,4 +1,4 @@
-"""Arrays as those of xarray, with what the files say of them."""
+"""xarray objects of arrays, with coordinates and metadata of the files."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
 
 
 def to_xarray(data: Any, **options: Any) -> xr.DataArray:
-    """Return an array with named dimensions, coordinates with units, and what the file says.
+    """Return a DataArray with named dimensions, coordinates with units, and metadata.
 
     Parameters
     ----------
     data : path-like, sequence of path-like, dask.array.Array, or object of xarray
-        What :func:`open_dataset` opens, or an array: one that was opened, or what was computed of
-        one, as long as it is known which axes are left. What is of xarray keeps its coordinates,
+        Files for :func:`open_dataset`, or an array: an opened one, or one computed
+        from it, as long as its remaining axes are known. An xarray object keeps its coordinates,
         attributes and name, and holds the lazy array.
     **options
-        Those of :func:`open_dataset`, for what is not open yet.
+        Options of :func:`open_dataset`, for files.
 
     Returns
     -------
     xarray.DataArray
-        It is called ``data`` and holds the lazy array itself, so that what xarray computes of it
-        runs on tiles. There is a coordinate for every axis with a scale, an offset or units, in
+        It is called ``data`` and holds the lazy array itself, so that computations of xarray
+        run on tiles. There is a coordinate for every axis with a scale, an offset or units, in
         these units, and one of texts for an axis with labels. The attributes are ``units`` of the
-        values, ``format``, ``source``, the name of the file, what is known of the instrument, such
+        values, ``format``, ``source``, the name of the file, facts about the instrument, such
         as ``beam_energy`` and ``beam_energy_units``, and metadata: ``dm.tags.Meta Data.Format`` is
         ``metadata["dm"]["tags"]["Meta Data"]["Format"]``.
 
     Raises
     ------
     DatasetError
-        There are options for an array that is open already; or as for :func:`open_dataset`.
+        Options are given with an opened array; or as for :func:`open_dataset`.
     ImportError
-        There is no xarray.
+        xarray is not installed.
     """
     try:
         import xarray as xr

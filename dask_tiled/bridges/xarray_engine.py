@@ -1,7 +1,7 @@
-"""The engine of ``xarray.open_dataset``: pictures of files as variables.
+"""The engine of ``xarray.open_dataset``, which opens the images of a file as variables.
 
-xarray finds it by an entry point, and reads pixels when they are asked for. Variables say in which
-chunks they are best read; ``chunks={}`` takes these.
+xarray finds it by an entry point, and reads pixels on demand. Variables have preferred chunks,
+which ``chunks={}`` selects.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Edges
 
 OF_OTHERS = {"hdf5", "ome_tiff", "tiff", "zarr"}
-"""Formats that other engines of xarray read, too: files of these open where we are asked for."""
+"""Formats that other engines read too: such files are opened only on request."""
 
 
 class Pixels(BackendArray):  # type: ignore[misc] # xarray need not be there
-    """The pixels of an opened array, for xarray to read."""
+    """The pixels of an opened array, as an xarray backend array."""
 
     def __init__(self, arr: da.Array) -> None:
         self.arr = arr
         self.source: Source | None = None
-        """What tasks of dask read by themselves."""
+        """The source that dask tasks read directly."""
         if isinstance(arr, TiledArray) and arr.description is not None:
             self.source = arr._source  # noqa: SLF001
         self.shape = arr.shape
@@ -52,16 +52,16 @@ class Pixels(BackendArray):  # type: ignore[misc] # xarray need not be there
         return explicit_indexing_adapter(key, self.shape, IndexingSupport.OUTER, self._read)
 
     def _read(self, index: tuple[Any, ...]) -> Array:
-        """Read a part: integers, slices, and lists, each of which chooses along its axis alone."""
+        """Read a part by integers, slices and lists, each along its own axis."""
         part = at_outer(self.arr, index)
-        # Whoever is in a thread of his own has as many tasks as there are cores.
+        # Other threads already run as many tasks as there are cores.
         main = threading.current_thread() is threading.main_thread()
         pixels = part.compute(scheduler="threads" if main else "synchronous")
         return np.require(pixels, requirements="W")
 
 
 class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
-    """Files of detectors and microscopes, in xarray."""
+    """The xarray engine for files of detectors and microscopes."""
 
     description = "Open files of detectors and microscopes with dask-tiled"
     open_dataset_parameters = ("filename_or_obj", "drop_variables")
@@ -73,22 +73,22 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
         drop_variables: str | Iterable[str] | None = None,
         **options: Any,
     ) -> xr.Dataset:
-        """Open the pictures of a file.
+        """Open the images of a file.
 
         Parameters
         ----------
         filename_or_obj : path-like or sequence of path-like
             As for :func:`dask_tiled.open_dataset`.
         drop_variables : str or iterable of str, optional
-            Variables and coordinates that are left out.
+            Variables and coordinates to leave out.
         **options
-            Those of :func:`dask_tiled.open_dataset`.
+            Options of :func:`dask_tiled.open_dataset`.
 
         Returns
         -------
         xarray.Dataset
-            A picture alone is the variable ``data``; several have their names. They share the
-            dimensions that they have in common; others begin with the name of the variable.
+            A single image is the variable ``data``; several have their names. They share
+            equal dimensions; other dimensions are prefixed with the name of the variable.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
         Warns
         -----
         UserWarning
-            One of several pictures cannot be opened, and is left out.
+            One of several images cannot be opened, and is skipped.
         """
         path = filename_or_obj
         if isinstance(path, (str, os.PathLike)):
@@ -116,9 +116,9 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
         return xr.Dataset(variables, coords, attrs)
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
-        """Return whether a file on this machine has the suffix and the beginning of a format.
+        """Return whether a local file has the suffix and the content of a format.
 
-        Those that other engines read, too, are left to them.
+        Formats of other engines are left to them.
         """
         try:
             path = os.path.expanduser(os.fspath(filename_or_obj))
@@ -133,7 +133,7 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
 
 
 def _labels_of_all(opened: Mapping[str, da.Array]) -> dict[str, Labels]:
-    """Label all variables of a data set: each of its dimensions has one length and one scale."""
+    """Label all variables of a data set: each dimension has one length and one scale."""
     dimensions, labels = Dimensions(opened), {}
     for variable, arr in opened.items():
         shown = shown_of(arr)
@@ -143,7 +143,7 @@ def _labels_of_all(opened: Mapping[str, da.Array]) -> dict[str, Labels]:
 
 
 def _variable(arr: da.Array, labels: Labels) -> xr.Variable:
-    # Equal chunks as numbers, so that xarray makes larger ones of them where it is asked to.
+    # Equal chunks as numbers, which xarray can merge to larger ones.
     edges = zip(labels.dims, arr.chunks, map(Edges, arr.chunks), strict=True)
     chunks = {name: axis if each.bounds is not None else each.step for name, axis, each in edges}
     pixels = LazilyIndexedArray(Pixels(arr))

@@ -220,7 +220,7 @@ def test_wrong_arguments(tmp_path, monkeypatch):
     path = write_mib(tmp_path / "scan.mib", FRAMES)
     with pytest.raises(DatasetError, match="no option 'nav_shap'"):
         file_reader(path, nav_shap=(5, 7))
-    with pytest.raises(DatasetError, match=r"open already.*nav_shape"):
+    with pytest.raises(DatasetError, match=r"already open.*nav_shape"):
         to_hyperspy(open_dataset(path), nav_shape=(5, 7))
     original = builtins.__import__
 

@@ -249,7 +249,7 @@ def test_what_was_computed_keeps_its_axes(calibrated):
     assert (plain.dims, plain.attrs) == (("dim_0", "dim_1"), {})
     pairs = to_xarray(da.einsum("abij,abkj->abik", arr, arr))
     assert pairs.dims == (*DIMS[:2], "y_2", "y_3")
-    with pytest.raises(DatasetError, match="is open already; expected no options; found io"):
+    with pytest.raises(DatasetError, match="is already open; expected no options; found io"):
         to_xarray(arr, io="mmap")
 
 
