@@ -1,1 +1,1 @@
-"""Files in the formats of others."""
+"""Conversion to other file formats."""

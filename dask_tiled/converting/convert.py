@@ -1,4 +1,4 @@
-"""Convert to files of other formats, chosen by the suffix."""
+"""Conversion to files of other formats, chosen by the suffix."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from dask_tiled.tiling import machine
 
 
 class Kind(NamedTuple):
-    """A kind of file."""
+    """A type of target file."""
 
     write: Callable[..., None]
     """``write(arr, path, at, show=..., **options)`` fills the empty file ``at``; errors name
     ``path``."""
     heads: tuple[bytes, ...]
-    """First bytes of files of the kind; other files are never replaced."""
+    """Magic numbers; other files are never replaced."""
     format: str
     """Format that reads the files; empty for zip files, which zarr reads."""
     options: tuple[str, ...] = ()
 
     def is_kind(self, path: str) -> bool:
-        """Return whether a file begins as one of the kind."""
+        """Return whether a file begins like this type."""
         return read_head(path, 8).startswith(self.heads)
 
 
 def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: Any) -> None:
     from zarr.storage import ZipStore
 
-    # Tasks that run at an interruption are waited for: they would create the file again.
+    # On interruption, wait for running tasks: they would create the file again.
     with (
         ZipStore(at, mode="w") as store,
         ThreadPoolExecutor(config.get("num_workers", machine.processors())) as pool,
@@ -75,7 +75,7 @@ KINDS = {
     ".tif": Kind(write_tiff, TIFF, "tiff"),
     ".tiff": Kind(write_tiff, TIFF, "tiff"),
 }
-"""By suffix; of two that fit, the longer one comes first."""
+"""By suffix; longer suffixes come first."""
 
 
 def convert(
@@ -87,50 +87,50 @@ def convert(
     progress: bool | None = None,
     **options: Any,
 ) -> None:
-    """Write an array to a file whose suffix says the format, in bounded memory.
+    """Write an array to a file in the format of its suffix, in bounded memory.
 
     ===========================  =====================================================  ========
     suffix                       format                                                 extra
     ===========================  =====================================================  ========
     ``.zarr``                    zarr, by :func:`to_zarr`
-    ``.zarr.zip``                the same in one zip file
+    ``.zarr.zip``                zarr in one zip file
     ``.hspy``                    HDF5 of HyperSpy                                       ``hdf5``
     ``.zspy``                    zarr of HyperSpy, in one zip file
     ``.npy``                     NumPy
-    ``.tif``, ``.tiff``          TIFF; where ImageJ can read it, with axes as it does   ``tiff``
+    ``.tif``, ``.tiff``          TIFF, with axes for ImageJ if it can read the file     ``tiff``
     ``.ome.tif``, ``.ome.tiff``  OME-TIFF                                               ``tiff``
     ===========================  =====================================================  ========
 
     Parameters
     ----------
     data : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
-        An opened array, or what was computed of one; or what :func:`open_dataset` opens.
+        An opened array, or one computed from it; or files for :func:`open_dataset`.
     target : path-like
-        Where to. A file is written beside it, below ``target + ".part"``, and moved there when it
-        is whole.
+        Path of the file. It is written below ``target + ".part"``, and moved to ``target`` when it
+        is complete.
     overwrite : bool
-        Replace a file of the same format, or an array or a group of zarr. Nothing else is ever
+        Replace a file of the same format, or a zarr array or group. Nothing else is ever
         replaced.
     verify : bool
-        Read it back, and compare every bit.
+        Read the file back, and compare every bit.
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
     **options
-        For zarr, those of :func:`to_zarr`, and ``maps``: what is computed in the same pass and
-        stored beside the array, some of ``"bf"``, the sum of each frame in the bright disc, or
+        For zarr, the options of :func:`to_zarr`, and ``maps``: results computed in the same pass
+        and stored beside the array: ``"bf"``, the sum of each frame in the bright disc,
         ``"adf"``, outside of it; ``"com"``, the centre of mass of each frame; ``"sum"``, the sum of
         each frame; ``"mean"`` and ``"max"`` of all frames, pixel by pixel. The disc is found in a
         sample of up to 1024 frames, unless ``disc`` says where it is: (y, x, radius), as for
         :func:`tiles.disk`. For HyperSpy's files ``chunks`` and ``compressors``;
-        others have none.
+        other formats have none.
 
     Raises
     ------
     DatasetError
-        The suffix is none of these, the format has no such option or cannot hold the array,
-        something else is there, or it cannot be written. No file is left.
+        The suffix is unknown, the format does not have an option or cannot hold the array,
+        the path exists and may not be replaced, or cannot be written. No file is left.
     VerificationError
-        What was read back differs.
+        The file differs from the array.
 
     Examples
     --------
@@ -170,12 +170,12 @@ def convert(
 def suffix_of(target: Any) -> str:
     """Return the suffix of a target; refuse unknown ones."""
     if not isinstance(target, str | os.PathLike):
-        raise DatasetError("invalid path", expected="where the file goes", found=repr(target))
+        raise DatasetError("invalid path", expected="the path of a file", found=repr(target))
     known, suffix = (ZARR, *KINDS), _known_suffix(target)
     if suffix is None:
         found = os.path.splitext(os.fspath(target).rstrip("/"))[1]
         raise DatasetError(
-            "no format has this suffix" if found else "the name has no suffix",
+            "unknown suffix" if found else "the name has no suffix",
             path=os.fspath(target),
             expected=f"one of {', '.join(known)}",
             found=found or None,
@@ -218,7 +218,7 @@ def stored_bytes(target: str) -> int:
 
 
 def verify_file(target: Any, arr: da.Array, *, progress: bool | None = None) -> None:
-    """Compare what :func:`convert` wrote, or a store of zarr, with what it was made of."""
+    """Compare a file that :func:`convert` wrote, or a zarr store, with its source."""
     suffix = _known_suffix(target)
     if suffix is None or suffix == ZARR:
         verify_zarr(target, arr, progress=progress)
@@ -240,7 +240,7 @@ def verify_file(target: Any, arr: da.Array, *, progress: bool | None = None) -> 
 def _compare(arr: da.Array, stored: da.Array, path: str) -> None:
     if (stored.size, stored.dtype) != (arr.size, arr.dtype):
         raise VerificationError(
-            "another array is stored",
+            "the stored array differs in shape or dtype",
             path=path,
             expected=f"{arr.dtype} of shape {arr.shape}",
             found=f"{stored.dtype} of shape {stored.shape}",

@@ -1,4 +1,4 @@
-"""Write arrays in C order to one place of a file, chunk by chunk in any order."""
+"""Parallel writing of C-order arrays to one range of a file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dask_tiled.storing.disk import telling_of, write_at
 
 
 class FlatArray(NamedTuple):
-    """The place of an array in a file of its final length."""
+    """The position of an array in a file of its final length."""
 
     path: str
     """Final path of the file, for errors."""
     at: str
-    """Path of the file while it is written."""
+    """Temporary path of the file."""
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -60,9 +60,9 @@ def write_flat(arr: da.Array, file: FlatArray, *, show: bool | None) -> None:
 
 
 def write_npy(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
-    """Write an array as a NumPy file, at last at ``path``."""
+    """Write an array as a NumPy file; ``path`` is its final path."""
     if arr.dtype.hasobject:
-        problem = "objects of Python cannot be written to .npy"
+        problem = "Python objects cannot be written to .npy"
         raise DatasetError(problem, path=path, expected="numbers or records", found=arr.dtype)
     with telling_of(path):
         if not arr.nbytes:

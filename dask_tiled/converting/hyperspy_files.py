@@ -1,7 +1,7 @@
 """Files of HyperSpy: .hspy, which is HDF5, and .zspy, which is zarr in a zip file.
 
-Layout facts: the specification of HyperSpy's files, version 3.3. RosettaSciIO, which writes them
-for HyperSpy, has a task of dask for each chunk of the file, and cannot write .zspy by zarr 3.
+Layout facts: the specification of HyperSpy's files, version 3.3. RosettaSciIO, HyperSpy's own
+writer, needs a dask task for each chunk of the file, and cannot write .zspy with zarr 3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dask_tiled.storing.disk import telling_of
 
 FORMAT_VERSION = "3.3"
 LEVEL = 1
-"""Of deflate. HyperSpy's own, 4, takes twice as long, and makes counts 5 percent smaller."""
+"""Deflate level. HyperSpy's default, 4, takes twice as long, and saves 5 percent."""
 
 _Group = tuple[str, dict[str, Any], dict[str, Any]]
 """The name of a group, its attributes, and arrays of numbers in it."""
@@ -42,9 +42,9 @@ def write_hspy(
     compressors: Any = "auto",
     show: bool | None,
 ) -> None:
-    """Write an array as HyperSpy does to HDF5: deflated after a shuffle of bytes.
+    """Write an array as HyperSpy's HDF5, deflated after a byte shuffle.
 
-    Of ``chunks``, which dask reads, the default is whole frames, about 1 MiB.
+    ``chunks`` are those of the file; by default whole frames, about 1 MiB.
     """
     h5py = require("h5py", "hdf5", path, does="written")
     level = _gzip_level(compressors, path)
@@ -58,7 +58,7 @@ def write_hspy(
                 group.create_dataset(key, data=numbers)
         return file.create_dataset(place, arr.shape, arr.dtype, chunks=chunk, **compressed)
 
-    # From version 1.8 on, texts of any length are attributes.
+    # From version 1.8 on, attributes may hold long texts.
     opened = partial(h5py.File, at, "w", libver=("v108", "latest"))
     _write(arr, path, opened, "HyperSpy", make, chunks, show=show)
 
@@ -72,7 +72,7 @@ def write_zspy(
     compressors: Any = "auto",
     show: bool | None,
 ) -> None:
-    """Write an array as HyperSpy does to zarr, format 2, in a zip file: by Zstandard and Blosc."""
+    """Write an array as HyperSpy's zarr, format 2, in a zip file, with Zstandard in Blosc."""
     import zarr
 
     codec = _codec(compressors, path)
@@ -101,10 +101,10 @@ def _write(
 ) -> None:
     """Write groups, and pixels by whole chunks of the array that ``make`` returns.
 
-    Threads read the next pixels meanwhile.
+    Threads read ahead.
     """
     if arr.dtype.kind not in "biufc" or not arr.ndim:
-        problem, expected = "HyperSpy has no such pixels", "numbers, on one axis or more"
+        problem, expected = "pixels not supported by HyperSpy", "numbers, on one axis or more"
         raise DatasetError(problem, path=path, expected=expected, found=arr.dtype)
     chunk, _ = grids_of(Given.of(arr), chunks, None)
     signal = signal_of(arr)
@@ -116,7 +116,7 @@ def _write(
         with telling_of(path):
             stored = make(file, _groups(signal, home, kind), f"{home}/data", chunk)
         bar = progress_bar(total=int(arr.nbytes), desc="convert", show=show)
-        # In a thread: of a Ctrl-C while h5py writes, Python would only say that it was ignored.
+        # In a thread: a Ctrl-C in h5py's writing would be reported and ignored.
         with bar, ThreadPoolExecutor(1, thread_name_prefix="dask-tiled") as writer:
             for block in iter_blocks(aligned(arr, chunk)):
                 with telling_of(path):
@@ -128,7 +128,7 @@ def _write(
 
 
 def _gzip_level(compressors: Any, path: str) -> int | None:
-    """Return how much HDF5 compresses; None where it does not."""
+    """Return the gzip level of HDF5; None for no compression."""
     match compressors:
         case "auto":
             return LEVEL
@@ -138,12 +138,12 @@ def _gzip_level(compressors: Any, path: str) -> int | None:
             return level
         case {"name": "gzip"}:
             return LEVEL
-    problem, expected = "no compressor of HDF5", "auto, none or gzip:0 to gzip:9"
+    problem, expected = "invalid compressors for HDF5", "auto, none or gzip:0 to gzip:9"
     raise DatasetError(problem, path=path, expected=expected, found=repr(compressors))
 
 
 def _codec(compressors: Any, path: str) -> Any:
-    """Return the codec of numcodecs that compresses chunks of zarr; None where none does."""
+    """Return the numcodecs codec for zarr chunks; None for no compression."""
     from numcodecs import Blosc, get_codec
     from numcodecs.abc import Codec
 
@@ -154,12 +154,15 @@ def _codec(compressors: Any, path: str) -> Any:
     with suppress(ValueError, TypeError, KeyError):
         if isinstance(compressors, Mapping):
             return get_codec({"id": compressors["name"], **compressors.get("configuration", {})})
-    problem, expected = "no compressor of zarr format 2", "auto, none or a codec, such as zstd:5"
+    problem, expected = (
+        "invalid compressors for zarr format 2",
+        "auto, none or a codec, such as zstd:5",
+    )
     raise DatasetError(problem, path=path, expected=expected, found=repr(compressors))
 
 
 def _groups(signal: Mapping[str, Any], home: str, kind: str) -> Iterator[_Group]:
-    """Yield groups with their attributes and lists of numbers, each after those around it."""
+    """Yield groups with attributes and lists of numbers, parents first."""
     yield "", {"file_format": kind, "file_format_version": FORMAT_VERSION}, {}
     yield "Experiments", {}, {}
     yield home, {}, {}
@@ -172,7 +175,7 @@ def _groups(signal: Mapping[str, Any], home: str, kind: str) -> Iterator[_Group]
 
 
 def _nested(name: str, facts: Mapping[str, Any]) -> Iterator[_Group]:
-    """Write down nested facts in terms of JSON: lists of other things than numbers are groups."""
+    """Yield groups for nested JSON values; lists of other values than numbers become groups."""
     attributes: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
     inner: dict[str, Mapping[str, Any]] = {}
@@ -188,7 +191,7 @@ def _nested(name: str, facts: Mapping[str, Any]) -> Iterator[_Group]:
             and all(map(fits, value))
         ):
             numbers[f"_list_{known}"] = np.array(value)
-        elif isinstance(value, list):  # read in the order of their names
+        elif isinstance(value, list):  # read in the order of names
             digits = len(str(len(value)))
             items = {f"{k:0{digits}d}": item for k, item in enumerate(value)}
             inner[f"_list_{len(value)}_{known}"] = items

@@ -20,20 +20,20 @@ OF_FRAMES: Mapping[str, tuple[str, Callable[[Reducible], da.Array]]] = {
     "max": ("max", lambda x: x.arr.max(tuple(range(x.nav_ndim)))),
     "sum": ("sum", lambda x: x.arr.sum(tuple(range(x.nav_ndim, x.arr.ndim)))),
 }
-"""Maps of any frames: the names of the arrays, and how to compute them."""
+"""Maps of any frames: names of the arrays, and how to compute them."""
 OF_SCANS = {"bf": "bright_field", "adf": "dark_field", "com": "center_of_mass"}
-"""Maps of scans of diffraction patterns: the names of the arrays."""
+"""Maps of scans of diffraction patterns: names of the arrays."""
 SAMPLE = 1024
-"""Maximum number of frames in whose mean the bright disc is found."""
+"""Most frames in the mean in which the bright disc is found."""
 
 
 class Maps(NamedTuple):
     """Requested maps."""
 
     results: dict[str, da.Array]
-    """By the names of the arrays."""
+    """By array name."""
     disc: str = ""
-    """The bright disc that was found, as text; empty if none was searched for."""
+    """The bright disc that was found, as text; empty if it was not searched."""
 
 
 def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None = None) -> Maps:
@@ -44,7 +44,7 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
     arr : dask.array.Array
         nav + sig.
     maps : str or iterable of str
-        Their names, in a text with commas between.
+        Names, or a text of names separated by commas.
     disc : sequence of float or str, optional
         The middle of the bright disc, (y, x), and its radius, as :func:`tiles.disk` takes them; by
         default it is found in the mean of a sample of the frames.
@@ -64,17 +64,17 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
     x = reducible(arr, None)
     scan = [name for name in names if name in OF_SCANS]
     if not x.nav_ndim:
-        raise DatasetError("there are no maps of one frame", found=f"shape {x.arr.shape}")
+        raise DatasetError("maps need navigation axes", found=f"shape {x.arr.shape}")
     if scan and (x.nav_ndim < 2 or x.arr.ndim - x.nav_ndim != 2):
         raise DatasetError(
-            f"no {scan[0]} without a scan of images",
+            f"{scan[0]} needs a scan of images",
             expected=f"two navigation and two signal axes, or one of {', '.join(OF_FRAMES)}",
             found=f"{x.nav_ndim} navigation and {x.arr.ndim - x.nav_ndim} signal axes",
-            hint="Of frames in a row pass the shape of the scan, nav_shape=." * (x.nav_ndim == 1),
+            hint="Pass the shape of the scan, nav_shape=." * (x.nav_ndim == 1),
         )
     needed = bool({"bf", "adf"} & {*scan})
     if disc is not None and not needed:
-        raise DatasetError("a disc is for bf and adf alone", found=f"disc={disc!r}")
+        raise DatasetError("a disc applies to bf and adf only", found=f"disc={disc!r}")
     inside, told = _disc(x, disc) if needed else (np.empty(0, bool), "")
     masks = {"bf": inside, "adf": ~inside}
     found = {}
@@ -95,7 +95,7 @@ def _disc(x: Reducible, given: Sequence[Length] | None) -> tuple[Mask, str]:
     if given is not None:
         if isinstance(given, str) or len(given) != 3:
             expected = "its middle, (y, x), and its radius"
-            raise DatasetError("this is no disc", expected=expected, found=repr(given))
+            raise DatasetError("invalid disc", expected=expected, found=repr(given))
         y, x_, radius = given
         inside = disk(x.arr, radius, (y, x_))
         if not inside.any():

@@ -1,6 +1,6 @@
-"""TIFF files of arrays: BigTIFF where they are large, with what ImageJ or OME says of axes.
+"""TIFF files, BigTIFF if large, with axes in the conventions of ImageJ or OME.
 
-tifffile writes everything but the pixels, which follow one another without gaps.
+tifffile writes everything but the pixels, which are contiguous.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dask_tiled.storing.disk import telling_of
 Axes = tuple[Axis | None, ...]
 
 CLASSIC = (1 << 32) - (1 << 25)
-"""Bytes of pixels from which on a file is BigTIFF: there is room for the pages of smaller ones."""
+"""From this many bytes of pixels on a file is BigTIFF; the rest is for the pages."""
 OF_IMAGEJ = {"uint8", "uint16", "float32"}
 OF_OME = {
     *("int8", "int16", "int32", "uint8", "uint16", "uint32"),
@@ -31,16 +31,16 @@ OF_OME = {
 }
 LETTERS = dict.fromkeys(("t", "time", "frame"), "T")
 LETTERS |= dict.fromkeys(("z", "depth", "slice"), "Z") | dict.fromkeys(("c", "channel"), "C")
-"""Names of axes before those of an image that viewers know."""
+"""Axis names before the image axes that viewers know."""
 COLOURS = {"s", "component", "colour", "rgb"}
 LENGTHS = ("m", "cm", "mm", "µm", "um", "nm", "Å")
 """Units that OME knows."""
 FINEST = 1 << 32
-"""Pixels in a centimetre, or in another unit: TIFF counts fewer."""
+"""Largest resolution that TIFF can store, in pixels per centimetre or other unit."""
 
 
 def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
-    """Write an array as TIFF: as ImageJ does if ImageJ can read it, and else as tifffile does."""
+    """Write an array as TIFF: in ImageJ's convention if possible, else in tifffile's."""
     axes, nav, samples = _checked(arr, path, {*OF_OME, "int64", "uint64", "float16"})
     y, x = axes[len(nav) : len(nav) + 2]
     fits = arr.dtype.name in OF_IMAGEJ and arr.nbytes < CLASSIC
@@ -68,16 +68,16 @@ def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
 
 
 def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
-    """Write an array as OME-TIFF; units that OME does not have stand in the image's description."""
+    """Write an array as OME-TIFF; other units go to the image's description."""
     axes, nav, samples = _checked(arr, path, OF_OME)
     letters = _letters(nav)
     if letters is None:
         raise DatasetError(
-            "OME-TIFF has no such axes",
+            "axes not supported by OME-TIFF",
             path=path,
             expected="t, c and z, each once, before y and x",
-            found=", ".join((axis and axis.name) or "one without a name" for axis in axes),
-            hint="A name that ends in .tif or .zarr takes any.",
+            found=", ".join((axis and axis.name) or "unnamed" for axis in axes),
+            hint="Formats .tif and .zarr accept any axes.",
         )
     known = dict(zip((*letters, "Y", "X"), axes, strict=False))
     metadata: dict[str, Any] = {"axes": f"{letters}YX{'S' * samples}"}
@@ -98,7 +98,7 @@ def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> N
     if any(axis and axis.steps for axis in axes):
         metadata["Description"] = _told(axes)
     if others:
-        warn(f"{path}: OME-TIFF has no scale for {', '.join(others)}; its description tells it")
+        warn(f"{path}: OME-TIFF has no scale for {', '.join(others)}; it is in the description")
     _write(arr, path, at, {"ome": True}, {"metadata": metadata}, rgb=samples, show=show)
 
 
@@ -131,13 +131,13 @@ def _write(
 
 
 def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axes, Axes, bool]:
-    """Return all axes, those before images, and whether the last one is that of colours."""
+    """Return all axes, those before the image, and whether the last one is a colour axis."""
     if arr.dtype.name not in dtypes:
         expected = ", ".join(sorted(dtypes))
-        problem, hint = "TIFF has no such pixels", "Convert them: arr.astype(...)."
+        problem, hint = "pixel type not supported by TIFF", "Convert the array: arr.astype(...)."
         raise DatasetError(problem, path=path, expected=expected, found=arr.dtype, hint=hint)
     if arr.ndim < 2 or not arr.size:
-        problem, expected = "this is no image", "two axes or more, and pixels"
+        problem, expected = "not an image", "two axes or more, and pixels"
         raise DatasetError(problem, path=path, expected=expected, found=f"shape {arr.shape}")
     axes = shown_of(arr).axes
     colours = arr.ndim > 2 and arr.shape[-1] in {3, 4} and arr.dtype.kind == "u"
@@ -146,15 +146,15 @@ def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axes, Axes, bo
 
 
 def _letters(axes: Axes) -> str | None:
-    """Return what OME and ImageJ call axes, by their names; None where one has no letter."""
+    """Return the letters of axes in OME and ImageJ, by name; None if one has none."""
     found = [LETTERS.get(axis.name.lower(), "") if axis else "" for axis in axes]
     return "".join(found) if all(found) and len({*found}) == len(found) else None
 
 
 def _imagej_letters(axes: Axes) -> str | None:
-    """Return the letters of axes in the order that ImageJ has; None where they have another.
+    """Return the letters of axes in ImageJ's order; None if they are in another.
 
-    Axes of other names, as those of scans, are moved by the same sliders.
+    Axes of other names, such as those of scans, get the letters of the first sliders.
     """
     letters = _letters(axes)
     if letters is None:
@@ -165,7 +165,7 @@ def _imagej_letters(axes: Axes) -> str | None:
 def _resolution(
     x: Axis | None, y: Axis | None, lengths: Collection[str] = ()
 ) -> tuple[float, float] | None:
-    """Return pixels per unit, or per centimetre of axes that have one of some units of length."""
+    """Return pixels per unit, or per centimetre if lengths are given; None if out of range."""
     found = []
     for axis in (x, y):
         step = axis.scale if axis is not None and axis.steps else 0.0
@@ -179,7 +179,7 @@ def _resolution(
 
 
 def _imagej(known: dict[str, Axis | None]) -> dict[str, Any]:
-    """Write down scales as ImageJ does: the unit of x counts for all that have no other."""
+    """Return scales as ImageJ metadata: the unit of x is the default of the others."""
     told: dict[str, Any] = {}
     x = known["X"]
     if x is not None and x.units:
@@ -204,5 +204,5 @@ def _info(axes: Axes) -> dict[str, str]:
 
 
 def _told(axes: Axes) -> str:
-    """Describe axes for people."""
-    return "\n".join(str(axis or "an axis without a name") for axis in axes)
+    """Return a description of axes for display."""
+    return "\n".join(str(axis or "an unnamed axis") for axis in axes)

@@ -206,7 +206,7 @@ def test_ome_tiff(arr, tmp_path):
     assert (told.time_increment, told.time_increment_unit.value) == (0.5, "s")
     assert [one.name for one in told.channels] == [f"dye {k}" for k in range(8)]
     assert "x (steps of 250 nm)" in image.description
-    with pytest.warns(UserWarning, match="no scale for x; its description"):
+    with pytest.warns(UserWarning, match="no scale for x; it is in the description"):
         convert(named(arr), tmp_path / "b.ome.tif")
     told = ome_types.from_tiff(tmp_path / "b.ome.tif").images[0]
     assert told.pixels.physical_size_x is None
@@ -265,7 +265,11 @@ def test_suffixes_are_read_in_either_case(arr, tmp_path):
         ("a.hspy", {"compressors": {"name": "zstd"}}, "gzip:0 to gzip:9"),
         ("a.zspy", {"compressors": {"name": "none such"}}, "zarr format 2.*zstd:5"),
         ("a.zspy", {"compressors": [1]}, "zarr format 2.*zstd:5"),
-        ("a.ome.tif", {}, "no such axes; expected t, c and z.*found scan_y, scan_x, y, x"),
+        (
+            "a.ome.tif",
+            {},
+            "not supported by OME-TIFF; expected t, c and z.*found scan_y, scan_x, y, x",
+        ),
     ],
 )
 def test_what_a_format_has_not_is_refused(arr, tmp_path, name, options, match):
@@ -278,11 +282,11 @@ def test_what_a_format_has_not_is_refused(arr, tmp_path, name, options, match):
 @pytest.mark.parametrize(
     ("name", "pixels", "match"),
     [
-        ("a.npy", np.array([{}]), "objects of Python"),
-        ("a.tif", np.zeros((4, 4), bool), "no such pixels.*found bool"),
-        ("a.tif", np.zeros(4), "no image"),
+        ("a.npy", np.array([{}]), "Python objects"),
+        ("a.tif", np.zeros((4, 4), bool), "not supported by TIFF.*found bool"),
+        ("a.tif", np.zeros(4), "not an image"),
         ("a.ome.tif", np.zeros((4, 4), "i8"), "found int64"),
-        ("a.hspy", np.zeros(4, "M8[s]"), "no such pixels"),
+        ("a.hspy", np.zeros(4, "M8[s]"), "not supported by HyperSpy"),
     ],
 )
 def test_pixels_that_a_format_has_not_are_refused(tmp_path, name, pixels, match):
@@ -428,18 +432,18 @@ def test_bytes_behind_an_address(arr, tmp_path, layout):
 
 REFUSED_MAPS = {
     "another name": (lambda a: a, "haadf", "no such map"),
-    "frames in a row": (lambda a: a.reshape(48, 16, 12), "bf", "no bf without a scan of images"),
+    "frames in a row": (lambda a: a.reshape(48, 16, 12), "bf", "bf needs a scan of images"),
     "spectra": (lambda a: a[:, :, 3], "com", "one of mean, max, sum"),
-    "one frame": (lambda a: a[0, 0], "mean", "no maps of one frame"),
+    "one frame": (lambda a: a[0, 0], "mean", "maps need navigation axes"),
     "no disc": (lambda a: a, "sum,adf", "no bright disc .* Pass disc=,"),
 }
 
 
 @pytest.mark.parametrize(("maps", "disc", "match"), [
-    ("com,sum", (1, 1, 1), "a disc is for bf and adf alone"),
-    ("", (1, 1, 1), "a disc is for bf and adf alone|no such map"),
+    ("com,sum", (1, 1, 1), "a disc applies to bf and adf only"),
+    ("", (1, 1, 1), "a disc applies to bf and adf only|no such map"),
     ("bf", (900, 1, 1.2), "no pixel is in the disc; expected some of the 16 x 12 pixels"),
-    ("adf", (1, 1), "this is no disc"),
+    ("adf", (1, 1), "invalid disc"),
 ])  # fmt: skip
 def test_discs_that_are_refused(arr, tmp_path, maps, disc, match):
     """Those that no map needs, or that hold no pixel: nobody wants such a map."""
