@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask_tiled.public import *  # noqa: F403
 
-# The public name is that of the function. Imported now, the package never takes its place later.
+# ``formats`` is a public function. Importing the package now prevents it from replacing the
+# function later.
 import_module("dask_tiled.formats")
 del globals()["formats"]
 
 
 def __getattr__(name: str) -> Any:
-    """Bring what is public when the first of it is asked for: dask takes a second to import."""
+    """Import the public names when the first of them is used: importing dask takes a second."""
     if name == "__version__":
         from importlib.metadata import version
 
@@ -29,5 +30,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List what is public, and nothing else."""
+    """List the public names."""
     return [*__getattr__("__all__"), "__version__"]

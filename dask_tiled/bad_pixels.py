@@ -1,4 +1,4 @@
-"""Pixels of a detector that do not work: found by what they show in a sample of frames."""
+"""Detection of bad pixels from a sample of frames."""
 
 from __future__ import annotations
 
@@ -22,67 +22,68 @@ from dask_tiled.sampling import sampled
 Bools = npt.NDArray[np.bool_]
 
 PARTS = 5
-"""Parts of a sample, each judged by itself: a pixel is bad that is so in most of them. A cosmic ray
-is in one, and where discs of some crystals meet in a pixel, that is so in the sum of parts only."""
+"""Parts of the sample, each judged separately: a pixel is bad if it is so in most parts. A
+cosmic ray is in one part, and overlapping diffraction discs stand out in few."""
 LEAST_FRAMES = 4 * PARTS
 SHARP = 4.0
-"""A pixel stands out by so many times the differences among its neighbours; no spot does."""
+"""A pixel stands out if it exceeds its neighbours by this multiple of their differences, unlike
+any spot."""
 PATTERN = 0.05
-"""Share of their counts by which pixels that work differ."""
+"""Relative difference of the counts of working pixels."""
 DEAD = 0.2
-"""Share of the counts of all its neighbours that a dead pixel has at most."""
+"""Most counts of a dead pixel, relative to each of its neighbours."""
 ROUNDS = 8
 STRIPE = 1 << 14
-"""Pixels whose neighbours are ordered at a time, in the cache."""
+"""Number of pixels whose neighbours are sorted at a time, in cache."""
 MEDIAN = np.pi / 2
-"""The variance of medians by that of means: of parts, the median decides."""
+"""Variance of a median relative to that of a mean: the median of the parts decides."""
 
 
 def find_bad_pixels(
     arr: Any, *, frames: int = 2000, threshold: float = 6.0, sig_ndim: int | None = None
 ) -> Corrections:
-    """Find pixels that are hot, dead, stuck or noisy, by a sample of the frames.
+    """Find hot, dead, stuck and noisy pixels in a sample of the frames.
 
-    Of each pixel the mean and the standard deviation are compared with those of its neighbours. It
-    is hot or noisy if one of them is far above the second largest of its neighbours, measured by
-    their differences and by its own noise; dead or stuck if one is less than a fifth of all of
-    theirs. So discs, spots that are wider than a pixel, and gradients are left alone. A pixel is
-    bad if it is so in most of five parts of the sample, at the edge of the frame in all of them:
-    events in single frames do not count.
+    Mean and standard deviation of each pixel are compared with those of its neighbours. A pixel is
+    hot or noisy if one of them is far above the second largest of its neighbours, relative to their
+    differences and to its own noise; it is dead or stuck if one is less than a fifth of each of
+    theirs. Discs, spots wider than a pixel, and gradients are not affected. A pixel is bad if it is
+    so in most of five parts of the sample, at the edge of the frame in all of them: events in
+    single frames do not count.
 
     Parameters
     ----------
     arr : dask.array.Array
         Real numbers: nav + sig, with whole frames.
     frames : int
-        Size of the sample, at equal distances: 20 or more. It is read once, in tiles.
+        Size of the sample, at equal intervals: 20 or more. It is read once, in tiles.
     threshold : float
-        How many standard errors are far. A larger one finds less.
+        Distance in standard errors that counts as far; larger values find fewer pixels.
     sig_ndim : int, optional
         As in :func:`map_tiles`.
 
     Returns
     -------
     Corrections
-        Its ``excluded_pixels`` are those that are found, and all that ``arr`` was opened with: pass
+        Its ``excluded_pixels`` are the bad pixels, and all that ``arr`` was opened with: pass
         it to :func:`open_dataset`.
 
     Raises
     ------
     DatasetError
-        There are fewer than 20 frames, or these are cut, or hold no real numbers.
+        There are fewer than 20 frames, or they are cropped, or not real numbers.
 
     Notes
     -----
-    Pixels that should have seen less than some 200 counts in the whole sample cannot be told to be
-    dead: take more frames then. Not found are pixels in the middle of bad blocks, and dead ones
-    within two pixels of what is dark; lines from edge to edge are. A spot as narrow as a pixel that
-    is there in most frames looks like a hot pixel, a gap as narrow like a dead one.
+    Dead pixels cannot be found where fewer than some 200 counts are expected in the whole
+    sample: use more frames. Not found are pixels in the middle of bad blocks, and dead ones
+    within two pixels of dark areas; lines from edge to edge are found. A one-pixel spot that is in
+    most frames looks like a hot pixel, a one-pixel gap like a dead one.
     """
     x = reducible(arr, sig_ndim)
     whole = x.arr.shape[x.nav_ndim :]
     if x.arr.dtype.kind not in "biuf":
-        problem, expected = "bad pixels are found in real numbers", "real numbers"
+        problem, expected = "bad pixels can be found in real numbers only", "real numbers"
         raise TilingError(problem, expected=expected, found=x.arr.dtype)
     check_whole("frames, the size of the sample,", frames, least=LEAST_FRAMES, error=TilingError)
     if not threshold > 0:
@@ -93,11 +94,11 @@ def find_bad_pixels(
     counted = math.prod(pixels.shape[:nav_ndim])
     if counted < LEAST_FRAMES:
         expected, found = f"{LEAST_FRAMES} frames or more", f"{counted} frames"
-        raise TilingError("too few frames to tell bad pixels", expected=expected, found=found)
+        raise TilingError("too few frames to find bad pixels", expected=expected, found=found)
     parts = _statistics(pixels, nav_ndim)
     in_each = threshold * math.sqrt(MEDIAN / len(parts))
     votes = np.sum([_bad(part, in_each) for part in parts], axis=0)
-    # Of a disc that the edge cuts, a pixel may be all that is seen: all parts have to agree there.
+    # At the edge, a single pixel may show a cut-off disc: all parts must agree there.
     inside = np.zeros(whole, bool)
     inside[(slice(1, -1),) * len(whole)] = True
     bad = votes >= np.where(inside, len(parts) // 2 + 1, len(parts))
@@ -107,28 +108,28 @@ def find_bad_pixels(
 
 
 class Statistics(NamedTuple):
-    """What pixels show in a part of a sample."""
+    """Statistics of the pixels in a part of the sample."""
 
     mean: Array
     spread: Array
-    """Their standard deviations."""
+    """Standard deviations."""
     frames: float
 
 
 def _corrections_of(arr: da.Array, frame: tuple[int, ...]) -> Corrections:
-    """Return the corrections that an array was opened with, if it shows whole frames."""
+    """Return the corrections of an opened array; refuse cropped frames."""
     description = arr.description if isinstance(arr, TiledArray) else None
     if description is None:
         return Corrections()
     held = description.layout.sig_shape
     if held != frame:
-        hint = "Find bad pixels before the frames are cut."
-        raise TilingError("frames are cut", expected=f"shape {held}", found=frame, hint=hint)
+        hint = "Find bad pixels before cropping the frames."
+        raise TilingError("frames are cropped", expected=f"shape {held}", found=frame, hint=hint)
     return description.conversion.corrections or Corrections()
 
 
 def _statistics(pixels: da.Array, nav_ndim: int) -> list[Statistics]:
-    """Compute what pixels show in each part, in one pass."""
+    """Compute the statistics of all parts in one pass."""
     nav = tuple(range(nav_ndim))
     longest = int(np.argmax(pixels.shape[:nav_ndim]))
     parts = min(PARTS, pixels.shape[longest])
@@ -136,7 +137,7 @@ def _statistics(pixels: da.Array, nav_ndim: int) -> list[Statistics]:
     mean, var = (da.nanmean, da.nanvar) if pixels.dtype.kind == "f" else (da.mean, da.var)
     values = pixels.astype(np.uint8) if pixels.dtype == bool else pixels
     cuts = [values[(slice(None),) * longest + (slice(*x),)] for x in itertools.pairwise(ends)]
-    with warnings.catch_warnings():  # pixels that are NaN in all frames are no surprise here
+    with warnings.catch_warnings():  # pixels may be NaN in all frames
         warnings.simplefilter("ignore", RuntimeWarning)
         found = compute([mean(cut, nav) for cut in cuts], [var(cut, nav) for cut in cuts])
     counts = [math.prod(cut.shape[:nav_ndim]) for cut in cuts]
@@ -147,7 +148,7 @@ def _statistics(pixels: da.Array, nav_ndim: int) -> list[Statistics]:
 
 
 def _bad(of: Statistics, threshold: float) -> Bools:
-    """Return which pixels are bad: at first those that stand out, then those beside these."""
+    """Return a mask of bad pixels: first those that stand out, then those next to them."""
     bad = ~np.isfinite(of.mean)
     bad |= _lines(of.mean)
     for _ in range(ROUNDS):
@@ -167,15 +168,16 @@ def _bad(of: Statistics, threshold: float) -> Bools:
 
 
 def _stands_out(values: Array, errors: Array, still: Bools, threshold: float) -> Bools:
-    """Return which pixels are far above or below all their neighbours."""
+    """Return a mask of the pixels far above or below all their neighbours."""
     near = _around(values)
     scatter = 1.4826 * np.median(abs(values - near.usual))
     error = np.sqrt(errors**2 + _around(errors).usual ** 2 + scatter**2)
     pattern = PATTERN * abs(near.most)
     allowed = threshold * np.hypot(error, pattern) + SHARP * (near.most - near.second)
-    # Two that never change may be neighbours. A gap between discs is dark farther on, too.
+    # Two constant pixels may be neighbours. A gap between discs extends to more distant pixels.
     is_low = values < DEAD * np.where(still, near.second, near.least)
-    wide = np.sort(_boxes(values, 2)[is_low].reshape(-1, 5**values.ndim), axis=1)  # itself is first
+    # The pixel itself comes first.
+    wide = np.sort(_boxes(values, 2)[is_low].reshape(-1, 5**values.ndim), axis=1)
     least = np.where(still[is_low], wide[:, 2], wide[:, 1])
     is_low[is_low] = (values[is_low] < DEAD * least) & (
         least - values[is_low] > threshold * error[is_low]
@@ -185,7 +187,7 @@ def _stands_out(values: Array, errors: Array, still: Bools, threshold: float) ->
 
 
 class Around(NamedTuple):
-    """The neighbours of each pixel by their order: some may be as bad as the pixel."""
+    """The neighbours of each pixel, ranked: some may be as bad as the pixel."""
 
     least: Array
     second: Array
@@ -195,7 +197,7 @@ class Around(NamedTuple):
 
 
 def _around(values: Array) -> Around:
-    """Order the neighbours of each pixel; beyond edges lie mirror images."""
+    """Rank the neighbours of each pixel, with mirror images beyond the edges."""
     boxes = _boxes(values, far := 2 if values.ndim == 1 else 1)
     steps = itertools.product(range(2 * far + 1), repeat=values.ndim)
     others = [step for step in steps if any(x != far for x in step)]
@@ -211,7 +213,7 @@ def _around(values: Array) -> Around:
 
 
 def _sorted(arrays: list[Array]) -> list[Array]:
-    """Sort arrays pixel by pixel: several times as fast as to sort many short rows."""
+    """Sort arrays pixel by pixel; several times as fast as sorting many short rows."""
     for end in range(len(arrays) - 1, 0, -1):
         for k in range(end):
             one, other = arrays[k], arrays[k + 1]
@@ -220,7 +222,7 @@ def _sorted(arrays: list[Array]) -> list[Array]:
 
 
 def _boxes(values: Array, far: int) -> Array:
-    """Return the box around each pixel, on further axes."""
+    """Return the box around each pixel, on extra axes."""
     padded = np.pad(values, far, mode="reflect" if min(values.shape) > far else "symmetric")
     width = (2 * far + 1,) * values.ndim
     boxes: Array = np.lib.stride_tricks.sliding_window_view(padded, width)
@@ -228,7 +230,7 @@ def _boxes(values: Array, far: int) -> Array:
 
 
 def _without(values: Array, bad: Bools) -> Array:
-    """Return values with those of bad pixels replaced by what is usual around them."""
+    """Return values with those of bad pixels replaced by the median of their neighbours."""
     if not bad.any() or bad.all():
         return np.nan_to_num(values)
     low, high = _around(np.where(bad, -np.inf, values)), _around(np.where(bad, np.inf, values))
@@ -238,12 +240,12 @@ def _without(values: Array, bad: Bools) -> Array:
 
 
 def _lines(mean: Array) -> Bools:
-    """Return pixels of lines, from edge to edge, in which nothing is seen."""
+    """Return a mask of dark lines from edge to edge."""
     bad = np.zeros(mean.shape, bool)
     for axis in range(mean.ndim if mean.ndim > 1 else 0):
         others = tuple(k for k in range(mean.ndim) if k != axis)
         near = _around(np.median(mean, others))
-        darker = near.second - mean.max(others)  # than a slope that ends at the edge
+        darker = near.second - mean.max(others)  # darker than a slope that ends at the edge
         dead = (darker >= (1 - DEAD) * near.second) & (darker > 2 * (near.most - near.second))
         bad |= np.expand_dims(dead, others)
     return bad

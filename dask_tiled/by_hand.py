@@ -1,4 +1,4 @@
-"""Arrays whose layout is given by hand, piece by piece."""
+"""Arrays with a layout given by hand, piece by piece."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dask_tiled.tiling.negotiation import TilingRequest
 
 MOST_PIXELS = 1 << 62
 MOST_KINDS = 4096
-"""Into so many parts pieces may cut the signal axes; each costs a little for every chunk."""
+"""Most parts into which pieces may cut the signal axes; each costs time for every chunk."""
 
 
 def from_pieces(
@@ -51,9 +51,9 @@ def from_pieces(
     io: str = "auto",
     storage_options: Options = None,
 ) -> da.Array:
-    """Make a lazy array of boxes that lie anywhere in any files.
+    """Return a lazy array of boxes that lie anywhere in any files.
 
-    Chunks need not follow the pieces; what lies together in a file is read in one go.
+    Chunks need not follow the pieces; adjacent bytes of a file are read together.
 
     Parameters
     ----------
@@ -62,27 +62,27 @@ def from_pieces(
         of a piece follow one another in C order. Many pieces are given as a mapping (a dict, a
         data frame, a record array) of arrays: ``start`` and ``shape`` of shape (pieces, axes),
         ``offset`` of shape (pieces,), and ``file``, ``strides``, ``decoder`` and ``nbytes`` where
-        they are needed. What is the same for all may be given once.
+        needed. A value that is the same for all pieces may be given once.
     shape : tuple of int
         Shape of the array.
     dtype : dtype
         Type of the array.
     files : sequence of path-like, optional
-        The files, where pieces give their numbers. Like the paths of pieces, they may be URLs.
+        The files, if pieces give file numbers. Like the paths of pieces, they may be URLs.
     decoders : sequence, optional
-        How pieces are stored, by the numbers in ``Piece.decoder``: a dtype of either byte
+        Storage of the pieces, by the numbers in ``Piece.decoder``: a dtype of either byte
         order; a pair of a dtype and codecs, for pieces of ``nbytes`` bytes that are compressed one
         by one; or a decoder for packed pixels. By default one, ``dtype``. Codecs are documents of
         zarr 3 in the order in which a piece is written, such as ``("<u2", [{"name": "bytes"},
-        {"name": "zstd"}])``, or the configuration of one of numcodecs: ``("<u2", {"id": "zlib"})``.
+        {"name": "zstd"}])``, or a configuration for numcodecs: ``("<u2", {"id": "zlib"})``.
     sig_ndim : int, optional
-        How many of the axes are signal axes; by default the last two, or one where pieces cut those
+        Number of signal axes; by default two, or one if pieces cut the last two axes
         into very many parts.
     overlap : {"raise", "first", "last"}
-        Which piece is shown where several hold the same pixels; by default that is an error.
+        Which piece is shown where pieces overlap; by default that is an error.
     uncovered : {"raise", "fill"}
-        Whether pixels that no piece holds are filled with ``fill_value``; by default there must be
-        none.
+        Whether uncovered pixels are filled with ``fill_value``; by default they are an
+        error.
     fill_value : scalar
     axes : sequence of Axis, or mapping of str, optional
         Names, units and scales of all axes, or of some by their usual names: see
@@ -97,14 +97,14 @@ def from_pieces(
     Raises
     ------
     FileNotFoundError
-        Nothing has one of the paths.
+        A path does not exist.
     TruncatedFileError
         A piece reaches beyond its file.
     DatasetError
         A piece lies outside of the array; pieces overlap, or leave pixels uncovered, and must not;
-        codecs are unknown, or do not suit the pieces; or arguments have no meaning.
+        codecs are unknown, or do not fit the pieces; or arguments are invalid.
     PermissionError, RemoteError
-        A server refuses a file, or does not give its bytes.
+        A server refuses a file, or does not deliver its bytes.
     """
     for name, value, known in (
         ("overlap", overlap, ("raise", "first", "last")),
@@ -114,7 +114,7 @@ def from_pieces(
             raise DatasetError(f"no such {name}", expected=" or ".join(known), found=repr(value))
     shape = tuple(check_whole("every size in shape", n, least=1) for n in shape)
     if not shape or math.prod(shape) > MOST_PIXELS:
-        raise DatasetError("no shape of an array", found=shape)
+        raise DatasetError("invalid shape", found=shape)
     known_decoders = [_decoder(given) for given in decoders or [dtype]]
     _check_types(known_decoders, np.dtype(dtype))
     table, paths = read_pieces(pieces, list(files), known_decoders, len(shape))
@@ -128,7 +128,7 @@ def from_pieces(
     hole = first_hole(table, shape, overlapping=pair is not None)
     if hole and uncovered == "raise":
         raise DatasetError(
-            "pixels are covered by no piece",
+            "pixels are not covered by any piece",
             where=f"pixel {hole}",
             hint='Pass uncovered="fill" to have them filled.',
         )
@@ -157,13 +157,13 @@ def from_pieces(
 
 
 def _looked_at(paths: Sequence[Path], storage_options: Options) -> list[File]:
-    """Look at files on disk and behind URLs."""
+    """Return the versions of local and remote files."""
     urls = [os.fspath(path) for path in paths if is_url(path)]
     if storage_options is not None and not urls:
-        problem = "storage options tell how to read URLs"
+        problem = "storage options are for URLs only"
         raise DatasetError(problem, path=paths[0], expected="a URL", found="a path")
     known = Session(urls, storage_options)
-    # What follows a "?" may be a secret: the session alone knows it.
+    # The query may be a secret, which only the session keeps.
     plain_urls = {url: place_of(url, storage_options).url for url in urls}
     with opened_together(known):
         return [File.at(plain_urls.get(os.fspath(path), path)) for path in paths]
@@ -176,7 +176,7 @@ def _decoder(given: Any) -> Decoder | BlockDecoder:
     try:
         stored = np.dtype(given[0] if packed else given)
         if stored.hasobject or not stored.itemsize:
-            raise TypeError("not a type that files can hold")  # noqa: TRY301
+            raise TypeError("not a dtype of file data")  # noqa: TRY301
     except (TypeError, ValueError) as error:
         raise DatasetError(
             "not a decoder",
@@ -187,7 +187,7 @@ def _decoder(given: Any) -> Decoder | BlockDecoder:
 
 
 def _for_shapes(decoders: list[Any], table: PieceTable) -> list[Any]:
-    """Have decoders know the shape of their pieces, where all have the same."""
+    """Specialise decoders for the shape of their pieces, if all pieces have the same."""
     pieces = table.rows()
     known = list(decoders)
     for k, decoder in enumerate(decoders):
@@ -199,14 +199,14 @@ def _for_shapes(decoders: list[Any], table: PieceTable) -> list[Any]:
 
 
 def _check_types(decoders: Sequence[Decoder | BlockDecoder], wanted: np.dtype) -> None:
-    """Make sure that no whole number is changed on its way through a type for all pieces."""
+    """Check that promoting the dtypes of the pieces does not change integers."""
     stored = [decoder.dtype for decoder in decoders]
     long = any(dtype.kind in "iu" and dtype.itemsize == 8 for dtype in stored)
     if long and wanted.kind in "iu" and np.result_type(*stored).kind not in "iu":
         raise DatasetError(
-            "the pieces have types of which none holds all numbers of the others",
+            "no integer dtype holds the values of all pieces",
             found=", ".join(map(str, stored)),
-            hint="Make an array of floats, or one of the pieces of each type.",
+            hint="Use a float dtype, or one array for each dtype.",
         )
 
 
@@ -216,7 +216,7 @@ def _sig_ndim(pieces: PieceTable, ndim: int) -> int:
 
 
 def _base_shape(pieces: PieceTable, decoders: Sequence[Decoder | BlockDecoder]) -> tuple[int, ...]:
-    """Return the shape of pieces that decode as a whole, where they lie on a grid."""
+    """Return the shape of pieces that decode as a whole, if they form a grid."""
     if not any(isinstance(decoder, BlockDecoder) for decoder in decoders):
         return ()
     axes = range(pieces.ndim)

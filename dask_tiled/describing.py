@@ -1,4 +1,4 @@
-"""The way in: a path becomes a description, and chunks are chosen for it. No array is made."""
+"""From a path to a description with chunks; no array is made."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def describe(
     outside_folder: bool = False,
     **format_options: Any,
 ) -> Description:
-    """Return what a file, or a series of files, holds.
+    """Return the description of a file, or of a series of files.
 
     Parameters and errors are those of :func:`open_dataset`.
 
     Returns
     -------
     Description
-        It prints as text, and as a table in a notebook.
+        Prints as text, and as a table in notebooks.
     """
     scan, frame = _shape("nav_shape", nav_shape, open=True), _shape("sig_shape", sig_shape)
     is_open = scan is not None and OPEN in scan
@@ -87,7 +87,7 @@ def describe(
             if not is_url(kept) and os.path.isfile(kept):
                 saved = SavedAxes.at(kept, desc)
     if "dtype" in formats()[desc.format].options():
-        dtype = None  # it told how the pixels are stored
+        dtype = None  # the format has used it
     scaling = desc.conversion.scaling
     fill_value = desc.conversion.fill_value if fill_value is None else fill_value
     conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known, scaling)
@@ -108,7 +108,7 @@ def describe(
 
 
 PARAMETERS = (*inspect.signature(describe).parameters, "tiling", "chunks", "io")
-"""What can be asked for of every format."""
+"""Parameters that apply to all formats."""
 
 
 def _corrections(given: Any, desc: Description) -> Corrections | None:
@@ -134,7 +134,7 @@ def _corrections(given: Any, desc: Description) -> Corrections | None:
 
 
 OPEN = -1
-"""The size in a nav_shape that follows from the number of frames."""
+"""The size in nav_shape that is inferred from the number of frames."""
 
 
 def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | None:
@@ -151,20 +151,20 @@ def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | No
 
 
 def _filled(scan: tuple[int, ...], desc: Description, sync_offset: Any) -> tuple[int, ...]:
-    """Let the open size of a scan follow from the frames that there are."""
+    """Return a scan shape with the open size inferred from the number of frames."""
     path = desc.files[0].path
     frames = math.prod(desc.nav_shape) - check_whole("sync_offset", sync_offset, path=path)
     row = -math.prod(scan)
     rows, rest = divmod(max(frames, 0), row)
-    # While files grow, rows are shown when they are complete.
+    # While files grow, only complete rows are shown.
     if not rows or (rest and not desc.files[-1].grows):
         least = tuple(max(rows, 1) if n == OPEN else n for n in scan)
         raise DatasetError(
-            "the frames do not fill this scan",
+            "the frames do not fill the scan",
             path=path,
             expected=f"a multiple of {row} frames, for nav_shape={scan}",
             found=f"{frames} frames",
-            hint=f"Pass nav_shape={least} for the first {row * rows} of them." if rows else None,
+            hint=f"Pass nav_shape={least} for the first {row * rows} frames." if rows else None,
         )
     return tuple(rows if n == OPEN else n for n in scan)
 
@@ -175,7 +175,7 @@ def scheme_for(
     chunks: Any = None,
     io: str = "auto",
 ) -> TilingScheme:
-    """Negotiate chunks for what is described.
+    """Negotiate chunks for a description.
 
     Parameters and errors are those of :func:`open_dataset`.
     """
@@ -187,25 +187,25 @@ def scheme_for(
 
 def _check_backend(io: Any, desc: Description) -> None:
     if not isinstance(io, str) or (io != "auto" and io not in BACKENDS):
-        raise DatasetError("no such backend", expected=" or ".join(["auto", *BACKENDS]), found=io)
+        raise DatasetError("invalid io", expected=" or ".join(["auto", *BACKENDS]), found=io)
     if io != "auto" and is_url(desc.files[0].path):
-        problem, path = "what lies behind a URL is read in one way", desc.files[0].path
+        problem, path = "URLs have no choice of io", desc.files[0].path
         raise DatasetError(problem, path=path, expected="io='auto'", found=io)
     if io == "direct":
         with lent_fd(desc.files[0], direct=True):
-            pass  # better now than in every task
+            pass  # fail here rather than in every task
 
 
 def headers_of(desc: Description) -> Headers | Array:
-    """Return how the headers of all frames are read, or the table of what a header says of them.
+    """Return the layout of the frame headers, or a table of facts about frames.
 
     Raises
     ------
     DatasetError
-        The frames of the format or of the file have no headers that are read.
+        The format or the file has no frame headers.
     """
     if VOLUMES in desc.metadata:
-        problem, hint = "volumes are no frames with headers", "Open each file by itself."
+        problem, hint = "volumes have no frame headers", "Open each file separately."
         raise DatasetError(problem, path=desc.files[0].path, hint=hint)
     known = formats()
     if desc.format not in known or (read := known[desc.format].headers) is None:
@@ -220,22 +220,22 @@ def headers_of(desc: Description) -> Headers | Array:
 
 
 def check_local(path: str) -> None:
-    """Make sure that a file can grow.
+    """Check that a file can grow.
 
     Raises
     ------
     DatasetError
-        It lies behind a URL: what is there is replaced, not added to.
+        The file is remote: it may be replaced, but does not grow.
     """
     if is_url(path):
         hint = "Open it again to see its present content."
-        raise DatasetError("what lies behind a URL does not grow", path=path, hint=hint)
+        raise DatasetError("remote files do not grow", path=path, hint=hint)
 
 
 def warn_of_missing(
     desc: Description, nav_shape: Any = None, missing: Any = None, *, follow: bool = False, **_: Any
 ) -> None:
-    """Warn of frames that are missing, and of a series that may be longer, unless that is meant."""
+    """Warn about missing frames, and a possibly longer series, unless the user expects them."""
     if missing is not None or follow:
         return
     absent, count = desc.layout.count_missing(), math.prod(desc.nav_shape)
@@ -246,33 +246,33 @@ def warn_of_missing(
     if absent or not is_settled(nav_shape):
         lacking += "".join(f"The series may be longer: {doubt}. " for doubt in desc.doubts)
     if lacking:
-        message = f"{desc.files[-1].path}: {lacking}Pass missing='fill' if that is meant."
+        message = f"{desc.files[-1].path}: {lacking}Pass missing='fill' if this is intended."
         warn(message, MissingFramesWarning)
 
 
 def is_settled(nav_shape: Any) -> bool:
-    """Return whether the user has said how many frames are shown."""
+    """Return whether the user has given the number of frames."""
     return nav_shape is not None and OPEN not in np.atleast_1d(nav_shape)
 
 
 LARGEST = (1 << 63) - 1
-"""Bytes that can be counted."""
+"""Largest size of an array in bytes."""
 MOST_NAMED = 5
-"""So many missing files are named in an error."""
+"""Name at most this many missing files in an error."""
 
 
 def _in_shape(
     desc: Description, nav_shape: tuple[int, ...] | None, sync_offset: Any
 ) -> Description:
-    """Show frames in the shape of the scan that a user asks for, from the frame on that he does."""
+    """Return the frames in the user's scan shape, from the user's first frame on."""
     path = desc.files[0].path
     first = check_whole("sync_offset", sync_offset, path=path)
     shape = desc.nav_shape if nav_shape is None else nav_shape
     if math.prod(shape + desc.sig_shape) * desc.dtype.itemsize > LARGEST:
         raise DatasetError(
-            "no array can be so large", path=path, expected=f"{LARGEST} bytes", found=shape
+            "the array is too large", path=path, expected=f"{LARGEST} bytes", found=shape
         )
-    # Beyond these all frames are missing, and frame numbers would no longer be numbers of 8 bytes.
+    # Clipped: all frames beyond are missing, and frame numbers must fit 8 bytes.
     first = max(-math.prod(shape), min(first, desc.layout.n_frames))
     if shape != desc.nav_shape:
         return desc.with_frames(shape, first)
@@ -280,15 +280,13 @@ def _in_shape(
 
 
 def _chosen(desc: Description, roi: Any, missing: Any) -> Description:
-    """Show the frames that a user chooses, if none is missing or they may be."""
+    """Return the selected frames; raise if some are missing and may not be."""
     path = desc.files[0].path
     if roi is not None:
         places = _places(roi, desc.nav_shape, path)
         desc = desc.with_frames((len(places),), 0, desc.layout.selection.at(places))
     if missing not in (None, "fill", "raise"):
-        raise DatasetError(
-            "no such rule for missing frames", path=path, expected="fill or raise", found=missing
-        )
+        raise DatasetError("invalid missing", path=path, expected="fill or raise", found=missing)
     absent = desc.layout.count_missing()
     if missing == "raise" and absent:
         count = math.prod(desc.nav_shape)
@@ -299,13 +297,13 @@ def _chosen(desc: Description, roi: Any, missing: Any) -> Description:
             path=desc.files[-1].path,
             expected=f"{count} frames",
             found=f"{count - absent} frames",
-            hint=f"There is no {named}." if files else None,
+            hint=f"Missing: {named}." if files else None,
         )
     return desc
 
 
 def _places(roi: Any, nav_shape: tuple[int, ...], path: str) -> Index:
-    """Turn a mask, or indices, into places of the navigation shape."""
+    """Convert a mask or indices to positions in the navigation shape."""
     count = math.prod(nav_shape)
     try:
         found = np.asarray(roi)

@@ -1,4 +1,4 @@
-"""The bright disc of a mean frame: where the direct beam meets the detector."""
+"""The bright disc of a mean frame, where the direct beam meets the detector."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Disc(NamedTuple):
     radius: float
 
     def mask(self, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-        """Return which pixels of a frame lie inside."""
+        """Return a mask of the pixels inside."""
         y, x = np.ogrid[: shape[0], : shape[1]]
         inside: npt.NDArray[np.bool_] = np.hypot(y - self.y, x - self.x) <= self.radius
         return inside
 
 
 def find_disc(frame: Array) -> Disc | None:
-    """Find the bright disc in a mean frame; None if nothing of it is one."""
+    """Return the bright disc of a mean frame, or None."""
     every = -(-max(frame.shape) // 256)
     small = np.nan_to_num(frame[::every, ::every])
-    smooth = np.median(_around(small), axis=(2, 3))  # it does not see single hot pixels
+    smooth = np.median(_around(small), axis=(2, 3))  # ignores single hot pixels
     brightest, usual = smooth.max(), np.median(smooth)
     level = (brightest + usual) / 2
     bright = (small > level) & _around(smooth > level).any(axis=(2, 3))
@@ -40,12 +40,12 @@ def find_disc(frame: Array) -> Disc | None:
     middle = places.mean(axis=0)
     radius = math.sqrt(area / math.pi)
     spread = math.sqrt(((places - middle) ** 2).sum(axis=1).mean())
-    if spread > 1.3 * radius / math.sqrt(2):  # of a disc it is that without the 1.3
+    if spread > 1.3 * radius / math.sqrt(2):  # a disc has this spread without the factor 1.3
         return None
     y, x = middle * every
     return Disc(float(y), float(x), radius * every)
 
 
 def _around(pixels: Array) -> Array:
-    """Return each pixel with its neighbours, on two more axes."""
+    """Return each pixel with its neighbours, on two extra axes."""
     return np.lib.stride_tricks.sliding_window_view(np.pad(pixels, 1, "edge"), (3, 3))

@@ -1,4 +1,4 @@
-"""Every way in which a file or a request can be wrong, as one family of exceptions."""
+"""The exceptions of the package: errors of files and of requests."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ import numpy as np
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
 MOST_TOLD = 400
-"""So many characters of a value are in a message."""
+"""Truncate values in messages to this many characters."""
 
 
 class DatasetError(ValueError):
-    """A file or a request that cannot be served as it stands.
+    """A file or request that cannot be served.
 
     Parameters
     ----------
     problem : str
         What is wrong, in a few words.
     path : path-like, optional
-        The file it is wrong in.
+        The file with the problem.
     where : str, optional
         The place in the file: a header field or a byte offset.
     expected, found : object, optional
-        What should be there, and what is.
+        Expected and actual value.
     hint : str, optional
         What the caller can do about it.
     """
@@ -62,27 +62,27 @@ class DatasetError(ValueError):
         super().__init__(text)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions pickle their positional arguments only; workers send ours with the rest.
+        # Exceptions pickle positional arguments only; workers need the others too.
         names = ("path", "where", "expected", "found", "hint")
         return partial(type(self), **{name: getattr(self, name) for name in names}), (self.problem,)
 
 
 def _bounded(told: Any) -> str:
-    """Write the beginning of what may be as long as a file."""
+    """Return a value as text, truncated."""
     text = str(told)
     return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}... ({len(text)} characters)"
 
 
 def printable(text: str) -> str:
-    """Write what cannot be printed in the name of a file as escapes, also the end of a line."""
+    """Return text with unprintable characters, including line ends, as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn of something, at the line that called the package."""
+    """Warn at the line that called the package."""
     frame, level, called = sys._getframe(1), 2, 3  # noqa: SLF001 - there is no other way to them
     while frame.f_back is not None:
-        if frame.f_code.co_filename.startswith(_PACKAGE):  # also beyond what contextlib calls
+        if frame.f_code.co_filename.startswith(_PACKAGE):  # also above frames of contextlib
             called = level + 1
         frame, level = frame.f_back, level + 1
     warnings.warn(printable(message), category, stacklevel=called)
@@ -90,12 +90,12 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 @cache
 def warn_once(message: str, category: type[Warning]) -> None:
-    """Warn of something, once in a process."""
+    """Warn once in a process."""
     warn(message, category)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the hint that a word was mistyped, if one that is known is close to it."""
+    """Return a hint at the closest known word, or None."""
     from difflib import get_close_matches  # only for what is wrong anyway
 
     close = get_close_matches(word, sorted(set(known)), n=1)
@@ -103,7 +103,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def format_bytes(count: float) -> str:
-    """Write a number of bytes for people."""
+    """Format a number of bytes."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.4g} {unit}"
@@ -112,14 +112,14 @@ def format_bytes(count: float) -> str:
 
 
 class UnknownFormatError(DatasetError):
-    """No format recognises the file, or no format has the name that was asked for.
+    """No format recognises the file, or no format has the given name.
 
     Parameters
     ----------
     problem : str
         What is wrong, in a few words.
     reasons : mapping, optional
-        By the name of each format, why it does not recognise the file.
+        Why each format does not recognise the file, by name.
     **place
         As for :class:`DatasetError`.
     """
@@ -140,35 +140,35 @@ class UnknownFormatError(DatasetError):
 
 
 class CorruptFileError(DatasetError):
-    """A header says something that cannot be, or contradicts the rest of the file."""
+    """A header has invalid values, or contradicts the rest of the file."""
 
 
 class TruncatedFileError(DatasetError):
-    """Bytes or frames that the headers promise are not there."""
+    """Bytes or frames that the headers promise are missing."""
 
 
 class StaleFileError(DatasetError):
-    """A file is no longer the one that was opened."""
+    """A file has changed since it was opened."""
 
 
 class OutsideFolderError(DatasetError):
-    """A file that another one leads to, by name or as a link, lies outside of its folder."""
+    """A file that another one names or links to lies outside of its folder."""
 
 
 class RemoteError(DatasetError):
-    """A server does not give the bytes of a file: none at all, not in time, or not in parts."""
+    """A server does not deliver the bytes of a file: not at all, not in time, or not in parts."""
 
 
 class TilingError(DatasetError):
-    """Chunks or tiles were asked for that cannot exist."""
+    """The requested chunks or tiles are impossible."""
 
 
 class MissingFramesWarning(UserWarning):
-    """Frames of an array lie in no file, and read as its fill value; or a series may be longer."""
+    """Frames are in no file, and read as the fill value; or a series may be longer."""
 
 
 class VerificationError(DatasetError):
-    """What is stored is not what was to be stored."""
+    """Stored data differ from their source."""
 
 
 def check_whole(
@@ -180,12 +180,12 @@ def check_whole(
     path: str | os.PathLike[str] | None = None,
     error: type[DatasetError] = DatasetError,
 ) -> int:
-    """Take a whole number from a caller. True and False are none.
+    """Return an integer argument after checking it; booleans are refused.
 
     Raises
     ------
     DatasetError
-        It is something else, less than ``least`` or more than ``most``; or the ``error`` given.
+        The value is not an integer, or out of range; ``error`` sets the type.
     """
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     low, high = (value if end is None else end for end in (least, most))
@@ -203,7 +203,7 @@ def check_whole(
 def require(
     library: str, extra: str, path: str | os.PathLike[str], *, does: str = "read"
 ) -> ModuleType:
-    """Import a library that a file is read with, and that comes with an extra of this package.
+    """Import a library that a file needs, which is an extra of this package.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def require(
     path : path-like
         The file.
     does : {"read", "written"}
-        What is done to the file.
+        Whether the file is read or written.
 
     Returns
     -------
@@ -220,22 +220,22 @@ def require(
     Raises
     ------
     DatasetError
-        It is not installed.
+        The library is not installed.
     """
     try:
         return importlib.import_module(library)
     except ImportError as error:
         raise DatasetError(
-            f"it is {does} with {library}, which is not installed",
+            f"the file is {does} with {library}, which is not installed",
             path=path,
-            hint=f'Run: pip install "dask-tiled[{extra}]"',  # the quotes of every shell
+            hint=f'Run: pip install "dask-tiled[{extra}]"',  # quoted for all shells
         ) from error
 
 
 def choose_dataset(
     path: str | os.PathLike[str], names: Sequence[str], dataset: int | str | None
 ) -> int:
-    """Find the one of a file's datasets that a caller wants: its number among them.
+    """Return the number of the dataset that a caller selects in a file.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a computation would take, before it is computed; and what it took, beside."""
+"""The cost of a computation: estimated beforehand, and measured."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from dask_tiled.reading.amounts import Amount, amount_of, passes_of
 from dask_tiled.reading.counting import counted
 
 MOST_FILES = 3
-"""So many names of files are shown."""
+"""Show at most this many file names."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a computation took.
+    """The measured cost of a computation.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Measured:
     peak_memory : int
         Most bytes that Python and NumPy had allocated at the same time since it began.
     seconds : float
-        How long it took, while memory was traced.
+        Duration, while memory was traced.
     """
 
     bytes_read: int
@@ -45,39 +45,39 @@ class Measured:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a computation takes: it prints as text, and as a table in notebooks.
+    """The cost of a computation; prints as text, and as a table in notebooks.
 
     Attributes
     ----------
     files : tuple of str
         The files that are read.
     file_bytes : int
-        Their sizes, together.
+        Sum of their sizes.
     bytes_read : int
-        Bytes that all tasks fetch from files, exactly: of pixels, or of compressed chunks, each as
-        often as it is read. What lies between them is not counted.
+        Exact number of bytes that all tasks fetch from files, of pixels or compressed chunks, as
+        often as they are read. Gaps between them are not counted.
     bytes_decoded : int
-        Bytes of the pixels that these decode to, in the type of the files.
+        Size of the decoded pixels in bytes, in the dtype of the files.
     passes : float
-        How many times pixels that are read are read, in the mean: more than 1 where tasks that
-        dask does not put together need the same pixels. 0 if nothing is read.
+        Mean number of times that a pixel is read: more than 1 if tasks that
+        dask does not fuse need the same pixels. 0 if nothing is read.
     tasks : int
         Number of tasks that a scheduler gets.
     plans : tuple of str
-        What runs on tiles: for each set of chunks the number of tasks, and the tree of what is
-        computed.
+        Computations on tiles: for each set of chunks the number of tasks, and the tree of
+        operations.
     left : tuple of (str, str)
-        What is left to dask, chunk by chunk, and why.
+        Operations left to dask, chunk by chunk, and why.
     threads : int
-        Number of threads that the peak is for.
+        Number of threads that the peak assumes.
     peak_memory : int
         Bytes of memory that arrays take at most in a process with so many threads: chunks, tiles,
         buffers and results. What the process had before, compiled code, and the mapped pages of
         files, which the system takes back when it needs them, are not counted.
     measured : Measured or None
-        What happened, if it was run.
+        The measured cost, if it was run.
     results : tuple
-        What was computed, if it was run: NumPy arrays, or xarray objects, in the order in which
+        The results, if it was run: NumPy arrays, or xarray objects, in the order in which
         they were given.
     """
 
@@ -95,7 +95,7 @@ class Explanation:
     results: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
-        """Yield what is expected, and what was measured beside it."""
+        """Yield the rows of the table: name, expected and measured value."""
         done = self.measured
         more = len(self.files) - MOST_FILES
         names = ", ".join([*self.files[:MOST_FILES], *([f"{more} more"] if more > 0 else [])])
@@ -124,7 +124,7 @@ class Explanation:
             self.left
         )
         if not self.plans and not self.left and self.files:
-            lines.append("pixels are read as they are")
+            lines.append("pixels are read unchanged")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -136,19 +136,19 @@ class Explanation:
 
 
 def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -> Explanation:
-    """Explain what a computation takes: bytes of files, tasks, and memory, before it is computed.
+    """Estimate the cost of a computation, before computing it: bytes read, tasks, and memory.
 
     Parameters
     ----------
     x, *more : dask.array.Array, or xarray object over some
-        What is to be computed, all of it together, as ``dask.compute(x, *more)`` does.
+        Arrays to compute together, as ``dask.compute(x, *more)`` does.
     threads : int, optional
         Number of threads of the process; by default that of dask's scheduler of threads here.
         Workers of a cluster take the same each, for their threads, but for the results.
     run : bool
-        Compute it as well, in so many threads of this process. What was measured stands beside what
-        was expected, and ``results`` has what was computed. Allocations are traced meanwhile, which
-        takes time where there are many small tasks.
+        Also compute, with this number of threads in this process. The measured values are beside
+        the expected ones, and ``results`` has the results. Tracing of allocations
+        takes time if there are many small tasks.
 
     Returns
     -------
@@ -158,12 +158,12 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
     Raises
     ------
     DatasetError
-        Something is no dask array, or ``threads`` is no whole number above 0.
+        A value is not a dask array, or ``threads`` is not a positive integer.
 
     Notes
     -----
-    What runs on tiles is prepared as tasks prepare it. So code is compiled where it would be in the
-    first computation, and that one finds it.
+    Computations on tiles are prepared as in tasks. So code is compiled as in the
+    first computation, which can then use it.
 
     Examples
     --------
@@ -201,10 +201,10 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
 
 def _check(one: Any) -> None:
     is_array = isinstance(one, da.Array) or type(one).__module__.split(".")[0] == "xarray"
-    graph = getattr(one, "__dask_graph__", lambda: None)()  # a DataTree of xarray has none
+    graph = getattr(one, "__dask_graph__", lambda: None)()  # an xarray DataTree has none
     if not is_array or graph is None:
         raise DatasetError(
-            "only computations of arrays are explained",
+            "only computations of arrays can be explained",
             expected="a dask array, or an object of xarray over some",
             found=type(one).__name__,
         )
@@ -218,7 +218,7 @@ def _threads() -> int:
 
 
 def _run(explained: Explanation, collections: Sequence[Any]) -> Explanation:
-    """Compute it, and put what was measured beside what was expected."""
+    """Run the computation, and add the measured cost."""
     workers = {"scheduler": "threads", "num_workers": explained.threads}
     if explained.threads == 1:
         workers = {"scheduler": "synchronous"}

@@ -1,8 +1,8 @@
-"""Names of other packages that are not public, found where they are, or stood in for.
+"""Private names of other packages, looked up with a fallback.
 
-A name that its package no longer has is a class that is never an instance, a function or a key of
-that package: nothing matches it, and calling it is an error that its users expect. Each package has
-one module that lists the names, their use, and what happens without them.
+If a package no longer has a name, a class stands in that has no instances and equals no function or
+key: nothing matches it, and calling it raises an error that its users handle. For each package, one
+module lists the names, their use, and what happens without them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class Use(NamedTuple):
-    """What a name is used for, and what happens if its package no longer has it."""
+    """The use of a name, and what happens if its package no longer has it."""
 
     use: str
     without: str
@@ -24,18 +24,18 @@ Names = Mapping[str, Mapping[str, Use]]
 
 
 class NoSuchNameError(NotImplementedError):
-    """A name was called that its package no longer has."""
+    """A missing name of another package was called."""
 
 
 class Missing(type):
-    """The class of the classes that stand for names that are missing."""
+    """Metaclass of the classes that stand in for missing names."""
 
     def __call__(cls, *_: Any, **__: Any) -> Any:  # noqa: D102 - nothing is made
-        raise NoSuchNameError(f"there is no {cls.place}")  # type: ignore[attr-defined]
+        raise NoSuchNameError(f"{cls.place} does not exist")  # type: ignore[attr-defined]
 
 
 def find(module: str, name: str) -> Any:
-    """Return what a module has under a name, or a class that stands for what is missing."""
+    """Return a name of a module, or a class that stands in for it."""
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError):
@@ -43,7 +43,7 @@ def find(module: str, name: str) -> Any:
 
 
 def missing_of(names: Names) -> dict[str, Use]:
-    """Return the names that their modules do not have."""
+    """Return the names that are missing in their modules."""
     return {
         f"{module}.{name}": use
         for module, some in names.items()

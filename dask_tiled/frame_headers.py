@@ -1,4 +1,4 @@
-"""What stands in the headers of all frames, as an array beside the pixels."""
+"""Facts in frame headers, as an array."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from dask_tiled.tiling.bases import Grid
 
 
 def frame_facts(arr: Any) -> da.Array:
-    """Return what the headers of all frames say, as a lazy array.
+    """Return the facts in all frame headers, as a lazy array.
 
-    Headers alone are read, as the pixels of the array would be: the same frames in the same places
-    and chunks, whatever ``nav_shape``, ``sync_offset``, ``roi`` and slices have made of the scan.
-    What one header says of all frames, as OME-XML does, is read by this call.
+    Only headers are read, for the same frames, positions and chunks as those of ``arr``:
+    ``nav_shape``, ``sync_offset``, ``roi`` and slices apply. Facts about all frames in one header,
+    as in OME-XML, are read by this call.
 
     Parameters
     ----------
     arr : TiledArray, DataArray of xarray that holds one, or path-like
-        An opened array, or a slice of one; or what :func:`open_dataset` opens.
+        An opened array, or a slice of one; or files for :func:`open_dataset`.
 
     Returns
     -------
     dask.array.Array
-        Of the navigation shape and chunks of `arr`, and of a structured dtype. Its fields are those
-        that the file has; :doc:`frames` lists them with their units. What missing frames say is
+        A structured array with the navigation shape and chunks of `arr`. Its fields depend on
+        the file; :doc:`frames` lists them with their units. Missing frames have
         NaN, NaT, 0, False and empty texts.
 
     Raises
     ------
     DatasetError
-        The array is none that was opened, or the frames of its format or file have no headers that
-        are read.
+        The array is not an opened one, or its format or file has no frame headers
+        that are supported.
     CorruptFileError
-        When it is computed: a header says something that makes no sense.
+        When it is computed: a header has invalid values.
     """
     arr = opened(arr)
     desc = arr.description if isinstance(arr, TiledArray) else None
@@ -70,7 +70,7 @@ def frame_facts(arr: Any) -> da.Array:
 
 
 def _shown(table: Array, desc: Description) -> Array:
-    """Put what a table says of all frames into the places in which they are shown."""
+    """Return a table of facts with a row for every position that is shown."""
     nav = desc.layout.cuts[: len(desc.layout.nav_shape)]
     numbers = desc.layout.frame_numbers(nav)
     facts = missing_facts(numbers.shape, table.dtype)
@@ -80,9 +80,9 @@ def _shown(table: Array, desc: Description) -> Array:
 
 
 class _Decoding:
-    """How headers are decoded.
+    """A decoder of headers.
 
-    It is a plain class, so that dask passes it on as one value and does not look inside.
+    A plain class, so that dask treats it as a single value.
     """
 
     def __init__(self, headers: Headers) -> None:
@@ -91,7 +91,7 @@ class _Decoding:
 
 
 def facts_of(source: Source, task: _Decoding, grid: Grid, block_id: Block) -> Array:
-    """Read the headers of a chunk, and tell what they say."""
+    """Read and decode the headers of a chunk."""
     with Workspace() as workspace:
         reader = Reader(source, grid.box(block_id), workspace)
         records = np.asarray(reader.whole()).reshape(-1)
@@ -112,14 +112,14 @@ def facts_of(source: Source, task: _Decoding, grid: Grid, block_id: Block) -> Ar
 def _error(
     layout: Layout, frame: int, where: str, expected: object, found: object
 ) -> CorruptFileError:
-    """Name the place of a header: its file, and the byte that it begins at."""
+    """Return the error with the file and offset of a header."""
     rows, at = layout.columns(), np.array(np.unravel_index(frame, layout.grid))
     start, shape = (columns[:, : len(at)] for columns in (rows.start, rows.shape))
     held = ((start <= at) & (at < start + shape)).all(axis=1)
     one = int(np.flatnonzero(held)[0])
     byte = rows.offset[one] + (at - start[one]) @ rows.strides[one, : len(at)]
     return CorruptFileError(
-        "wrong frame header",
+        "invalid frame header",
         path=layout.files[int(rows.file[one])].path,
         where=f"{where} of the header of frame {frame}, at byte {byte}",
         expected=expected,

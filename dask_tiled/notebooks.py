@@ -1,4 +1,4 @@
-"""Whether code runs in the cells of a notebook, and texts that change below them."""
+"""Notebook detection, and output that is updated in place."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 
 def notebook_shell() -> Any | None:
-    """Return the shell of IPython that runs cells in a kernel of Jupyter; None anywhere else."""
-    ipython: Any = sys.modules.get("IPython")  # importing it takes long, and a kernel has done so
+    """Return IPython's shell in a Jupyter kernel, or None."""
+    ipython: Any = sys.modules.get("IPython")  # imported by a kernel; importing is slow
     shell = None if ipython is None else ipython.get_ipython()
     return shell if hasattr(shell, "kernel") else None
 
 
 class CellText:
-    """A text below the cell that runs when it is first shown."""
+    """A text below the cell that was running when it was first shown."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
     def show(self, text: str) -> None:
-        """Show the text in the place of the one before, also when another cell runs now."""
+        """Replace the text, also while another cell runs."""
         shown = {"text/plain": text}
         if self._handle is None:
             display: Any = import_module("IPython.display").display

@@ -1,4 +1,4 @@
-"""The way in: what a path holds becomes an array."""
+"""From a path to an array."""
 
 from __future__ import annotations
 
@@ -54,64 +54,64 @@ def open_dataset(
 ) -> da.Array:
     """Open a file, or a series of files, as a lazy array.
 
-    Nothing but headers is read.
+    Only headers are read.
 
     Parameters
     ----------
     path : path-like or sequence of path-like
-        A file, a list of files, or a pattern with ``*``: paths, or URLs as ``https://…``,
-        ``s3://…`` and those that fsspec knows.
+        A file, a list of files, or a pattern with ``*``: paths, or URLs such as ``https://…``,
+        ``s3://…`` and others that fsspec reads.
     format : str, optional
-        Name of the format, one of :func:`formats`, or what else it is called, as ".mib" or
-        "Merlin"; by default it is found out. What no format recognises is raw where ``dtype`` and
+        Name of the format, one of :func:`formats`, or another name for it, such as ".mib" or
+        "Merlin"; by default it is detected. Unrecognised files are read as raw if ``dtype`` and
         ``sig_shape`` are given.
     nav_shape : tuple of int, optional
-        Shape of the scan, (y, x); by default what the file says. If it holds fewer frames than the
-        file, the first ones are taken; if it holds more, the others are missing. One size may be
-        -1: as many as there are frames for.
+        Shape of the scan, (y, x); by default from the file. If it has fewer frames than the
+        file, the first ones are used; if it has more, the others are missing. One size may be
+        -1: it is inferred from the number of frames.
     sig_shape : tuple of int, optional
-        Shape of a frame, (y, x), for formats that do not say it themselves.
+        Shape of a frame, (y, x), for formats that do not store it.
     dtype : dtype, optional
-        Type of the array; by default that of the file. For formats that do not say in which type
-        their pixels are stored, it is that type.
+        dtype of the array; by default that of the file. For formats that do not store the dtype of
+        their pixels, it is that dtype.
     sync_offset : int
-        Skip so many frames at the start, or begin with so many missing ones if it is negative. The
-        shape stays as it is.
+        Skip this many frames at the start; if negative, begin with missing frames. The
+        shape does not change.
     roi : boolean array or sequence of int, optional
-        Which frames are shown, on one axis: a mask of the scan's shape, or places in it counted in
-        C order, in any order. What is masked in a masked array is not selected.
+        Frames to show, on one axis: a mask of the scan's shape, or positions in it counted in
+        C order, in any order. Masked positions of a masked array are not selected.
     tiling : str, TilingRequest or sequence of them, optional
-        What the consumers of the array wish, or just "frame", "tile", "chunk" or "pixel"; see
+        Requests of the array's consumers, or just "frame", "tile", "chunk" or "pixel"; see
         :func:`negotiate`.
     chunks : optional
-        Chunks as dask takes them, instead of negotiated ones.
+        Chunks as in dask, instead of negotiated ones.
     io : {"auto", "mmap", "buffered", "direct"}
         How bytes are fetched: mapped, read in blocks, or read past the page cache. "auto" reads in
-        blocks, and maps only what nobody has changed for a minute; see :doc:`io`.
+        blocks, and maps only files unchanged for a minute; see :doc:`io`.
     corrections : Corrections or "dataset", optional
-        Dark and gain reference, and pixels that do not work; "dataset" takes what came with the
-        files. The array is float32 then, or float64 where that could not hold the counts.
+        Dark and gain reference, and bad pixels; "dataset" uses those that came with the
+        files. The array is then float32, or float64 if float32 cannot hold the counts.
     fill_value : scalar, optional
-        Value of all pixels of missing frames; by default 0, or that of the export that is opened.
+        Value of the pixels of missing frames; by default 0, or the value in an export.
     missing : {"fill", "raise"}, optional
         Whether frames may be missing; :attr:`Description.missing` lists them. By default they may,
-        with a warning. So may files of a series: :attr:`Description.doubts` tells where.
+        with a warning, and so may files of a series: see :attr:`Description.doubts`.
     axes : mapping of str, or sequence of Axis, optional
-        What axes are, where the file does not say so. By the names of some: a quantity,
+        Axes that the file does not describe. By name: a quantity,
         ``"0.5 nm"`` or ``"0.02 1/nm"``; a tuple of scale, unit and offset; a scale alone; or an
-        :class:`Axis`. Or an :class:`Axis` for each. They are those of the whole scan, before
-        ``roi``. See :meth:`TiledArray.with_axes`, and :doc:`calibrate` on how to keep them.
+        :class:`Axis`. Or an :class:`Axis` for each axis. They apply to the whole scan, before
+        ``roi``. See :meth:`TiledArray.with_axes`, and :doc:`calibrate` on how to save them.
     storage_options : mapping, obstore store or fsspec file system, optional
-        How URLs are read: keywords of the store of obstore for ``http``, ``s3``, ``gs`` and ``az``,
-        of the file system of fsspec for all others; or such a store or file system.
+        How URLs are read: keywords of obstore's store for ``http``, ``s3``, ``gs`` and ``az``,
+        of fsspec's file system for all others; or such a store or file system.
     follow : bool
-        Files are still being written: what was there when they were opened may be read while they
-        grow. A last frame that is half written is left out, frames that a header promises are
-        missing until they come. :meth:`TiledArray.refresh` sees those that came since.
+        Files are still being written: data that exist when they are opened can be read while they
+        grow. An incomplete last frame is left out, frames that a header promises are
+        missing until they are written. :meth:`TiledArray.refresh` adds new ones.
     outside_folder : bool
-        Whether files that belong to what is opened, as their names say or as a header names them,
-        may lie outside of its folder. By default they may not, and links count as what they lead
-        to; only what is opened itself may be a link to anywhere.
+        Whether further files, found by their names or named in a header,
+        may lie outside of the folder. By default they may not, and links are resolved;
+        only the given path itself may be a link to anywhere.
     **format_options
         Options of the format; see :func:`formats`.
 
@@ -124,22 +124,22 @@ def open_dataset(
     Raises
     ------
     FileNotFoundError
-        Nothing has that path.
+        The path does not exist.
     UnknownFormatError
         No format recognises the file.
     CorruptFileError, TruncatedFileError
-        The file contradicts itself, or lacks something that it promises.
+        The file contradicts itself, or is incomplete.
     OutsideFolderError
-        A file that belongs to it lies outside of its folder.
+        A further file lies outside of the folder.
     DatasetError
-        The arguments do not suit the file.
+        The arguments do not fit the file.
     PermissionError, RemoteError
-        A server refuses a file, or does not give its bytes.
+        A server refuses a file, or does not deliver its bytes.
 
     Warns
     -----
     MissingFramesWarning
-        Frames are missing, or files of a series may be, and nobody has said that they may.
+        Frames are missing, or files of a series may be, and ``missing`` is not given.
     """
     describe_files: Callable[..., Description] = partial(
         describe,
@@ -164,24 +164,24 @@ def open_dataset(
 
 
 def opened(data: Any, **options: Any) -> da.Array:
-    """Return what a user passes as a dask array: an array, an object of xarray, or files.
+    """Return a user's data as a dask array: an array, an xarray object, or files.
 
-    Its axes, as :func:`shown_of` returns them, are those of the object of xarray.
+    The result's axes, from :func:`shown_of`, are those of the xarray object.
 
     Raises
     ------
     DatasetError
-        It is something else; it is an array, and there are options; or as for
+        The data are something else; or an array, with options; or as for
         :func:`open_dataset` and :func:`as_array`.
     """
     if is_array(data):
         if options:
-            problem = "the array is open already"
+            problem = "the array is already open"
             raise DatasetError(problem, expected="no options", found=", ".join(options))
         return as_array(data)
     is_listed = isinstance(data, Iterable) and not isinstance(data, Mapping)
     if not is_listed and not isinstance(data, str | os.PathLike):
-        problem, expected = "this is neither an array nor a path", f"{ARRAYS}, or a path"
+        problem, expected = "neither an array nor a path", f"{ARRAYS}, or a path"
         raise DatasetError(problem, expected=expected, found=type(data).__name__)
     return open_dataset(data, **options)
 
@@ -196,7 +196,7 @@ def scheme_of(arr: Any) -> TilingScheme:
     Raises
     ------
     TilingError
-        The array is not one that was opened, or has been computed with.
+        The array is not an opened one, or is a result.
     """
     found = as_array(arr, expected=OPENED, error=TilingError)
     if not isinstance(found, TiledArray) or found.description is None:
@@ -204,7 +204,7 @@ def scheme_of(arr: Any) -> TilingScheme:
             "the array has no tiling scheme",
             expected=OPENED,
             found=type(arr).__name__,
-            hint="dask_tiled.explain(arr) says how it is computed.",
+            hint="dask_tiled.explain(arr) shows how it is computed.",
         )
     return found.scheme
 
@@ -216,7 +216,7 @@ def tiled(
     io: str,
     opening: Opening | None = None,
 ) -> da.Array:
-    """Negotiate chunks for what is described, and make the array.
+    """Negotiate chunks for a description, and return the array.
 
     Parameters and errors are those of :func:`open_dataset`.
     """

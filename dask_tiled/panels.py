@@ -1,4 +1,4 @@
-"""What a picture of an array is made of: images, vectors and lines on axes with units."""
+"""Panels of a picture: images, vectors and lines on axes with units."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import SHOWN, Prefixed
 
 PERCENTILES, DARK = (0.5, 99.5), 0.1
-"""Of the pixels, what is darkest and brightest; if half of them is darker than that, it is lit."""
+"""Percentiles of black and white; below this median brightness, dark values are enhanced."""
 CHANNEL_COLOURS = "cyan", "magenta", "yellow", "green", "red", "blue"
 
 
 class Image(NamedTuple):
-    """Pixels, perhaps with colours, on two axes."""
+    """A gray or colour image on two axes."""
 
     title: str
     values: Array
@@ -29,11 +29,11 @@ class Image(NamedTuple):
     disc: Disc | None = None
     colours: str = "gray"
     ends: tuple[str, str] = ("", "")
-    """What is at the first and the last position of both axes, as ``"SI"``, if that is known."""
+    """Directions at the ends of both axes, such as ``"SI"``, if known."""
 
 
 class Vectors(NamedTuple):
-    """Vectors on a plane, of shape (2, y, x): first what they have along y, then along x."""
+    """Vectors on a plane, of shape (2, y, x): y components, then x components."""
 
     title: str
     values: Array
@@ -42,19 +42,19 @@ class Vectors(NamedTuple):
 
     @property
     def longest(self) -> float:
-        """The length that is brightest."""
+        """Length of the brightest vector."""
         return contrast(np.hypot(*self.values))[1]
 
 
 class Composite(NamedTuple):
-    """Channels in one image, each in a colour of its own."""
+    """Channels in one image, each in its own colour."""
 
     title: str
     channels: Sequence[Image]
 
     @property
     def image(self) -> Image:
-        """The image, with light added to light."""
+        """The image, with the light of the channels added."""
         from matplotlib.colors import to_rgb
 
         light = np.zeros((*self.channels[0].values.shape, 3))
@@ -68,7 +68,7 @@ class Composite(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Values along an axis, of shape (n, length), and the names of these lines."""
+    """Lines along an axis, of shape (n, length), with their names."""
 
     title: str
     values: Array
@@ -81,8 +81,8 @@ Panel = Image | Vectors | Composite | Line
 
 
 def contrast(values: Array) -> tuple[float, float, float]:
-    """Choose the darkest and the brightest value, and a power that brings out the dark ones."""
-    finite = np.ma.compressed(values[np.isfinite(values)])  # what is masked does not count either
+    """Return the values of black and white, and a gamma that enhances dark values."""
+    finite = np.ma.compressed(values[np.isfinite(values)])  # without masked values
     if not finite.size:
         return 0.0, 1.0, 1.0
     low, middle, high = np.percentile(finite, (PERCENTILES[0], 50, PERCENTILES[1])).tolist()
@@ -96,7 +96,7 @@ def contrast(values: Array) -> tuple[float, float, float]:
 
 
 def colours_of(values: Array) -> Array:
-    """Return colours from 0 to 1, whatever they are counted in."""
+    """Return colours scaled to 0 to 1; uint8 is unchanged."""
     if values.dtype == np.uint8:
         return values
     low, high, _ = contrast(values[..., :3])
@@ -105,7 +105,7 @@ def colours_of(values: Array) -> Array:
 
 
 def hues(y: Array, x: Array, longest: float) -> Array:
-    """Return colours of vectors: directions as hues, seen with y downwards; lengths as light."""
+    """Return colours of vectors: hue is the direction, with y downwards, brightness the length."""
     from matplotlib.colors import hsv_to_rgb
 
     with np.errstate(invalid="ignore"):
@@ -116,7 +116,7 @@ def hues(y: Array, x: Array, longest: float) -> Array:
 
 
 def in_units(axis: Axis, extent: float) -> Axis:
-    """Choose the prefix of the unit of an axis so that a length reads well."""
+    """Return the axis with a unit prefix in which a length is readable."""
     unit = Prefixed.of(axis.units)
     if unit is None or unit.prefix not in SHOWN.values():
         return axis
@@ -131,6 +131,6 @@ def in_units(axis: Axis, extent: float) -> Axis:
 
 
 def round_length(most: float) -> float:
-    """Return the largest of 1, 2 and 5 times a power of ten that is not longer."""
+    """Return the largest 1, 2 or 5 times a power of ten up to ``most``."""
     power = 10.0 ** math.floor(math.log10(most))
     return max(digit * power for digit in (1, 2, 5) if digit * power <= most * (1 + 1e-9))

@@ -1,4 +1,4 @@
-"""Panels side by side, with a title above and notes below, by matplotlib."""
+"""Drawing panels with matplotlib: side by side, a title above, notes below."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 
 SAVED_DOTS_PER_INCH = 200
 WIDEST, TALLEST = 9.6, 4.0
-"""Inches: of all panels side by side, and of one. A notebook is about as wide."""
+"""Width of all panels, and height of a panel, in inches; about the width of a notebook."""
 BETWEEN, AROUND = 0.6, 0.95
-"""Inches between rows of panels, and above and below all of them together."""
+"""Space between rows of panels, and above and below them, in inches."""
 MOST_ABREAST = 3
 CIRCLE, LINES = "#3ad1f5", ("#4a90d9", "#e8833a", "#57a05a", "#c65d8f", "#8a78d0")
 MOST_UNEVEN = 4.0
-"""Images that are longer in one direction fill their panel."""
+"""Images with a larger aspect ratio fill their panel."""
 ARROWS = 20
-"""So many arrows along the longer axis."""
+"""Number of arrows along the longer axis."""
 ON_PIXELS = "#00000090"
-"""Behind text on pixels."""
+"""Background of text on pixels."""
 
 
 def check_target(target: Any) -> None:
-    """Make sure that matplotlib is there, and can write such a file.
+    """Check that matplotlib is installed, and can write the target.
 
     Raises
     ------
     ImportError
-        There is no matplotlib.
+        matplotlib is not installed.
     DatasetError
-        It knows no such suffix.
+        The suffix is unknown to matplotlib.
     """
     figure = drawing.figures().new_figure(1, 1)
     if not isinstance(target, (str, os.PathLike)):
@@ -61,13 +61,13 @@ def check_target(target: Any) -> None:
     if suffix not in known:
         expected = ", ".join(f".{name}" for name in known)
         found = suffix or "no suffix"
-        raise DatasetError("no such kind of picture", path=path, expected=expected, found=found)
+        raise DatasetError("unsupported file type", path=path, expected=expected, found=found)
 
 
 def draw(
     drawn: list[Panel], title: str, subtitle: str, notes: list[str], *, is_shown: bool
 ) -> Figure:
-    """Draw panels, in a figure that pyplot shows, or in one that nobody else knows of."""
+    """Draw panels, in a figure of pyplot if it is shown, or in a separate one."""
     figures = drawing.figures()
     rows = 1 + (len(drawn) > MOST_ABREAST)
     columns = -(-len(drawn) // rows)
@@ -86,7 +86,7 @@ def draw(
     figure.suptitle(f"{title}\n", x=0.01, size=12, weight="bold", linespacing=1.7, **look)
     figure.text(0.01, 1 - 0.42 / height, subtitle, size=9, va="center", **look)
     figure.supxlabel("; ".join(notes), x=0.01, size=8, **look)
-    figure.get_layout_engine().execute(figure)  # drawing is its second pass
+    figure.get_layout_engine().execute(figure)  # a first layout pass; drawing is the second
     figures.bring_up(figure)
     return figure
 
@@ -114,7 +114,7 @@ def _extent(axis: Axis, size: int) -> float:
 
 
 def _shown_axes(image: Image) -> tuple[Axis, Axis]:
-    """Return the axes of an image in units that read well, the same where they are of a kind."""
+    """Return the axes of an image in readable units, equal if their kinds are equal."""
     extents = [_extent(axis, n) for axis, n in zip(image.axes, image.values.shape, strict=False)]
     if len({axis.units for axis in image.axes}) == 1:
         extents = [max(extents)] * 2
@@ -123,7 +123,7 @@ def _shown_axes(image: Image) -> tuple[Axis, Axis]:
 
 
 def _aspect(image: Image) -> float | None:
-    """Return height by width of a pixel; None where they would make a strip of the image."""
+    """Return height by width of a pixel; None if the image would be a strip."""
     y, x = image.axes
     aspect = abs(y.scale / x.scale) if x.units == y.units else 1.0
     height, width = image.values.shape[:2]
@@ -161,7 +161,7 @@ def _place(axis: Axis, position: Any) -> Any:
 
 
 def _draw_image(axes: Axes, image: Image, ink: str = "") -> tuple[Axis, Axis]:
-    """Draw an image with all that belongs to it, on the axes that are returned."""
+    """Draw an image with scale bar and annotations; return its axes in the units that are shown."""
     from matplotlib.ticker import MaxNLocator
 
     height, width = image.values.shape[:2]
@@ -170,7 +170,7 @@ def _draw_image(axes: Axes, image: Image, ink: str = "") -> tuple[Axis, Axis]:
         _place(axis, end - 0.5) for axis, end in ((x, 0), (x, width), (y, height), (y, 0))
     )
     aspect = _aspect(image)
-    # matplotlib wants it for a unit of the axes.
+    # matplotlib's aspect is in units of the axes.
     equal = "auto" if aspect is None else aspect * abs(x.scale / y.scale)
     shown: dict[str, Any] = {"extent": (left, right, bottom, top), "aspect": equal}
     if image.values.ndim == 3:
@@ -193,7 +193,7 @@ def _draw_image(axes: Axes, image: Image, ink: str = "") -> tuple[Axis, Axis]:
 
 
 def _draw_pixels(axes: Axes, image: Image, shown: dict[str, Any], ink: str) -> None:
-    """Draw numbers as colours, with a bar that tells which."""
+    """Draw values as colours, with a colour bar."""
     from matplotlib.colors import Normalize, PowerNorm
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -211,7 +211,7 @@ def _draw_pixels(axes: Axes, image: Image, shown: dict[str, Any], ink: str) -> N
 
 
 def _draw_ends(axes: Axes, ends: tuple[str, str]) -> None:
-    """Write which ends of a body are where."""
+    """Label the ends of the axes with anatomical directions."""
     (down, across) = ends
     places = {(0.5, 0.97): down[:1], (0.5, 0.03): down[1:]}
     places |= {(0.03, 0.5): across[:1], (0.97, 0.5): across[1:]}
@@ -235,7 +235,7 @@ def _draw_composite(axes: Axes, panel: Composite) -> None:
 
 
 def _draw_vectors(axes: Axes, panel: Vectors, ink: str) -> None:
-    """Draw vectors as colours and as some arrows, with a wheel that tells which."""
+    """Draw vectors as colours and some arrows, with a colour wheel."""
     y, x = _draw_image(axes, _as_image(panel))
     step = max(1, -(-max(panel.values.shape[1:]) // ARROWS))
     at = slice(step // 2, None, step)
@@ -258,7 +258,7 @@ def _draw_vectors(axes: Axes, panel: Vectors, ink: str) -> None:
 
 
 def _draw_scale_bar(axes: Axes, width: float, units: str) -> None:
-    """Draw a length of 1, 2 or 5, which can be seen on light and on dark pixels."""
+    """Draw a scale bar of 1, 2 or 5 units, visible on light and dark pixels."""
     from matplotlib.font_manager import FontProperties
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 

@@ -1,4 +1,4 @@
-"""All public names, in one place: the package brings them when the first of them is asked for."""
+"""All public names; the package imports them when the first one is used."""
 
 from __future__ import annotations
 

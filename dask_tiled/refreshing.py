@@ -1,4 +1,4 @@
-"""Once more: an array of files that have grown since it was opened."""
+"""Refreshing: reopening files that have grown."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from dask_tiled.tiling.bases import Chunks
 
 
 class Opening(NamedTuple):
-    """How an array was opened, to do so again."""
+    """The parameters with which an array was opened, to reopen it."""
 
     describe: Callable[[], Description]
-    """Describes the files as such that may grow."""
+    """Describes the files as growing files."""
     chunks: Any
     """Chunks that the user asked for."""
     sample: Sample | None
-    """Of the last frame; None where it was not known that files grow."""
+    """Of the last frame; None if files were not followed."""
     settled: bool
     """Whether the user has given the shape of the scan."""
 
     def again(self, arr: TiledArray, old: Description) -> da.Array:
-        """Open what was opened as ``arr`` again; see :meth:`TiledArray.refresh`."""
+        """Reopen the files of ``arr``; see :meth:`TiledArray.refresh`."""
         check_local(old.files[0].path)
         try:
             with seen(old.files):
@@ -50,7 +50,7 @@ class Opening(NamedTuple):
 
 
 def _longer(chunks: Chunks, shape: tuple[int, ...]) -> Chunks | None:
-    """Return the chunks of a longer array, where several show how long one is."""
+    """Return the chunks of a longer array, if the old ones show their length."""
     if tuple(map(sum, chunks))[1:] != shape[1:]:
         return None
     first = chunks[0]

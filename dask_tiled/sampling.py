@@ -1,4 +1,4 @@
-"""A sample of the frames of an array, at equal distances."""
+"""Samples of frames at equal intervals."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import is_url
 
 SAMPLE_BYTES = 1 << 29
-"""Of files up to this size every frame is read, of larger ones so many bytes."""
+"""Read all frames of files up to this size, and about this many bytes of larger ones."""
 REMOTE_SAMPLE_BYTES = 1 << 26
 SAMPLE_FRAMES = 128 * 128
 
 
 def sampled(arr: da.Array, nav_ndim: int, limit: int | None = None) -> da.Array:
-    """Return at most ``limit`` frames; where some of these are missing, the others on one axis.
+    """Return at most ``limit`` frames; if some are missing, the existing ones on one axis.
 
     Raises
     ------
     DatasetError
-        There are no frames, or all of them are missing.
+        There are no frames, or all are missing.
     """
     steps = steps_between(arr, nav_ndim, limit)
     sample = read_once(arr[tuple(slice(None, None, step) for step in steps)])
@@ -34,13 +34,13 @@ def sampled(arr: da.Array, nav_ndim: int, limit: int | None = None) -> da.Array:
     if isinstance(sample, TiledArray) and sample.description is not None:
         there.ravel()[sample.description.missing] = False
     if not there.any():
-        found = "missing frames alone" if there.size else f"shape {arr.shape}"
+        found = "only missing frames" if there.size else f"shape {arr.shape}"
         raise DatasetError("there are no frames", found=found)
     return sample if there.all() else sample[there]
 
 
 def mean_of(pixels: da.Array, nav_ndim: int) -> Array:
-    """Return the mean of all frames; pixels that are not finite do not count."""
+    """Return the mean of all frames, ignoring pixels that are not finite."""
     nav = tuple(range(nav_ndim))
     if pixels.dtype.kind != "f":
         found: Array = pixels.mean(nav).compute()
@@ -53,9 +53,9 @@ def mean_of(pixels: da.Array, nav_ndim: int) -> Array:
 
 
 def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
-    """Choose every how manieth position along the navigation axes is in a sample.
+    """Return the steps between sampled positions along the navigation axes.
 
-    Without a limit, small arrays are taken as a whole, and of others some 16,384 frames.
+    Without a limit, small arrays are sampled completely, others with some 16,384 frames.
     """
     frame = math.prod(arr.shape[nav_ndim:]) * arr.dtype.itemsize
     shown = shown_of(arr)
@@ -84,9 +84,9 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
 
 
 def _blocks(arr: da.Array, nav_ndim: int) -> list[int]:
-    """Return the sizes of what is read as a whole along the navigation axes."""
+    """Return the block sizes along the navigation axes, which are read as a whole."""
     if isinstance(arr, TiledArray) and arr.description is not None:
         return [base.size for base in arr.scheme.bases[:nav_ndim]]
     if all(axis is not None for axis in shown_of(arr).axes):
-        return [1] * nav_ndim  # only what is needed of files is read
+        return [1] * nav_ndim  # single frames can be read
     return [int(n) for n in arr.chunksize[:nav_ndim]]

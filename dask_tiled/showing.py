@@ -1,4 +1,4 @@
-"""A picture of an array: what is drawn of it, by the kind of its axes."""
+"""Pictures of arrays, chosen by the kind of their axes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 Drawn = tuple[list[Panel], list[str]]
-"""Panels, and notes on what they show."""
+"""Panels, with notes on their content."""
 
 MOST_PANELS = 6
-"""Of so many channels each is drawn."""
+"""Most channels that are drawn."""
 MOST_LINES, LEAST_POINTS = 8, 32
-"""So many spectra of so many channels at least are lines, more of them an image."""
+"""Up to this many spectra of at least this many channels are drawn as lines, more as an image."""
 
 
 def show(
@@ -43,48 +43,48 @@ def show(
     *,
     frames: int | None = None,
 ) -> Figure:
-    """Draw what is in an array, on its axes and with their units.
+    """Draw an array, on its axes with units.
 
-    What is drawn follows from the axes:
+    The picture depends on the axes:
 
-    - a scan: its mean frame, and what is inside and outside of the bright disc of that, as virtual
-      detectors see it; where there is no disc, the sums of its frames;
+    - a scan: its mean frame, and the sums inside and outside of its bright disc, as virtual
+      detectors; without a disc, the sums of its frames;
     - a stack: its mean frame and the sum of each; a spectrum image: its mean spectrum and the sum
       of each;
-    - channels and masks: an image for each, by its name, and channels in colours together; they
+    - channels and masks: an image for each, by its name, and a colour image of channels; they
       are never averaged;
-    - vectors, as centres of mass: directions as hues, lengths as brightness, and both components;
-    - a volume: three planes through its middle, the head up where the file says where that is;
-    - images, colours and spectra as they are; of complex numbers the moduli;
-    - an export to zarr with results: these, as they are stored. Nothing is computed.
+    - vectors, such as centres of mass: hues for directions, brightness for lengths, and components;
+    - a volume: three planes through its middle, the head up if the file has the orientation;
+    - images, colours and spectra as they are; moduli of complex numbers;
+    - an export to zarr with results: the stored results. Nothing is computed.
 
-    Of a large file a sample of frames is read, at equal distances, and the picture says how many
-    of how many. Contrast leaves out half a percent of the pixels at both ends.
+    A large file is sampled at equal intervals, and the picture names the number of
+    frames. Contrast excludes half a percent of the pixels at both ends.
 
     Parameters
     ----------
     arr : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
-        An opened array, or what is computed of one; or files, as for :func:`open_dataset`. Numbers,
-        truth values or colours.
+        An opened array, or one computed from it; or files, as for :func:`open_dataset`. Numbers,
+        booleans or colours.
     target : path-like or file, optional
-        Where to save the picture; the suffix tells its kind, which is PNG for a file object.
+        Where to save the picture; the suffix selects the file type, PNG for a file object.
     frames : int, optional
-        Read so many frames at most; by default all frames of a file of up to 512 MiB, and of others
-        some 16,384 frames or 512 MiB (64 MiB of URLs).
+        Most frames to read; by default all frames of a file of up to 512 MiB, and of larger files
+        some 16,384 frames or 512 MiB (64 MiB for URLs).
 
     Returns
     -------
     matplotlib.figure.Figure
-        It shows itself in a notebook, and in a window at the prompt of Python or IPython; in a
-        script ``matplotlib.pyplot.show()`` shows it. Of windows that are not closed the last 20
-        are kept. What is saved to ``target`` is not shown.
+        It is shown in a notebook, and in a window at the prompt of Python or IPython; in a
+        script ``matplotlib.pyplot.show()`` shows it. Of open windows the last 20
+        are kept. A picture saved to ``target`` is not shown.
 
     Raises
     ------
     ImportError
-        There is no matplotlib.
+        matplotlib is not installed.
     DatasetError
-        There is nothing that can be drawn; or as for :func:`open_dataset`.
+        The array cannot be drawn; or as for :func:`open_dataset`.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def show(
 
 
 def _panels(subject: Subject, limit: int | None) -> Drawn:
-    """Compute what is drawn, and say how much of the array that is."""
+    """Compute the panels, with notes about the sample."""
     apart, colours = subject.apart, subject.colours
     sig_ndim = len(subject.axes) - subject.nav_ndim
     if colours is None and apart is not None:
@@ -120,17 +120,17 @@ def _panels(subject: Subject, limit: int | None) -> Drawn:
 
 
 def _stored(results: Mapping[str, da.Array]) -> Drawn:
-    """Show what was computed when an array was exported, one panel each."""
+    """Return a panel for each stored result of an export."""
     drawn: list[Panel] = []
     for name, arr in results.items():
-        with suppress(DatasetError):  # of one number, say, there is no picture
+        with suppress(DatasetError):  # single numbers, for example, cannot be drawn
             (panel, *_), _ = _panels(Subject.of(arr), None)
             drawn.append(panel._replace(title=name.replace("_", " ").capitalize()))
     return drawn[:MOST_PANELS], ["stored beside the array"]
 
 
 def _plain(subject: Subject) -> Drawn:
-    """Show one image or some lines; of what is more, the middle."""
+    """Return a panel of an image or of lines; of more axes, show the middle."""
     colours = subject.colours
     image_ndim = 3 if colours is not None else min(len(subject.axes), 2)
     middle, notes = _middle(subject, image_ndim)
@@ -145,7 +145,7 @@ def _plain(subject: Subject) -> Drawn:
 
 
 def _volume(subject: Subject) -> Drawn:
-    """Show three planes through the middle."""
+    """Return three planes through the middle."""
     middle, notes = _middle(subject, 3)
     planes = []
     for k in range(3):
@@ -159,7 +159,7 @@ def _volume(subject: Subject) -> Drawn:
 
 
 def _channels(subject: Subject, axis: int, limit: int | None) -> Drawn:
-    """Show channels, masks or components side by side; channels in one image of colours, too."""
+    """Return panels of channels, masks or components, and a composite of channels."""
     along, count = subject.axes[axis], subject.shape[axis]
     places = range(min(count, MOST_PANELS))
     names = along.labels if len(along.labels) == count else [f"{along.name} = {k}" for k in places]
@@ -173,7 +173,7 @@ def _channels(subject: Subject, axis: int, limit: int | None) -> Drawn:
 
 
 def _vectors(subject: Subject, axis: int, limit: int | None) -> Drawn:
-    """Show directions and lengths of vectors on a plane, and their components."""
+    """Return a panel of vectors on a plane, and panels of their components."""
     drawn, notes = _channels(subject, axis, limit)
     components = dict(zip(subject.axes[axis].labels, drawn, strict=False))
     y, x = components.get("y"), components.get("x")
@@ -192,9 +192,9 @@ def _vectors(subject: Subject, axis: int, limit: int | None) -> Drawn:
 
 
 def _around_mean(vectors: Array) -> tuple[Array, Array]:
-    """Return vectors, and what was subtracted: their mean, where all of them point its way.
+    """Subtract the mean of vectors if all point in its direction; return both.
 
-    So do positions as those of centres of mass, of which only the differences say something.
+    Positions such as centres of mass do; only their differences are of interest.
     """
     there = np.isfinite(vectors).all(axis=0)
     mean = vectors[:, there].mean(axis=1) if there.any() else np.zeros(2)
@@ -204,7 +204,7 @@ def _around_mean(vectors: Array) -> tuple[Array, Array]:
 
 
 def _scan(subject: Subject, limit: int | None) -> Drawn:
-    """Show the mean frame, and what virtual detectors see."""
+    """Return the mean frame, and images of virtual detectors."""
     nav, colours = subject.nav_ndim, subject.colours
     sample, there, notes = _sample(subject, limit)
     pixels = numbers(sample.arr if there.all() else sample.arr[there])
@@ -234,7 +234,7 @@ def _scan(subject: Subject, limit: int | None) -> Drawn:
 
 
 def _middle(subject: Subject, ndim: int) -> tuple[Subject, list[str]]:
-    """Return the middle along the first axes, and what it is."""
+    """Return the middle along the first axes, with notes."""
     notes = []
     for _ in range(len(subject.axes) - ndim):
         axis, size = subject.axes[0], subject.shape[0]
@@ -246,7 +246,7 @@ def _middle(subject: Subject, ndim: int) -> tuple[Subject, list[str]]:
 def _images(
     subjects: Sequence[Subject], limit: int | None
 ) -> tuple[list[tuple[Subject, Array]], list[str]]:
-    """Return an image of each of some subjects alike: the mean of frames, or the middle."""
+    """Return an image of each subject: the mean of its frames, or the middle."""
     nav = subjects[0].nav_ndim
     if not nav or len(subjects[0].axes) - nav != 2:
         middles = [_middle(subject, min(len(subject.axes), 2)) for subject in subjects]
@@ -265,7 +265,7 @@ def _images(
 
 
 def _sample(subject: Subject, limit: int | None) -> tuple[Subject, Array, list[str]]:
-    """Return some frames at equal distances, which of them are there, and how many they are."""
+    """Return sampled frames, a mask of the existing ones, and notes about them."""
     nav, whole = subject.nav_ndim, math.prod(subject.shape[: subject.nav_ndim])
     thin, steps = subject.thinned(nav), steps_between(subject.arr, nav, limit)
     rest = [slice(None)] * (len(thin.axes) - nav)
@@ -274,7 +274,7 @@ def _sample(subject: Subject, limit: int | None) -> tuple[Subject, Array, list[s
     if sample.desc is not None:
         there.ravel()[sample.desc.missing] = False
     if not there.any():
-        raise DatasetError("there is nothing to draw", found="missing frames alone")
+        raise DatasetError("there is nothing to draw", found="only missing frames")
     count, missing = there.size, there.size - np.count_nonzero(there)
     noun = "frames" if len(subject.axes) - nav > 1 else "spectra"
     text = f"all {whole:,} {noun}"
@@ -291,7 +291,7 @@ def _without(axes: tuple[Axis, ...], place: int) -> tuple[Axis, ...]:
 
 
 def _lines(subject: Subject, values: Array) -> Line | None:
-    """Draw some spectra as lines; None of images."""
+    """Return a few spectra as lines; None for images."""
     few = values.ndim == 2 and len(values) <= MOST_LINES and values.shape[1] >= LEAST_POINTS
     if not few or subject.nav_ndim != 1 or subject.axes[1].name in SPACE:
         return None
@@ -302,7 +302,7 @@ def _lines(subject: Subject, values: Array) -> Line | None:
 def _panel(
     subject: Subject, title: str, values: Array, disc: Disc | None = None, colours: str = "gray"
 ) -> Panel:
-    """Draw values on the axes of a subject, turned as a body is, if they are of one."""
+    """Return a panel of values on a subject's axes, in anatomical orientation if known."""
     axes, units = subject.axes, subject.units
     if len(axes) == 1:
         return Line(title, values[np.newaxis], axes[0], units)
@@ -310,7 +310,7 @@ def _panel(
 
 
 def _upright(image: Image, subject: Subject) -> Image:
-    """Turn an image so that the head, or else the front, is up, and the right on the right."""
+    """Orient an image: head or else front up, right on the right."""
     ends = [subject.directions.get(axis.name, "") for axis in image.axes]
     ends = [e[::-1] if axis.scale < 0 else e for e, axis in zip(ends, image.axes, strict=True)]
     if not all(ends):
@@ -318,7 +318,7 @@ def _upright(image: Image, subject: Subject) -> Image:
     values, axes = image.values, list(image.axes)
     if "LAS".index(_towards(ends[0])) < "LAS".index(_towards(ends[1])):
         values, axes, ends = np.swapaxes(values, 0, 1), axes[::-1], ends[::-1]
-    for k, first in ((0, "SA"), (1, "LP")):  # what comes first: at the top, on the left
+    for k, first in ((0, "SA"), (1, "LP")):  # directions at the top and on the left
         if ends[k][0] not in first:
             values, ends[k] = np.flip(values, k), ends[k][::-1]
             axes[k] = axes[k].cut(values.shape[k] - 1, -1)
@@ -326,12 +326,12 @@ def _upright(image: Image, subject: Subject) -> Image:
 
 
 def _towards(ends: str) -> str:
-    """Return the pair of directions that an axis is one of."""
+    """Return the anatomical axis of two directions."""
     return next(letter for letter in "LAS" if letter in ends)
 
 
 def _sums(pixels: da.Array, masks: Array, ndim: int) -> Array:
-    """Add up every frame under masks; pixels that are not finite do not count, NaN if none is."""
+    """Sum every frame under masks, ignoring pixels that are not finite; NaN if none is."""
     sig, there = tuple(range(ndim, pixels.ndim)), np.True_
     if pixels.dtype.kind == "f":
         finite = da.isfinite(pixels)
@@ -342,7 +342,7 @@ def _sums(pixels: da.Array, masks: Array, ndim: int) -> Array:
 
 
 def _mean_over(values: Array, ndim: int) -> Array:
-    """Return the mean along the first axes, of what is there."""
+    """Return the mean along the first axes, ignoring NaN."""
     axes, there = tuple(range(ndim)), ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.divide(np.nansum(values, axis=axes), there.sum(axis=axes))

@@ -1,4 +1,4 @@
-"""Results that an export has stored beside an array."""
+"""Results that an export stored beside its array."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dask_tiled.opening import open_dataset
 
 
 def stored_results(arr: da.Array) -> dict[str, da.Array]:
-    """Open the results that are stored beside a zarr array of this machine, by their names.
+    """Open the results stored beside a local zarr array, by name.
 
-    Empty for a part of the array, for frames in another order, and for corrected pixels.
+    Empty for parts of the array, for reordered frames, and for corrected pixels.
     """
     if not isinstance(arr, TiledArray) or not arr.can_refresh or arr.description is None:
         return {}

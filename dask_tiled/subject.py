@@ -1,4 +1,4 @@
-"""What a picture is of: an array on named axes, of which parts may be taken."""
+"""The subject of a picture: an array on named axes, which can be cut."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from dask_tiled.sampling import SAMPLE_BYTES
 
 LONGEST = 4096
 LONGEST_OF_LARGE = (4096, 1024, 256)
-"""Along no axis are more pixels shown, of more than SAMPLE_BYTES in 1, 2, 3 axes."""
+"""Most pixels shown along an axis, for arrays above SAMPLE_BYTES with 1, 2 or 3 axes."""
 DEPTHS = "z", "depth"
-"""What formats call the axis along which images make a volume."""
+"""Names of the axis along which images form a volume."""
 SPACE = "x", "y", *DEPTHS
-"""What formats call the axes of images and volumes."""
+"""Names of the axes of images and volumes."""
 COLOURS = "s", "c", "channel", "component", "colour", "rgb"
-"""What formats call an axis of three or four colours."""
+"""Names of an axis of three or four colours."""
 CHANNELS = "c", "channel"
-"""What formats call the axis of images of one place that are never added up."""
+"""Names of an axis of channels, which are never summed."""
 APART = "component", "mask"
-"""The last axis of results that are images side by side."""
+"""Names of the last axis of results that are separate images."""
 
 MOST_APART = 16
 """More channels are a spectrum."""
 
 
 class Subject(NamedTuple):
-    """An array, and what is known of its axes and values."""
+    """An array with its axes and units."""
 
     arr: da.Array
     axes: tuple[Axis, ...]
@@ -45,28 +45,28 @@ class Subject(NamedTuple):
     title: str
     subtitle: str
     units: str = ""
-    """Of the values; empty where they are not known."""
+    """Unit of the values; empty if unknown."""
     directions: Mapping[str, str] = {}
-    """From where to where in a body axes run, as ``"LR"``, by their names."""
+    """Anatomical directions of axes, such as ``"LR"``, by name."""
 
     @property
     def desc(self) -> Description | None:
-        """Of the array as it was opened, or a slice of it."""
+        """Description of an opened array, or of a slice of one."""
         return getattr(self.arr, "description", None)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Without axes of length 1."""
+        """Shape, without axes of length 1."""
         return self.arr.shape
 
     @classmethod
     def of(cls, arr: da.Array) -> Subject:
-        """Find out what an array shows; axes of length 1 are left out.
+        """Return the subject of an array, without axes of length 1.
 
         Raises
         ------
         DatasetError
-            Nothing of it can be drawn.
+            The array cannot be drawn.
         """
         _check(arr)
         known = shown_of(arr)
@@ -76,26 +76,26 @@ class Subject(NamedTuple):
         if known.of:
             first = known.of[0]
             title = printable(_title(first.files[0].path))
-            subtitle = f"{'' if desc else 'computed of '}{first.format}, {subtitle}"
+            subtitle = f"{'' if desc else 'computed from '}{first.format}, {subtitle}"
             directions = _facts(first).get("directions", {})
         nav_ndim = _nav_ndim(known)
         kept = [k for k, n in enumerate(arr.shape) if n > 1]
         axes = tuple(known.axes[k] or Axis(f"axis {k}") for k in kept)
         arr = arr[tuple(0 if n == 1 else slice(None) for n in arr.shape)]
         nav_ndim = sum(k < nav_ndim for k in kept)
-        # To map a few pages here and there takes longer.
+        # Mapping a few scattered pages takes longer.
         units = known.units or printable(desc.units if desc else "")
         return cls(read_once(arr), axes, nav_ndim, title, subtitle, units, directions)
 
     @property
     def colours(self) -> int | None:
-        """The one of the last three axes that is colours, which have no names."""
+        """The colour axis, if it is among the last three axes; colours have no labels."""
         names = ["" if axis.labels else axis.name for axis in self.axes]
         return colour_axis(names, self.shape, self.nav_ndim)
 
     @property
     def apart(self) -> int | None:
-        """The axis of channels, components or masks, each of which is a picture of its own."""
+        """The axis of channels, components or masks, which are drawn separately."""
         last = len(self.axes) - 1
         for k, axis in enumerate(self.axes):
             is_result = k == last and (axis.name in APART or self._is_pair())
@@ -105,19 +105,19 @@ class Subject(NamedTuple):
         return None
 
     def _is_pair(self) -> bool:
-        """Whether the last axis, of which nothing is known, has two positions."""
+        """Whether the last axis is unnamed and has two positions."""
         nameless = self.axes[-1].name.startswith("axis ")
         return len(self.axes) > 2 and nameless and self.shape[-1] == 2
 
     @property
     def is_volume(self) -> bool:
-        """Whether the last three axes are those of space."""
+        """Whether the last three axes are spatial."""
         sig_ndim = len(self.axes) - self.nav_ndim
         is_stack = sig_ndim == 2 and self.nav_ndim and self.axes[-3].name in DEPTHS
         return sig_ndim > 2 or bool(is_stack)
 
     def cut(self, cuts: Sequence[int | slice]) -> Subject:
-        """Return a part, on its axes."""
+        """Return a part, with its axes."""
         axes = [
             axis.cut(0, cut.step or 1)
             for axis, cut in zip(self.axes, cuts, strict=True)
@@ -132,7 +132,7 @@ class Subject(NamedTuple):
         return self.cut([place if k == axis else slice(None) for k in range(len(self.axes))])
 
     def thinned(self, first: int = 0) -> Subject:
-        """Leave out pixels of images that are too large to draw, from an axis on."""
+        """Skip pixels of images that are too large to draw, from an axis on."""
         shape = self.shape[first:]
         large = math.prod(shape) * self.arr.dtype.itemsize > SAMPLE_BYTES
         longest = LONGEST_OF_LARGE[min(len(shape), 3) - 1] if large else LONGEST
@@ -140,7 +140,7 @@ class Subject(NamedTuple):
         return self.cut([*[slice(None)] * first, *steps])
 
     def left_out(self, whole: Subject, first: int = 0) -> list[str]:
-        """Say of which axes, from one on, not every position is shown."""
+        """Return notes about the axes of which positions are skipped."""
         scales = {axis.name: axis.scale for axis in whole.axes}
         steps = {axis.name: round(axis.scale / scales[axis.name]) for axis in self.axes[first:]}
         names = [f"{ordinal(step)} pixel along {name}" for name, step in steps.items() if step > 1]
@@ -148,7 +148,7 @@ class Subject(NamedTuple):
 
 
 def _title(path: str) -> str:
-    """Return the name of a file; of a document of zarr, that of the store it lies in."""
+    """Return the name of a file; for a zarr document, the name of its store."""
     folder, name = os.path.split(path.rstrip("/"))
     if name not in OF_ZARR:
         return name
@@ -158,10 +158,10 @@ def _title(path: str) -> str:
 
 def _check(arr: da.Array) -> None:
     if arr.dtype.kind not in "biufc" and not {*"RGB"} <= {*(arr.dtype.names or ())}:
-        problem, expected = "this type has no picture", "numbers, truth values or colours"
+        problem, expected = "this dtype cannot be drawn", "numbers, booleans or colours"
         raise DatasetError(problem, expected=expected, found=arr.dtype)
     if any(map(math.isnan, arr.shape)):
-        problem, hint = "the shape is not known", "Call its compute_chunk_sizes() first."
+        problem, hint = "the shape is unknown", "Call compute_chunk_sizes() first."
         raise DatasetError(problem, found=f"shape {arr.shape}", hint=hint)
     if not all(n > 0 for n in arr.shape) or max(arr.shape, default=1) == 1:
         problem, expected = "there is nothing to draw", "more than one pixel"
@@ -169,7 +169,7 @@ def _check(arr: da.Array) -> None:
 
 
 def _nav_ndim(shown: Shown) -> int:
-    """Count the axes before the first one of frames or spectra; of other images, before them."""
+    """Return the number of axes before the first axis of frames or spectra."""
     names = [axis and axis.name for axis in shown.axes]
     nav = {axis.name for one in shown.of for axis in one.axes[: one.nav_ndim]} | {None}
     outer = [name in nav for name in names]
@@ -190,18 +190,18 @@ def _kind(dtype: np.dtype) -> str:
 
 
 def by(shape: Iterable[int]) -> str:
-    """Write a shape."""
+    """Format a shape."""
     return " \N{MULTIPLICATION SIGN} ".join(f"{n}" for n in shape)
 
 
 def ordinal(n: int) -> str:
-    """Write an ordinal number."""
+    """Format an ordinal number."""
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n:,}{'th' if n % 100 in (11, 12, 13) else suffix}"
 
 
 def colour_axis(names: Sequence[str], shape: Sequence[int], first: int = 0) -> int | None:
-    """Find the axis of colours among the last three, from the first one that may be it on."""
+    """Return the colour axis among the last three axes, not before ``first``."""
     places = range(max(first, len(shape) - 3), len(shape))
     if len(places) == 3:
         for k in (places[2], places[0]):
@@ -211,7 +211,7 @@ def colour_axis(names: Sequence[str], shape: Sequence[int], first: int = 0) -> i
 
 
 def numbers(pixels: da.Array) -> Any:
-    """Return what is shown of pixels: moduli, and whole numbers for truth values."""
+    """Return pixels as drawable numbers: moduli of complex numbers, integers for booleans."""
     if pixels.dtype.names:
         return da.stack([pixels[name] for name in "RGB"], axis=-1)
     if pixels.dtype.kind == "c":

@@ -1,4 +1,4 @@
-"""Files of detectors in VirtualiZarr, for those who import no more than its parser."""
+"""The parser for VirtualiZarr, importable without the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many files of one shape as one array: the files are its frames, and each is a volume."""
+"""Many files of one shape as one array, with each file as a frame."""
 
 from __future__ import annotations
 
@@ -41,38 +41,38 @@ def open_volumes(
 ) -> da.Array:
     """Open many files of one shape as one lazy array.
 
-    Each file is a frame of it, whatever its axes: reductions over the first axis, ``arr.sum(0)``
-    for one, read all files tile by tile, in memory that does not grow with their number.
+    Each file is a frame of the array, whatever its axes: reductions over the first axis, such as
+    ``arr.sum(0)``, read all files tile by tile, in memory that does not depend on their number.
 
     Parameters
     ----------
     paths : path-like or sequence of path-like
-        The files, in this order, or a pattern with ``*``: those it matches in natural order, each
+        The files, in this order, or a pattern with ``*``: its matches in natural order, each
         volume once.
     format : str, optional
-        Name of the format, one of :func:`formats`; by default it is found out, for every file.
+        Name of the format, one of :func:`formats`; by default it is detected, for every file.
     tiling : TilingRequest or sequence of them, optional
-        What the consumers of the array wish; by default ``TilingRequest("pixel")``, chunks of all
-        files and a part of the volume. What is compressed as a whole stays whole.
+        Requests of the array's consumers; by default ``TilingRequest("pixel")``, chunks of all
+        files and a part of the volume. Compressed volumes stay whole.
     chunks, io : optional
         As in :func:`open_dataset`.
     axes : mapping of str, or sequence of Axis, optional
-        As in :func:`open_dataset`, of all axes; the one of the files is called ``volume``.
+        As in :func:`open_dataset`, for all axes; the axis of the files is called ``volume``.
     **options
-        Further options of :func:`open_dataset`, for every file; corrections are none of them.
+        Further options of :func:`open_dataset`, for every file, except corrections.
 
     Returns
     -------
     TiledArray
-        A :class:`dask.array.Array` of shape ``(files, ...)``: a new axis, then those of the files.
+        A :class:`dask.array.Array` of shape ``(files, ...)``: a new axis, then the files' axes.
 
     Raises
     ------
     FileNotFoundError
-        Nothing has such a path.
+        A path does not exist.
     DatasetError
-        A file has another shape or type than the first one, or not all of its frames in the order
-        in which they are stored; or it cannot be opened.
+        A file differs in shape or dtype from the first one, or does not show all of its frames in
+        stored order; or it cannot be opened.
     """
     with expanded(paths, options.get("storage_options")) as (names, _):
         volumes = [describe(name, format, **options) for name in names]
@@ -88,7 +88,7 @@ def open_volumes(
 
 
 def stacked(volumes: Sequence[Description]) -> Description:
-    """Describe volumes of one shape as the frames of one array."""
+    """Describe volumes of one shape as frames of one array."""
     first = volumes[0]
     for volume in volumes:
         _check(volume, first)
@@ -135,10 +135,12 @@ def stacked(volumes: Sequence[Description]) -> Description:
 
 
 def _check(volume: Description, first: Description) -> None:
-    """Refuse a volume that cannot stand beside the first one."""
+    """Raise if a volume does not match the first one."""
     path = volume.files[0].path
     if volume.conversion.corrections is not None:
-        raise DatasetError("volumes cannot be corrected", path=path, hint="Open each by itself.")
+        raise DatasetError(
+            "volumes cannot be corrected", path=path, hint="Open each file separately."
+        )
     facts = {
         "shape": (volume.shape, first.shape),
         "dtype": (volume.dtype, first.dtype),
@@ -150,7 +152,7 @@ def _check(volume: Description, first: Description) -> None:
     for name, (found, expected) in facts.items():
         if found != expected:
             raise DatasetError(
-                f"the volume has another {name} than the first one",
+                f"the volume differs from the first one: {name}",
                 path=path,
                 expected=f"{expected}, as in {first.files[0].path}",
                 found=found,
@@ -158,7 +160,7 @@ def _check(volume: Description, first: Description) -> None:
 
 
 def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return start, shape and strides of all pieces, on the axes in which frames are shown."""
+    """Return start, shape and strides of all pieces, on the axes that are shown."""
     layout, columns = volume.layout, volume.layout.columns()
     selection, boxes = layout.selection, columns[4:]
     in_order = selection.numbers is None and not selection.first and not selection.absent()
@@ -168,11 +170,11 @@ def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
     whole &= bool((columns.shape[:, 0] == layout.n_frames).all())
     if not in_order or not whole or layout.has_blocks:
         raise DatasetError(
-            "not all frames are there, in the order in which they are stored",
+            "frames are missing or not in stored order",
             path=volume.files[0].path,
-            hint="Open each file by itself, and put them together with dask.array.stack.",
+            hint="Open each file separately, and combine them with dask.array.stack.",
         )
-    # Frames on one axis, at equal distances: they are as far apart on several.
+    # Frames at equal distances on one axis can be reshaped to several.
     start, _, strides = (table[:, 0] for table in boxes)
     nav = np.array(selection.nav_shape, np.int64)
     inner = np.array(strides_of(selection.nav_shape, 1), np.int64)
@@ -186,7 +188,7 @@ def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
 def _decoder(
     decoder: Decoder | BlockDecoder, files: tuple[int, int] | None
 ) -> Decoder | BlockDecoder:
-    """Have what decodes blocks of a file decode them in a stack."""
+    """Wrap a block decoder for a stack."""
     if isinstance(decoder, Decoder):
         return decoder
     options = (("function", decoder.function), ("options", decoder.options), ("files", files))
@@ -201,7 +203,7 @@ def decode(
     options: tuple[tuple[str, Any], ...],
     files: tuple[int, int] | None,
 ) -> Array:
-    """Decode a block of a volume as its own format does it: without the axis of the volumes."""
+    """Decode a block of a volume with its format's decoder, which has no volume axis."""
     first, count = files or (0, 0)
     alone = block._replace(
         files=block.files[first : first + count] if files else (block.file,),
@@ -209,5 +211,5 @@ def decode(
         shape=block.shape[1:],
     )
     pixels = function_at(function)(alone, fetch, **dict(options))
-    # A wrong shape is told of by whoever asked for the block.
+    # The caller reports a wrong shape.
     return pixels[None] if pixels.shape == alone.shape else pixels

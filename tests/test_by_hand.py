@@ -87,7 +87,7 @@ def test_random_boxes_over_random_files(tmp_path_factory, data):
         return
     options = {"shape": shape, "dtype": "i4", "decoders": STORED, "overlap": overlap}
     if not held.all():
-        with pytest.raises(DatasetError, match="covered by no piece") as caught:
+        with pytest.raises(DatasetError, match="not covered by any piece") as caught:
             from_pieces(pieces, **options)
         pixel = re.search(r"pixel \(([\d, ]+)\)", str(caught.value))[1]
         assert not held[tuple(map(int, pixel.strip(", ").split(",")))]
@@ -318,13 +318,13 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"strides": (40, 10, -(1 << 62))}, {}, "beyond the file"),
         ({"start": (0, 0)}, {}, "for each axis"),
         ({"offset": [0, 0]}, {}, "pieces overlap"),
-        ({"shape": (5, 4, 5)}, {}, "covered by no piece"),
+        ({"shape": (5, 4, 5)}, {}, "not covered by any piece"),
         ({"decoder": 1}, {}, "no such decoder"),
         ({"file": 1}, {}, "no such file"),
         ({"color": 1}, {}, "unknown or missing columns"),
         ({}, {"decoders": [("u2", {"id": "no such"})]}, "unsupported codec"),
         ({}, {"decoders": ["no such"]}, "not a decoder"),
-        ({}, {"decoders": ["u2", "i8", "u8"]}, "all numbers"),  # numpy takes float64
+        ({}, {"decoders": ["u2", "i8", "u8"]}, "no integer dtype"),  # numpy takes float64
         ({}, {"dtype": "no such"}, "not a decoder"),
         ({"shape": (1, 1, 5)}, {"dtype": object, "shape": (1, 1, 5)}, "not a decoder"),
         ({}, {"overlap": "later"}, "no such overlap"),

@@ -208,5 +208,5 @@ def test_only_what_was_opened_can_be_refreshed(tmp_path):
 
 
 def test_what_lies_behind_a_url_does_not_grow():
-    with pytest.raises(dask_tiled.DatasetError, match="does not grow"):
+    with pytest.raises(dask_tiled.DatasetError, match="do not grow"):
         dask_tiled.open_dataset("http://localhost:1/a.mib", follow=True)

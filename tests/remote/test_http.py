@@ -364,7 +364,7 @@ def test_files_here_and_there(url, path):
 
 
 def test_backends_and_options(url, path):
-    with pytest.raises(DatasetError, match="one way"):
+    with pytest.raises(DatasetError, match="no choice of io"):
         open_dataset(url, io="mmap")
     with pytest.raises(DatasetError, match="URL"):
         open_dataset(path, storage_options={})
