@@ -1,33 +1,35 @@
 """Synthetic files of known contents, for testing formats.
 
-For the authors of formats, in this package and elsewhere: write a small file whose every pixel is
-known, open it, and compare. The writers follow the published layouts and share no code with the
-package's readers, so that the two cannot agree on a mistake. What they have in common:
+A test of a format writes a small file in which every pixel is known, opens it and compares. The
+writers follow the published layouts and share no code with the package's readers, so that an error
+in one does not hide the same error in the other. The common parameters are:
 
-- `path` is the file to write, and gets what lies beside it as neighbours; existing files are
-  replaced. Returned is the path that one opens, or a list of all that were written, those with
-  pixels first.
-- `frames` are an array of shape nav + sig, or an iterable of frames, all of one shape and dtype.
-  They are gone through once, one in memory at a time: files may be larger than memory.
-- A `volume` or `array` is in C order. It keeps its dtype, and its byte order where a format leaves
-  the choice and there is no `order`.
-- `sig_dims` is the number of trailing axes of an array that make a frame, and `nav_shape` the shape
-  of the scan that the file tells, by default that of the array; most need it with an iterable.
-- `order` or `byte_order` is that of all numbers and pixels; `frames_per_file` is by default all.
-- A ValueError refuses frames that differ or are too few or many, and options that do not suit them;
-  a TypeError, pixels of a type that a format does not have.
+- `path` is the file to write; files that belong to it are written to the same folder. Existing
+  files are replaced. The function returns the path to open, or a list of all written paths, files
+  with pixels first.
+- `frames` is an array of shape nav + sig, or an iterable of frames of one shape and dtype. Frames
+  are read once, one at a time: files may be larger than memory.
+- `volume` or `array` is an array in C order. Its dtype is kept, and so is its byte order if the
+  format allows both and there is no parameter `order`.
+- `sig_dims` is the number of trailing axes of an array that form a frame. `nav_shape` is the scan
+  shape in the file, by default that of the array; most formats need it for iterables.
+- `order` or `byte_order` applies to all numbers and pixels; `frames_per_file` is by default the
+  number of all frames.
 
-- Frames: `counting_frames` and its lazy twin `iter_counting_frames` give every pixel a value that
-  tells it from the others; `iter_frames` goes through the frames of any array or iterable.
+A ValueError is raised for frames of different shapes, for too few or too many frames, and for
+options that do not match them; a TypeError is raised for dtypes that the format does not support.
+
+- Frames: `counting_frames` returns an array whose pixels all differ, `iter_counting_frames` yields
+  its frames lazily, and `iter_frames` yields the frames of any array or iterable.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
-- Digital Micrograph (DM3, DM4) files: `write_dm`, and their tags alone: `write_tags`, `Gap`.
+- Digital Micrograph (DM3, DM4) files: `write_dm`; tags without an image: `write_tags`, `Gap`.
 - MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
-- What other cameras write: `write_blo`, `write_edf`, `write_empad`, `write_frms6`, `write_k2is`,
-  `write_ser`, `write_tvips`, `write_seq`, and `write_seq_corrections` for what lies beside it.
+- Files of other cameras: `write_blo`, `write_edf`, `write_empad`, `write_frms6`, `write_k2is`,
+  `write_ser`, `write_tvips`, `write_seq`, and `write_seq_corrections` for the correction files.
 - Volumes: `write_fits`, `write_gis`, `write_metaimage`, `write_mgh`, `write_nrrd`, `write_ripple`.
 - Sparse frames: `write_raw_csr`.
-- A file of known contents against the reader: `check_format`.
+- Comparison of a file of known contents with the reader: `check_format`.
 
 >>> import tempfile
 >>> from pathlib import Path

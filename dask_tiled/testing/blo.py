@@ -1,4 +1,4 @@
-"""Write NanoMegas blockfiles."""
+"""Writer of NanoMegas blockfiles."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def write_blo(
     sdp: int = 6226,
     note: str = "Precession angle : ",
 ) -> Path:
-    """Write a NanoMegas blockfile of square frames, of uint8 or uint16.
+    """Write a NanoMegas blockfile of square uint8 or uint16 frames.
 
-    The virtual bright field holds the mean of each frame, in 8 bits.
+    The virtual bright field in the file holds the mean of each frame, scaled to 8 bits.
 
     Parameters
     ----------
     magic
-        258 or 259, by default 259 for 16 bits. Only 259 says how many bits there are.
+        258 or 259, by default 259 for 16 bits. Only 259 stores the bit depth.
     step
         Step of the scan in nm, (y, x).
     sdp
-        Pixels of a pattern per centimetre, times 100; 0 says nothing.
+        Pixels per centimetre of a pattern, times 100; 0 if unknown.
     note
-        Text between header and images, to which the bits are added.
+        Text between header and images; the bit depth is appended to it.
     """
     scan = nav_shape_of(frames, nav_shape)
     if len(scan) != 2:

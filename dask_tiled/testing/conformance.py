@@ -1,4 +1,4 @@
-"""Checks that every format has to pass, ours and those of other packages."""
+"""Checks that every format has to pass, including formats of other packages."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ def check_format(
     seed: int = 0,
     **options: Any,
 ) -> None:
-    """Open a file in every way that must not matter, and compare with what is known to be in it.
+    """Open a file in many ways and compare what is read with the expected array.
 
     Parameters
     ----------
     path : path-like or sequence of path-like
-        What :func:`dask_tiled.open_dataset` takes.
+        Path, as for :func:`dask_tiled.open_dataset`.
     expected : array
-        The pixels, in shape and native dtype.
+        Expected pixels, with the shape and the native dtype of the dataset.
     format : str, optional
-        Name of the format; by default it has to be found out.
+        Name of the format; by default it is detected.
     cuts : int
-        How many random slices and chunkings to try.
+        Number of random combinations of chunks and slices to read.
     seed : int
-        Seed of the choice.
+        Seed of the random choices.
     **options
         Options of the format.
 
     Raises
     ------
     AssertionError
-        Something differs; the message says what was done.
+        If a result differs; the message names the check.
     """
     from dask_tiled import describe, open_dataset
 

@@ -1,4 +1,4 @@
-"""Pixels behind a text header, or in files beside it that its last line names."""
+"""Writer of text headers with pixels behind them or in separate files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 def write_parts(
     header: Path, text: str, key: str, parts: Sequence[bytes], *, pattern: bool
 ) -> list[Path]:
-    """Write a header, and each part to a file of its own; the last line, from `key` on, names them.
+    """Write a header and its pixel files, which the last line of the header names.
 
-    They are called like the header, with a number of three digits, and ``.raw``. With `pattern` the
-    line has a number for ``printf``, and the first, the last and the step.
+    Each part becomes a file named like the header, with a three-digit number and the suffix
+    ``.raw``. With `pattern`, the last line holds a ``printf`` pattern followed by the first number,
+    the last number and the step.
     """
     members = [header.with_name(f"{header.stem}{k:03}.raw") for k in range(len(parts))]
     for member, content in zip(members, parts, strict=True):
@@ -25,7 +26,7 @@ def write_parts(
 
 
 def lines_of(pairs: dict[str, object], between: str) -> str:
-    """Write a line for each key whose value is not None, sequences with blanks between items."""
+    """Format each key whose value is not None as a line, with sequences separated by blanks."""
     return "".join(
         f"{key}{between}{' '.join(map(str, v)) if isinstance(v, (tuple, list)) else v}\n"
         for key, v in pairs.items()

@@ -1,4 +1,4 @@
-"""Write DM3 and DM4 files as Digital Micrograph does."""
+"""Writer of DM3 and DM4 files as saved by Digital Micrograph."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.testing.dm_tags import Gap, write_tags
 from dask_tiled.testing.frames import Frames, StrPath, alike
 
-# For each data type, the type of the pixels, and that of the elements of the array of tags.
+# For each data type: the dtype of the pixels, and the dtype of the elements of the stored array.
 DATA_TYPES = {1: ("i2", "h"), 2: ("f4", "f"), 3: ("c8", "ff"), 6: ("u1", "B"), 7: ("i4", "i")}
 DATA_TYPES |= {9: ("i1", "b"), 10: ("u2", "H"), 11: ("u4", "I"), 12: ("f8", "d"), 13: ("c16", "dd")}
 DATA_TYPES |= {14: ("?", "?"), 39: ("i8", "q"), 40: ("u8", "Q")}
-# Colours, (blue, green, red, alpha) in a frame of shape (..., 4), and halves of Fourier transforms.
+# Colours are (blue, green, red, alpha), in frames of shape (..., 4). Of a Fourier transform
+# one half is stored.
 DATA_TYPES |= {8: ("V4", "i"), 23: ("V4", "i"), 5: ("c8", "f"), 27: ("c8", "f"), 28: ("c16", "d")}
 OF_DTYPE = {np.dtype(dtype): number for number, (dtype, _) in reversed(DATA_TYPES.items())}
 Calibration = tuple[float, float, str]
@@ -39,7 +40,7 @@ def write_dm(
     more: Mapping[str, Array] | None = None,
     pixels_last: bool = False,
 ) -> Path:
-    """Write a DM3 or DM4 picture of one to four dimensions, perhaps with others beside it.
+    """Write a DM3 or DM4 image of one to four dimensions, optionally with further images.
 
     Colours are records of four u1, in the order of the file.
 
@@ -50,23 +51,23 @@ def write_dm(
     sig_dims
         2, or 1 for spectra.
     transposed
-        Write the signal axes as the slowest ones, as is usual for spectrum images and 4D-STEM data;
-        without it such data are tagged as swapped.
+        Whether the signal axes are stored as the slowest axes, as is usual for spectrum images and
+        4D-STEM data. Otherwise such data are tagged as swapped.
     data_type
         Number of the data type, where the dtype leaves a choice: 8 or 23 for colours; 5, 27 or 28
         for the stored half of a Fourier transform, whose origin is at (height // 2, width // 2).
     calibrations
-        For each axis of the array an origin in pixels, a scale, and units.
+        Origin in pixels, scale and units of each axis of the array.
     name
-        Name of the picture.
+        Name of the image.
     tags
-        More of its tags "ImageTags".
+        Further tags in "ImageTags".
     thumbnail
         Whether a thumbnail comes first.
     more
-        Further pictures, by name.
+        Further images, by name.
     pixels_last
-        Put all other tags before the pixels, which then end the file.
+        Whether the pixels follow all other tags, at the end of the file.
     """
     path = Path(path)
     first, every = alike(frames, sig_dims)
@@ -121,7 +122,7 @@ def _data_type_of(dtype: np.dtype[Any]) -> int:
     if dtype.itemsize == 4 and dtype.kind == "V":
         return 23
     if dtype not in OF_DTYPE:
-        raise ValueError(f"no data type for {dtype}")
+        raise ValueError(f"expected a dtype that DM files have, found {dtype}")
     return OF_DTYPE[dtype]
 
 
@@ -133,7 +134,7 @@ def _picture(
     calibrations: Sequence[Calibration],
     tags: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Make the tags of a picture; `order` lists the axes of the array, the slowest one first."""
+    """Return the tags of an image; `order` lists the axes of the array, slowest first."""
     given = list(calibrations) or [(0.0, 1.0, "")] * len(shape)
     axes = [dict(zip(("Origin", "Scale", "Units"), given[k], strict=True)) for k in order]
     element = DATA_TYPES[kind][1]
@@ -155,7 +156,7 @@ def _picture(
 
 
 def _stored(frame: Array, kind: int) -> bytes:
-    """Return the bytes of a frame; of a Fourier transform, those of the half that is stored."""
+    """Return the stored bytes of a frame: for Fourier transforms, the bytes of the stored half."""
     if kind in (27, 28):
         return frame[:, frame.shape[1] // 2 :: -1].tobytes()
     if kind != 5:

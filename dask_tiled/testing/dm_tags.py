@@ -1,4 +1,4 @@
-"""Write the tags of DM3, DM4 and `.gtg` files."""
+"""Writer of the tags of DM3, DM4 and `.gtg` files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ CODES = {"h": 2, "i": 3, "H": 4, "I": 5, "f": 6, "d": 7, "?": 8, "b": 9, "B": 10
 
 @dataclass
 class Gap:
-    """An array that is left out, for its contents to be written later.
+    """Placeholder for an array whose contents are written later.
 
     Attributes
     ----------
     kind : str
-        Characters of `struct` for an element; more than one make it a record.
+        `struct` format characters of an element; several characters make a record.
     count : int
         Number of elements.
     offset : int
-        Byte at which it begins, once the tags are written.
+        Position of the array in the file in bytes; set when the tags are written.
     """
 
     kind: str
@@ -45,18 +45,18 @@ Chunks: TypeAlias = list["bytes | Gap"]
 def write_tags(
     path: StrPath, tags: Mapping[str, Any], *, version: int = 4, trailer: int = 8
 ) -> Path:
-    """Write a file of tags; the gaps among them then know where they lie in it.
+    """Write a tag file and set the offset of each `Gap` among the tags.
 
     Parameters
     ----------
     tags
-        Groups as mappings, or as sequences where the entries have no labels. Values are bool, int
-        (signed, of 4 or, where that is too small, 8 bytes), numpy.uint32, float (of 4 bytes), text,
-        tuples of int, which become records, bytes, which become arrays, and `Gap`.
+        Groups are mappings, or sequences if the entries have no labels. Values are bool, int
+        (stored as int32, or int64 if too large), numpy.uint32, float (stored as float32), text,
+        tuples of int (records), bytes (arrays), and `Gap`.
     version
         3 or 4.
     trailer
-        So many zero bytes follow.
+        Number of zero bytes at the end.
     """
     chunks = _group(tags, version)
     head = struct.pack(">IQI" if version == 4 else ">III", version, _size(chunks), 1)

@@ -1,4 +1,4 @@
-"""Write files of the ESRF data format."""
+"""Writer of files of the ESRF data format (EDF)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_edf(
     general: Mapping[str, Any] | None = None,
     gap: int = 0,
 ) -> Path:
-    """Write a file of the ESRF data format, EDF.
+    """Write a file of the ESRF data format (EDF).
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def write_edf(
     general
         Keys of a general block at the start; by default there is none.
     gap
-        Bytes behind the pixels of each frame, which count as its own.
+        Number of padding bytes after the pixels of each frame, included in its size.
     """
 
     def record(number: int, frame: Array) -> bytes:

@@ -1,4 +1,4 @@
-"""Write EMPAD scans and series: an `.xml` file and the `.raw` file that it names."""
+"""Writer of EMPAD scans and series: an `.xml` file and the `.raw` file it names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_tiled.testing.frames import Frames, StrPath, iter_frames, nav_shape_of
 from dask_tiled.testing.records import write_records
 
 _SIDE = 128
-_STALE = (512, 512)  # larger than any scan for tests
+_STALE = (512, 512)  # larger than any test scan
 
 
 def write_empad(
@@ -28,9 +28,9 @@ def write_empad(
     field_of_view: float | None = 1e-6,
     pixel: float | None = 1.8e-10,
 ) -> Path:
-    """Write an EMPAD scan or a series, of frames of 128 x 128 pixels.
+    """Write an EMPAD scan or series of 128 x 128 frames.
 
-    Behind each frame two rows follow, which begin with its number.
+    Two metadata rows follow each frame; they begin with the frame number.
 
     Parameters
     ----------
@@ -39,16 +39,16 @@ def write_empad(
     nav_shape
         Shape of the scan, (y, x), or of a series, (n,).
     mode
-        The scan parameters that hold this shape. Those of the other mode, or of both modes for
-        None, hold another one, as they do in files recorded while searching.
+        Mode whose scan parameters hold `nav_shape`. The parameters of the other mode, or of both
+        modes for None, hold another shape, as in files recorded in search mode.
     raw_name
         Name of the `.raw` file, by default ``scan_xX_yY.raw`` or ``series_xN.raw``.
     named_as
-        What the `.xml` file calls it, for example with the folder where it was recorded.
+        Name of the `.raw` file in the `.xml` file, for example with the folder of the recording.
     field_of_view
-        Of the scan, in m; None for none.
+        Field of view of the scan in m; None leaves it out.
     pixel
-        Size of a detector pixel, in 1e9 per nm; None for none.
+        Size of a detector pixel, in 1e9 per nm; None leaves it out.
     """
     path = Path(path)
     shape = nav_shape_of(frames, nav_shape)

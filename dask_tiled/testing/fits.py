@@ -1,4 +1,4 @@
-"""Write FITS images."""
+"""Writer of FITS images."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MOVED = {"i1": "u1", "u2": "i2", "u4": "i4", "u8": "i8"}
 def write_fits(
     path: StrPath, *images: npt.ArrayLike | None, cards: Mapping[str, Any] | None = None
 ) -> Path:
-    """Write a FITS file: the first image is the primary one, the others are extensions.
+    """Write a FITS file: the first array as the primary image, the others as extensions.
 
     Parameters
     ----------
     *images
-        Arrays of integers or floats, or None for a header without pixels. Types that FITS has not
-        are moved by half of their range, as the standard says.
+        Arrays of integers or floats, or None for a header without pixels. Integer types that FITS
+        lacks are stored with an offset of half their range (BZERO), as in the standard.
     cards
         Further keys and values of all headers.
     """
@@ -43,7 +43,7 @@ def _hdu(image: npt.ArrayLike | None, number: int, further: Mapping[str, Any]) -
     cards |= {f"NAXIS{n}": size for n, size in enumerate(reversed(sizes), 1)}
     cards |= {"PCOUNT": 0, "GCOUNT": 1} if number else {}
     if kind in _MOVED:
-        pixels[:: array.itemsize] ^= 0x80  # the highest bit
+        pixels[:: array.itemsize] ^= 0x80  # flip the highest bit
         cards |= {"BSCALE": 1, "BZERO": -128 if kind == "i1" else 1 << (8 * array.itemsize - 1)}
     lines = [f"{k:8}= {_value(v):>20}".ljust(80) for k, v in {**cards, **further}.items()]
     text = "".join([*lines, "END".ljust(80)]).encode("ascii")

@@ -1,4 +1,4 @@
-"""Frames for synthetic files: made without a data set, and gone through one at a time."""
+"""Generated frames for synthetic files, and iteration over frames one at a time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dask_tiled.model.indexing import Array
 StrPath: TypeAlias = str | os.PathLike[str]
 Frames: TypeAlias = Array | Iterable[npt.ArrayLike]
 
-# Keeps the uint64 intermediates of a long array within cache.
+# Keeps the uint64 intermediates of a long array in the cache.
 _BLOCK = 1 << 16
 
 
 def counting_frames(
     shape: tuple[int, ...], dtype: npt.DTypeLike, *, bits: int | None = None
 ) -> Array:
-    """Return an array in which no two pixels can be exchanged unnoticed.
+    """Return an array whose pixels are distinguishable from each other.
 
-    Every value is a hash of the pixel's flat index. As long as the values can hold it (at most
-    ``2**bits`` pixels) the hash is a permutation, so that no value occurs twice; beyond that
-    values repeat, but neighbouring rows, columns and frames still differ.
+    Every value is a hash of the pixel's flat index. Up to ``2**bits`` pixels the hash is a
+    permutation, so no value occurs twice; beyond that values repeat, but neighbouring rows, columns
+    and frames still differ.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ def counting_frames(
         Any integer, bool, floating or complex type, in either byte order. Complex values carry
         the hash in the real part and its complement in the imaginary part.
     bits
-        Values are below ``2**bits``: the counter depth of a detector. By default all bits that
-        `dtype` holds exactly (24 for float32). Signed integers take negative values only if all
-        their bits are asked for.
+        Values are below ``2**bits``, as for a detector of this counter depth. By default all bits
+        that `dtype` holds exactly (24 for float32). Signed integers take negative values only if
+        `bits` is their full width.
 
     Raises
     ------
@@ -78,9 +78,9 @@ def iter_counting_frames(
 
 
 def iter_frames(frames: Frames, sig_dims: int = 2) -> Iterator[Array]:
-    """Yield frames one by one, whether they come as an array or as an iterable.
+    """Yield the frames of an array or an iterable one by one.
 
-    Arrays (NumPy, memory-mapped, dask, zarr, ...) are only indexed, a frame at a time.
+    Arrays (NumPy, memory-mapped, dask, zarr, ...) are only indexed, one frame at a time.
 
     Yields
     ------
@@ -99,7 +99,7 @@ def iter_frames(frames: Frames, sig_dims: int = 2) -> Iterator[Array]:
 
 
 def alike(frames: Frames, sig_dims: int = 2) -> tuple[Array, Iterator[Array]]:
-    """Return the first frame, and all; there has to be one, and the others have to be like it."""
+    """Return the first frame and an iterator that checks every frame against it."""
     every = same_kind(iter_frames(frames, sig_dims))
     first = next(every, None)
     if first is None:
@@ -108,7 +108,7 @@ def alike(frames: Frames, sig_dims: int = 2) -> tuple[Array, Iterator[Array]]:
 
 
 def same_kind(frames: Iterable[Array]) -> Iterator[Array]:
-    """Yield frames on, as long as they have the shape and the dtype of the first."""
+    """Yield frames, checking that each has the shape and dtype of the first."""
     kind: tuple[Any, ...] | None = None
     for number, frame in enumerate(frames):
         found = (frame.shape, frame.dtype)
@@ -121,17 +121,17 @@ def same_kind(frames: Iterable[Array]) -> Iterator[Array]:
 def nav_shape_of(
     frames: Frames, nav_shape: Sequence[int] | None, sig_dims: int = 2
 ) -> tuple[int, ...]:
-    """Return the shape of the scan: as given, or that of an array."""
+    """Return `nav_shape` if given, otherwise the navigation shape of the array."""
     if nav_shape is not None:
         return tuple(nav_shape)
     shape = getattr(frames, "shape", None)
     if shape is None:
-        raise ValueError("frames that come as an iterable need a nav_shape")
+        raise ValueError("frames given as an iterable need a nav_shape")
     return tuple(shape[: len(shape) - sig_dims])
 
 
 def pixels_of(frame: Array, order: Literal["<", ">"] = "<") -> bytes:
-    """Return the pixels of a frame in one byte order."""
+    """Return the pixels of a frame as bytes in the given byte order."""
     return frame.astype(frame.dtype.newbyteorder(order)).tobytes()
 
 
@@ -152,7 +152,7 @@ def _bits_of(dtype: np.dtype[Any], bits: int | None) -> int:
 
 
 def _hashed(start: int, stop: int, size: int, dtype: np.dtype[Any], bits: int) -> Array:
-    """Values of the pixels `start` to `stop` of an array of `size` pixels."""
+    """Return the values of pixels `start` to `stop` of an array of `size` pixels."""
     index = np.arange(start, stop, dtype=np.uint64)
     mask = np.uint64(2**bits - 1)
     values = _permute(index, bits if size <= 2**bits else 64) & mask
@@ -164,10 +164,10 @@ def _hashed(start: int, stop: int, size: int, dtype: np.dtype[Any], bits: int) -
 
 
 def _permute(index: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
-    """Permute the integers below ``2**bits``: each step of the mixing can be undone."""
+    """Permute the integers below ``2**bits`` by mixing steps that are all invertible."""
     mask = np.uint64(2**bits - 1)
     half = np.uint64((bits + 1) // 2)
-    # Counted from one: zero would stay zero and look like a pixel that was never read.
+    # Starts at one: zero would map to zero and look like a pixel that was never read.
     mixed = (index + np.uint64(1)) & mask
     for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
         mixed ^= mixed >> half

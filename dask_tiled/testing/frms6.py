@@ -1,4 +1,4 @@
-"""Write FRMS6 sets of PNDetector's pnCCD: dark frames, files of frames, and a `.hdr` file."""
+"""Writer of FRMS6 sets of PNDetector's pnCCD: dark frames, frame files and a `.hdr` file."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def write_frms6(
     frames_per_file: int | None = None,
     counted: bool = True,
 ) -> list[Path]:
-    """Write an FRMS6 set as PNDetector's pnCCD does: each of its rows holds one row of both chips.
+    """Write an FRMS6 set of PNDetector's pnCCD, whose stored rows hold one row of each chip.
 
-    Frames and dark frames are given as they lie on the detector, of an even number of rows, as
-    integers that fit into 16 bits. Binned rows are there once, though they are shown several times.
+    Frames and dark frames are given in detector orientation, with an even number of rows, as
+    integers that fit in 16 bits. Binned rows are given once.
 
     Parameters
     ----------
     base
-        Path of the files without what tells them apart: ``scan`` becomes ``scan.hdr``,
-        ``scan_000.frms6`` with the dark frames, ``scan_001.frms6`` and so on.
+        Common start of the paths: ``scan`` gives ``scan.hdr``, ``scan_000.frms6`` with the dark
+        frames, ``scan_001.frms6`` and so on.
     dark
         The dark frames.
     scan_shape
         Size of the scan in the ``.hdr`` file.
     binning
-        How many rows of the detector the camera has added up to one.
+        Number of detector rows that the camera summed into one row.
     counted
-        Whether the files tell how many frames they hold; old ones do not.
+        Whether the files hold their number of frames; old files do not.
     """
     base = Path(base)
     paths: list[Path] = []
@@ -64,7 +64,7 @@ def write_frms6(
 
 
 def _write_file(path: Path, frames: Iterable[Array], *, counted: bool) -> int:
-    """Write one file, and give the number of its frames."""
+    """Write one file and return its number of frames."""
     first, every = alike(frames)
     if first.ndim != 2 or len(first) % 2:
         raise ValueError(f"expected frames of an even number of rows, found {first.shape}")
@@ -78,7 +78,7 @@ def _write_file(path: Path, frames: Iterable[Array], *, counted: bool) -> int:
         if frame.dtype.kind not in "iu" or frame.min() < 0 or frame.max() > 0xFFFF:
             raise ValueError(f"expected integers of 16 bits, found {frame.dtype}")
         head = struct.pack("<4xIII12x36s", 1600000000 + number, 250, number, b"a frame header")
-        upper, lower = np.split(frame, 2)  # chips, of which the lower one stands on its head
+        upper, lower = np.split(frame, 2)  # chips; the lower one is stored upside down
         return head + np.hstack([upper, np.rot90(lower, 2)]).astype("<u2").tobytes()
 
     return write_records(path, every, record, header=header)

@@ -1,4 +1,4 @@
-"""Write GIS volumes."""
+"""Writer of GIS volumes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def write_gis(
     minf: Mapping[str, Any] | None = None,
     further: str = "",
 ) -> list[Path]:
-    """Write a GIS volume: a ``.dim`` file, and a ``.ima`` file beside it.
+    """Write a GIS volume: a ``.dim`` file and a ``.ima`` file.
 
     Parameters
     ----------
     volume
-        Array of 1 to 8 axes in C order, (t, z, y, x) for example; and one more, for the numbers of
-        a pixel, if `kind` has several.
+        Array of 1 to 8 axes in C order, for example (t, z, y, x), and a further axis for the
+        components if pixels of `kind` have several.
     kind
-        The type of the header, ``"RGB"`` or ``"VECTOR_OF_3_SHORT"`` for example; by default that
-        of the numbers.
+        Type of the pixels in the header, for example ``"RGB"`` or ``"VECTOR_OF_3_SHORT"``; by
+        default the type of the array.
     order
-        Byte order; with None the header does not say it, and it is that of the machine.
+        Byte order; None writes native byte order and leaves it out of the header.
     ascii
-        Write numbers as text.
+        Whether pixels are written as text.
     voxel_size
         Sizes of a voxel, x first.
     minf

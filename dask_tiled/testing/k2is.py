@@ -1,4 +1,4 @@
-"""Write Gatan K2 in-situ sets: eight `.bin` files of blocks, one per sector, and a `.gtg` file."""
+"""Writer of Gatan K2 in-situ sets: eight `.bin` files, one per sector, and a `.gtg` file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask_tiled.testing.frames import Frames, StrPath, iter_frames
 
 SHAPE = (1860, 2048)
 _SECTORS, _ROWS, _COLUMNS = 8, 930, 16
-_PER_FRAME = 32  # blocks of a sector: 2 rows of 16
+_PER_FRAME = 32  # blocks per sector and frame: 2 rows of 16
 
 
 def write_k2is(
@@ -30,25 +30,25 @@ def write_k2is(
     first_id: int = 17,
     gtg: bool = True,
 ) -> list[Path]:
-    """Write a Gatan K2 in-situ set of frames of (1860, 2048), of integers below 4096.
+    """Write a Gatan K2 in-situ set of (1860, 2048) frames of integers below 4096.
 
     Parameters
     ----------
     stem
-        Path of the files without what tells them apart: ``scan_`` becomes ``scan_1.bin`` to
-        ``scan_8.bin`` and ``scan_.gtg``.
+        Common start of the paths: ``scan_`` gives ``scan_1.bin`` to ``scan_8.bin`` and
+        ``scan_.gtg``.
     scan_shape
-        The size of the scan, (y, x), in the ``.gtg`` file; by default none, as for a time series.
+        Shape of the scan, (y, x), in the ``.gtg`` file; by default left out, as for a time series.
     shutter_from
-        Number of the first frame that says that the shutter is open. The camera says so one frame
+        Number of the first frame flagged with an open shutter. The camera sets the flag one frame
         late, so the scan begins one frame before.
     late, early
-        For each sector, how many of its blocks are lacking at the start and at the end: sectors
-        begin and end at any block, and not at the same.
+        Number of missing blocks at the start and at the end of each sector: sectors begin and end
+        independently, at any block.
     first_id
-        Number that the camera gives to the first frame.
+        Frame number of the first frame.
     gtg
-        Whether there is a ``.gtg`` file.
+        Whether a ``.gtg`` file is written.
     """
     stem = Path(stem)
     paths = [stem.with_name(f"{stem.name}{k + 1}.bin") for k in range(_SECTORS)]
@@ -83,7 +83,7 @@ def _header(count: int, frame_id: int, i: int, *, active: bool) -> bytes:
 
 
 def _pack(frame: Array) -> Array:
-    """Put the pixels into 12 bits each: shape (sector, block, bytes)."""
+    """Pack pixels into 12 bits each; the result has the shape (sector, block, bytes)."""
     if frame.shape != SHAPE or frame.dtype.kind not in "iu":
         raise ValueError(f"expected integers of shape {SHAPE}, found {frame.dtype} {frame.shape}")
     if frame.min() < 0 or frame.max() > 0xFFF:

@@ -1,4 +1,4 @@
-"""Write MetaImage volumes."""
+"""Writer of MetaImage volumes."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def write_metaimage(
     pattern: bool = False,
     keys: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Write a MetaImage volume, (z, y, x).
+    """Write a MetaImage volume (z, y, x).
 
     Parameters
     ----------
     channels
-        Whether its last axis is that of the channels.
+        Whether the last axis of the volume is the channel axis.
     compressed
-        Compress the pixels.
+        Whether the pixels are compressed.
     files, pattern
         As for `write_nrrd`.
     keys
-        As its `fields`. If there is a ``HeaderSize``, files begin with that many bytes of text, or
-        with seven for -1.
+        As `fields` of `write_nrrd`. With a ``HeaderSize``, files begin with that many bytes of
+        text, or with seven for -1.
     """
     header, stored = Path(path), np.asarray(volume)
     sizes = stored.shape[:-1] if channels else stored.shape

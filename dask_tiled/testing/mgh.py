@@ -1,4 +1,4 @@
-"""Write FreeSurfer volumes."""
+"""Writer of FreeSurfer volumes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_mgh(
     good: bool = True,
     repetition: float | None = None,
 ) -> Path:
-    """Write a FreeSurfer volume, (z, y, x) or (t, z, y, x); compressed at a path in ``.mgz``.
+    """Write a FreeSurfer volume (z, y, x) or (t, z, y, x), compressed if the suffix is ``.mgz``.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ def write_mgh(
     center
         Coordinates of the center of the volume.
     good
-        Whether the header says that these three hold.
+        Value of the header's flag that `delta`, `directions` and `center` are valid.
     repetition
-        Time of repetition in ms, for what stands behind the pixels; by default nothing does.
+        Repetition time in ms, written after the pixels; by default nothing is written there.
     """
     path, array = Path(path), np.asarray(volume)
     sizes = array.shape[::-1] + (1,) * (4 - array.ndim)

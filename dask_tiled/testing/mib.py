@@ -1,7 +1,8 @@
-"""Write Merlin (Medipix3) MIB acquisitions: `.mib` files with a `.hdr` file beside them.
+"""Writer of Merlin (Medipix3) MIB acquisitions: `.mib` files and a `.hdr` file.
 
-The layout follows captures of Merlin single and quad cameras, and what independent readers make of
-them. Times and settings are constants or counted: the same frames always give the same file.
+The layout follows recordings of Merlin single and quad cameras, and independent readers. Times and
+settings are constant or derived from the frame number: the same frames always produce the same
+file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _CHIP_IDS = ("W000_A1", "W000_A2", "W000_A3", "W000_A4")
 
 @dataclass
 class Camera:
-    """What all frames of an acquisition have in common; what is empty is as usual."""
+    """Settings shared by all frames of an acquisition."""
 
     kind: str = "U16"
     depth: int = 0
@@ -57,13 +58,13 @@ class Camera:
         self.header_size = self.header_size or (768 if self.quad else 384)
 
     def header(self, index: int, shape: tuple[int, ...]) -> bytes:
-        """Return the header in front of a frame: comma separated text, filled with NUL bytes.
+        """Return the header of a frame: comma-separated text, padded with NUL bytes.
 
-        The text ends with a comma, so that the filling is a field of its own.
+        The text ends with a comma, so that the padding is a field of its own.
         """
         time, chips = _START + index * _EXPOSURE, 4 if self.quad else 1
         height, width = stored_shape(shape, kind=self.kind, depth=self.depth, quad=self.quad)
-        # Raw data tells which of its two counters a chip read out; 24 bits take both.
+        # Raw data records which of its two counters a chip read out; 24 bits use both.
         counter = index % 2 if self.kind == "R64" and self.depth != 24 else 0
         settings = [_THRESHOLDS, *[f"3RX,{_DACS}"] * chips] if self.dacs else [""]
         fields = [
@@ -82,7 +83,7 @@ class Camera:
         return text.ljust(size, b"\0")
 
     def hdr(self, nav_shape: tuple[int, ...], *, scan_keys: bool) -> bytes:
-        """Return the contents of a `.hdr` file: lines of key and value, filled with spaces."""
+        """Return the contents of a `.hdr` file: lines of key and value, padded with spaces."""
         frames, chips = math.prod(nav_shape), 4 if self.quad else 1
         config = r"c:\Merlin_Quad_Config\default\Default_SPM"
         entries = {
@@ -137,35 +138,35 @@ def write_mib(
     nav_shape: Sequence[int] | None = None,
     scan_keys: bool = False,
 ) -> Path:
-    """Write integer frames, as they are to be read back, to a Merlin `.mib` file with its `.hdr`.
+    """Write integer frames to a Merlin `.mib` file with its `.hdr` file.
 
     Parameters
     ----------
     kind
-        Pixel type: "U08", "U16" or "U32" (processed by the camera: big-endian, in the order of
-        the picture), or "R64" (raw counter words). Raw frames are as wide as whole 64-bit words:
-        64, 8, 4, 4 pixels for 1, 6, 12, 24 bits, and twice that for four chips.
+        Pixel type: "U08", "U16" or "U32" (processed by the camera: big-endian, row by row), or
+        "R64" (raw counter words). The width of raw frames is a multiple of a 64-bit word: 64, 8, 4,
+        4 pixels for 1, 6, 12, 24 bits, and twice that for four chips.
     depth
         Counter depth in bits, which limits the values of raw frames. By default 6 for "U08"
         (1 is possible), 12 for "U16" and "R64", 24 for "U32"; 1, 6, 12 or 24 for "R64".
     quad
-        Four chips in a square rather than one chip. 24-bit raw frames of four chips are written
-        as the other rules suggest: as two four-chip 12-bit images. No capture confirms this.
+        Four chips in a square rather than one chip. 24-bit raw frames of four chips are written as
+        two four-chip 12-bit images, inferred from the other layouts; no recording confirms this.
     layout
-        Sensor layout as the header gives it, by default "1x1" or "2x2". With "2x2G", processed
-        frames include the gap between the chips (514 x 514); raw frames never do.
+        Sensor layout in the header, by default "1x1" or "2x2". With "2x2G", processed frames
+        include the gap between the chips (514 x 514); raw frames never do.
     header_size
         Size of each frame header in bytes, by default 384 for one chip and 768 for four.
     dacs
-        Whether the frame headers give thresholds and DAC values.
+        Whether the frame headers hold thresholds and DAC values.
     first_sequence
         Sequence number of the first frame.
     nav_shape
-        Scan shape that the `.hdr` file gives, by default that of the frames. It may differ from
-        the number of frames, as for a scan that was stopped, or end in 1, as for a scan with one
-        trigger for each pixel.
+        Scan shape in the `.hdr` file, by default the shape of the frames. It may differ from the
+        number of frames, as for a stopped scan, or end in 1, as for a scan with one trigger per
+        pixel.
     scan_keys
-        Whether the `.hdr` file gives "ScanX" and "ScanY".
+        Whether the `.hdr` file holds "ScanX" and "ScanY".
     """
     path = Path(path)
     sizes = (header_size or 0, dacs, first_sequence)
@@ -185,7 +186,7 @@ def write_mib_series(
     scan_keys: bool = False,
     **options: Any,
 ) -> list[Path]:
-    """Write frames to several `.mib` files, whose sequence numbers go on from file to file.
+    """Write frames to several `.mib` files with continuous sequence numbers.
 
     Parameters
     ----------
@@ -193,7 +194,7 @@ def write_mib_series(
         Path without number and extension: "scan" gives "scan1.mib", "scan2.mib", ... and
         "scan.hdr".
     digits
-        Number of digits to which the file numbers are filled with zeros.
+        Number of digits to which file numbers are padded with zeros.
     **options
         The other parameters are those of `write_mib`.
     """
@@ -217,7 +218,7 @@ def _write(
     scan_keys: bool,
 ) -> list[Path]:
     first, every = alike(frames)
-    camera.header(0, first.shape)  # refused before any file is touched
+    camera.header(0, first.shape)  # raises errors before any file is written
 
     def record(index: int, frame: Array) -> bytes:
         pixels = encode_frame(frame, kind=camera.kind, depth=camera.depth, quad=camera.quad)

@@ -1,4 +1,4 @@
-"""Pixels of Merlin (Medipix3) MIB files: how a camera stores a frame."""
+"""Encoding of frames as Merlin (Medipix3) cameras store them in MIB files."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import numpy as np
 
 from dask_tiled.model.indexing import Array
 
-# Counter depths of each pixel type, the usual one first.
+# Counter depths of each pixel type, the default first.
 DEPTHS = {"U08": (6, 1), "U16": (12,), "U32": (24,), "R64": (12, 1, 6, 24)}
 
-# Pixels in a 64-bit word of counter values; the two 12-bit halves of 24 bits are stored apart.
+# Pixels per 64-bit word of counter values; 24-bit pixels are stored as two 12-bit halves.
 WORD_PIXELS = {1: 64, 6: 8, 12: 4, 24: 4}
 
 
 def stored_shape(shape: tuple[int, ...], *, kind: str, depth: int, quad: bool) -> tuple[int, int]:
-    """Return the (height, width) in pixels that a frame header gives for frames of `shape`.
+    """Return the (height, width) in pixels that a frame header holds for frames of `shape`.
 
-    A stored row of four raw chips holds a quarter of a row of each; the two images of 24-bit raw
-    data count as twice the width. Raw chip rows have to be whole 64-bit words.
+    A stored row of raw four-chip data holds a quarter of a row of each chip; the two images of
+    24-bit raw data count as twice the width. Rows of raw chips have to be whole 64-bit words.
     """
     if len(shape) != 2 or 0 in shape:
         raise ValueError(f"expected frames of shape (height, width), found {shape}")
@@ -36,13 +36,13 @@ def stored_shape(shape: tuple[int, ...], *, kind: str, depth: int, quad: bool) -
 
 
 def encode_frame(frame: Array, *, kind: str, depth: int, quad: bool) -> bytes:
-    """Return the bytes of one frame, without its header; every pixel has to fit its bits.
+    """Return the bytes of one frame without its header; pixels have to fit in `depth` bits.
 
     Processed data is row-major and big-endian. Raw data ("R64") is a stream of big-endian 64-bit
-    words, the first pixel of a word in its lowest bits: 64 pixels of 1 bit, 8 of 6 bits or 4 of
-    12 bits. 24-bit raw data is two 12-bit images, the one with the upper bits first.
+    words, with the first pixel of a word in its lowest bits: 64 pixels of 1 bit, 8 of 6 bits or 4
+    of 12 bits. 24-bit raw data is two 12-bit images, the upper bits first.
 
-    That it is so for four chips, too, is an inference: no capture of that kind was at hand.
+    For four-chip 24-bit data this layout is inferred: no recording of that kind was available.
     """
     if frame.dtype.kind not in "biu":
         raise TypeError(f"expected integer frames, found {frame.dtype}")
@@ -62,10 +62,10 @@ def encode_frame(frame: Array, *, kind: str, depth: int, quad: bool) -> bytes:
 
 
 def _readout_order(frame: Array) -> Array:
-    """Rows as the four chips are read out: chips 4, 3, 2, 1 beside one another.
+    """Return the rows in readout order: chips 4, 3, 2, 1 side by side.
 
-    In the picture, chips 1 and 2 are above chips 3 and 4. The lower two stand on their heads: they
-    are read from the far end, last row first and from right to left.
+    In the image, chips 1 and 2 are above chips 3 and 4. The lower two are rotated by 180 degrees:
+    they are read from the last row to the first and from right to left.
     """
     upper, lower = np.split(frame, 2)
     chip1, chip2 = np.split(upper, 2, axis=1)
@@ -77,5 +77,5 @@ def _pack_words(rows: Array, depth: int) -> bytes:
     lanes: Array = np.ascontiguousarray(rows, "<u2" if depth == 12 else "<u1")
     if depth == 1:
         lanes = np.packbits(lanes, axis=1, bitorder="little")
-    # Lanes in ascending order are a little-endian word; the file has the big-endian one.
+    # Lanes in ascending order form a little-endian word; the file has big-endian words.
     return lanes.view("<u8").astype(">u8").tobytes()

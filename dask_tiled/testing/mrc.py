@@ -1,4 +1,4 @@
-"""Write MRC files by MRC2014 and IMOD, and what Direct Electron's software puts beside them."""
+"""Writer of MRC files (MRC2014, IMOD) and of movies of Direct Electron cameras."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ def write_mrc(
 ) -> Path:
     """Write frames to one MRC file.
 
-    Frames are of int8, uint8, int16, uint16, float16, float32 or complex64. With ``sig_dims=3``,
-    int16 frames of (y, x, 2) give mode 3, complex numbers of two int16.
+    Frames are int8, uint8, int16, uint16, float16, float32 or complex64. With ``sig_dims=3``, int16
+    frames of shape (y, x, 2) are written in mode 3, complex numbers of two int16.
 
     Parameters
     ----------
     stamp
         Whether the header has a machine stamp and the map identifier; old files have neither.
     imod
-        Whether the header has IMOD's stamp, whose flags tell signed from unsigned bytes; by default
-        for uint8.
+        Whether the header has IMOD's stamp, whose flags distinguish signed from unsigned bytes; by
+        default for uint8 only.
     space_group
         0 for a stack of images, 1 for a volume, 401 for a stack of volumes.
     depth
         MZ; by default 1 for images and all sections otherwise.
     pixel_size, origin
-        Along x, y and z of the cell, in Angstrom.
+        Pixel size and origin along x, y and z of the cell, in Angstrom.
     axes
         MAPC, MAPR and MAPS.
     extended, extended_type
-        An extended header and its type, such as ``b"FEI1"``.
+        Extended header and its type, for example ``b"FEI1"``.
     """
     first, every = alike(frames, sig_dims)
     kind = f"{first.dtype.kind}{first.dtype.itemsize}"
     if kind not in MODES:
-        raise TypeError(f"no mode of MRC is for {first.dtype}")
+        raise TypeError(f"expected a dtype that MRC files have, found {first.dtype}")
     mode = 3 if first.ndim == 3 else MODES[kind]
     flags = (1146047817, int(kind == "i1")) if (kind == "u1" if imod is None else imod) else (0, 0)
     stamps = (b"MAP ", b"DD" if byte_order == "<" else b"\x11\x11") if stamp else (b"", b"")
@@ -84,18 +84,18 @@ def write_direct_electron(
     name: str = "20250101_00001",
     **options: Any,
 ) -> Path:
-    """Write a movie of a Direct Electron camera with its ``_info.txt`` file.
+    """Write a movie of a Direct Electron camera and its ``_info.txt`` file.
 
     Parameters
     ----------
     folder
-        Where to write ``<name>_movie.mrc`` and the files beside it.
+        Folder of ``<name>_movie.mrc`` and the files beside it.
     info
         Keys and values of the ``_info.txt`` file.
     coordinates
         x and y of each frame, for a ``_scan_coordinates.csv`` file.
     name
-        What the names of the files begin with.
+        Start of the file names.
     **options
         As for `write_mrc`.
     """

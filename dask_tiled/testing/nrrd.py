@@ -1,4 +1,4 @@
-"""Write NRRD volumes."""
+"""Writer of NRRD volumes."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def write_nrrd(
     skip: int = 0,
     fields: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Write a NRRD volume, the axis that comes first in the header last.
+    """Write a NRRD volume; the header lists the axes fastest first.
 
     Parameters
     ----------
     encoding
         ``"raw"``, ``"gzip"`` or ``"bzip2"``.
     files
-        Write so many files for the pixels, of equal parts: the path without its suffix, a number of
-        three digits, and ``.raw``. With 0 they follow the header.
+        Number of pixel files, of equal size, named by the path without its suffix, a three-digit
+        number and ``.raw``. With 0 the pixels follow the header.
     pattern
-        Name these files by a pattern instead of one by one.
+        Whether the header names the pixel files by a pattern instead of a list.
     lines
-        Lines of text before the pixels of each file.
+        Number of text lines before the pixels of each file.
     skip
-        Bytes before these, in front of what is compressed.
+        Number of bytes before the text lines, outside the compressed data.
     fields
-        Fields that come on top, or instead: None leaves one out. Text is written as it is, and
-        sequences with blanks between their items.
+        Fields that are added or replaced; None removes a field. Sequences are written with blanks
+        between their items.
     """
     header, stored = Path(path), np.asarray(volume)
     kind, order = stored.dtype.str[1:], stored.dtype.str[0]

@@ -1,4 +1,4 @@
-"""Write raw files, with gaps around the frames where asked, and `.npy` files."""
+"""Writer of raw files, with optional gaps around frames, and of `.npy` files."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def write_raw(
     frame_footer: int = 0,
     sig_dims: int = 2,
 ) -> Path:
-    """Write frames one after the other, in their own dtype and byte order.
+    """Write frames one after another, in their own dtype and byte order.
 
     Frame ``i`` starts at byte ``file_header + (i + 1) * frame_header + i * (frame_bytes +
-    frame_footer)``. Headers and footers are filled with text, so that a reader that takes them
-    for pixels is noticed.
+    frame_footer)``. Headers and footers are filled with text, so that a reader that decodes them as
+    pixels fails the comparison.
 
     Parameters
     ----------
     file_header, frame_header, frame_footer
-        Sizes in bytes: once at the start of the file, before each frame, after each frame.
+        Sizes in bytes of the text at the start of the file, before each frame and after each frame.
     """
     header = filler(b"FILE HEADER ", file_header)
     before = filler(b"frame header ", frame_header)
@@ -53,12 +53,12 @@ def write_npy(
     Parameters
     ----------
     path
-        The file to write; unlike `numpy.save`, no extension is added.
+        File to write; unlike in `numpy.save`, no extension is added.
     version
         Version of the `.npy` format: (1, 0), (2, 0) or (3, 0).
     order
-        Order of the pixels in the file, and ``fortran_order`` in its header. Arrays of fewer
-        than two axes of more than one pixel are the same in both orders, and written as "C".
+        Order of the pixels in the file, which sets ``fortran_order`` in its header. Arrays with
+        fewer than two axes longer than 1 are identical in both orders, and written as "C".
     """
     ordered = np.asarray(array, order=order)
     with Path(path).open("wb") as file:

@@ -1,4 +1,4 @@
-"""Write sparse frames as LiberTEM reads them: compressed sparse rows in three raw files."""
+"""Writer of LiberTEM's sparse frames: compressed sparse rows (CSR) in three raw files."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def write_raw_csr(
     indices_dtype: npt.DTypeLike = "<i4",
     shuffle: bool = False,
 ) -> Path:
-    """Write the pixels of frames that are not 0, in their dtype and byte order.
+    """Write the nonzero pixels of frames, in their dtype and byte order.
 
     Parameters
     ----------
     path
-        The TOML file. The files that it names have the same stem and the endings `.indptr`,
-        `.indices` and `.data`.
+        The TOML file. The files it names have the same stem and the suffixes `.indptr`, `.indices`
+        and `.data`.
     indptr_dtype, indices_dtype
-        Types of the row pointers and of the column numbers, of either byte order.
+        Dtypes of the row pointers and of the column indices, in either byte order.
     shuffle
-        Whether the pixels of a frame come out of order, and each value in two parts, which add up:
-        both are allowed.
+        Whether the pixels of a frame are stored unsorted, and each value as two entries to be
+        summed; both are valid CSR.
     """
     path = Path(path)
     nav_shape = nav_shape_of(frames, nav_shape)

@@ -1,4 +1,4 @@
-"""Files of records: a header, and what is written of each frame."""
+"""Writer of files made of a header and one record per frame."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def write_records(
     first: int = 0,
     count: int | None = None,
 ) -> int:
-    """Write a header and, of each frame and its number, a record; give the number of frames.
+    """Write a header and a record for each frame, and return the number of frames.
 
-    The number of the ``first`` is that, and ``count`` is how many there have to be. A header that
-    depends on the frames is a function of how many they are. It is called before the first one
-    too, and its bytes are always as many.
+    Records are numbered from `first`; `count` is the expected number of frames. A header that
+    depends on the number of frames is a function of that number, and always returns the same number
+    of bytes: it is called once before the first frame.
     """
     head = header if callable(header) else lambda _: header
     number = first
@@ -39,13 +39,13 @@ def write_records(
 
 
 def filler(text: bytes, size: int) -> bytes:
-    """Repeat a text for so many bytes; a reader that takes it for pixels is noticed."""
+    """Repeat a text up to `size` bytes, which a reader would not mistake for pixels."""
     if size < 0:
         raise ValueError(f"expected a size of 0 bytes or more, found {size}")
     return (text * (size // len(text) + 1))[:size]
 
 
 def in_files(frames: Iterator[Array], frames_per_file: int | None) -> Iterator[Iterator[Array]]:
-    """Yield the frames of each file; they have to be taken before those of the next one."""
+    """Yield an iterator over the frames of each file, to be consumed before the next."""
     for frame in frames:
         yield chain([frame], islice(frames, frames_per_file and frames_per_file - 1))

@@ -1,4 +1,4 @@
-"""Write Ripple files."""
+"""Writer of Ripple files."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def write_ripple(
     offset: int = 0,
     further: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """Write images or spectra for Ripple: a ``.raw`` file, and a ``.rpl`` file beside it.
+    """Write images or spectra as a Ripple ``.raw`` file with its ``.rpl`` header.
 
     Parameters
     ----------
     path
         Either of the files.
     array
-        Integers or floats with up to three axes: (depth, height, width) of images, (height, width,
-        depth) of spectra. Those that it lacks at the start have length 1.
+        Integers or floats with up to three axes: (depth, height, width) for images, (height, width,
+        depth) for spectra. Missing leading axes have length 1.
     record_by
-        Which of the two.
+        Whether `array` holds images or spectra.
     offset
-        Bytes of text before the pixels.
+        Number of text bytes before the pixels.
     further
         As `fields` of `write_nrrd`.
     """

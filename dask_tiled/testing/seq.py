@@ -1,4 +1,4 @@
-"""Write Norpix sequences, and what Direct Electron cameras put beside them."""
+"""Writer of Norpix sequences and of the files that Direct Electron cameras add."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def write_seq(
     compression: int = 0,
     image_format: int = 100,
 ) -> Path:
-    """Write a Norpix sequence of unsigned frames, each with its time stamp and padding.
+    """Write a Norpix sequence of unsigned frames, each followed by its time stamp and padding.
 
     Parameters
     ----------
     version
         4, with 1024 bytes before the first frame, or 5, with 8192 and finer time stamps.
     depth
-        Bits that the camera counts with, by default all that a pixel is stored in.
+        Bit depth of the camera, by default all bits of a stored pixel.
     promised
-        Number of frames in the header, by default that of the frames; 0 says nothing.
+        Number of frames in the header, by default the number written; 0 means unknown.
     room
-        Frames of zeros that follow, for which there was room.
+        Number of preallocated frames of zeros at the end.
     compression, image_format
-        Other values than 0 and 100 are a lie: frames are neither compressed nor coloured.
+        Values for the header. Only 0 and 100 are true: frames are neither compressed nor coloured.
     """
     path = Path(path)
     first, every = alike(frames)
@@ -81,7 +81,7 @@ def write_seq_corrections(
     at: int = 272,
     sections: int = 32766,
 ) -> list[Path]:
-    """Write what lies beside a sequence of a Direct Electron camera; give the files.
+    """Write the correction files of a Direct Electron sequence and return their paths.
 
     Parameters
     ----------
@@ -90,16 +90,17 @@ def write_seq_corrections(
     dark, gain
         Frames for the ``.dark.mrc`` and ``.gain.mrc`` files; by default there are none.
     maps
-        Maps of bad pixels: attributes, for example ``{"Rows": 8, "Columns": 8, "Binning": 2}``, and
-        under ``"defects"`` a list of those of their defects. By default there is no map.
+        Maps of bad pixels: attributes of each map, for example ``{"Rows": 8, "Columns": 8,
+        "Binning": 2}``, with the attributes of its defects as a list under ``"defects"``. By
+        default there is no map.
     shape, offset, binning
-        What the ``.metadata`` file says: shape of the part of the sensor that frames show, and its
-        first pixel, (y, x), before binning.
+        Contents of the ``.metadata`` file: shape of the sensor region in the frames, and its first
+        pixel, (y, x), before binning.
     at
-        Byte of that file where this begins; it differs between cameras.
+        Position of these values in the ``.metadata`` file in bytes; it differs between cameras.
     sections
-        Sections that the ``.mrc`` files promise: by default far more than the one that they hold,
-        as in those of a camera.
+        Number of sections in the headers of the ``.mrc`` files: by default far more than the one
+        they hold, as in the files of a camera.
     """
     root = str(path).removesuffix(".seq").removesuffix(".seq") + ".seq"
     references = {f"{root}.dark.mrc": dark, f"{root}.gain.mrc": gain}

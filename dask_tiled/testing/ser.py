@@ -1,7 +1,7 @@
-"""Write FEI and Thermo Fisher TIA series: `.ser` files of images or spectra.
+"""Writer of FEI and Thermo Fisher TIA series: `.ser` files of images or spectra.
 
-The layout follows C. Boothroyd's description of the TIA file format and real files, in which the
-tables have a place for every element that was asked for, and hold 0 for those that are not there.
+The layout follows C. Boothroyd's description of the TIA file format and real files, whose tables
+have an entry for every requested element, 0 for missing ones.
 """
 
 from __future__ import annotations
@@ -33,28 +33,32 @@ def write_ser(
 ) -> Path:
     """Write images or spectra to one TIA series.
 
-    Frames are integers of up to 4 bytes, float32, float64 or complex; images are written with the
-    bottom row first. The scan may have more places than there are frames, as one that was stopped.
+    Frames are integers of up to 4 bytes, float32, float64 or complex; images are written bottom row
+    first. The scan may have more positions than there are frames, like a scan that was stopped.
 
     Parameters
     ----------
     version
         0x0210, with offsets of 4 bytes, or 0x0220, with offsets of 8 bytes.
     positions
-        Whether the tag after each element gives a position besides the time, and the header's
-        dimensions are positions rather than numbers; by default for two or more dimensions.
+        Whether the tag after each element holds a position besides the time, and the dimensions in
+        the header are positions rather than numbers; by default for two or more dimensions.
     calibrations
-        Offset, delta, and the element that has this offset: of the axes, the fastest first (x, y,
-        scan x, scan y). Where there are more axes, they are repeated.
+        Offset, delta and the element at this offset for each axis, fastest first (x, y, scan x,
+        scan y). The list is repeated if there are more axes.
     gaps
-        Bytes of text between elements, repeated: ``(0, 3)`` makes them lie unequally spaced.
+        Numbers of text bytes between elements, repeated cyclically: ``(0, 3)`` spaces the elements
+        unequally.
     """
     sizes = [*nav_shape_of(frames, nav_shape, sig_dims)][::-1] or [1]
     positions = len(sizes) > 1 if positions is None else positions
     first, every = alike(frames, sig_dims)
     code = CODES.get(first.dtype.str[1:])
     if code is None or first.ndim not in (1, 2) or not first.size:
-        raise ValueError(f"no frame can be {first.dtype} of {first.shape}")
+        raise ValueError(
+            "expected images or spectra of a dtype that SER files have, "
+            f"found {first.dtype} of {first.shape}"
+        )
     cal = cycle(calibrations)
     element = b"".join(struct.pack("<ddi", *next(cal)) for _ in range(sig_dims))
     element += struct.pack(f"<H{first.ndim}I", code, *first.shape[::-1])

@@ -1,4 +1,4 @@
-"""Write TVIPS image series: `.tvips` files, the first of which has a header."""
+"""Writer of TVIPS image series: `.tvips` files, the first of which has a header."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def write_tvips(
     pixel_size: int = 15600,
     interval: int = 20,
 ) -> list[Path]:
-    """Write a TVIPS series of uint8 or uint16: `<prefix>_000.tvips`, `<prefix>_001.tvips`, ...
+    """Write a uint8 or uint16 TVIPS series: `<prefix>_000.tvips`, `<prefix>_001.tvips`, ...
 
     Parameters
     ----------
     version
         1, with frame headers of 12 bytes, or 2.
     frame_header
-        Bytes of each frame header of version 2.
+        Size of each frame header of version 2 in bytes.
     positions
         Scan positions (y, x) of the first frames; the others have none. They need frame headers
         of at least 76 bytes.
     rotator
-        Rotator index of the first frames; it needs frame headers of at least 52 bytes.
+        Rotator indices of the first frames. They need frame headers of at least 52 bytes.
     pixel_size
-        In nm.
+        Pixel size in nm.
     interval
         Time from one frame to the next, in milliseconds.
     """
