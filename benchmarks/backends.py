@@ -1,15 +1,16 @@
-"""The backends on the same files, jobs and run: how many times the time of the fastest each takes.
+"""Compare I/O backends: time of each divided by that of the fastest, on the same files and jobs.
 
 Run ``python benchmarks/backends.py``. The jobs:
 
-- decoding: the frame sums of a Merlin file, whose pixels have to be swapped;
-- zero-copy: the frame sums of a raw file, whose pixels lie there as they are wanted;
-- sparse: one pixel of every frame of that file.
+- decoding: frame sums of a Merlin file, whose pixels have to be byte-swapped;
+- zero-copy: frame sums of a raw file, whose pixels are used without copying;
+- sparse: one pixel of every frame of the raw file.
 
-"warm" is read from the page cache; "cold" from the disk, where the system drops the pages of a
-file from the cache when it is asked to, which is looked at before each run. Direct reads are always
-cold. The backends take turns, so that slow moments of a busy machine hit all alike. "auto" is what
-it is for files at rest, "recent" for those that were written in the last minute.
+"warm" files are read from the page cache, "cold" files from disk, where the operating system evicts
+a file from the page cache on request; this is checked before each run. Direct reads are always
+cold. Backends are timed in turns, so that other load on the machine affects all of them. "auto" is
+the backend chosen for files older than a minute, "recent" the one for files written in the last
+minute.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ JOBS = {
 CHOICES = (*BACKENDS, "auto", "recent")
 REST_SECONDS = "dask-tiled.rest-seconds"
 PROBES = 64
-"""So many pages of a file are asked for to learn whether it is in the page cache."""
+"""Number of pages of a file that are probed to check whether it is in the page cache."""
 
 Times = dict[tuple[str, str], dict[str, list[float]]]
 
 
 def evict(path: Path) -> bool:
-    """Ask the system to drop a file from the page cache, and tell whether it did."""
+    """Evict a file from the page cache and return whether that worked."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         return False
     fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(fd)  # pages that have yet to be written stay
+        os.fsync(fd)  # dirty pages are not evicted
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         places = np.linspace(0, path.stat().st_size - 1, PROBES).astype(int).tolist()
         return not any(is_cached(fd, place) for place in places)
@@ -62,7 +63,7 @@ def evict(path: Path) -> bool:
 
 
 def is_cached(fd: int, place: int) -> bool:
-    """Return whether a byte can be had without waiting; where that is not known, it can."""
+    """Return whether a byte is in the page cache; True if that is unknown."""
     try:
         os.preadv(fd, [bytearray(1)], place, os.RWF_NOWAIT)
     except BlockingIOError:
@@ -73,7 +74,7 @@ def is_cached(fd: int, place: int) -> bool:
 
 
 def runs_of(scan: Scan, job: str) -> dict[str, Callable[[], Any]]:
-    """Open a scan with each backend that can, and compare what it finds with what was written."""
+    """Open a scan with each available backend and check the results."""
     expected = expectations(scan)[job]()
     y, x = scan.pixel(0)
     runs: dict[str, Callable[[], Any]] = {}
@@ -95,7 +96,7 @@ def runs_of(scan: Scan, job: str) -> dict[str, Callable[[], Any]]:
 
 
 def compute(result: da.Array, seconds: int) -> Any:
-    """Compute a result, with files taken for such as rest after so many seconds."""
+    """Compute a result with `rest-seconds` set to `seconds`."""
     with dask.config.set({REST_SECONDS: seconds}):
         return result.compute()
 
@@ -123,7 +124,7 @@ def measure(folder: Path, mib: float, repeats: int) -> Times:
 
 
 def print_table(times: Times, facts: dict[str, str]) -> None:
-    """Print medians divided by the smallest of their row."""
+    """Print medians divided by the smallest median of their row."""
     from rich.console import Console
     from rich.table import Table
 
@@ -143,7 +144,7 @@ def print_table(times: Times, facts: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Measure, and show."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

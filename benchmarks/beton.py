@@ -1,7 +1,7 @@
-"""Sample files, beside plain files of the same bytes: writing, reading, and any samples of them.
+"""Benchmark sample files (.beton) against plain files of the same bytes: write, read, shuffle.
 
-Run ``python benchmarks/beton.py``. The ways take turns; what is printed are medians, and ratios.
-Both writers hand their bytes to the disk before they are done.
+Run ``python benchmarks/beton.py``. The variants are timed in turns; medians and ratios are printed.
+Both writers sync their files to disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ways = dict[str, Callable[[], Any]]
 
 
 def plainly(path: Path, samples: Any) -> None:
-    """Write bytes, and wait until the disk has them."""
+    """Write bytes to a plain file and sync it."""
     path.unlink(missing_ok=True)
     with path.open("wb") as stream:
         stream.write(memoryview(samples).cast("B"))
@@ -34,20 +34,20 @@ def plainly(path: Path, samples: Any) -> None:
 
 
 def batches(path: Path, shuffle: Any, **options: Any) -> None:
-    """Go through an epoch."""
+    """Iterate over all batches of an epoch."""
     for _ in dask_tiled.iter_batches(path, 32, shuffle=shuffle, **options):
         pass
 
 
 def show(title: str, nbytes: int, seconds: dict[str, float]) -> None:
-    """Print what was measured, beside the first way."""
+    """Print the times and their ratios to the first variant."""
     first = next(iter(seconds.values()))
     for name, found in seconds.items():
         print(f"{title:<10}{name:<26}{nbytes / found / 1e9:>8.2f}{first / found:>8.0%}")
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--mib", type=int, default=1024)

@@ -1,10 +1,10 @@
-"""Whole chunks, and few pixels, against the same pixels of a memory map with dask: ratios.
+"""Compare whole chunks and single pixels with a dask array over a memory map: ratios.
 
-Run ``python benchmarks/chunks.py``. Both get one Merlin file of big-endian pixels, which is
-in the page cache, in the same chunks, and both take turns. The map stays open, and its pixels are
-converted to native byte order: after the slice where there is one, so that no more than that is
-converted. A ratio above 1 says that this package is faster; the processor's time counts where
-others use the machine.
+Run ``python benchmarks/chunks.py``. Both read the same big-endian Merlin file from the page cache,
+in the same chunks and in turns. The memory map stays open, and its pixels are converted to native
+byte order: after slicing where the job slices, so that only selected pixels are converted. A ratio
+above 1 means that this package is faster; the ratio of CPU times is more reliable on a busy
+machine.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Make = Callable[[], Any]
 
 
 def corner(block: np.ndarray) -> np.ndarray:
-    """Use next to nothing of a chunk, so that its decoding is what is measured."""
+    """Return one pixel per frame of a chunk, so that decoding dominates the time."""
     return block[:, :, :1, :1].copy()
 
 
 def one_pixel_each(arr: Any) -> Any:
-    """Return the array of what ``corner`` makes of every chunk."""
+    """Return the array of ``corner`` applied to every chunk."""
     return arr.map_blocks(corner, chunks=(*arr.chunks[:2], 1, 1), dtype=arr.dtype)
 
 
@@ -59,7 +59,7 @@ FEW: dict[str, Job] = {
 
 
 def mapped(path: Path, arr: Any) -> np.ndarray:
-    """Map the frames of the file, which have a header each."""
+    """Map the pixels of the frames, skipping the header of each."""
     count = arr.shape[0] * arr.shape[1]
     header = path.stat().st_size // count - np.dtype(DTYPE).itemsize * SIG[0] * SIG[1]
     record = np.dtype([("header", f"V{header}"), ("pixels", DTYPE, SIG)])
@@ -67,13 +67,13 @@ def mapped(path: Path, arr: Any) -> np.ndarray:
 
 
 def converted(job: Job, plain: Any, *, few: bool) -> Any:
-    """Do a job on pixels in native byte order."""
+    """Run a job on pixels in native byte order."""
     dtype = np.dtype(DTYPE).newbyteorder("=")
     return job(plain).astype(dtype) if few else job(plain.astype(dtype))
 
 
 def ratios(ours: Make, theirs: Make, repeats: int) -> tuple[float, float, float]:
-    """Return how much faster ours is, by the clock and by the processor, and its milliseconds."""
+    """Return the speedup by wall time and by CPU time, and the milliseconds of `ours`."""
     times: dict[Make, list[tuple[float, float]]] = {ours: [], theirs: []}
     for _ in range(repeats + 1):
         for make, seconds in times.items():
@@ -89,14 +89,14 @@ def ratios(ours: Make, theirs: Make, repeats: int) -> tuple[float, float, float]
 
 
 def main() -> None:
-    """Measure, and print a line for each job."""
+    """Run the benchmark and print a line for each job."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mib", type=int, default=256, help="size of the file")
     parser.add_argument("--repeats", type=int, default=9)
     args = parser.parse_args()
-    nav = (max(12, args.mib // 4), 32)  # 4 MiB a row
+    nav = (max(12, args.mib // 4), 32)  # 4 MiB per row
     frames = np.random.default_rng(0).integers(0, 1 << 16, (*nav, *SIG), "u2")
     print(f"{'threads':<9}{'job':<16}{'clock':>8}{'processor':>11}{'ms':>9}")
     with tempfile.TemporaryDirectory(prefix="chunks-") as folder:

@@ -1,7 +1,7 @@
-"""How much faster two worker processes are than one, of a thread each, where pixels are decoded.
+"""Speedup of two single-threaded worker processes over one, for a job that decodes pixels.
 
-A cluster of one worker and one of two, started by their command lines, do the same jobs in turns;
-the ratio is that of the medians.
+A cluster of one worker and one of two workers, started from their command lines, run the same jobs
+in turns; the speedup is the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dask_tiled.testing import write_mib
 
 @contextmanager
 def started(*arguments: str) -> Iterator[None]:
-    """Start a command of dask, and end it."""
+    """Run a dask command in the background and terminate it at exit."""
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     path = {"PYTHONPATH": str(Path(dask_tiled.__file__).parents[1])}
     process = subprocess.Popen(
         [sys.executable, "-m", "dask", *arguments],
         env=os.environ | one_thread | path,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # the system shares cores among sessions first
+        start_new_session=True,  # the Linux scheduler shares cores among sessions first
     )
     try:
         yield
@@ -44,7 +44,7 @@ def started(*arguments: str) -> Iterator[None]:
 
 @contextmanager
 def cluster(folder: str, workers: int) -> Iterator[Client]:
-    """Start a cluster, and give a client of it."""
+    """Start a cluster and yield its client."""
     address = f"{folder}/{workers}.json"
     where = ["--scheduler-file", address, "--no-dashboard", "--host", "127.0.0.1"]
     with ExitStack() as stack:
@@ -78,7 +78,7 @@ def main() -> None:
         print(f"{arr.nbytes / 1e9:.2f} GB of pixels in {arr.npartitions} chunks, packed 12 bit")
         for name, lazy in jobs.items():
             times: dict[int, list[float]] = {1: [], 2: []}
-            for turn in range(options.rounds + 1):  # the first one loads code and fills caches
+            for turn in range(options.rounds + 1):  # the first round imports code and fills caches
                 for n, taken in times.items():
                     begun = time.perf_counter()
                     clients[n].compute(lazy).result()

@@ -1,9 +1,9 @@
-"""The same jobs on the same files, cores and run: dask-tiled, LiberTEM, RosettaSciIO and numpy.
+"""Compare dask-tiled, LiberTEM, RosettaSciIO and numpy: same jobs, files, cores and run.
 
-Run ``python benchmarks/compare.py``, with ``--help`` for what there is to choose. Files are read
-from the page cache, so this is about processors and memory, not about disks. What a reader finds is
-compared with what was written before it is timed: "wrong" is what differs, "-" what a reader cannot
-do. The readers take turns, so that slow moments of a busy machine hit all alike.
+Run ``python benchmarks/compare.py``; ``--help`` lists the options. Files are read from the page
+cache: CPU and memory speed are measured, not disks. The results of each reader are checked against
+the written frames before it is timed: "wrong" marks wrong results, "-" unsupported jobs. The
+readers are timed in turns, so that other load on the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def arguments() -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -42,8 +42,9 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.child:
         return args
-    # numpy and numba count the cores, and start threads on them, when they are imported. Here that
-    # does no harm: all is measured in children, which are given their cores before.
+    # numpy and numba count the cores, and start threads for them, when they are imported. That does
+    # not matter in this process: everything is measured in child processes with their own set of
+    # cores.
     from comparison.formats import FORMATS
     from comparison.scans import JOBS
 
@@ -58,7 +59,7 @@ def arguments() -> argparse.Namespace:
 
 
 def child(args: argparse.Namespace) -> None:
-    """Measure with the cores that there are, and leave the result in a file."""
+    """Run the measurement on the available cores and write the results to a file."""
     from comparison.cores import pin
 
     (threads,) = args.threads
@@ -71,7 +72,7 @@ def child(args: argparse.Namespace) -> None:
     from comparison.readers import readers
     from comparison.scans import prepare
 
-    # LiberTEM warns in every run, which takes time.
+    # LiberTEM's warnings take time in every run.
     warnings.simplefilter("ignore")
     timings: list[Timing] = []
     with ExitStack() as stack, dask.config.set(scheduler="threads"):
@@ -87,7 +88,7 @@ def child(args: argparse.Namespace) -> None:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure with each number of threads, in a process for each."""
+    """Run the measurement in a child process for each number of threads."""
     from comparison.facts import facts
     from comparison.scans import prepare
 
@@ -108,7 +109,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, and show."""
+    """Run the comparison and print the tables."""
     args = arguments()
     if args.child:
         child(args)

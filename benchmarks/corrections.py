@@ -1,6 +1,6 @@
-"""Speed of corrections: GB/s of corrected output from a tile in the cache, beside numpy.
+"""Throughput of corrections: GB/s of corrected output from a cached tile, compared with numpy.
 
-Run ``python benchmarks/corrections.py``. One core, one run: compare the numbers of one table only.
+Run ``python benchmarks/corrections.py``. It uses one core; compare only numbers of the same table.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Tile = npt.NDArray[Any]
 
 
 def numpy_formula(corrections: Corrections, tile: Tile, dtype: np.dtype) -> Tile:
-    """Correct whole frames, with pixels to exclude one by one."""
+    """Correct whole frames, and replace excluded pixels one by one."""
     out = tile.astype(dtype)
     if corrections.dark is not None and corrections.gain is not None:
         out -= corrections.dark
@@ -44,7 +44,7 @@ def numpy_formula(corrections: Corrections, tile: Tile, dtype: np.dtype) -> Tile
 
 
 def median_seconds(job: Callable[[], object], repeats: int) -> float:
-    """Time a job."""
+    """Return the median time of a job."""
     job()
     times = []
     for _ in range(repeats):
@@ -55,7 +55,7 @@ def median_seconds(job: Callable[[], object], repeats: int) -> float:
 
 
 def case(native: str, n_excluded: int, *, planes: bool) -> tuple[float, float]:
-    """Return the GB/s of a plan, and of numpy."""
+    """Return the GB/s of a correction plan and of numpy."""
     rng = np.random.default_rng(0)
     tile = rng.integers(0, 200, (FRAMES, *SIG)).astype(native)
     dark, gain = rng.random(SIG).astype("f4"), rng.random(SIG).astype("f4")
@@ -72,7 +72,7 @@ def case(native: str, n_excluded: int, *, planes: bool) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     print(f"{'corrections':<26}{'pixels':>8}{'GB/s':>8}{'numpy':>8}{'ratio':>8}")
     for name, (planes, n_excluded) in CASES.items():
         for native in DTYPES:

@@ -1,6 +1,6 @@
-"""Speed of the decoders: GB/s of output from a buffer in the cache, beside a copy of as much.
+"""Throughput of decoders: GB/s of output from a cached buffer, compared with a copy of this size.
 
-Run ``python benchmarks/decoders.py``. One core, one run: compare the numbers of one table only.
+Run ``python benchmarks/decoders.py``. It uses one core; compare only numbers of the same table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dask_tiled.kernels.decoding import compiled
 OUTPUT = 1 << 20
 REPEATS = 300
 
-# Kernel, bytes of a unit, bytes of its pixels, and whether it reads two units. Rows of a turned
+# Kernel, bytes of a unit, bytes of its pixels, and whether it reads two units. Rows of a rotated
 # chip are read backwards.
 CASES = {
     "copy 16 bit": ("copy", 2, 2, False),
@@ -32,7 +32,7 @@ CASES = {
 
 
 def median_seconds(job: Callable[[], object]) -> float:
-    """Time a job."""
+    """Return the median time of a job."""
     job()
     times = []
     for _ in range(REPEATS):
@@ -43,13 +43,13 @@ def median_seconds(job: Callable[[], object]) -> float:
 
 
 def decoder(name: str) -> Callable[[], object]:
-    """Return a call that decodes one output."""
+    """Return a function that decodes one output."""
     kernel_name, nbytes, out_bytes, two = CASES[name]
     kernel = compiled(f"{kernel_name}")
     units = OUTPUT // out_bytes
     lag = units * nbytes if two else 0
     rng = np.random.default_rng(0)
-    # The header of a Merlin frame shifts pixels off the alignment that numpy gives.
+    # The header of a Merlin frame shifts pixels off numpy's alignment.
     src = np.frombuffer(rng.bytes(384 + units * nbytes + lag), dtype=np.uint8)
     out = np.empty(OUTPUT, np.uint8)
     turned = "turned" in name
@@ -59,13 +59,13 @@ def decoder(name: str) -> Callable[[], object]:
 
 
 def copy() -> Callable[[], object]:
-    """Return a call that copies as much."""
+    """Return a function that copies as many bytes."""
     out, other = np.empty(OUTPUT, np.uint8), np.zeros(OUTPUT, np.uint8)
     return lambda: np.copyto(out, other)
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     print(f"{'decoder':<26}{'GB/s':>8}{'copy':>8}{'ratio':>8}")
     for name in CASES:
         speed, limit = (OUTPUT / median_seconds(job) / 1e9 for job in (decoder(name), copy()))

@@ -1,19 +1,18 @@
-"""Merlin files to zarr, beside others on the same files: time, processor time and peak memory.
+"""Export Merlin files to zarr, compared with other tools: time, CPU time and peak memory.
 
-Run ``python benchmarks/export.py``. The scan is in the page cache, the ways take turns, each into
-a folder that is not there, and what is printed are medians. The columns behind say how many times
-as fast a way is as another of its section: as the best of those of Python that read the file, as
-the compressor alone, which has the pixels in memory and as many threads, as zarrs, which has them
-in memory too, and as to_zarr was at first, with one ``array[region] = block`` a task and Zstandard.
+Run ``python benchmarks/export.py``. The scan is in the page cache; variants are timed in turns,
+each into a new folder, and medians are printed. The last columns are speedups relative to other
+variants of the section: the fastest that reads the file in Python; the compressor alone, with the
+pixels in memory and as many threads; zarrs, with the pixels in memory too; and the first version of
+to_zarr, with one ``array[region] = block`` per task and Zstandard.
 
-In "same chunks" all store the same pixels under the same keys, by the same codecs; in "defaults"
-each does as it does by itself; "columns" are zarr chunks of all frames, 32 x 32 pixels of each.
-Ours has its files brought to the disk before it is done, the others do not. Memory is that of a
-process of its own, over what it has after opening the file. LiberTEM is not there: it exports to
-``.npy`` alone.
+In "same chunks" all variants store the same pixels under the same keys with the same codecs; in
+"defaults" each uses its own defaults; in "columns" zarr chunks hold 32 x 32 pixels of all frames.
+dask-tiled syncs its files to disk, the others do not. Memory is measured in a separate process,
+relative to its size after opening the file. LiberTEM is not compared: it exports to ``.npy`` only.
 
-``python benchmarks/export.py --large 20`` exports a file of 20 GB without pixels but zeros, in
-default chunks and in columns, in a process that may not have more than 1.5 GB of memory.
+``python benchmarks/export.py --large 20`` exports a sparse file of 20 GB, in default chunks and in
+columns, in a process that is limited to 1.5 GB of memory.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ ZSTD = ZstdCodec(level=1, checksum=True)
 ZARRS = "zarrs.ZarrsCodecPipeline"
 
 Way = Callable[[Path], Any]
-"""Exports the scan to a path."""
+"""Function that exports the scan to a path."""
 SECTIONS = ("same chunks", "defaults", "columns")
 ALONE, BEFORE, IN_MEMORY = "memory: compressor alone", "as before", "memory: zarrs"
 
 
 class Case(NamedTuple):
-    """What is exported, and how."""
+    """Parameters of an export."""
 
     path: str
     section: str
@@ -71,12 +70,12 @@ class Case(NamedTuple):
     chunk_mib: int
 
     def chunk(self) -> tuple[int, ...]:
-        """Return the shape of zarr chunks: frames of rows of 64."""
+        """Return the shape of zarr chunks, for scan rows of 64 frames."""
         frames = self.chunk_mib * 8
         return (*((1, frames) if frames < ROW else (frames // ROW, ROW)), *SIG)
 
     def ways(self) -> dict[str, Way]:
-        """Make what exports a scan."""
+        """Return the functions that export a scan, by variant."""
         arr = dask_tiled.open_dataset(self.path)
         shape = arr.shape[1::-1]
         peer = file_reader(self.path, lazy=True, navigation_shape=shape)[0]["data"]
@@ -100,7 +99,7 @@ class Case(NamedTuple):
                 "RosettaSciIO + da.store": partial(by_dask, peer.rechunk(chunk), chunk, codec),
             }
         given = {"chunks": chunk, "compressors": codec, "layout": "array"}
-        blocks = (max(chunk[0], 2), ROW, *SIG)  # as large as ours, whatever the zarr chunks are
+        blocks = (max(chunk[0], 2), ROW, *SIG)  # as large as the chunks of dask-tiled
         opened, peer = arr.rechunk(blocks), peer.rechunk(blocks)
         return {
             "dask_tiled": partial(ours, arr, **given),
@@ -111,7 +110,7 @@ class Case(NamedTuple):
         }
 
     def ways_of_memory(self) -> dict[str, Way]:
-        """Make what compresses or stores pixels that are in memory."""
+        """Return the functions that compress or store pixels in memory, by variant."""
         if self.section == "columns":
             return {}
         pixels = dask_tiled.open_dataset(self.path).compute().copy()
@@ -137,25 +136,25 @@ class Case(NamedTuple):
 
 
 def created(out: Path, like: Any, chunks: tuple[int, ...], codec: Any) -> Any:
-    """Make the zarr array for what others write: all chunks are stored, as ours are."""
+    """Create the zarr array for other writers; all chunks are stored, as dask-tiled does."""
     options: Any = {"compressors": codec, "config": {"write_empty_chunks": True}}
     return zarr.create_array(out, shape=like.shape, chunks=chunks, dtype=like.dtype, **options)
 
 
 def ours(arr: da.Array, out: Path, *, verify: bool = False, **given: Any) -> None:
-    """Export, and compare what is stored."""
+    """Export with dask-tiled, and verify the result if `verify`."""
     dask_tiled.to_zarr(arr, out, **given)
     if verify:
         dask_tiled.verify_zarr(out, arr)
 
 
 def by_dask(source: da.Array, chunks: tuple[int, ...], codec: Any, out: Path) -> None:
-    """Have dask write its chunks, whose edges are edges of zarr's."""
+    """Store with dask, in chunks aligned with the zarr chunks."""
     da.store(source, created(out, source, chunks, codec), lock=False)
 
 
 def measure(ways: dict[str, Way], folder: Path, repeats: int) -> dict[str, tuple[float, float]]:
-    """Return medians of the seconds, and of the processor's, after a round that does not count."""
+    """Return medians of wall time and CPU time, after a warm-up round."""
     found = defaultdict(list)
     for _ in range(repeats + 1):
         for name, way in ways.items():
@@ -171,7 +170,7 @@ def measure(ways: dict[str, Way], folder: Path, repeats: int) -> dict[str, tuple
 
 
 def show(case: Case, folder: Path, repeats: int, *, memory: bool) -> None:
-    """Print the rows of a section."""
+    """Run and print one section of the table."""
     nbytes = dask_tiled.open_dataset(case.path).nbytes
     ways = case.ways()
     found = measure({**ways, **case.ways_of_memory()}, folder, repeats)
@@ -189,7 +188,7 @@ def show(case: Case, folder: Path, repeats: int, *, memory: bool) -> None:
 
 
 def peak_of(case: Case, name: str, folder: Path) -> int:
-    """Measure the memory that a way takes, in a process of its own."""
+    """Return the peak memory of a variant, measured in a separate process."""
     out = folder / "out.zarr"
     command = [sys.executable, __file__, "--one", name, str(out), repr(tuple(case))]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -198,19 +197,19 @@ def peak_of(case: Case, name: str, folder: Path) -> int:
 
 
 def one(name: str, out: str, case: str) -> None:
-    """Print how much memory grows by a way."""
+    """Print the memory growth of one variant."""
     some = Case(*ast.literal_eval(case))
     dask.config.set(scheduler="threads", num_workers=some.threads)
     way = some.ways()[name]
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")  # the peak is counted from here
+        file.write("5")  # resets the peak
     before = _peak()
     way(Path(out))
     print(_peak() - before)
 
 
 def large(gigabytes: int) -> None:
-    """Export a large file in a process of little memory."""
+    """Export a large file in a process with a memory limit."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "scan.raw"
         with path.open("wb") as file:
@@ -221,7 +220,7 @@ def large(gigabytes: int) -> None:
 
 
 def limited(path: str, chunks: str) -> None:
-    """Export a file with a limit of memory, and print the time and the peak."""
+    """Export a file with a memory limit, and print the time and the peak."""
     resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
     dask.config.set(scheduler="threads", num_workers=2)
     arr = dask_tiled.open_dataset(path, "raw", dtype="u2", sig_shape=SIG)
@@ -240,7 +239,7 @@ def _peak() -> int:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     if sys.argv[1:2] == ["--one"]:
         one(*sys.argv[2:])
         return

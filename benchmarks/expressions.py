@@ -1,11 +1,11 @@
-"""Everyday expressions of an opened scan: dask-tiled beside the same code on other dask arrays.
+"""Time everyday expressions on opened scans, compared with the same code on other dask arrays.
 
-Run ``python benchmarks/expressions.py``, with ``--help`` for what there is to choose. The others
-are dask over ``numpy.memmap`` in the chunks of dask-tiled, with a mapping that is kept, so that its
-pages are known to the process, or made anew; and RosettaSciIO's lazy array in its own chunks. What
-is timed is all from the opened array to the result, after that has been compared with the kept
-mapping's: values, shape and type. All take turns, and with them a limit: one core that reads the
-freshly mapped file.
+Run ``python benchmarks/expressions.py``; ``--help`` lists the options. The other arrays are dask
+over ``numpy.memmap`` in the chunks of dask-tiled, with a mapping that is kept, so that its pages
+stay mapped, or created for each run; and RosettaSciIO's lazy array in its own chunks. The time from
+the opened array to the result is measured, after the result has been compared with that of the kept
+mapping: values, shape and dtype. All are timed in turns, with a limit: one core reading the newly
+mapped file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from comparison.cores import core_count, pin
 
 
 def arguments() -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -38,9 +38,9 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, and show."""
+    """Run the comparison and print the tables."""
     args = arguments()
-    # numpy and numba count the cores when they are imported, which is later.
+    # numpy and numba count the cores when they are imported, which happens later.
     pin("1" if args.threads == "sync" else args.threads)
 
     import dask
@@ -54,7 +54,7 @@ def main() -> None:
     names = args.only or list(EXPRESSIONS)
     if unknown := {*names} - {*EXPRESSIONS}:
         sys.exit(f"no such expressions: {', '.join(unknown)}; there are {', '.join(EXPRESSIONS)}")
-    warnings.simplefilter("ignore")  # dask advises on chunks, in every run
+    warnings.simplefilter("ignore")  # dask warns about chunks in every run
     scheduler = "synchronous" if args.threads == "sync" else "threads"
     timings: list[Timing] = []
     with (

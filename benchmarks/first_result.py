@@ -1,7 +1,7 @@
-"""How long a first result takes: open, sum every frame, in a new process.
+"""Time of the first result in a new process: open a file and sum every frame.
 
-Run ``python benchmarks/first_result.py``. numba compiles what it finds in no cache: a process with
-an empty cache is compared with one that finds everything there. Importing is counted apart.
+Run ``python benchmarks/first_result.py``. numba compiles kernels that are not in its cache: a
+process with an empty cache is compared with one with a full cache. Import time is shown separately.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(path: Path, cache: Path) -> list[float]:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     from dask_tiled.testing import write_mib
 
     parser = argparse.ArgumentParser(description=__doc__)

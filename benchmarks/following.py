@@ -1,8 +1,8 @@
-"""How far an export is behind a process that writes: seconds from its last byte to the array.
+"""Delay of an export that follows a growing file: seconds from the last byte to the array.
 
-Run it as ``python benchmarks/following.py [--rate 200] [--seconds 10]``: a process appends frames
-of 256 x 256 pixels at a rate in MB/s, to a raw file whose scan is known, and to a Merlin file
-beside a ``.hdr``. The result is compared with the file, bit by bit.
+Run ``python benchmarks/following.py [--rate 200] [--seconds 10]``: a process appends frames of 256
+x 256 pixels, at a rate in MB/s, to a raw file whose scan shape is known, and to a Merlin file with
+a ``.hdr`` file. The result is compared with the file bit by bit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ print(time.time(), done / (time.perf_counter() - begun))
 
 
 def follow(source: Path, path: Path, rate: float, options: dict[str, Any]) -> None:
-    """Have one file written and exported, and tell how long after it was there."""
+    """Export a file while another process writes it, and print the delay at the end."""
     path.write_bytes(b"")
     command = [sys.executable, "-c", WRITER, str(source), str(path), str(rate)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
@@ -57,7 +57,7 @@ def follow(source: Path, path: Path, rate: float, options: dict[str, Any]) -> No
 
 
 def main() -> None:
-    """Follow both kinds of files."""
+    """Run the benchmark for both kinds of files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=float, default=200.0, help="MB/s")
     parser.add_argument("--seconds", type=float, default=10.0)

@@ -1,13 +1,13 @@
-"""The headers of 100,000 frames: what ``frame_facts`` takes to read and to decode them.
+"""Time of ``frame_facts`` for 100,000 frames: reading and decoding their headers.
 
-Run ``python benchmarks/frame_facts.py``. Times are seconds of the processor, the least of several
-turns, after a first one in which kernels are compiled:
+Run ``python benchmarks/frame_facts.py``. Times are CPU seconds, the minimum of several rounds,
+after a first round that compiles kernels:
 
-- open: ``open_dataset``; it goes through all pages of a TIFF file, and reads OME-XML;
-- facts: ``frame_facts`` and ``compute``, on one thread, which are to stay below one second;
-- limit: one ``pread`` for each header, and nothing done with it; where ``frame_facts`` has to go
-  through all that was gone through at opening, that is the limit;
-- ratio: facts to limit.
+- open: ``open_dataset``; it reads all pages of a TIFF file, and parses OME-XML;
+- facts: ``frame_facts`` and ``compute``, on one thread; the target is less than one second;
+- limit: one ``pread`` for each header, without decoding; for formats whose headers are read at
+  opening, the time of opening;
+- ratio: facts divided by limit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIDE = 8
 
 
 def seconds(function: Callable[[], Any], repeats: int) -> float:
-    """Time a function by the processor: the machine may be busy with others."""
+    """Return the minimum CPU time of a function; other processes do not add to it."""
     times = []
     for _ in range(repeats):
         start = time.process_time()
@@ -46,7 +46,7 @@ def seconds(function: Callable[[], Any], repeats: int) -> float:
 
 
 def preads(path: Path, count: int, nbytes: int) -> Callable[[], Any]:
-    """Return what reads so many bytes of each of the equal parts of a file."""
+    """Return a function that reads the first bytes of each of `count` equal parts of a file."""
     step = path.stat().st_size // count
 
     def read() -> None:
@@ -59,19 +59,19 @@ def preads(path: Path, count: int, nbytes: int) -> Callable[[], Any]:
 
 
 def mrc(path: Path, frames: Any) -> Path:
-    """Write headers of FEI, of which the first field is the length."""
+    """Write an MRC file with FEI headers, whose first field is their length."""
     sections = struct.pack("<i", 768).ljust(768, b"\0") * len(frames)
     return testing.write_mrc(path, frames, extended=sections, extended_type=b"FEI1")
 
 
 def frms6(path: Path, frames: Any) -> Path:
-    """Write frames as wide as a row of the chips."""
+    """Write an FRMS6 set of frames as wide as a chip row."""
     wide = np.broadcast_to(np.zeros((2, 64), "u2"), (len(frames), 2, 64))
     return testing.write_frms6(path, wide, dark=wide[:1], scan_shape=(1, len(frames)))[1]
 
 
 def empad(path: Path, frames: Any) -> Path:
-    """Write holes for pixels, of which there are some GB."""
+    """Write an EMPAD scan with sparse pixels of some GB."""
     path = path.with_name(f"scan_x{len(frames)}_y1.raw")
     with path.open("wb") as file:
         file.truncate(len(frames) * 130 * 128 * 4)
@@ -79,7 +79,7 @@ def empad(path: Path, frames: Any) -> Path:
 
 
 def nifti(path: Path, frames: Any) -> Path:
-    """Write volumes of ten slices."""
+    """Write a NIfTI file of volumes of ten slices."""
     nib: Any = nibabel
     image = nib.Nifti1Image(frames.reshape(-1, 10, SIDE, SIDE).T, None)
     image.header.set_xyzt_units("mm", "sec")
@@ -88,7 +88,7 @@ def nifti(path: Path, frames: Any) -> Path:
 
 
 def ome_tiff(path: Path, frames: Any) -> Path:
-    """Write planes with two facts each."""
+    """Write an OME-TIFF file with two facts per plane."""
     planes = {"DeltaT": [0.5] * len(frames), "ExposureTime": [0.1] * len(frames)}
     path = path.with_suffix(".ome.tif")
     tifffile.imwrite(path, frames, ome=True, metadata={"axes": "TYX", "Plane": planes})
@@ -96,7 +96,7 @@ def ome_tiff(path: Path, frames: Any) -> Path:
 
 
 def tiff(path: Path, frames: Any) -> Path:
-    """Write pages with a date each."""
+    """Write a TIFF file with a date on each page."""
     with tifffile.TiffWriter(path) as writer:
         for frame in frames:
             writer.write(frame, datetime="2020:01:02 03:04:05", metadata=None, contiguous=False)
@@ -119,11 +119,11 @@ WRITERS: dict[str, tuple[Callable[[Path, Any], Path], int]] = {
     "tiff": (tiff, 0),
     "ome_tiff": (ome_tiff, 0),
 }
-"""What writes a file, and the bytes of a header, or 0 where opening reads them all."""
+"""Writer of each format, and bytes per header, or 0 if opening reads all headers."""
 
 
 def measure(name: str, folder: Path, count: int, repeats: int) -> list[float]:
-    """Measure one format."""
+    """Run the benchmark for one format."""
     write, nbytes = WRITERS[name]
     path = write(folder / f"scan.{name}", np.zeros((count, SIDE, SIDE), "u1"))
 
@@ -142,7 +142,7 @@ def measure(name: str, folder: Path, count: int, repeats: int) -> list[float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,20 +1,20 @@
-"""HDF5 files beside raw files and h5py: times divided by theirs, on the same pixels.
+"""Compare HDF5 files with raw files and h5py: ratios of times, on the same pixels.
 
-Run ``python benchmarks/hdf5.py``. Below 1, this package is faster. The jobs, on a detector's counts
-on two threads, from the page cache:
+Run ``python benchmarks/hdf5.py``. Below 1, this package is faster. The jobs use detector counts on
+two threads, from the page cache:
 
-- opening: for the first time, which starts the process that looks at the file, and again; and h5py,
-  which opens it and lists the datasets and one index of chunks;
-- contiguous: the dataset, and a raw file of the same bytes;
-- deflated, in chunks of a frame and in chunks on all axes, and bitshuffled with LZ4 as detectors
-  write it: the dataset, and dask over h5py, in the same chunks of dask, with dask's lock or
-  without, whichever is faster;
-- a chunk for each frame, sparse counts of several means: sums, one mask and one frame beside a loop
-  over h5py in one thread, LiberTEM in one process, and fabio where it is installed. Here ratios are
-  how many times as fast this package is, on one thread and on two: above 1 it is faster. Opening is
-  a part of what h5py and fabio do; this package and LiberTEM have opened the file before.
+- opening: the first time, which starts the process that inspects the file, and again; compared with
+  h5py, which opens the file and lists the datasets and one chunk index;
+- contiguous: the dataset, compared with a raw file of the same bytes;
+- deflate, in chunks of a frame and in chunks along all axes, and bitshuffle with LZ4 as detectors
+  write it: the dataset, compared with dask over h5py, in the same dask chunks, with or without
+  dask's lock, whichever is faster;
+- one chunk per frame, sparse counts of several means: sums, one mask and one frame, compared with a
+  loop over h5py in one thread, LiberTEM in one process, and fabio if installed. Here ratios are
+  speedups of this package on one thread and on two: above 1 it is faster. The times of h5py and
+  fabio include opening; this package and LiberTEM have opened the file before.
 
-All take turns, so that slow moments of a busy machine hit all alike.
+All are timed in turns, so that other load on the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ SPARSE = {
     "bitshuffle + Zstandard, mean 1": (1, dict(hdf5plugin.Bitshuffle(cname="zstd"))),
     "plain chunks, mean 1": (1, {}),
 }
-"""By name: the mean of the counts, and how chunks are stored."""
+"""Mean of the counts, and storage of the chunks, by name."""
 PICKED = 17
 
 Run = Callable[[], Any]
 
 
 def write(folder: Path, mib: int) -> tuple[int, ...]:
-    """Write the same counts in every way."""
+    """Write the same counts in every layout."""
     rows = max(32, mib // 4)
     shape = (rows, 32, 256, 256)
     rng = np.random.default_rng(0)
@@ -82,19 +82,19 @@ def write(folder: Path, mib: int) -> tuple[int, ...]:
 
 
 def turns(runs: dict[str, Run], repeats: int) -> dict[str, float]:
-    """Time runs in turns, and give the median of each."""
+    """Time functions in turns and return the median of each."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for k in range(repeats + 1):
         for name, run in runs.items():
             start = time.perf_counter()
             run()
-            if k:  # the first is for the cache
+            if k:  # the first round warms up caches
                 times[name].append(time.perf_counter() - start)
     return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def compare(folder: Path, shape: tuple[int, ...], repeats: int) -> None:
-    """Print a line for each job."""
+    """Run the comparison and print a line for each job."""
     path = folder / "counts.h5"
     raw = dask_tiled.open_dataset(
         folder / "counts.raw", "raw", dtype="u2", nav_shape=shape[:2], sig_shape=shape[2:]
@@ -118,7 +118,7 @@ def compare(folder: Path, shape: tuple[int, ...], repeats: int) -> None:
 
 
 def loops(path: Path, mask: Any) -> dict[str, dict[str, Run]]:
-    """Return what others do with a file, by reader and by job, one frame after another."""
+    """Return frame-by-frame loops of other readers, by reader and job."""
 
     def h5py_loop(use: Callable[[Any], Any]) -> list[Any]:
         with h5py.File(path, "r", locking=False) as file:
@@ -173,7 +173,7 @@ def loops(path: Path, mask: Any) -> dict[str, dict[str, Run]]:
 
 
 def compare_loops(folder: Path, frames: int, repeats: int) -> None:
-    """Print a line for each way to store sparse counts, and for each job."""
+    """Print a line for each storage of sparse counts and each job."""
     rng = np.random.default_rng(0)
     mask = (rng.random((256, 256)) < 0.3).astype("f4")
     for name, (mean, how) in SPARSE.items():
@@ -207,7 +207,7 @@ def compare_loops(folder: Path, frames: int, repeats: int) -> None:
 
 
 def with_threads(run: Run, threads: int) -> Run:
-    """Return a job that runs on so many threads of dask."""
+    """Return a job that runs on a number of dask threads."""
 
     def job() -> Any:
         scheduler = "synchronous" if threads == 1 else "threads"
@@ -218,7 +218,7 @@ def with_threads(run: Run, threads: int) -> Run:
 
 
 def compare_opening(folder: Path, shape: tuple[int, ...], repeats: int) -> None:
-    """Print a line for the first time, and one for the next ones."""
+    """Print a line for the first opening and one for the next ones."""
     path = folder / "counts.h5"
 
     def listed() -> None:
@@ -227,7 +227,7 @@ def compare_opening(folder: Path, shape: tuple[int, ...], repeats: int) -> None:
             chunks: list[Any] = []
             file["frame"].id.chunk_iter(chunks.append)
 
-    # Imports all that has to be.
+    # Imports all modules beforehand.
     dask_tiled.describe(folder / "counts.raw", "raw", dtype="u2", sig_shape=shape[2:])
     start = time.perf_counter()
     dask_tiled.describe(path, dataset="frame")
@@ -241,7 +241,7 @@ def compare_opening(folder: Path, shape: tuple[int, ...], repeats: int) -> None:
 
 
 def main() -> None:
-    """Write, and compare."""
+    """Write the files and run the comparisons."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

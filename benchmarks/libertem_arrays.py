@@ -1,8 +1,8 @@
-"""LiberTEM's analyses on opened arrays, on its own data sets, and the same jobs on tiles.
+"""Time LiberTEM's analyses on opened arrays and on its own data sets, and the same jobs on tiles.
 
-Run ``python benchmarks/libertem_arrays.py``. All three get one Merlin file, which is in the page
-cache, and take turns. LiberTEM runs in this process, with as many threads as there are cores. The
-times are the best of so many rounds.
+Run ``python benchmarks/libertem_arrays.py``. All three read one Merlin file from the page cache, in
+turns. LiberTEM runs in this process, with a thread for each core. The printed times are the minimum
+of all rounds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Job = Callable[[], Any]
 
 
 def masks() -> np.ndarray:
-    """Make sixteen segments."""
+    """Return sixteen detector masks."""
     y, x = np.ogrid[: SIG[0], : SIG[1]]
     angle = np.arctan2(y - SIG[0] / 2, x - SIG[1] / 2)
     edges = np.linspace(-np.pi, np.pi, 17)
@@ -35,7 +35,7 @@ def masks() -> np.ndarray:
 
 
 def of_libertem(context: Any, dataset: Any) -> dict[str, Job]:
-    """List the jobs as LiberTEM does them."""
+    """Return the jobs as LiberTEM analyses."""
     from libertem.udf.com import CoMUDF
     from libertem.udf.masks import ApplyMasksUDF
     from libertem.udf.sum import SumUDF
@@ -53,7 +53,7 @@ def of_libertem(context: Any, dataset: Any) -> dict[str, Job]:
 
 
 def on_tiles(arr: Any) -> dict[str, Job]:
-    """List the jobs as this package does them."""
+    """Return the jobs as reductions of this package."""
     return {
         "sum over the scan": lambda: arr.sum(axis=(0, 1)).compute(),
         "sums of frames": lambda: arr.sum(axis=(2, 3)).compute(),
@@ -63,7 +63,7 @@ def on_tiles(arr: Any) -> dict[str, Job]:
 
 
 def best(job: Job, repeats: int, others: list[Job]) -> list[float]:
-    """Time jobs in turns, and give the shortest time of each, in seconds."""
+    """Time jobs in turns and return the minimum time of each, in seconds."""
     jobs = [job, *others]
     times = [float("inf")] * len(jobs)
     for _ in range(repeats + 1):
@@ -75,7 +75,7 @@ def best(job: Job, repeats: int, others: list[Job]) -> list[float]:
 
 
 def main() -> None:
-    """Write the times as a table."""
+    """Run the benchmark and print the table."""
     from libertem.api import Context
     from libertem.executor.inline import InlineJobExecutor
 
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=512, help="size of the file in MiB")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
-    logging.getLogger("libertem").setLevel(logging.ERROR)  # it merges chunks, and says so
+    logging.getLogger("libertem").setLevel(logging.ERROR)  # LiberTEM warns about merged chunks
     nav = (max(1, args.mib // 8), 64)
     rng = np.random.default_rng(0)
     frames = rng.poisson(5, (1, 64, *SIG)).astype(">u2")

@@ -1,7 +1,7 @@
-"""Sets of thousands of files with one frame each: to open them, and to go through them.
+"""Open and read sets of thousands of files with one frame each.
 
-Run ``python benchmarks/many_files.py``. Opening is shown as a ratio to opening each file, reading
-1 KiB and closing it again.
+Run ``python benchmarks/many_files.py``. The time of opening is shown as a ratio to opening each
+file, reading 1 KiB and closing it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dask_tiled.testing import iter_counting_frames, write_mib_series
 
 
 def seconds(function: Callable[[], object], repeats: int = 5) -> float:
-    """Time a function."""
+    """Return the median time of a function."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -32,7 +32,7 @@ def seconds(function: Callable[[], object], repeats: int = 5) -> float:
 
 @contextmanager
 def counted_descriptors() -> Iterator[list[int]]:
-    """Look every millisecond how many files this process has open."""
+    """Sample the number of open files of this process every millisecond."""
     counts, stop = [0], threading.Event()
 
     def look() -> None:
@@ -47,7 +47,7 @@ def counted_descriptors() -> Iterator[list[int]]:
 
 
 def main() -> None:
-    """Write, measure, print."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=10_000)
     args = parser.parse_args()

@@ -1,14 +1,16 @@
-"""A million pieces by hand: what ``from_pieces`` takes, and what chunks and slices of them take.
+"""Time ``from_pieces`` with a million pieces, and chunks and slices of the result.
 
 Run ``python benchmarks/many_pieces.py``. Pieces are given as NumPy columns, over sparse files.
-Every case runs in a process of its own:
+Every case runs in its own process:
 
 - first: seconds of the first call after the import;
-- seconds: the median of further calls, which are to stay below 2;
-- peak, kept: what they allocate, and what remains of it, beyond the columns, as tracemalloc counts;
-- pickled: the array; task: the largest task of one chunk, without what all tasks share;
+- seconds: median of further calls; the target is less than 2;
+- peak, kept: memory that they allocate, and memory that remains, beyond the columns, as counted by
+  tracemalloc;
+- pickled: size of the array; task: size of the largest task of one chunk, without the parts shared
+  by all tasks;
 - tree: ms to sort the pieces, once, for the first chunk;
-- 1, 100, 10,000: ms to find what a chunk reads that meets so many pieces;
+- 1, 100, 10,000: ms to plan the reads of a chunk that overlaps so many pieces;
 - slice: ms to define a slice.
 """
 
@@ -37,14 +39,14 @@ from dask_tiled.reading.planning import frame_ranges, region_of
 SIDE = 8
 BYTES = 2 * SIDE * SIDE
 LIMIT = 2
-"""Seconds for a million pieces."""
+"""Target in seconds for a million pieces."""
 MIB = 1 << 20
 CASES = ("one axis", "one axis, shuffled", "bricks", "bricks, shuffled")
 COLUMNS = ("first", "seconds", "peak MiB", "kept MiB", "pickled MiB", "task B", "tree")
 
 
 def seconds(function: Callable[[], object], repeats: int = 5) -> float:
-    """Time a function."""
+    """Return the median time of a function."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -54,7 +56,7 @@ def seconds(function: Callable[[], object], repeats: int = 5) -> float:
 
 
 def columns_of(case: str, edge: int, files: int) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Make the columns of ``edge ** 3`` pieces, and the shape of the array."""
+    """Return the columns of ``edge ** 3`` pieces, and the shape of the array."""
     count = edge**3
     place = np.arange(count)
     if case.endswith("shuffled"):
@@ -70,7 +72,7 @@ def columns_of(case: str, edge: int, files: int) -> tuple[dict[str, Any], tuple[
 
 
 def meeting(case: str, edge: int) -> tuple[tuple[slice, ...], ...]:
-    """Return slices that meet 1, 100 and 10,000 pieces, or as many as there are."""
+    """Return slices that overlap 1, 100 and 10,000 pieces, or all pieces if there are fewer."""
     if case.startswith("bricks"):
         sides = (1, min(10, edge), min(100, edge))
         return tuple((slice(edge // 2, edge // 2 + 1), *(slice(n * SIDE),) * 2) for n in sides)
@@ -79,14 +81,14 @@ def meeting(case: str, edge: int) -> tuple[tuple[slice, ...], ...]:
 
 
 def plan(arr: Any) -> object:
-    """Find what is read for an array, as a single chunk."""
+    """Plan the reads of an array as a single chunk."""
     layout = arr.description.layout
     region = region_of(layout, tuple((0, n) for n in arr.shape))
     return list(frame_ranges(layout, region.frames, region.sig))
 
 
 def measure(folder: str, case: str, edge: int, files: int) -> list[float]:
-    """Measure one case."""
+    """Run the benchmark for one case."""
     columns, shape = columns_of(case, edge, files)
     paths = [f"{folder}/{files}-{k}.raw" for k in range(files)]
 
@@ -110,7 +112,7 @@ def measure(folder: str, case: str, edge: int, files: int) -> list[float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,14 +1,14 @@
-"""Peak memory of reductions over a file that is larger than they may take.
+"""Peak memory of reductions over a file larger than the memory they may use.
 
-Run ``python benchmarks/memory.py``. Each case runs in a process of its own over a sparse raw file.
-Memory is counted above what the process has after its imports, in MiB:
+Run ``python benchmarks/memory.py``. Each case runs in its own process over a sparse raw file.
+Memory is measured relative to the process after its imports, in MiB:
 
-- peak: the largest resident set size, as the kernel counts it; mapped pages of the file, which it
-  takes back when it needs them, are part of it;
-- own: the largest part of it, sampled, that is not shared with the page cache.
+- peak: the largest resident set size reported by the kernel; it includes mapped pages of the file,
+  which the kernel reclaims when needed;
+- own: the largest sampled part of it that is not shared with the page cache.
 """
 
-# Nothing heavy is imported here: a child begins with the peak of its parent.
+# No large module is imported here: the peak of a child process starts at that of its parent.
 from __future__ import annotations
 
 import argparse
@@ -26,7 +26,7 @@ JOBS = ("frame sums", "sum over the scan", "reduce_tiles")
 
 
 def child(path: str, job: str, chunk_mib: int, io: str) -> None:
-    """Measure one case and print it."""
+    """Run one case and print its memory."""
     import resource
     import threading
     import time
@@ -70,7 +70,7 @@ def child(path: str, job: str, chunk_mib: int, io: str) -> None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,9 @@
-"""OME-TIFF sets, beside tifffile and bioio: one plane in each of many files, and many in four.
+"""Compare OME-TIFF sets with tifffile and bioio: one plane in each of many files, and many in four.
 
-Run ``python benchmarks/ometiff.py``. Everything is read from the page cache. The arrays of tifffile
-are those of ``aszarr`` through dask, as its documentation has it. The readers take turns, and the
-medians of all rounds are shown; ratios are those of the other reader to dask-tiled. bioio looks
-through the whole set again for every plane: it adds up planes of few files, and that once.
+Run ``python benchmarks/ometiff.py``. All files are read from the page cache. tifffile's arrays are
+read by ``aszarr`` and dask, as in its documentation. The readers are timed in turns, and the
+medians of all rounds are printed; ratios are times of the other reader divided by that of
+dask-tiled. bioio scans the whole set for every plane: it sums only planes of few files, once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 
 
 def write_set(folder: Path, files: int, planes: int, side: int) -> Path:
-    """Write a set: the first file has all of the XML, the others say that it is there."""
+    """Write a set whose first file holds the XML, to which the others refer."""
     names = [f"plane{k:05}.ome.tif" for k in range(files)]
     uuids = [UUID(int=file).urn for file in range(files)]
     elements = "".join(
@@ -58,7 +58,7 @@ def write_set(folder: Path, files: int, planes: int, side: int) -> Path:
 
 
 def by_tifffile(path: Path) -> da.Array:
-    """Open a set as tifffile's documentation does."""
+    """Open a set as in tifffile's documentation."""
     with tifffile.TiffFile(path) as file:
         store = file.series[0].aszarr()
     return da.from_zarr(zarr.open(store, mode="r"))
@@ -73,7 +73,7 @@ def by_bioio(path: Path) -> da.Array:
 
 
 def readers() -> dict[str, Callable[[Path], da.Array]]:
-    """Return the readers that are installed."""
+    """Return the installed readers."""
     found: dict[str, Callable[[Path], da.Array]] = {
         "dask-tiled": dask_tiled.open_dataset,
         "tifffile": by_tifffile,
@@ -100,12 +100,12 @@ def seconds(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[
 
 
 def computed(work: Callable[[da.Array], da.Array], arr: da.Array) -> object:
-    """Compute what becomes of an array."""
+    """Compute a function of an array."""
     return work(arr).compute()
 
 
 def add_up(arr: da.Array) -> da.Array:
-    """Add up all pixels."""
+    """Sum all pixels."""
     return arr.sum(dtype="uint64")
 
 
@@ -155,7 +155,7 @@ def show(title: str, results: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def main() -> None:
-    """Write, measure, print."""
+    """Run the benchmark and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--side", type=int, default=128, help="of the planes of many files")

@@ -1,7 +1,6 @@
-"""The parts, each alone: ``pytest benchmarks/test_parts.py``, or ``make bench``.
+"""Benchmarks of single parts: ``pytest benchmarks/test_parts.py``, or ``make bench``.
 
-Decoders work on a buffer in the cache. Whatever has to do with chunks is done for many of them, for
-that is where it could become slow.
+Decoders work on a cached buffer. Operations on chunks run on many chunks, where bad scaling shows.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ NAV = {10**5: (250, 400), 10**6: (1000, 1000)}
 
 @pytest.fixture(scope="session")
 def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a scan in 64 files, and give their pattern."""
+    """Write a scan in 64 files and return their pattern."""
     folder = tmp_path_factory.mktemp("series")
     frames = np.zeros((64, 64, 64, 64), "u2")
     write_mib_series(folder / "scan", frames, frames_per_file=64, digits=3)
@@ -37,7 +36,7 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a raw file of a million small frames."""
+    """Create a sparse raw file of a million small frames."""
     path = tmp_path_factory.mktemp("sparse") / "frames.raw"
     with path.open("wb") as file:
         file.truncate(10**6 * 2 * FRAME[0] * FRAME[1])
@@ -45,7 +44,7 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def many_chunks(path: Path, count: int) -> Any:
-    """Open with a chunk for each frame."""
+    """Open a file with one chunk per frame."""
     return dask_tiled.open_dataset(
         path, "raw", dtype="u2", nav_shape=NAV[count], sig_shape=FRAME, chunks=(1, 1, -1, -1)
     )

@@ -1,7 +1,7 @@
-"""Files as zarr without a copy, beside ``arr.compute()``: as a store, and by references.
+"""Compare virtual zarr (a store, and references) with ``arr.compute()``.
 
-Run ``python benchmarks/virtual.py``. All of a Merlin scan is read, from the page cache. The ways
-take turns; what is printed are medians, and ratios of them.
+Run ``python benchmarks/virtual.py``. A whole Merlin scan is read from the page cache. The variants
+are timed in turns; medians and their ratios are printed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ KINDS = {"Merlin U16": ("U16", None), "Merlin raw 12 bit": ("R64", 12)}
 
 
 def by_references(arr: Any) -> Any:
-    """Open an array as others do, by fsspec and zarr."""
+    """Open an array from references with fsspec and zarr, without this package."""
     refs = dask_tiled.to_references(arr)
     system = fsspec.filesystem("reference", fo=refs, remote_protocol="file", asynchronous=True)
     return zarr.open_array(zarr.storage.FsspecStore(system, read_only=True), path="data", mode="r")
 
 
 def measure(ways: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Return the median seconds of each way, after one round that does not count."""
+    """Return the median seconds of each variant, after a warm-up round."""
     seconds = defaultdict(list)
     for _ in range(repeats + 1):
         for name, way in ways.items():
@@ -44,7 +44,7 @@ def measure(ways: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--mib", type=int, default=256)

@@ -1,17 +1,17 @@
-"""Peak memory of computing with 100 volumes that do not fit into memory together.
+"""Peak memory of computing with 100 volumes that together do not fit into memory.
 
-Run ``python benchmarks/volumes.py``. Every case runs in processes of its own over the same npy
-files, one for each volume, after it has computed with tiny ones. Peaks are in volumes:
+Run ``python benchmarks/volumes.py``. Every case runs in its own processes over the same npy files,
+one per volume, after a warm-up with tiny volumes. Peaks are in multiples of a volume:
 
-- traced: what tracemalloc counts, which is all that numpy and the pools of dask-tiled allocate;
-- resident: the largest part of the resident set above what the process had before, sampled in a
-  second process, that is not shared with the page cache. The seconds are those of that process.
+- traced: counted by tracemalloc: all memory that numpy and the buffer pools of dask-tiled allocate;
+- resident: the largest part of the resident set, relative to the start, that is not shared with the
+  page cache, sampled in a second process. The seconds are those of that process.
 
-``compute`` gives the result in memory, which is one volume by itself, and dask puts it together
-from chunks, which is another one. ``store`` writes it to an array on disk.
+``compute`` returns the result in memory, which takes one volume, and dask assembles it from chunks,
+which takes another. ``store`` writes it to an array on disk.
 """
 
-# Nothing heavy is imported here: a child begins with the peak of its parent.
+# No large module is imported here: the peak of a child process starts at that of its parent.
 from __future__ import annotations
 
 import argparse
@@ -42,7 +42,7 @@ LIMITS = {"compute": 2.1, "store": 1.7}
 
 
 def result_of(job: str, library: str, paths: list[str], shape: tuple[int, ...]) -> Any:
-    """Make the lazy result of a case."""
+    """Return the lazy result of a case."""
     import dask.array as da
     import numpy as np
     from dask.delayed import delayed
@@ -67,12 +67,12 @@ def result_of(job: str, library: str, paths: list[str], shape: tuple[int, ...]) 
 
 
 def six_terms(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> Any:
-    """Compute with six volumes."""
+    """Combine six volumes."""
     return a + b - c * d + e / f
 
 
 def child(folder: str, job: str, library: str, how: str, workers: int, measure: str) -> None:
-    """Measure one case and print it."""
+    """Run one case and print its memory."""
     import threading
     import time
     import tracemalloc
@@ -119,7 +119,7 @@ def child(folder: str, job: str, library: str, how: str, workers: int, measure: 
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def measured(*case: str) -> list[float]:
-    """Run a child."""
+    """Run a case in a child process and return its measurements."""
     command = [sys.executable, __file__, "--child", *case]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     return [float(number) for number in json.loads(done.stdout)]

@@ -1,1 +1,1 @@
-"""The parts of ``benchmarks/compare.py`` and ``benchmarks/expressions.py``."""
+"""Modules shared by ``benchmarks/compare.py`` and ``benchmarks/expressions.py``."""

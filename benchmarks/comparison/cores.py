@@ -1,4 +1,4 @@
-"""The cores that a process may use. Nothing is imported here that starts threads."""
+"""CPU affinity of the process. No module that starts threads is imported here."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 
 
 def pin(threads: str) -> None:
-    """Keep this process, and all that it starts, on some cores.
+    """Restrict this process and its children to a number of cores.
 
-    Threads of BLAS that have nothing more to do wait for work without giving up their core, for
-    long enough to slow down whoever has the next turn: they are told to go to sleep at once.
+    Idle threads of BLAS spin for long enough to slow down the next reader: they are set to sleep at
+    once.
 
     Parameters
     ----------
     threads : str
-        A number, or "all".
+        Number of cores, or "all".
     """
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2**4 cycles, instead of 2**26
     if threads == "all":
@@ -28,7 +28,7 @@ def pin(threads: str) -> None:
 
 
 def core_count() -> int:
-    """Count the cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Expressions on the arrays of all readers: results compared, times taken, both shown."""
+"""Evaluation of expressions on the arrays of all readers: check, time and show them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT = "page cache"
 
 
 def mapped(scan: Scan, chunks: Any) -> da.Array:
-    """Map the file, and let dask take views of it: ``da.from_array`` would copy it to memory."""
+    """Wrap the memory-mapped file lazily, as views; ``da.from_array`` would copy it to memory."""
     fmt, (path,) = scan.format, scan.files
     offset = path.stat().st_size - scan.nbytes
     stored = np.memmap(path, fmt.record, "r", offset, scan.nav)["pixels"]
@@ -42,23 +42,24 @@ def mapped(scan: Scan, chunks: Any) -> da.Array:
 
     dtype = stored.dtype if fmt.decode is None else np.dtype(fmt.dtype)
     meta = np.empty((0,) * 4, dtype)
-    # Without a name, dask reads the whole file to make one.
+    # Without a name, dask hashes the whole file.
     return da.map_blocks(block, name=f"mapped-{path}", chunks=chunks, dtype=dtype, meta=meta)
 
 
 def evaluate(expression: Expression, arr: Any) -> list[Array]:
-    """Do what a user waits for."""
+    """Compute an expression and return its results as arrays."""
     (result,) = compute(expression(arr))
     return [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
 
 
 def check(found: Sequence[Array], wanted: Sequence[Array]) -> str:
-    """Return what is wrong with results."""
+    """Return a description of the difference between found and expected results, or ""."""
     for one, other in zip(found, wanted, strict=True):
         if one.shape != other.shape or one.dtype.newbyteorder("=") != other.dtype.newbyteorder("="):
             return f"wrong: {one.dtype}{one.shape}, not {other.dtype}{other.shape}"
         exact = {2: 1e-2, 4: 1e-4}.get(one.dtype.itemsize, 1e-9) if one.dtype.kind == "f" else 0
-        # Numbers that cancel are as exact as those that do not.
+        # The tolerance scales with the largest value, since differences of large numbers are less
+        # exact.
         atol = exact and exact * float(np.abs(other[np.isfinite(other)]).max(initial=0))
         close = np.isclose(one, other, rtol=exact, atol=atol, equal_nan=True)
         if not close.all():
@@ -104,7 +105,7 @@ def time_expressions(
 
 
 def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str]], list[str]]:
-    """Make the table of one format: its head, a row for each expression, and what it comes to."""
+    """Return the table of one format: header, a row per expression, and summary lines."""
     ratios = {
         x: {k: tables.speedup(row, x) for k, row in rows.items()} for x in (KEPT, ANEW, OTHER)
     }
@@ -131,7 +132,7 @@ def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str
 def compact(
     every: Mapping[tuple[str, str], tables.Row],
 ) -> tuple[list[str], list[list[str]]]:
-    """Make one table of all formats for the documentation: a row for each expression."""
+    """Return one table of all formats for the documentation: a row per expression."""
     formats = list(dict.fromkeys(fmt for _, fmt in every))
     body = []
     for name in dict.fromkeys(name for name, _ in every):
@@ -145,7 +146,7 @@ def compact(
 
 
 def report(timings: Sequence[Timing], facts: Mapping[str, str], path: Path | None) -> None:
-    """Print the tables, and write them for the documentation."""
+    """Print the tables and write them to the documentation."""
     console = tables.make_console()
     console.print(sentence(facts), highlight=False)
     lines = [".. Written by benchmarks/expressions.py --rst; do not edit.", "", sentence(facts), ""]

@@ -1,6 +1,6 @@
-"""What users type: functions of one dask array, a scan of frames (nav y, nav x, sig y, sig x).
+"""Expressions as users write them, on one dask array (nav y, nav x, sig y, sig x).
 
-They hold for every such array, whoever made it. One more is one more line.
+They work on every such array, whatever library created it. A new expression needs one new line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from comparison.scans import segments
 
 
 def masks(a: da.Array) -> Array:
-    """Return 16 detectors, (16, y, x), float32."""
+    """Return 16 detector masks, (16, y, x), float32."""
     return segments(a.shape[2:])
 
 
@@ -28,17 +28,17 @@ def dark(a: da.Array) -> Array:
 
 
 def disk(a: da.Array) -> Array:
-    """Return a detector, (y, x), bool."""
+    """Return a detector mask, (y, x), bool."""
     return masks(a)[0] > 0
 
 
 def some(a: da.Array) -> Array:
-    """Choose every third position of the scan, (y, x), bool."""
+    """Select every third scan position, (y, x), bool."""
     return np.arange(a.shape[0] * a.shape[1]).reshape(a.shape[:2]) % 3 == 0
 
 
 def frame_sums(block: Array) -> Array:
-    """Sum frames of a block: what a user might write."""
+    """Sum the frames of a block, as a user of map_blocks would."""
     return block.sum(axis=(2, 3), dtype="f4")
 
 
@@ -101,7 +101,7 @@ WHOLE: dict[str, Expression] = {
     "pixels": lambda a: a,
     "pixels-f4": lambda a: a.astype("f4"),
 }
-"""Expressions that need every pixel, and are measured in bytes per second."""
+"""Expressions that read every pixel, measured in bytes per second."""
 
 PARTS: dict[str, Expression] = {
     "frame": lambda a: a[1, 2],
@@ -117,11 +117,11 @@ PARTS: dict[str, Expression] = {
     "mask-flat": lambda a: a.reshape(-1, *a.shape[2:])[some(a).ravel()].mean(axis=0),
     "flip-scan": lambda a: a[::-1, 0].sum(axis=(1, 2)),
 }
-"""Expressions that need some of them, and are measured in seconds."""
+"""Expressions that read some pixels, measured in seconds."""
 
 EXPRESSIONS = WHOLE | PARTS
 
 
 def code(name: str) -> str:
-    """Return the code of an expression, which stands in a line of its own."""
+    """Return the source code of an expression, which has a line of its own."""
     return inspect.getsource(EXPRESSIONS[name]).partition("lambda a: ")[2].strip().removesuffix(",")

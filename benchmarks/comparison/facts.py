@@ -1,4 +1,4 @@
-"""What a run was made with."""
+"""Environment of a benchmark run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("libertem", "rosettasciio", "dask", "numpy", "numba")
 
 
 def facts(mib: float, repeats: int) -> dict[str, str]:
-    """Collect the machine, the versions, and what was asked for."""
+    """Collect the machine, the versions and the options of a run."""
     versions = {"dask-tiled": dask_tiled.__version__}
     versions |= {name: importlib.metadata.version(name) for name in PACKAGES}
     versions["Python"] = platform.python_version()
@@ -40,7 +40,7 @@ def processor() -> str:
 
 
 def sentence(facts: Mapping[str, str]) -> str:
-    """Say it in words."""
+    """Format the facts of a run as a sentence."""
     return (
         f"Files of {facts['files']}, medians of {facts['repeats']} repeats, {facts['date']}. "
         f"{facts['processor']}, {facts['cores']} cores. {facts['versions']}."

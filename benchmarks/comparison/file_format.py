@@ -1,4 +1,4 @@
-"""What is to be known of a format, so that every reader can open it."""
+"""Description of a format, with everything that the readers need to open it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Write = Callable[[Path, Frames, Shape], object]
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """A kind of file: how it is written, and how each reader is told to open it.
+    """Type of file: how it is written, and how each reader opens it.
 
     Attributes
     ----------
@@ -27,37 +27,37 @@ class FileFormat:
     sig : tuple of int
         Shape of a frame.
     dtype : str
-        Type of the frames that are written.
+        Dtype of the written frames.
     level, limit : float
-        Counts in the bright part of a frame, and a bound that none reaches.
+        Mean counts in the bright part of a frame, and an upper limit of all counts.
     write : callable
-        Writes frames to a folder, given their scan shape.
+        Function that writes frames to a folder, with their scan shape as an argument.
     files : str
-        Pattern of the names of the files with the frames.
+        Glob pattern of the files with the frames.
     record : dtype
-        A frame as it is stored, with all that lies around it. Its field "pixels" is what numpy
-        maps, in a file that ends with its last frame; without, no strided array shows the frames.
+        Stored frame, with everything around it. numpy maps its field "pixels", in a file that ends
+        with its last frame; without that field, the frames are no strided array.
     decode : callable, optional
-        Makes frames of what numpy finds.
+        Function that decodes the mapped pixels to frames.
     opened : str
-        Name of the file that is opened, where it is none of those.
+        Name of the file to open, if it does not match `files`.
     binning : int
-        Rows of the detector in each stored row, which is shown as often.
+        Number of detector rows summed in each stored row; readers repeat the row as often.
     period : int
-        Frames repeat after this number. It is prime, so that no row of a scan and no tile looks
-        like the one before.
+        Frames repeat after this number. It is prime, so that consecutive scan rows and tiles
+        differ.
     options : mapping
-        Of ``dask_tiled.open_dataset``.
+        Options of ``dask_tiled.open_dataset``.
     libertem : str
-        LiberTEM's name of the format, and
+        LiberTEM's name of the format.
     libertem_options : mapping
-        what it wants to know beside path and scan shape.
+        Parameters of LiberTEM besides path and scan shape.
     rosettasciio : str
-        RosettaSciIO's name of the format; empty where it has none, and
+        RosettaSciIO's name of the format; empty if it does not support the format.
     rosettasciio_options : callable
-        what it wants to know, given the scan shape, and
+        Function that returns parameters of RosettaSciIO for a scan shape.
     upside_down : bool
-        whether it shows frames like that.
+        Whether RosettaSciIO returns frames upside down.
     """
 
     name: str
@@ -81,5 +81,5 @@ class FileFormat:
 
 
 def stored(dtype: str, shape: tuple[int, ...], header: int = 0, footer: int = 0) -> np.dtype[Any]:
-    """Describe pixels with so many bytes in front of them and after them."""
+    """Return the dtype of a stored frame with a header and a footer of so many bytes."""
     return np.dtype([("header", f"V{header}"), ("pixels", dtype, shape), ("footer", f"V{footer}")])

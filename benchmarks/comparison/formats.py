@@ -1,4 +1,4 @@
-"""The formats that are compared. One more is one more entry of ``FORMATS``."""
+"""The compared formats. A new format needs one new entry of ``FORMATS``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dask_tiled.testing import (
 
 
 def raw(name: str, dtype: str, level: float, limit: float, sig: Shape = (256, 256)) -> FileFormat:
-    """Frames of one type, one after the other."""
+    """Return the format of raw files: frames of one dtype, one after another."""
     pixel = np.dtype(dtype)
     return FileFormat(
         name=name,
@@ -66,7 +66,7 @@ def merlin(
     words: tuple[str, tuple[int, ...]],
     decode: Callable[[Array], Array] | None = None,
 ) -> FileFormat:
-    """Make the format of Merlin frames, 256 x 256 for each chip."""
+    """Return the format of Merlin files, with 256 x 256 pixels per chip."""
     return FileFormat(
         name=name,
         sig=(512, 512) if quad else (256, 256),
@@ -86,14 +86,14 @@ def merlin(
 
 
 def frms6(name: str, binning: int) -> FileFormat:
-    """Make the format of pnCCD frames, 264 x 264, in several files."""
+    """Return the format of pnCCD files: frames of 264 x 264 pixels in several files."""
     height, width = 264 // binning, 264
 
     def write(folder: Path, frames: Frames, nav: Shape) -> None:
         write_frms6(
             folder / "scan",
             (frame[::binning] for frame in frames),
-            dark=np.full((2, height, width), 7, "u2"),  # frames are shown as they are
+            dark=np.full((2, height, width), 7, "u2"),  # frames are read without dark correction
             scan_shape=nav,
             binning=binning,
             frames_per_file=500,
@@ -115,20 +115,20 @@ def frms6(name: str, binning: int) -> FileFormat:
 
 
 def write_k2(folder: Path, frames: Frames, nav: Shape) -> None:
-    """Write a frame before the scan, too, and one after it: LiberTEM needs the former."""
+    """Write the scan with one more frame before and after it; LiberTEM needs the frame before."""
     blank = np.zeros((1860, 2048), "u2")
     around = chain([blank], frames, [blank])
-    # The flag of the shutter comes one frame late.
+    # The shutter flag is set one frame late.
     write_k2is(folder / "scan_", around, scan_shape=nav, shutter_from=2)
 
 
 def lanes(dtype: str) -> Callable[[Array], Array]:
-    """Pixels in 64-bit words, the first of a word in its lowest bits."""
+    """Return a decoder of pixels in 64-bit words, first pixel in the lowest bits."""
     return lambda words: words.astype("<u8").view(dtype)
 
 
 def unpack_bits(words: Array) -> Array:
-    """Return 64 pixels of a word."""
+    """Unpack the 64 pixels of each word."""
     return np.unpackbits(words.astype("<u8").view("u1"), axis=-1, bitorder="little")
 
 
@@ -139,7 +139,7 @@ def join_24(words: Array) -> Array:
 
 
 def assemble_quad(words: Array) -> Array:
-    """Put four chips, side by side in readout order, in their places; two stand on their heads."""
+    """Assemble frames from four chips in readout order, two of them rotated by 180 degrees."""
     chips = lanes("<u2")(words).reshape(len(words), 256, 4, 256)
     chip4, chip3, chip2, chip1 = np.moveaxis(chips, 2, 0)
     upper = np.concatenate([chip1, chip2], axis=2)
@@ -148,7 +148,7 @@ def assemble_quad(words: Array) -> Array:
 
 
 def hdf5(name: str, level: float, **filters: Any) -> FileFormat:
-    """Make the format of NeXus files with a chunk for each frame, as detectors write them."""
+    """Return the format of NeXus files with one chunk per frame, as detectors write them."""
 
     def write(folder: Path, frames: Frames, nav: Shape) -> None:
         import h5py
@@ -171,7 +171,7 @@ def hdf5(name: str, level: float, **filters: Any) -> FileFormat:
         limit=2**16,
         write=write,
         files="scan.h5",
-        record=np.dtype(f"V{256 * 256 * 2}"),  # as decoded
+        record=np.dtype(f"V{256 * 256 * 2}"),  # decoded pixels
         libertem="hdf5",
         libertem_options={"ds_path": "entry/data/data"},
         rosettasciio="nexus",
@@ -180,7 +180,7 @@ def hdf5(name: str, level: float, **filters: Any) -> FileFormat:
 
 
 BITSHUFFLE = {"compression": 32008, "compression_opts": (0, 2)}
-"""With LZ4, as Dectris' detectors do: the number of the filter, and its parameters."""
+"""Bitshuffle with LZ4, as on Dectris detectors: filter number and parameters."""
 WORDS = ">u8"
 
 FORMATS = {
@@ -288,7 +288,7 @@ FORMATS = {
         limit=2**16,
         write=lambda folder, frames, _nav: write_seq(folder / "scan.seq", frames),
         files="scan.seq",
-        record=stored("<u2", (256, 256), footer=8192),  # a time stamp, and padding
+        record=stored("<u2", (256, 256), footer=8192),  # time stamp and padding
         libertem="seq",
     ),
     "mrc": FileFormat(

@@ -1,4 +1,4 @@
-"""What no reader can beat: reading every byte once, and copying as many in memory."""
+"""Limits of all readers: reading every byte once, and copying as many bytes in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Limit = Callable[[int], None]
 
 @numba.njit(nogil=True, cache=True)
 def sum_words(words: Any) -> Any:
-    """Touch every byte, eight at a time."""
+    """Read every byte, eight at a time."""
     total = np.uint64(0)
     for word in words:
         total += word
@@ -27,15 +27,15 @@ def sum_words(words: Any) -> Any:
 
 
 def parts(size: int, threads: int) -> list[slice]:
-    """Divide a size for threads, at whole pages."""
+    """Split a size into page-aligned parts, one per thread."""
     step = -(-size // threads // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
     return [slice(start, min(start + step, size)) for start in range(0, size, step)]
 
 
 def page_cache(scan: Scan, pool: ThreadPoolExecutor, threads: int) -> dict[str, Limit]:
-    """Read frames as 64-bit words from the page cache, through a fresh mapping for each part."""
+    """Read the frames as 64-bit words from the page cache, with a new mapping for each part."""
     sizes = [path.stat().st_size for path in scan.files]
-    # The files can hold frames beside those of the scan: as many bytes are left out.
+    # The files can hold more frames than the scan: the bytes beyond its size are skipped.
     share = scan.nbytes / sum(sizes)
     if share > 1:
         raise NotImplementedError("compressed files have fewer bytes than their pixels")
@@ -70,7 +70,7 @@ def memory_copy(scan: Scan, pool: ThreadPoolExecutor, threads: int) -> dict[str,
 
 
 def limits() -> dict[str, Callable[[Scan], dict[str, Limit]]]:
-    """Make the limits, with a thread for each core that this process may use."""
+    """Return the limits, with a thread for each available core."""
     threads = core_count()
     pool = ThreadPoolExecutor(threads)
     return {

@@ -1,4 +1,4 @@
-"""Time all readers on a scan, after their results have been checked."""
+"""Timing of all readers on a scan, after a check of their results."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Open = Callable[[Scan], Mapping[str, Job]]
 
 
 class Timing(NamedTuple):
-    """What came of one job of one reader.
+    """Times of one job with one reader.
 
     Attributes
     ----------
     reader, format, job : str
     threads : str
-        As asked for: "1", "2" or "all".
+        Requested number of threads: "1", "2" or "all".
     nbytes : int
-        Size of the frames as they are stored.
+        Size of the stored frames in bytes.
     seconds : list of float
-        One for each repeat; empty if the job could not be done.
+        Time of each repeat; empty if the job failed.
     note : str
-        "wrong", or why it could not be done; empty otherwise.
+        "wrong", or the reason of the failure; empty otherwise.
     """
 
     reader: str
@@ -48,12 +48,12 @@ def time_scan(
     repeats: int,
     threads: str,
 ) -> Iterator[Timing]:
-    """Run jobs on a scan with all readers, in turns, so that a slow moment hits all alike.
+    """Check and time jobs on a scan with all readers, in turns.
 
     Yields
     ------
     Timing
-        For every reader and limit of every job.
+        Times of every reader and limit, for every job.
     """
     expected = expectations(scan)
     opened = {name: _open(reader, scan) for name, reader in {**readers, **limits}.items()}
@@ -78,7 +78,7 @@ PATIENCE = 10
 
 
 def take_turns(runs: Mapping[str, Job], repeats: int) -> dict[str, list[float]]:
-    """Time jobs one after the other, again and again."""
+    """Time jobs in turns, `repeats` times."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(1, repeats + 1):
         for name, run in runs.items():
@@ -91,7 +91,7 @@ def take_turns(runs: Mapping[str, Job], repeats: int) -> dict[str, list[float]]:
 
 
 def _open(reader: Open, scan: Scan) -> Mapping[str, Job] | str:
-    """Open a scan, or tell why not."""
+    """Open a scan; return its jobs, or the reason why it cannot be opened."""
     try:
         return reader(scan)
     except Exception as error:  # noqa: BLE001 - that a reader fails is a result, of any kind
@@ -99,19 +99,19 @@ def _open(reader: Open, scan: Scan) -> Mapping[str, Job] | str:
 
 
 def _check(run: Job, wanted: Any) -> str:
-    """Run a job once, which compiles what there is to compile, and look at the result."""
+    """Run a job once, which also compiles its kernels, and check the result."""
     try:
         result = run(0)
     except Exception as error:  # noqa: BLE001 - as above
         return reason(error)
     if wanted is None:
         return ""
-    # Some readers add up in single precision.
+    # Some readers sum in single precision.
     right = result.shape == wanted.shape and np.allclose(result, wanted, rtol=1e-4, atol=1e-6)
     return "" if right else "wrong"
 
 
 def reason(error: Exception) -> str:
-    """Say in a line why something failed."""
+    """Return the reason of an error in one line."""
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}"[:120].rstrip(": ")

@@ -1,4 +1,4 @@
-"""The picture of a comparison: how many times the time of dask-tiled the others take."""
+"""Plot of a comparison: times of other readers divided by the time of dask-tiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from comparison.table import LIBERTEM, OURS, Row, cores, rows_of, speedup
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# What is compared with: its readers, of which the fastest counts, and its colour (Okabe and Ito).
+# Compared readers: label, names (the fastest of them counts) and colour (Okabe and Ito).
 OTHERS = {
     "LiberTEM": (LIBERTEM, "#0072b2"),
     "RosettaSciIO": (("RosettaSciIO",), "#e69f00"),
@@ -24,12 +24,12 @@ OTHERS = {
     "page cache (limit)": (("page cache",), "#bbbbbb"),
 }
 COLUMNS = 2
-ROW = 0.4  # inches for each format
-WIDTH = 72 * ROW * 0.84 / len(OTHERS) * 0.85  # points for each bar
+ROW = 0.4  # inches per format
+WIDTH = 72 * ROW * 0.84 / len(OTHERS) * 0.85  # points per bar
 
 
 def plot(timings: Sequence[Timing], path: Path) -> None:
-    """Draw the jobs that go through a whole file, with as many cores as were measured."""
+    """Plot the jobs that read whole files, with the largest measured number of cores."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -41,7 +41,7 @@ def plot(timings: Sequence[Timing], path: Path) -> None:
     formats = list(dict.fromkeys(fmt for _, fmt in rows))
     style = {
         "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans", "Arial"],  # each text in an .svg repeats the list
+        "font.sans-serif": ["DejaVu Sans", "Arial"],  # each text of an .svg file repeats this list
         "font.size": 9,
         "svg.fonttype": "none",
     }
@@ -61,7 +61,7 @@ def plot(timings: Sequence[Timing], path: Path) -> None:
             panel.set_title(JOBS[job].capitalize(), loc="left", fontweight="bold")
             draw(panel, [rows.get((job, fmt), {}) for fmt in formats], formats)
         low, high = panels[0].get_xlim()
-        panels[0].set_xlim(low / 1.6, high * 1.3)  # room for the numbers
+        panels[0].set_xlim(low / 1.6, high * 1.3)  # margin for the numbers
         legend(panels[len(jobs)], panels[0], threads)
         for panel in panels[len(jobs) + 1 :]:
             panel.axis("off")
@@ -74,13 +74,13 @@ def plot(timings: Sequence[Timing], path: Path) -> None:
 
 
 def compact(svg: str) -> str:
-    """Leave out what matplotlib writes for nobody: indents, and turns by nothing."""
+    """Remove indentation and rotations by 0 from an SVG file."""
     svg = re.sub(r' transform="rotate\(-0 [^"]*\)"', "", svg)
     return re.sub(r"^\s+", "", svg, flags=re.MULTILINE)
 
 
 def draw(panel: Axes, rows: Sequence[Row], formats: Sequence[str]) -> None:
-    """Draw one job: bars from 1, where both take as long."""
+    """Draw the bars of one job; they start at 1, where both readers take the same time."""
     height = 0.84 / len(OTHERS)
     places = np.arange(len(formats))
     for k, (name, (readers, colour)) in enumerate(OTHERS.items()):
@@ -90,7 +90,7 @@ def draw(panel: Axes, rows: Sequence[Row], formats: Sequence[str]) -> None:
             continue
         at, values = np.array(found).T
         at = at + (k - (len(OTHERS) - 1) / 2) * height
-        # Thick lines: as bars, the picture would be twice as many bytes.
+        # Drawn as thick lines: bars would double the size of the file.
         panel.hlines(at, 1, values, color=colour, linewidth=WIDTH, label=name)
         for y, value in zip(at, values, strict=True):
             panel.annotate(
@@ -117,7 +117,7 @@ def draw(panel: Axes, rows: Sequence[Row], formats: Sequence[str]) -> None:
 
 
 def legend(panel: Axes, drawn: Axes, threads: str) -> None:
-    """Say what the bars are."""
+    """Add the legend."""
     panel.axis("off")
     handles, labels = drawn.get_legend_handles_labels()
     panel.legend(

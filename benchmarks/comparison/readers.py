@@ -1,6 +1,6 @@
-"""The readers: each opens a scan and gives the jobs that it can do, as its users would do them.
+"""The readers: each opens a scan and returns the jobs it supports, written as its users would.
 
-A job takes the number of its repeat, which chooses the frame or the pixel to pick.
+The argument of a job is the number of the repeat, which selects the frame or the pixel to read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OURS = "dask-tiled"
 
 
 def tiled(scan: Scan) -> Jobs:
-    """Use this package."""
+    """Return the jobs of dask-tiled."""
     from dask_tiled.tiles import apply_masks, center_of_mass
 
     arr = dask_tiled.open_dataset(scan.path, nav_shape=scan.nav, **scan.format.options)
@@ -45,9 +45,9 @@ def tiled(scan: Scan) -> Jobs:
 
 
 def plain_jobs(arr: da.Array, scan: Scan, *, flipped: bool = False) -> Jobs:
-    """Do the jobs with dask alone: it knows no tiles, and takes masks as a product of matrices.
+    """Return the jobs in plain dask, without tiles; masks are applied as a matrix product.
 
-    The scan may be one axis of ``arr`` or two; its frames may be upside down.
+    The scan may be one or two axes of ``arr``; its frames may be upside down.
     """
     nav_axes = tuple(range(arr.ndim - 2))
     sig_axes = (arr.ndim - 2, arr.ndim - 1)
@@ -85,7 +85,7 @@ def plain_jobs(arr: da.Array, scan: Scan, *, flipped: bool = False) -> Jobs:
 
 
 def memmap(scan: Scan) -> Jobs:
-    """Map the file in one delayed call for each chunk, of the size that dask chooses."""
+    """Map the file in one delayed call per chunk, of dask's automatic chunk size."""
     if scan.format.record.names is None:
         raise NotImplementedError("no strided array shows these frames")
     n = scan.nav[0] * scan.nav[1]
@@ -106,7 +106,7 @@ def memmap(scan: Scan) -> Jobs:
 
 
 def load_frames(path: str, fmt: FileFormat, first: int, start: int, stop: int) -> Array:
-    """Map some frames of a file: a view where numpy can show them as they are."""
+    """Map some frames of a file, as a view if numpy can represent them."""
     offset = first + start * fmt.record.itemsize
     stored = np.memmap(path, fmt.record, mode="r", offset=offset, shape=stop - start)
     pixels = stored["pixels"]
@@ -114,12 +114,12 @@ def load_frames(path: str, fmt: FileFormat, first: int, start: int, stop: int) -
 
 
 def rosettasciio(scan: Scan) -> Jobs:
-    """Use the lazy arrays of RosettaSciIO, in the chunks that it gives."""
+    """Return the jobs on RosettaSciIO's lazy arrays, in its own chunks."""
     return plain_jobs(rosettasciio_array(scan), scan, flipped=scan.format.upside_down)
 
 
 def rosettasciio_array(scan: Scan) -> da.Array:
-    """Open a scan with RosettaSciIO; the scan may be one axis of it or two."""
+    """Open a scan with RosettaSciIO; the scan may be one or two axes of the array."""
     fmt = scan.format
     if not fmt.rosettasciio:
         raise NotImplementedError("no reader for this format")
@@ -130,7 +130,7 @@ def rosettasciio_array(scan: Scan) -> da.Array:
 
 
 def libertem(scan: Scan, context: Any) -> Jobs:
-    """Use LiberTEM's own reductions, with one of its executors."""
+    """Return the jobs as LiberTEM's own reductions, on one of its executors."""
     from libertem.udf.com import CoMUDF
     from libertem.udf.masks import ApplyMasksUDF
     from libertem.udf.raw import PickUDF
@@ -148,7 +148,7 @@ def libertem(scan: Scan, context: Any) -> Jobs:
         return np.asarray(context.run_udf(dataset, udf, roi=roi)[channel].data)
 
     def masks(count: int) -> Array:
-        # A small factory, as LiberTEM asks for, and masks that are made once in each process.
+        # LiberTEM asks for a small factory, and creates the masks once per process.
         factory = partial(some_segments, scan.format.sig, count)
         return run(ApplyMasksUDF(mask_factories=factory, mask_count=count))
 
@@ -175,35 +175,35 @@ def libertem(scan: Scan, context: Any) -> Jobs:
 
 @cache
 def some_segments(sig: Shape, count: int) -> Array:
-    """Make the first masks of a scan."""
+    """Return the first masks of a scan."""
     return segments(sig)[:count]
 
 
 def prepare_libertem() -> None:
-    """Make a process of LiberTEM ready for short scans, and quiet."""
+    """Configure LiberTEM in this process for short scans, and silence its messages."""
     from libertem.io.dataset.k2is import Sector
 
-    # It looks for the shutter in steps of 400 frames, and fails beyond the end of the files.
+    # LiberTEM searches for the shutter in steps of 400 frames, and fails at the end of the files.
     search = Sector.first_block_with_search
     search.__defaults__ = (search.__defaults__[0], 32)
-    # The errors of tasks come back, and stand in the table.
+    # Errors of tasks are raised again and shown in the table.
     logging.getLogger("distributed.worker").setLevel(logging.CRITICAL)
 
 
 def readers(stack: ExitStack, *, cluster: bool) -> dict[str, Open]:
-    """Make the readers. LiberTEM's executors live as long as ``stack``.
+    """Return all readers. LiberTEM's executors are closed with ``stack``.
 
     Parameters
     ----------
     stack : ExitStack
-        Closes them.
+        Stack that closes the executors.
     cluster : bool
         Whether LiberTEM is also run with its default executor: worker processes on all cores.
     """
     from libertem.api import Context
     from libertem.executor.inline import InlineJobExecutor
 
-    # As Context.make_with("inline"), which would use as many threads as the machine has cores.
+    # Like Context.make_with("inline"), which would use all cores of the machine.
     executor = InlineJobExecutor(inline_threads=core_count())
     inline = stack.enter_context(Context(executor=executor))
     inline.executor.run_each_worker(prepare_libertem)

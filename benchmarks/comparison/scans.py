@@ -1,4 +1,4 @@
-"""The files: scans of known contents, and what every job has to find in them."""
+"""Scans of known contents, and the expected results of all jobs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ STREAMING = {
     "masks": "16 masks",
     "com": "centre of mass",
 }
-"""Jobs that go through the whole file, and are measured in bytes per second."""
+"""Jobs that read whole files, measured in bytes per second."""
 PICKING = {"pixel": "one pixel of every frame", "frame": "one frame"}
-"""Jobs that need a few of its bytes, and are measured in seconds."""
+"""Jobs that read a few bytes of a file, measured in seconds."""
 JOBS = STREAMING | PICKING
 
 
 @dataclass(frozen=True)
 class Scan:
-    """One file or set of files, and the arguments of the jobs.
+    """A file or set of files, and the arguments of the jobs.
 
     Attributes
     ----------
     format : FileFormat
     path : Path
-        The file that is opened.
+        The file to open.
     files : tuple of Path
-        The files with the frames, in their order.
+        The files with the frames, in order.
     nav : tuple of int
         Scan shape, (y, x).
     masks : array, (16, y, x), float32
@@ -53,22 +53,22 @@ class Scan:
 
     @property
     def nbytes(self) -> int:
-        """Size of the frames as they are stored."""
+        """Size of the stored frames in bytes."""
         return self.nav[0] * self.nav[1] * self.format.record.itemsize
 
     def position(self, repeat: int) -> Shape:
-        """Choose the frame of a repeat, the same for all readers."""
+        """Return the scan position to read in a repeat, the same for all readers."""
         y, x = np.random.default_rng([1, repeat]).integers(self.nav)
         return int(y), int(x)
 
     def pixel(self, repeat: int) -> Shape:
-        """Choose the detector pixel of a repeat."""
+        """Return the detector pixel to read in a repeat."""
         y, x = np.random.default_rng([2, repeat]).integers(self.format.sig)
         return int(y), int(x)
 
 
 def prepare(key: str, folder: Path, mib: float) -> Scan:
-    """Write frames of about ``mib`` MiB below a folder, unless they are there."""
+    """Write a scan of about ``mib`` MiB to a folder, unless it exists."""
     fmt = FORMATS[key]
     n = max(4, int(mib * 2**20) // fmt.record.itemsize)
     height = 2 ** ((n.bit_length() - 1) // 2)
@@ -79,14 +79,14 @@ def prepare(key: str, folder: Path, mib: float) -> Scan:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         fmt.write(partial, islice(cycle(example_frames(fmt)), nav[0] * nav[1]), nav)
-        partial.rename(place)  # what has the name is complete
+        partial.rename(place)  # renamed last: the final name marks a complete scan
     files = tuple(sorted(place.glob(fmt.files)))
     path = place / fmt.opened if fmt.opened else files[0]
     return Scan(fmt, path, files, nav, segments(fmt.sig))
 
 
 def example_frames(fmt: FileFormat) -> Array:
-    """Make frames of Poisson counts: a bright disk that wanders."""
+    """Return frames of Poisson counts: a bright disk that moves across the detector."""
     rng = np.random.default_rng(0)
     y, x = np.indices(fmt.sig)
     frames = np.empty((fmt.period, *fmt.sig), fmt.dtype)
@@ -104,7 +104,7 @@ def example_frames(fmt: FileFormat) -> Array:
 
 @cache
 def segments(sig: Shape) -> Array:
-    """Make 16 detectors: four rings, each in four quadrants."""
+    """Return 16 detector masks: four rings, each in four quadrants."""
     y, x = np.indices(sig) - (np.array(sig)[:, None, None] - 1) / 2
     ring = np.minimum(np.hypot(y, x) // (sig[0] / 8), 3)
     quadrant = 2 * (y > 0) + (x > 0)
@@ -112,7 +112,7 @@ def segments(sig: Shape) -> Array:
 
 
 def expectations(scan: Scan) -> dict[str, Callable[[], Array]]:
-    """Compute what the first run of every job has to give, from the frames that were written."""
+    """Compute the expected result of the first run of every job from the written frames."""
     frames = example_frames(scan.format).astype("f8")
     index = np.arange(scan.nav[0] * scan.nav[1]).reshape(scan.nav) % len(frames)
     sums = frames.sum(axis=(1, 2))
@@ -123,7 +123,7 @@ def expectations(scan: Scan) -> dict[str, Callable[[], Array]]:
         return (moments / sums[:, None])[index]
 
     def masked(masks: Array) -> Array:
-        # One at a time: all masks in double precision can be more than the frames.
+        # One at a time: all masks in double precision can be larger than the frames.
         return np.stack([np.tensordot(frames, mask.astype("f8"), 2) for mask in masks], -1)[index]
 
     return {

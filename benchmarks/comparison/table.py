@@ -1,4 +1,4 @@
-"""Tables of medians: for the terminal, and for the documentation."""
+"""Tables of medians, for the terminal and the documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = dict[str, Timing]
 
 
 def rows_of(timings: Iterable[Timing]) -> dict[tuple[str, str], Row]:
-    """Gather the readers of each job and format."""
+    """Group timings by job and format; each row maps readers to timings."""
     rows: dict[tuple[str, str], Row] = {}
     for timing in timings:
         rows.setdefault((timing.job, timing.format), {})[timing.reader] = timing
@@ -31,19 +31,19 @@ def rows_of(timings: Iterable[Timing]) -> dict[tuple[str, str], Row]:
 
 
 def median(row: Mapping[str, Timing], *names: str) -> float | None:
-    """Return the median time of a reader, or of the fastest of several."""
+    """Return the median time of a reader, or of the fastest of several readers."""
     found = [row[name].seconds for name in names if name in row and row[name].seconds]
     return min(map(statistics.median, found)) if found else None
 
 
 def speedup(row: Mapping[str, Timing], *names: str) -> float | None:
-    """Return how many times the time of dask-tiled others take."""
+    """Return the time of the fastest of the other readers divided by that of dask-tiled."""
     theirs, ours = median(row, *names), median(row, OURS)
     return None if theirs is None or ours is None else theirs / ours
 
 
 def cell(timing: Timing | None, *, per_second: bool) -> str:
-    """Write a median: GB/s of the file, or milliseconds."""
+    """Format a median: GB/s of the file, or milliseconds."""
     if timing is None or not timing.seconds:
         return "wrong" if timing is not None and timing.note.startswith("wrong") else NOTHING
     seconds = statistics.median(timing.seconds)
@@ -53,14 +53,14 @@ def cell(timing: Timing | None, *, per_second: bool) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Write a ratio."""
+    """Format a ratio."""
     return NOTHING if value is None else f"{value:.2f}" if value < 10 else f"{value:.0f}"
 
 
 def table(
     rows: Mapping[tuple[str, str], Row], job: str, *, per_second: bool
 ) -> tuple[list[str], list[list[str]]]:
-    """Make the table of one job: its head, and a row for each format."""
+    """Return the table of one job: the header and a row for each format."""
     here = {fmt: row for (row_job, fmt), row in rows.items() if row_job == job}
     names = [name for name in COLUMNS if any(name in row for row in here.values())]
     head = ["format", *names, "/ LiberTEM", "/ RosettaSciIO"]
@@ -77,7 +77,7 @@ def table(
 
 
 def notes(timings: Sequence[Timing]) -> list[str]:
-    """List what readers could not do, and why: once for the jobs that share a reason."""
+    """List unsupported jobs and reasons, with one line for the jobs that share a reason."""
     every = {timing.job for timing in timings}
     shared: dict[tuple[str, str, str], list[str]] = {}
     for timing in timings:
@@ -92,7 +92,7 @@ def notes(timings: Sequence[Timing]) -> list[str]:
 
 
 def print_tables(timings: Sequence[Timing], facts: Mapping[str, str]) -> None:
-    """Print everything to the terminal."""
+    """Print all tables to the terminal."""
     console = make_console()
     console.print(sentence(facts), highlight=False)
     for threads in dict.fromkeys(timing.threads for timing in timings):
@@ -107,7 +107,7 @@ def print_tables(timings: Sequence[Timing], facts: Mapping[str, str]) -> None:
 
 
 def make_console() -> Any:
-    """Make a console, which is wide enough where nobody looks."""
+    """Return a console, wide if the output is not a terminal."""
     from rich.console import Console
 
     console = Console()
@@ -119,7 +119,7 @@ def make_console() -> Any:
 def print_table(
     console: Any, title: str, head: Sequence[str], body: Iterable[Sequence[str]]
 ) -> None:
-    """Print one table, numbers to the right."""
+    """Print one table with numbers aligned to the right."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -132,7 +132,7 @@ def print_table(
 
 
 def csv_table(title: str, head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
-    """Write one table for the documentation, in which lines break only where they have to."""
+    """Format a table for the documentation, with line breaks only where needed."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([head, *body])
     options = ["   :class: speeds", "   :header-rows: 1"]
@@ -141,14 +141,14 @@ def csv_table(title: str, head: Sequence[str], body: Iterable[Sequence[str]]) ->
 
 
 def cores(threads: str) -> str:
-    """Say how many cores."""
+    """Format a number of cores."""
     return {"1": "1 core", "all": "all cores"}.get(threads, f"{threads} cores")
 
 
 def overview(timings: Sequence[Timing]) -> tuple[list[str], list[list[str]]]:
-    """Make one table of all formats and jobs: its head, and a row for each format.
+    """Return one table of all formats and jobs: the header and a row for each format.
 
-    A cell has the speed of dask-tiled, and how many times the time of it the others take.
+    A cell holds the speed of dask-tiled and the times of the others divided by its time.
     """
     rows = rows_of(timings)
     jobs = list(dict.fromkeys(job for job, _ in rows))
@@ -166,7 +166,7 @@ def overview(timings: Sequence[Timing]) -> tuple[list[str], list[list[str]]]:
 
 
 def times(row: Row, *names: str) -> str:
-    """Write how many times the time of dask-tiled others take, or that they cannot do it."""
+    """Format the time of others divided by that of dask-tiled, or a mark if they cannot do it."""
     value = speedup(row, *names)
     if value is None:
         wrong = any(name in row and row[name].note.startswith("wrong") for name in names)
@@ -175,7 +175,7 @@ def times(row: Row, *names: str) -> str:
 
 
 def summary(timings: Sequence[Timing]) -> str:
-    """Say in a sentence how fast whole files are read beside others: in the mean, and at least."""
+    """Return a sentence on the speedup for whole files: geometric mean and minimum."""
     found = []
     whole = [timing for timing in timings if timing.job in STREAMING]
     rows = rows_of(whole).values()
@@ -193,7 +193,7 @@ def summary(timings: Sequence[Timing]) -> str:
 
 
 def rst(timings: Sequence[Timing], facts: Mapping[str, str], image: str = "") -> str:
-    """Write what the documentation shows: sentences, one table, and the picture."""
+    """Format the results for the documentation: sentences, one table and the plot."""
     groups = [
         [timing for timing in timings if timing.threads == threads]
         for threads in dict.fromkeys(timing.threads for timing in timings)

@@ -235,7 +235,7 @@ def test_links_and_the_choice_of_a_dataset(tmp_path):
     for name in ("text", "scalar", "a/none", "a/b/nowhere", "a/b/gone"):
         with pytest.raises(DatasetError, match="no such dataset of numbers"):
             describe(path, dataset=name)
-    with pytest.raises(DatasetError, match="another shape"):
+    with pytest.raises(DatasetError, match="different shape"):
         describe(path, sig_shape=(42,))
 
 
