@@ -149,7 +149,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mib", type=float, default=256, help="size of each file")
-    parser.add_argument("--dir", type=Path, help="where the files are kept; otherwise they are not")
+    parser.add_argument(
+        "--dir", type=Path, help="folder to keep the files in; by default they are deleted"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="backends-") as scratch:

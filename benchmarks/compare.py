@@ -29,15 +29,19 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mib", type=float, default=256, help="size of each file")
-    parser.add_argument("--dir", type=Path, help="where the files are kept; otherwise they are not")
+    parser.add_argument(
+        "--dir", type=Path, help="folder to keep the files in; by default they are deleted"
+    )
     parser.add_argument("--threads", nargs="+", default=["1", "all"], choices=["1", "2", "all"])
-    parser.add_argument("--formats", nargs="+", metavar="KEY", help="of comparison/formats.py")
-    parser.add_argument("--jobs", nargs="+", metavar="KEY", help="of comparison/scans.py")
+    parser.add_argument("--formats", nargs="+", metavar="KEY", help="keys of comparison/formats.py")
+    parser.add_argument("--jobs", nargs="+", metavar="KEY", help="keys of comparison/scans.py")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="write every time that was taken")
+    parser.add_argument("--json", type=Path, help="write all measured times")
     parser.add_argument("--rst", type=Path, help="write the tables for the documentation")
     parser.add_argument("--plot", type=Path, help="write the ratios as .svg or .png")
-    parser.add_argument("--show", type=Path, metavar="JSON", help="measure nothing: show this run")
+    parser.add_argument(
+        "--show", type=Path, metavar="JSON", help="show a saved run without measuring"
+    )
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:

@@ -249,11 +249,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--mib", type=int, default=512)
-    parser.add_argument("--counts", type=float, default=3, help="mean of the counts of a pixel")
+    parser.add_argument("--counts", type=float, default=3, help="mean counts per pixel")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--chunk-mib", type=int, default=1, help="of a zarr chunk, a power of two")
-    parser.add_argument("--memory", action="store_true", help="measure peak memory, too")
-    parser.add_argument("--large", type=int, metavar="GB", help="export so much in little memory")
+    parser.add_argument(
+        "--chunk-mib", type=int, default=1, help="size of a zarr chunk, a power of two"
+    )
+    parser.add_argument("--memory", action="store_true", help="also measure peak memory")
+    parser.add_argument(
+        "--large", type=int, metavar="GB", help="export a file of this size with limited memory"
+    )
     args = parser.parse_args()
     if args.large:
         large(args.large)

@@ -246,7 +246,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mib", type=int, default=256, help="size of the pixels")
-    parser.add_argument("--dir", type=Path, help="where the files are written, for a while")
+    parser.add_argument("--dir", type=Path, help="folder for the temporary files")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hdf5-", dir=args.dir) as folder:

@@ -158,7 +158,9 @@ def main() -> None:
     """Run the benchmark and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=2000)
-    parser.add_argument("--side", type=int, default=128, help="of the planes of many files")
+    parser.add_argument(
+        "--side", type=int, default=128, help="width and height of the planes of many files"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     for files, planes, side in (4, 128, 512), (args.files, 1, args.side):

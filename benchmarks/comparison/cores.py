@@ -20,10 +20,12 @@ def pin(threads: str) -> None:
     if threads == "all":
         return
     if not hasattr(os, "sched_setaffinity"):
-        raise SystemExit("processes can be kept on some cores on Linux only: take --threads all")
+        raise SystemExit("the number of cores can be limited on Linux only; pass --threads all")
     available = sorted(os.sched_getaffinity(0))
     if len(available) < int(threads):
-        raise SystemExit(f"{threads} cores were asked for, {len(available)} are available")
+        raise SystemExit(
+            f"expected at most {len(available)} cores, which are available; found {threads}"
+        )
     os.sched_setaffinity(0, available[: int(threads)])
 
 

@@ -36,7 +36,7 @@ class FileFormat:
         Glob pattern of the files with the frames.
     record : dtype
         Stored frame, with everything around it. numpy maps its field "pixels", in a file that ends
-        with its last frame; without that field, the frames are no strided array.
+        with its last frame; without that field, the frames do not form a strided array.
     decode : callable, optional
         Function that decodes the mapped pixels to frames.
     opened : str

@@ -87,7 +87,7 @@ def plain_jobs(arr: da.Array, scan: Scan, *, flipped: bool = False) -> Jobs:
 def memmap(scan: Scan) -> Jobs:
     """Map the file in one delayed call per chunk, of dask's automatic chunk size."""
     if scan.format.record.names is None:
-        raise NotImplementedError("no strided array shows these frames")
+        raise NotImplementedError("the frames do not form a strided array")
     n = scan.nav[0] * scan.nav[1]
     shape = (n, *scan.format.sig)
     dtype = np.dtype(scan.format.dtype)
