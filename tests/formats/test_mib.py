@@ -253,7 +253,7 @@ def test_scan_from_the_times_of_frames(tmp_path, kind, hdr):
     desc = describe(path)
     assert desc.nav_shape == (3, 4)
     assert desc.dims == ("scan_y", "scan_x", "y", "x")
-    assert "inference" in desc.metadata["mib"]["nav_shape_from"]
+    assert "inferred" in desc.metadata["mib"]["nav_shape_from"]
     np.testing.assert_array_equal(open_dataset(path), frames.reshape(3, 4, 8, 64))
     assert describe(path, nav_shape=(12,)).nav_shape == (12,)
     assert describe(path, nav_shape=(6, 2)).nav_shape == (6, 2)
