@@ -47,9 +47,9 @@ def find_bad_pixels(
     Mean and standard deviation of each pixel are compared with those of its neighbours. A pixel is
     hot or noisy if one of them is far above the second largest of its neighbours, relative to their
     differences and to its own noise; it is dead or stuck if one is less than a fifth of each of
-    theirs. Discs, spots wider than a pixel, and gradients are not affected. A pixel is bad if it is
-    so in most of five parts of the sample, at the edge of the frame in all of them: events in
-    single frames do not count.
+    theirs. Discs, spots wider than a pixel, and gradients are not affected. A pixel is bad if it
+    meets these criteria in most of five parts of the sample, at the edge of the frame in all of
+    them: events in single frames are ignored.
 
     Parameters
     ----------
@@ -58,15 +58,15 @@ def find_bad_pixels(
     frames : int
         Size of the sample, at equal intervals: 20 or more. It is read once, in tiles.
     threshold : float
-        Distance in standard errors that counts as far; larger values find fewer pixels.
+        Threshold of a difference in standard errors; larger values find fewer pixels.
     sig_ndim : int, optional
         As in :func:`map_tiles`.
 
     Returns
     -------
     Corrections
-        Its ``excluded_pixels`` are the bad pixels, and all that ``arr`` was opened with: pass
-        it to :func:`open_dataset`.
+        Its ``excluded_pixels`` are the bad pixels, and those that ``arr`` was opened with: pass it
+        to :func:`open_dataset`.
 
     Raises
     ------
@@ -75,10 +75,10 @@ def find_bad_pixels(
 
     Notes
     -----
-    Dead pixels cannot be found where fewer than some 200 counts are expected in the whole
-    sample: use more frames. Not found are pixels in the middle of bad blocks, and dead ones
-    within two pixels of dark areas; lines from edge to edge are found. A one-pixel spot that is in
-    most frames looks like a hot pixel, a one-pixel gap like a dead one.
+    Dead pixels cannot be found where fewer than about 200 counts are expected in the whole sample:
+    use more frames. Pixels in the middle of bad blocks, and dead pixels within two pixels of dark
+    areas, are not found; lines from edge to edge are found. A one-pixel spot that is in most frames
+    looks like a hot pixel, a one-pixel gap like a dead one.
     """
     x = reducible(arr, sig_ndim)
     whole = x.arr.shape[x.nav_ndim :]

@@ -79,7 +79,7 @@ def from_pieces(
         Number of signal axes; by default two, or one if pieces cut the last two axes
         into very many parts.
     overlap : {"raise", "first", "last"}
-        Which piece is shown where pieces overlap; by default that is an error.
+        Which piece supplies the pixels where pieces overlap; by default overlaps are an error.
     uncovered : {"raise", "fill"}
         Whether uncovered pixels are filled with ``fill_value``; by default they are an
         error.
@@ -101,8 +101,9 @@ def from_pieces(
     TruncatedFileError
         A piece reaches beyond its file.
     DatasetError
-        A piece lies outside of the array; pieces overlap, or leave pixels uncovered, and must not;
-        codecs are unknown, or do not fit the pieces; or arguments are invalid.
+        A piece is outside of the array; pieces overlap or leave pixels uncovered without
+        ``overlap`` or ``uncovered``; codecs are unknown or do not fit the pieces; or arguments are
+        invalid.
     PermissionError, RemoteError
         A server refuses a file, or does not deliver its bytes.
     """

@@ -65,7 +65,7 @@ def describe(
     Returns
     -------
     Description
-        Prints as text, and as a table in notebooks.
+        The description, which prints as text, and as a table in notebooks.
     """
     scan, frame = _shape("nav_shape", nav_shape, open=True), _shape("sig_shape", sig_shape)
     is_open = scan is not None and OPEN in scan

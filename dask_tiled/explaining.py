@@ -33,7 +33,7 @@ class Measured:
     bytes_read : int
         Bytes that were read from files.
     peak_memory : int
-        Most bytes that Python and NumPy had allocated at the same time since it began.
+        Peak of the memory allocated by Python and NumPy during the run, in bytes.
     seconds : float
         Duration, while memory was traced.
     """
@@ -62,7 +62,7 @@ class Explanation:
         Mean number of times that a pixel is read: more than 1 if tasks that
         dask does not fuse need the same pixels. 0 if nothing is read.
     tasks : int
-        Number of tasks that a scheduler gets.
+        Number of tasks passed to a scheduler.
     plans : tuple of str
         Computations on tiles: for each set of chunks the number of tasks, and the tree of
         operations.
@@ -71,9 +71,9 @@ class Explanation:
     threads : int
         Number of threads that the peak assumes.
     peak_memory : int
-        Bytes of memory that arrays take at most in a process with so many threads: chunks, tiles,
-        buffers and results. What the process had before, compiled code, and the mapped pages of
-        files, which the system takes back when it needs them, are not counted.
+        Upper limit in bytes of the memory for arrays in a process with `threads` threads: chunks,
+        tiles, buffers and results. Memory used before, compiled code, and mapped pages of files,
+        which the operating system reclaims when needed, are not counted.
     measured : Measured or None
         The measured cost, if it was run.
     results : tuple
@@ -143,8 +143,8 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
     x, *more : dask.array.Array, or xarray object over some
         Arrays to compute together, as ``dask.compute(x, *more)`` does.
     threads : int, optional
-        Number of threads of the process; by default that of dask's scheduler of threads here.
-        Workers of a cluster take the same each, for their threads, but for the results.
+        Number of threads of the process; by default that of dask's scheduler of threads here. Each
+        worker of a cluster needs the same for its threads, except for the results.
     run : bool
         Also compute, with this number of threads in this process. The measured values are beside
         the expected ones, and ``results`` has the results. Tracing of allocations
@@ -162,8 +162,8 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
 
     Notes
     -----
-    Computations on tiles are prepared as in tasks. So code is compiled as in the
-    first computation, which can then use it.
+    Computations on tiles are prepared as in tasks, which compiles code that the first computation
+    can then use.
 
     Examples
     --------

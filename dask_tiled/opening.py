@@ -81,7 +81,7 @@ def open_dataset(
         Frames to show, on one axis: a mask of the scan's shape, or positions in it counted in
         C order, in any order. Masked positions of a masked array are not selected.
     tiling : str, TilingRequest or sequence of them, optional
-        Requests of the array's consumers, or just "frame", "tile", "chunk" or "pixel"; see
+        Requests of the array's consumers, or only "frame", "tile", "chunk" or "pixel"; see
         :func:`negotiate`.
     chunks : optional
         Chunks as in dask, instead of negotiated ones.
@@ -171,7 +171,7 @@ def opened(data: Any, **options: Any) -> da.Array:
     Raises
     ------
     DatasetError
-        The data are something else; or an array, with options; or as for
+        The data are neither files nor an array; options are given with an array; or as for
         :func:`open_dataset` and :func:`as_array`.
     """
     if is_array(data):

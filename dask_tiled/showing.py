@@ -51,12 +51,11 @@ def show(
       detectors; without a disc, the sums of its frames;
     - a stack: its mean frame and the sum of each; a spectrum image: its mean spectrum and the sum
       of each;
-    - channels and masks: an image for each, by its name, and a colour image of channels; they
-      are never averaged;
-    - vectors, such as centres of mass: hues for directions, brightness for lengths, and components;
-    - a volume: three planes through its middle, the head up if the file has the orientation;
-    - images, colours and spectra as they are; moduli of complex numbers;
-    - an export to zarr with results: the stored results. Nothing is computed.
+    - channels and masks: an image for each, with its name, and a colour image of channels; they are
+      never averaged; - vectors, such as centres of mass: hues for directions, brightness for
+      lengths, and components; - a volume: three planes through its centre, head up if the file
+      stores the orientation; - images, colours and spectra as they are; moduli of complex numbers;
+      - an export to zarr with results: the stored results. Nothing is computed.
 
     A large file is sampled at equal intervals, and the picture names the number of
     frames. Contrast excludes half a percent of the pixels at both ends.
@@ -69,15 +68,15 @@ def show(
     target : path-like or file, optional
         Where to save the picture; the suffix selects the file type, PNG for a file object.
     frames : int, optional
-        Most frames to read; by default all frames of a file of up to 512 MiB, and of larger files
-        some 16,384 frames or 512 MiB (64 MiB for URLs).
+        Largest number of frames to read; by default all frames of a file of up to 512 MiB, and of
+        larger files about 16,384 frames or 512 MiB (64 MiB for URLs).
 
     Returns
     -------
     matplotlib.figure.Figure
-        It is shown in a notebook, and in a window at the prompt of Python or IPython; in a
-        script ``matplotlib.pyplot.show()`` shows it. Of open windows the last 20
-        are kept. A picture saved to ``target`` is not shown.
+        It is shown in a notebook, and in a window at the prompt of Python or IPython; in a script
+        ``matplotlib.pyplot.show()`` shows it. The last 20 windows are kept open. A picture saved to
+        ``target`` is not shown.
 
     Raises
     ------

@@ -41,7 +41,7 @@ def open_volumes(
 ) -> da.Array:
     """Open many files of one shape as one lazy array.
 
-    Each file is a frame of the array, whatever its axes: reductions over the first axis, such as
+    Each file is a frame of the array, whatever axes it has: reductions over the first axis, such as
     ``arr.sum(0)``, read all files tile by tile, in memory that does not depend on their number.
 
     Parameters

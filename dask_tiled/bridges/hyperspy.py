@@ -55,7 +55,7 @@ keV, nA, mm, mrad, degrees."""
 def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[str, Any]]:  # noqa: FBT001, FBT002 - RosettaSciIO's convention
     """Read a file like a reader of RosettaSciIO.
 
-    HyperSpy calls it: ``hs.load(path, lazy=True, file_format=dask_tiled)``.
+    Called by HyperSpy: ``hs.load(path, lazy=True, file_format=dask_tiled)``.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
     Returns
     -------
     list of dict
-        One for each image of the file, first the one that :func:`open_dataset` opens. ``data``
+        A dict for each image of the file, first the image that :func:`open_dataset` opens. ``data``
         is the array, of the shape (navigation, signal) and the dtype of the file. ``axes`` is a
         list of dicts, in the order of the array: ``name``, ``units``, ``scale``, ``offset``,
-        ``size``, ``navigate`` and ``index_in_array``. ``metadata`` has facts about the
-        instrument at HyperSpy's paths, in its units; files of HyperSpy keep their own.
-        ``original_metadata`` has the headers by the name of the format.
+        ``size``, ``navigate`` and ``index_in_array``. ``metadata`` has facts about the instrument
+        at HyperSpy's paths, in its units; files of HyperSpy keep their own. ``original_metadata``
+        has the headers by the name of the format.
 
     Raises
     ------

@@ -84,8 +84,8 @@ def from_libertem(
     Raises
     ------
     DatasetError
-        A parameter is unknown, or has no counterpart, with advice what to do instead; or as
-        for :func:`open_dataset`.
+        A parameter is unknown or has no counterpart (the error names an alternative); or as for
+        :func:`open_dataset`.
 
     Examples
     --------

@@ -44,7 +44,7 @@ def get_reader(path: str | Sequence[str]) -> Callable[[Any], list[LayerData]] | 
     Returns
     -------
     callable or None
-        It takes the path, and returns layers of napari: pixels, attributes, and "image".
+        Function that takes the path and returns napari layers: pixels, attributes, and "image".
     """
     try:
         first = path if isinstance(path, str) else path[0]

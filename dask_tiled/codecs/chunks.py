@@ -48,7 +48,7 @@ def chunk_decoder(
     codecs : sequence
         Documents of zarr 3, in the order in which a chunk is written.
     chunk : tuple of int
-        Shape of a chunk in the file; empty for pieces that have a shape each.
+        Shape of a chunk in the file; empty for pieces of different shapes.
     stored : numpy.dtype
         dtype of the stored pixels.
     dtype : numpy.dtype, optional
@@ -58,7 +58,7 @@ def chunk_decoder(
     unbounded : bool
         As for :class:`~dask_tiled.codecs.pipeline.Pipeline`.
     called : {"chunk", "strip", "tile"}
-        The format's word for them. At the edges of the array, strips are stored without pixels
+        Name of chunks in the format. At the edges of the array, strips are stored without pixels
         outside, others are padded.
     """
     text = json.dumps(codecs, sort_keys=True)
@@ -189,12 +189,12 @@ def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> Bl
     Parameters
     ----------
     dtype : dtype
-        Type of the pixels before they were packed, in C order, of either byte order.
+        Dtype of the pixels before encoding, in C order, of either byte order.
     codecs : sequence, or mapping
-        Documents of zarr 3, in the order in which a piece is written, such as
-        ``[{"name": "bytes"}, {"name": "gzip"}]``: ``bytes`` without ``endian`` stores pixels as
-        ``dtype`` has them. Or the configuration of one codec of numcodecs, such as
-        ``{"id": "zlib"}``. Codecs that numcodecs alone knows take as much memory as they like.
+        Documents of zarr 3, in the order in which a piece is written, such as ``[{"name": "bytes"},
+        {"name": "gzip"}]``: ``bytes`` without ``endian`` stores pixels in the byte order of
+        ``dtype``. Or the configuration of one numcodecs codec, such as ``{"id": "zlib"}``. The
+        memory use of codecs that only numcodecs supports is not limited.
 
     Raises
     ------
@@ -283,7 +283,7 @@ def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
     Parameters
     ----------
     dtype, pixel : numpy.dtype, bytes
-        Type of the pixels, in native byte order, and the value as that type.
+        Dtype of the pixels, in native byte order, and the value in this dtype.
     """
     return BlockDecoder(f"{__name__}:fill", dtype, (("dtype", dtype), ("pixel", pixel)))
 

@@ -61,8 +61,8 @@ def content_reader(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int]
     Yields
     ------
     callable
-        ``read(nbytes, at)`` returns up to ``nbytes`` bytes from byte ``at`` on. Of a compressed
-        file it is quick in ascending order only.
+        ``read(nbytes, at)`` returns up to ``nbytes`` bytes from byte ``at`` on. For compressed
+        files it is fast in ascending order only.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def packed_by(file: File, nbytes: int = 0, at: int = 0) -> dict[str, Any]:
     ----------
     file : File
     nbytes : int
-        Decompressed bytes that are needed.
+        Required number of decompressed bytes.
     at : int
 
     Raises
@@ -121,7 +121,7 @@ def unpacker(
     dtype : numpy.dtype
         Type in the file, of either byte order.
     offset : int
-        Decompressed bytes before the pixels; -1 if these are the last ones.
+        Number of decompressed bytes before the pixels; -1 if the pixels are the last bytes.
     codec : mapping
         The codec, as :func:`packed_by` returns it.
     exact : bool

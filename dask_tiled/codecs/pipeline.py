@@ -57,9 +57,9 @@ class Pipeline:
     ----------
     codecs : sequence
         Documents of zarr 3, ``{"name": ..., "configuration": {...}}``, in the order in which a
-        chunk is written. ``bytes`` without ``endian`` stores pixels as ``dtype`` has them.
+        chunk is written. ``bytes`` without ``endian`` stores pixels in the byte order of ``dtype``.
     shape, dtype : tuple of int, numpy.dtype
-        Of a chunk.
+        Shape and dtype of a chunk.
     unbounded : bool
         Whether any other codec of numcodecs is allowed: for users, never for files.
 
@@ -146,7 +146,7 @@ class Pipeline:
         Raises
         ------
         ValueError
-            The chunk is damaged, or has another size. Codecs may raise other errors.
+            The chunk is damaged, or has a wrong size. Codecs may raise other errors.
         """
         inside = inside or self.arrays[0].shape
         rooms, rest = self.rooms[-2::-1], len(self.packers)

@@ -55,11 +55,11 @@ def read_index(
     fetch : callable
         ``fetch(start, stop)`` returns bytes of the shard.
     size : int
-        Bytes of the shard.
+        Size of the shard in bytes.
     shards : mapping
-        Configuration of the codec.
+        Configuration of the sharding codec.
     count : int
-        Chunks in the shard.
+        Number of chunks in the shard.
     path : str, optional
         Path of the shard, for errors.
 

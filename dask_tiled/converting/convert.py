@@ -117,12 +117,12 @@ def convert(
         Show a progress bar; by default in a terminal and in a notebook.
     **options
         For zarr, the options of :func:`to_zarr`, and ``maps``: results computed in the same pass
-        and stored beside the array: ``"bf"``, the sum of each frame in the bright disc,
-        ``"adf"``, outside of it; ``"com"``, the centre of mass of each frame; ``"sum"``, the sum of
+        and stored beside the array: ``"bf"``, the sum of each frame in the bright disc, ``"adf"``,
+        the sum outside of it; ``"com"``, the centre of mass of each frame; ``"sum"``, the sum of
         each frame; ``"mean"`` and ``"max"`` of all frames, pixel by pixel. The disc is found in a
-        sample of up to 1024 frames, unless ``disc`` says where it is: (y, x, radius), as for
-        :func:`tiles.disk`. For HyperSpy's files ``chunks`` and ``compressors``;
-        other formats have none.
+        sample of up to 1024 frames, unless given as ``disc``: (y, x, radius), as for
+        :func:`tiles.disk`. For HyperSpy's files, ``chunks`` and ``compressors``; other formats have
+        no options.
 
     Raises
     ------

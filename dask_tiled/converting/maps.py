@@ -46,8 +46,8 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
     maps : str or iterable of str
         Names, or a text of names separated by commas.
     disc : sequence of float or str, optional
-        The middle of the bright disc, (y, x), and its radius, as :func:`tiles.disk` takes them; by
-        default it is found in the mean of a sample of the frames.
+        Centre of the bright disc, (y, x), and its radius, as in :func:`tiles.disk`; by default it
+        is found in the mean of a sample of the frames.
 
     Raises
     ------

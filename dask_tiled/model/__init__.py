@@ -1,1 +1,1 @@
-"""What files hold, as frozen values: no dask, no numba, no pixels."""
+"""Immutable descriptions of the contents of files, independent of dask and numba."""

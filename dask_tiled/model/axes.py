@@ -15,18 +15,18 @@ MOST_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis of an array. Position ``i`` stands for ``offset + scale * i`` units.
+    """One axis of an array. Position ``i`` has the coordinate ``offset + scale * i``.
 
     Attributes
     ----------
     name : str
         Name of the dimension.
     units : str
-        Unit of the scale; empty where the file gives none.
+        Unit of the scale; empty if unknown.
     scale, offset : float
-        Calibration; 1 and 0 where the file gives none.
+        Calibration; 1 and 0 if unknown.
     labels : tuple of str
-        Names of the positions, as of channels or components; empty where they have none.
+        Names of the positions, for example of channels or components; empty if unnamed.
     """
 
     name: str
@@ -39,9 +39,9 @@ class Axis:
     def calibrated(
         cls, name: str, units: str, scale: float, offset: float = 0.0, *, signed: bool = False
     ) -> Axis:
-        """Return an axis with a scale from a file, or one without where that cannot be a scale.
+        """Return an axis with a scale from a file, or without a scale if that one is invalid.
 
-        Sizes are positive; where positions are counted, ``signed``, they may run backwards.
+        Scales are positive; with ``signed`` they may be negative.
         """
         if not 0 < (abs(scale) if signed else scale) < math.inf:
             return cls(name)

@@ -33,7 +33,7 @@ class Fetch(Protocol):
 
 
 class Block(NamedTuple):
-    """A piece, as its decoder sees it.
+    """A piece of an array, as passed to its decoder.
 
     Attributes
     ----------

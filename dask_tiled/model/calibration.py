@@ -75,7 +75,7 @@ def replaced(
 
 
 def described(axis: Axis, value: Any, path: str) -> Axis:
-    """Return an axis changed as a value describes it; name and labels stay unless given.
+    """Return an axis with the described changes; name and labels are kept unless given.
 
     Raises
     ------

@@ -26,24 +26,24 @@ class Corrections:
     not excluded themselves. If that box holds no good pixel, as behind a beam stop, the smallest
     larger box that holds some is used. With ``fill``, excluded pixels hold that value instead.
 
-    Results are float32, or float64 where float32 cannot hold the counts (integers of 4 and 8 bytes,
-    and float64), and are calculated in that type; the means are summed in float64.
+    Results are float32, or float64 if float32 cannot hold the counts (integers of 4 and 8 bytes,
+    and float64), and are calculated in this dtype; the means are summed in float64.
 
     Parameters
     ----------
     dark, gain : array-like of real numbers, optional
-        Arrays of the signal shape: what to subtract, in counts, and what to multiply by then.
+        Arrays of the signal shape: the dark reference in counts, and the gain factors.
     excluded_pixels : array-like, optional
         Pixels to repair: a boolean mask of the signal shape, dense or sparse (of ``scipy.sparse``
-        or ``sparse``), or whole numbers of shape ``(n, d)``, the coordinates of n pixels on d
-        signal axes, in the order of the axes. With one signal axis, shape ``(n,)`` will do.
+        or ``sparse``), or integers of shape ``(n, d)``, the coordinates of n pixels on d signal
+        axes, in the order of the axes. With one signal axis, the shape can be ``(n,)``.
     fill : float, optional
-        The value of excluded pixels, as NaN or 0; by default they are repaired.
+        Value of excluded pixels, for example NaN or 0; by default they are repaired.
 
     Attributes
     ----------
     dark, gain : array or None
-        Read-only; float32 where that holds every value exactly, otherwise float64.
+        Read-only; float32 if it holds every value exactly, otherwise float64.
     excluded_pixels : int64 array of shape (n, d), or None
         Coordinates in C order, each pixel once; read-only.
     fill : float or None
@@ -86,7 +86,7 @@ class Corrections:
         Parameters
         ----------
         sig_shape : tuple of int
-            Shape of the frames as the files hold them.
+            Shape of the frames in the files.
         path : str
             Path named in errors.
 

@@ -25,17 +25,16 @@ class Decoder:
     Attributes
     ----------
     kernel : str
-        The numba function: its name in :mod:`dask_tiled.kernels.decoding`, which tells the
+        Name of the numba function in :mod:`dask_tiled.kernels.decoding`, which documents the
         signature, or ``"module:function"``.
     dtype : numpy.dtype
-        Type of the pixels that come out, in native byte order.
+        Dtype of the decoded pixels, in native byte order.
     nbytes : int
-        Bytes of a unit.
+        Size of a unit in bytes.
     pixels : int
-        Pixels in a unit. They are neighbours along the last axis.
+        Number of pixels in a unit, neighbours along the last axis.
     lag : int
-        Distance in bytes to a second unit that is read together with the first; 0 where there is
-        none.
+        Distance in bytes to a second unit that is read together with the first; 0 if there is none.
     """
 
     kernel: str
@@ -67,18 +66,18 @@ class BlockDecoder:
     Attributes
     ----------
     function : str
-        A Python function, as ``"module:function"``. ``function(block, fetch, **options)`` gives the
-        pixels of a :class:`~dask_tiled.model.blocks.Block`; ``fetch(file, start, stop)`` reads
-        bytes, and ``fetch.keep(key, make)`` keeps open what the other blocks of a task need, too.
+        A Python function, as ``"module:function"``. ``function(block, fetch, **options)`` returns
+        the pixels of a :class:`~dask_tiled.model.blocks.Block`; ``fetch(file, start, stop)`` reads
+        bytes, and ``fetch.keep(key, make)`` keeps resources open for the other blocks of a task.
     dtype : numpy.dtype
-        Type of the pixels that it gives, in native byte order.
+        Dtype of the decoded pixels, in native byte order.
     options : tuple of (str, value)
-        Further arguments of the function: plain values.
+        Further arguments of the function, as plain values.
     object_bytes : int
-        Bytes of a Python object that it gives, in the mean, where these are its pixels.
+        Mean size in bytes of the decoded Python objects, if pixels are objects.
     many : str
-        A Python function, as ``"module:function"``, that decodes whole frames at once, each of
-        which is a block: ``many(run, fetch, out, **options)`` writes the frames of a
+        A Python function, as ``"module:function"``, that decodes many frames at once, each of which
+        is one block: ``many(run, fetch, out, **options)`` writes the frames of a
         :class:`~dask_tiled.model.blocks.BlockRun` into an array. Empty if there is none.
     """
 
@@ -95,8 +94,8 @@ def plain(dtype: np.dtype) -> Decoder:
     Parameters
     ----------
     dtype : numpy.dtype
-        Type in the file, of either byte order. Records, text and long doubles keep the byte order
-        of the file; everything else comes out native.
+        Dtype in the file, of either byte order. Records, text and long doubles keep the byte order
+        of the file; all other pixels are decoded to native byte order.
     """
     if dtype.kind == "b":
         return Decoder("truth", dtype, 1)

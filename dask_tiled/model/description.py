@@ -35,7 +35,7 @@ BY_USER = "the user"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Description:
-    """Description of a file, or of a series of files. It has no open handles, and pickles.
+    """Description of a file or a series of files, without open handles; it can be pickled.
 
     Attributes
     ----------
@@ -50,14 +50,14 @@ class Description:
     metadata : mapping
         Header fields and inferred values, as plain nested dicts.
     conversion : Conversion, optional
-        Conversion of the files' pixels; by default none.
+        Conversion of the stored pixels; by default none.
     base_shape : tuple of int
-        Shape of the blocks that the file is read in, where they are more than units: chunks of an
-        HDF5 file, tiles of a TIFF file. It has the axes of the files, ``layout.grid`` and
-        ``layout.sig_shape``, whatever part of them is shown. Empty where there are none.
+        Shape of the blocks in which the file is stored: chunks of an HDF5 file, tiles of a TIFF
+        file. It has the axes of the files, ``layout.grid`` and ``layout.sig_shape``, regardless of
+        the selection. Empty if the file has no blocks.
     instrument : Instrument
-        Beam energy, detector, date and the like, under the same names and in the same units in all
-        formats: a mapping of names to :class:`~dask_tiled.Fact`.
+        Beam energy, detector, date and so on, with the same names and units for all formats: a
+        mapping of names to :class:`~dask_tiled.Fact`.
     """
 
     format: str
@@ -171,10 +171,10 @@ class Description:
         ----------
         nav_shape : tuple of int
         first : int
-            Number of the first frame shown; the others follow it.
+            Number of the first frame in the result; the others follow it.
         numbers : int64 array, optional
-            Numbers of the frames in all places, where they do not follow one another. The names
-            and scales of the axes are lost.
+            Number of the frame at each position, if frames are not consecutive. The names and
+            scales of the axes are lost.
 
         Raises
         ------
@@ -229,14 +229,14 @@ class Description:
         ----------
         nav_shape : tuple of int
         told_by : str
-            The header, as the error and the metadata, ``"nav_shape_from"``, name it.
+            Name of the header for errors and for the metadata entry ``"nav_shape_from"``.
         axes : tuple of Axis, optional
-            The axes of the scan, where the file says more of them than their lengths.
+            Axes of the scan, if the file has more than their lengths.
 
         Raises
         ------
         TruncatedFileError
-            There are fewer frames, and no more can come.
+            There are fewer frames, and the file cannot grow.
         """
         if math.prod(nav_shape) > self.layout.n_frames and not self.files[-1].grows:
             raise TruncatedFileError(

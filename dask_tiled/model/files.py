@@ -64,7 +64,7 @@ class File:
     """One version of one file.
 
     A program that rewrites a file can restore its size and modification time, but not its ctime,
-    the time of the last change of anything about the file. The ctime also moves when mode, owner,
+    the time of the last change of its content or status. The ctime also moves when mode, owner,
     name or hard links change: such changes count as new content, because opening a file again is
     cheap and wrong pixels are not.
 
@@ -77,9 +77,9 @@ class File:
     mtime_ns : int
         Time of the last modification, in nanoseconds.
     inode : int
-        Number of the file in its file system; it changes when a file is replaced.
+        Inode number; it changes when a file is replaced.
     ctime_ns : int
-        Time of the last change of content or status, in nanoseconds. Windows gives the time of
+        Time of the last change of content or status, in nanoseconds; on Windows the time of
         creation.
     """
 
@@ -195,7 +195,7 @@ class File:
 class GrowingFile(File):
     """The bytes that a growing file has now; appended bytes change none of them.
 
-    Its times are those at which it was first seen, because appending changes them.
+    Its times are those of its first lookup, because appending changes them.
     """
 
     grows: ClassVar[bool] = True
@@ -234,7 +234,7 @@ class RemoteFile(File):
     tag : str
         Entity tag, or the time of the last change; empty if the server sends neither.
     query : str
-        Digest of the query of the URL, which may be a secret; empty where it has none.
+        Digest of the query of the URL, which may hold a secret; empty without a query.
     place : Place
         Resolved location of the URL.
     """
@@ -379,7 +379,7 @@ def read_exactly(path: str | os.PathLike[str], nbytes: int, offset: int, within:
     Raises
     ------
     TruncatedFileError
-        The file ends before; ``within`` says inside of what.
+        The file ends earlier; ``within`` names the truncated part.
     """
     data = read_head(path, nbytes, offset)
     if len(data) < nbytes:

@@ -17,7 +17,7 @@ def gaps(written: Index, shape: Sequence[int], chunk: Sequence[int]) -> tuple[In
     written : int64 array, of shape (chunks, axes)
         Positions of the chunks in their grid, in C order.
     shape, chunk : sequence of int
-        Of the array, and of a chunk.
+        Shapes of the array and of a chunk.
 
     Returns
     -------

@@ -26,7 +26,7 @@ class Sample(NamedTuple):
 
     @classmethod
     def of(cls, layout: Layout, frame: int) -> Sample | None:
-        """Take the last bytes of a frame; None if no file holds it."""
+        """Return a sample of the last bytes of a frame; None if no file holds it."""
         held = layout.held(frame, frame + 1)
         if not len(held.file):
             return None
@@ -68,7 +68,7 @@ def check_continues(old: Layout, new: Layout) -> None:
     Raises
     ------
     StaleFileError
-        A file has been replaced, or has become shorter; or frames lie elsewhere.
+        A file has been replaced or has become shorter, or frames are at other positions.
     """
     for file in old.files:
         GrowingFile.of(file).check()

@@ -33,7 +33,7 @@ def copy_fields(
     names : mapping
         Field of the records for each field of the facts.
     times : mapping
-        For each time, the fields that are added up, and their units in microseconds.
+        For each time, the fields that are summed, and their units in microseconds.
     """
     for name, field in names.items():
         facts[name] = records[field]
@@ -49,13 +49,13 @@ class Headers:
     Attributes
     ----------
     layout : Layout
-        Location of the headers: each is the only pixel of a frame, a record or bytes. Frames
-        have the same numbers as those of the pixels.
+        Location of the headers: a layout with one pixel per frame, a record or bytes, whose frame
+        numbers are those of the pixels.
     dtype : numpy.dtype
         Structured dtype of the decoded headers.
     decode : callable
-        ``decode(records, facts)`` writes what some of them say into an array of `dtype`, in which
-        there stands what missing ones say. It raises :class:`WrongHeader`.
+        ``decode(records, facts)`` decodes headers into an array of `dtype`, which is initialised
+        with the values of missing headers. It raises :class:`WrongHeader`.
     """
 
     layout: Layout
@@ -71,12 +71,11 @@ def stored_headers(
     Parameters
     ----------
     layout : Layout
-        With one pixel for each frame, of a structured type.
+        Layout with one pixel per frame, of a structured dtype.
     names : mapping
         Field of the records for each fact.
     times : mapping, optional
-        Names of times, and of each the fields that are added up, with the microseconds since 1970
-        that they count.
+        For each time, the fields that are summed, and their units in microseconds.
     """
     (decoder,) = layout.decoders
     kinds = [(name, decoder.dtype[field].newbyteorder("=")) for name, field in names.items()]

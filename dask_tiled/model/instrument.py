@@ -78,9 +78,9 @@ class Fact(NamedTuple):
     ----------
     value : float or str
     unit : str
-        Unit of the value; empty where it has none.
+        Unit of the value; empty if it has none.
     where : tuple of str
-        The keys that lead to it in the metadata of the description.
+        Keys of the value in the metadata of the description.
     """
 
     value: float | str
@@ -94,22 +94,22 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where the metadata of a format hold a fact about the instrument.
+    """Location of a fact about the instrument in the metadata of a format.
 
     Attributes
     ----------
     path : str
-        The keys that lead to it, with a slash between them; in each, ``*`` stands for anything,
-        and ``**`` for any number of keys.
+        Keys of the value, separated by slashes; ``*`` matches any characters of a key, and ``**``
+        any number of keys.
     unit : str
-        Unit of numbers that stand there, such as ``"kV"``; with ``"@kV"`` the one that stands
-        beside ``name``, at the key ``name@units`` or ``name_units``, or else this. Text may have
-        a unit of its own behind the number. Empty where there is none.
+        Unit of the number, for example ``"kV"``. ``"@kV"`` reads the unit from the key
+        ``name@units`` or ``name_units``, with kV as the default. A unit at the end of a text takes
+        precedence. Empty for values without a unit.
     read : callable, optional
-        Makes a number, a text, a date or a datetime of what stands there, which may be a dict. It
-        may return None, and raise what comes of values of the wrong type.
+        Function that converts the value, which may be a dict, to a number, a text, a date or a
+        datetime. It may return None, or raise errors for values of a wrong type.
     when : callable, optional
-        Tells by the dict that it stands in whether it counts.
+        Predicate of the dict that holds the value; if it is false, the entry is ignored.
     """
 
     path: str
@@ -124,8 +124,9 @@ def entries(tables: Mapping[str, Iterable[tuple[Any, ...]]]) -> dict[str, list[E
     Parameters
     ----------
     tables : mapping
-        By the keys that lead to what a table is of, rows: a name of the vocabulary, and the fields
-        of an :class:`Entry`, whose path goes on from there. It is empty for all that is there.
+        Tables by the path of their part of the metadata. Each row is a name of the vocabulary and
+        the fields of an :class:`Entry`, whose path is relative to that part; an empty path is the
+        part itself.
     """
     found: dict[str, list[Entry]] = {}
     for place, rows in tables.items():
@@ -143,10 +144,10 @@ class Instrument(Mapping[str, Fact]):
     Parameters
     ----------
     told : mapping
-        The facts, of a file that has them by these names.
+        Facts of a file that stores them by these names.
     metadata, entries : mapping
-        Otherwise they are read from metadata when they are first asked for: of each name the first
-        entry that says something. What is not there, not set, or not what it should be is left out.
+        Otherwise facts are read from metadata on first access: for each name the first entry with a
+        valid value. Missing, unset and invalid values are left out.
     """
 
     told: Mapping[str, Fact] = field(default_factory=dict)

@@ -24,7 +24,7 @@ MAX_NDIM = 64
 class Selection(NamedTuple):
     """Frame numbers by position in the navigation shape, in C order.
 
-    Numbers below 0 or beyond the last frame stand for missing frames.
+    Numbers below 0 or beyond the last frame denote missing frames.
     """
 
     nav_shape: tuple[int, ...]
@@ -58,29 +58,29 @@ class Selection(NamedTuple):
 
 
 class Layout:
-    """Files, pieces and decoders, and the part of the array that is shown.
+    """Files, pieces and decoders of an array, and the selected part of it.
 
     Parameters
     ----------
     files : sequence of File
-        The files that the pieces lie in.
+        Files of the pieces.
     grid : tuple of int
-        Shape of the frames as the files hold them; ``(n,)`` for n frames one after the other.
+        Navigation shape of the frames in the files; ``(n,)`` for n consecutive frames.
     sig_shape : tuple of int
         Shape of a frame.
     pieces : sequence of Piece, or PieceTable
-        They must not overlap, and must cover ``grid + sig_shape``, unless ``overlapping`` and
-        ``partial`` say so.
+        They must cover ``grid + sig_shape`` unless ``partial``, and must not overlap unless
+        ``overlapping``.
     decoders : sequence of Decoder
         Several dtypes are promoted to the dtype of the array.
     selection : Selection, optional
-        Which frames are shown, and in which shape; by default all of them, in that of ``grid``.
+        Selected frames and their navigation shape; by default all frames in the shape ``grid``.
     cuts : tuple of Cut, optional
-        What is shown of each axis of ``nav_shape + sig_shape``; by default all.
+        Selected part of each axis of ``nav_shape + sig_shape``; by default the whole axis.
     repeats : tuple of int, optional
-        How many times in a row every stored unit is shown along each signal axis: what a detector
-        has binned, spread over its pixels again. Strides count stored units; everything else
-        counts pixels as they are shown. The last axis only repeats units of one pixel.
+        Number of times that every stored unit is repeated along each signal axis, which spreads
+        binned pixels over the detector again. Strides count stored units; everything else counts
+        repeated pixels. The last axis only repeats units of one pixel.
     overlapping : bool
         Whether pieces overlap: later pieces of the table win.
     partial : bool
@@ -216,7 +216,7 @@ class Layout:
     def shown_like(self, other: Layout) -> Layout:
         """Show one pixel of each frame at the positions of another layout.
 
-        Both layouts number their frames alike.
+        Both layouts have the same frame numbers.
         """
         nav = other.cuts[: len(other.nav_shape)]
         one = (Cut(0, 1, 1, kept=False),) * len(self.sig_shape)

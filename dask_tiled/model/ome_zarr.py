@@ -47,17 +47,17 @@ def image_of(
     paths : sequence of str
         The array in its group, then the levels made of it.
     names : sequence of str
-        Those of its dimensions.
+        Names of its dimensions.
     axes : sequence of Axis or None
-        What is known of them.
+        Axes of the dimensions; None if unknown.
     binned : int
-        So many of the last axes are halved from one level to the next.
+        Number of trailing axes that are halved from one level to the next.
 
     Returns
     -------
     dict
-        Attributes of the group; none where the specification has no such images: of fewer than two
-        or more than four axes, with a name twice, or with an axis that runs backwards.
+        Attributes of the group; empty for images that the specification does not support: with
+        fewer than two or more than four axes, repeated names, or an axis of negative scale.
     """
     scaled = [axis or Axis(one) for one, axis in zip(names, axes, strict=True)]
     types = list(_TYPES.get(len(names), ()))

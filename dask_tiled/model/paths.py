@@ -99,7 +99,7 @@ def names_in(folder: str, *guesses: str) -> list[str]:
 def axes_file(path: str) -> str:
     """Return the path of the saved axes of a scan, given its first file.
 
-    It lies beside the first file or, for zarr, beside the outermost zarr folder.
+    It is in the folder of the first file or, for zarr, of the outermost zarr folder.
     """
     if os.path.basename(path) in OF_ZARR and not is_url(path):
         above = os.path.dirname(path)
@@ -134,8 +134,8 @@ def with_room(open_: Callable[[], T], path: str, release: Callable[[], None] = l
     path : str
         Path named in errors.
     release : callable, optional
-        Gives up what the caller itself holds: threads that all hold something and wait for more
-        would wait for each other.
+        Function that closes the caller's own files, so that threads that wait for descriptors do
+        not wait for each other.
 
     Raises
     ------
@@ -262,7 +262,7 @@ def border() -> Border | None:
 
 
 def check_inside(path: str | os.PathLike[str], found: os.stat_result | None = None) -> None:
-    """Check that a file lies inside the border, if there is one; see :class:`Border`."""
+    """Check that a file is inside the border in effect, if any; see :class:`Border`."""
     known = _border.get()
     if known is not None:
         known.check(path, found)

@@ -1,4 +1,4 @@
-"""Pieces: boxes of an array that lie in one file each, and tables of pieces."""
+"""Pieces: boxes of an array that are stored in one file each, and tables of pieces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FARTHEST = 1 << 56
 
 
 class Piece(NamedTuple):
-    """A box of the array that lies in one file as a lattice of equally strided units.
+    """A box of the array that is stored in one file as a lattice of equally strided units.
 
     The axes of a piece are the frame axes of the files followed by the signal axes.
 
@@ -34,15 +34,15 @@ class Piece(NamedTuple):
     start, shape : tuple of int
         The box, in pixels.
     offset : int
-        Byte at which the unit in the first corner of the box begins.
+        Position in the file, in bytes, of the unit at the first corner of the box.
     strides : tuple of int
-        Bytes from one unit to the next along each axis; they may be negative. Only
-        :func:`~dask_tiled.from_pieces` can do without.
+        Bytes from one unit to the next along each axis; they may be negative. Optional only in
+        :func:`~dask_tiled.from_pieces`.
     decoder : int
         Index of the decoder in the layout.
     nbytes : int
-        Bytes of the whole piece, where it decodes as a whole by a
-        :class:`~dask_tiled.model.decoders.BlockDecoder`; its strides mean nothing then.
+        Size of the whole piece in bytes, if it is decoded by a
+        :class:`~dask_tiled.model.decoders.BlockDecoder`; its strides are ignored then.
     """
 
     file: int
@@ -171,9 +171,10 @@ def piece_table(
     Parameters
     ----------
     start, shape : array-like of int, of shape (pieces, axes)
-        As in :class:`~dask_tiled.Piece`; what is the same for all pieces may have shape (axes,).
+        As in :class:`~dask_tiled.Piece`; values that are equal for all pieces may have the shape
+        (axes,).
     offset : array-like of int, of shape (pieces,)
-        The same for all pieces, it may be one number.
+        Position in the file in bytes; one number if equal for all pieces.
     strides : array-like of int, of shape (pieces, axes) or (axes,)
     file, decoder, nbytes : array-like of int, of shape (pieces,) or one number
 
@@ -185,7 +186,7 @@ def piece_table(
     Raises
     ------
     ValueError
-        Columns are of different lengths.
+        The columns have different lengths.
     """
     numbers = [np.atleast_1d(np.asarray(c, np.int64)) for c in (file, decoder, offset, nbytes)]
     axes = [np.atleast_2d(np.asarray(c, np.int64)) for c in (start, shape, strides)]
@@ -211,9 +212,9 @@ def axis_columns(along_frames: npt.ArrayLike, along_sig: npt.ArrayLike) -> Index
     Parameters
     ----------
     along_frames : array-like of int, of shape (pieces,)
-        Those along the one axis of frames.
+        Numbers along the single frame axis.
     along_sig : array-like of int, of shape (axes,) or (pieces, axes)
-        Those along the signal axes.
+        Numbers along the signal axes.
     """
     frames, sig = np.asarray(along_frames, np.int64), np.asarray(along_sig, np.int64)
     return np.column_stack([frames, np.broadcast_to(sig, (len(frames), sig.shape[-1]))])
@@ -233,9 +234,9 @@ def strides_of(
     ----------
     shape : sequence of int
     nbytes : int
-        Bytes of an element.
+        Size of an element in bytes.
     order : {"C", "F"}
-        Whether the last axis or the first one has the smallest stride.
+        "C" if the last axis has the smallest stride, "F" if the first axis has.
     """
     sizes = shape if order == "C" else shape[::-1]
     strides = tuple(nbytes * math.prod(sizes[k + 1 :]) for k in range(len(sizes)))

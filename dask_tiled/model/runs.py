@@ -23,15 +23,15 @@ def run_table(
     Parameters
     ----------
     first : int64 array
-        Where the first unit of each frame begins.
+        Position in the file, in bytes, of the first unit of each frame.
     sig_shape, strides : tuple of int
         Shape of a frame, and bytes from one unit to the next along its axes.
     numbers : int64 array, optional
-        Which frames they are, in ascending order; by default all.
+        Numbers of the frames, in ascending order; by default all.
     file : int or array of int
-        In which file each lies.
+        Index of the file of each frame.
     decoder : int
-        Which of the decoders of the layout.
+        Index of the decoder in the layout.
     """
     numbers = np.arange(len(first)) if numbers is None else numbers
     files = np.broadcast_to(np.asarray(file, np.int64), first.shape)

@@ -1,4 +1,4 @@
-"""Axes that a user has described, saved beside a scan: ``scan.mib.axes.json``."""
+"""Axes described by the user, saved in a file beside the scan: ``scan.mib.axes.json``."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SavedAxes(NamedTuple):
 
 
 def save_axes(desc: Description) -> str:
-    """Write the axes that differ from the file's to a file beside it; return its path.
+    """Write the axes that differ from those of the file to a file beside it; return its path.
 
     Raises
     ------

@@ -18,15 +18,15 @@ class TileRequest:
     desc : Description
         Description of the array.
     chunk : tuple of int
-        Shape of the largest chunk, like that of a tile: frames, then signal axes.
+        Shape of the largest chunk, with the axes of a tile: frames, then signal axes.
     blocks : tuple of int
-        Along each of these axes, a tile ends with the chunk or holds a multiple of this.
+        Block size along each of these axes: a tile holds a multiple of it, or ends with the chunk.
     by : {"tile", "frame", "pixel"}
         The strictest request; with "frame", tiles hold whole frames.
     depth : int or None
-        Most frames that a consumer takes.
+        Largest number of frames that a consumer accepts.
     pixels : int
-        Pixels that fit into the cache, or that are asked for.
+        Number of pixels that fit into the cache, or the requested number.
     """
 
     desc: Description

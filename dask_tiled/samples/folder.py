@@ -25,7 +25,7 @@ ABANDONED = 3600.0
 def kept(name: str, file: str, write: Callable[[Path], None]) -> Path:
     """Return the path of a sample, making it if it is missing.
 
-    Any number of processes may do so concurrently: unfinished samples have another name.
+    Processes may do so concurrently: unfinished samples have a temporary name.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def kept(name: str, file: str, write: Callable[[Path], None]) -> Path:
     file : str
         Name of the file to open.
     write : callable
-        Writes all files of the sample into a folder.
+        Function that writes all files of the sample into a folder.
 
     Raises
     ------

@@ -144,7 +144,7 @@ class Specimen:
     carbon, gold : ndarray, ``SCAN``
         Thickness of the film, and of all crystals at a position, in nm.
     phase : ndarray, ``SCAN``
-        Phase of the electron wave behind the specimen, in radians; its gradient shifts the beam.
+        Phase of the exit wave of the specimen, in radians; its gradient shifts the beam.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Specimen:
         Yields
         ------
         ndarray, (scan x, y, x), uint16
-            Electrons counted, of ``ELECTRONS`` sent to each position.
+            Counted electrons, of ``ELECTRONS`` per position.
         """
         rng = np.random.default_rng(3)
         angle = MRAD * np.hypot(*(np.indices((DETECTOR, DETECTOR)) - (DETECTOR - 1) / 2))

@@ -27,9 +27,9 @@ def begin(
     ----------
     store : path-like or zarr store
     attempts : sequence of str
-        Keys: exports with equal keys may resume each other. Stores have room for the last one only.
+        Keys: exports with equal keys may resume each other. Stores hold only the last one.
     reads : callable
-        Whether the array that is exported may read a zarr store.
+        Predicate: whether the exported array may read a zarr store.
     overwrite : bool
         Replace a zarr node.
     resume : bool

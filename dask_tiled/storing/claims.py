@@ -35,8 +35,8 @@ _WAITS = (0, 0.01, 0.02, 0.05, 0.1)
 def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
     """Create and lock the folder beside a path, and yield the path of the folder.
 
-    Files that stopped exports left there are removed, except ``attempts``; a node that one of them
-    had set aside is put back.
+    Files of stopped exports in the folder are removed, except ``attempts``; a node that a stopped
+    export had set aside is moved back.
 
     Raises
     ------

@@ -34,7 +34,7 @@ def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> I
     path : str
         An absolute path.
     is_kind : callable
-        Whether a file is of the kind that is written: no other file is ever replaced.
+        Predicate: whether a file is of the written kind; other files are never replaced.
     overwrite : bool
         Replace an existing file.
 

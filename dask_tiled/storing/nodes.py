@@ -51,7 +51,7 @@ def stranger(keys: Collection[str], *, whole: bool = True) -> str | None:
     Parameters
     ----------
     whole : bool
-        Require the metadata of an array for its chunks, as in a complete node.
+        Whether chunks need the metadata of their array, as in a complete node.
     """
     arrays = {key.rpartition("/")[0] for key in keys if is_document(key)} if whole else None
     return next((key for key in keys if not _is_known(key, arrays)), None)

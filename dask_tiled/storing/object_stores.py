@@ -59,8 +59,8 @@ class Prefix:
     Parameters
     ----------
     record : Record, optional
-        The export that writes. Stores have no locks: it stops when ``claimed`` holds the record
-        of another export.
+        Record of the writing export. Stores have no locks: it stops when ``claimed`` holds the
+        record of another export.
     """
 
     is_local = False
@@ -181,12 +181,12 @@ def begin_in_store(
 ) -> Iterator[Place]:
     """Claim a zarr store, or a path in one.
 
-    What is replaced is removed first: stores cannot rename.
+    The old node is removed first, because stores cannot rename.
 
     Parameters
     ----------
     reads : callable
-        Whether the array that is exported may read a store.
+        Predicate: whether the exported array may read a store.
     """
     opened, path = open_store(store)
     name = "/".join(filter(None, (str(opened), path)))

@@ -41,7 +41,7 @@ class PartReader(Protocol):
         Parameters
         ----------
         part : (int, int or None)
-            First byte and the one after the last; ``(-n, None)`` for the last n bytes.
+            First byte and the byte after the last; ``(-n, None)`` for the last n bytes.
         """
 
 
@@ -70,15 +70,15 @@ class Namespace(Protocol):
 class Place:
     """A place that an attempt fills, with its journal.
 
-    The journal has the fingerprints of what was stored. A value counts if it matches: neither the
-    key nor the journal alone proves anything.
+    The journal holds fingerprints of the stored values. A value counts as stored if it matches its
+    fingerprint: neither the key nor the journal alone is sufficient.
 
     Parameters
     ----------
     path : str
-        Its name in errors.
+        Name of the place in errors.
     content : Namespace
-        The values, visible when all are there.
+        The stored values, visible when all are complete.
     journal : Namespace, optional
         Notes, under random keys; None to keep none.
     """

@@ -32,7 +32,7 @@ class ScanRotation(NamedTuple):
     Attributes
     ----------
     rotation : float
-        Degrees, above -90 and up to 90.
+        Angle in degrees, above -90 and up to 90.
     flip : bool
         Whether the y component is negated before the rotation.
     """
@@ -73,8 +73,8 @@ def phase_from_com(
     step : float or str, or two of them, optional
         Distance of scan positions, (y, x), such as ``"0.5 nm"``; by default from the axes.
     beam_energy : float or str, optional
-        Of electrons, in V (or eV), or a text with a unit such as ``"200 kV"``: needed for angles.
-        By default from the files.
+        Beam energy of electrons, in V (or eV), or a text with a unit such as ``"200 kV"``; required
+        for angles. By default from the files.
     center : (float, float), optional
         Position of the beam without a sample, (y, x) in the units of ``com``. By default
         the mean of ``com`` over each map, which removes the slope of the phase.

@@ -38,14 +38,14 @@ def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) 
     Returns
     -------
     dask.array.Array
-        nav + (n,), the last axis named ``mask``; float32, or a wider type where that of the pixels
-        or masks asks for it. A few thousand pixels at a time are added up in that type, their sums
-        in float64; under sparse masks all of them.
+        nav + (n,), the last axis named ``mask``; float32, or a wider dtype if the pixels or masks
+        require it. A few thousand pixels at a time are summed in this dtype, and these sums in
+        float64; with sparse masks all pixels are summed in it.
 
     Raises
     ------
     TilingError
-        The masks are not numbers, or do not have the shape of a frame.
+        The masks are not numeric, or do not have the shape of a frame.
     """
     x = reducible(arr, sig_ndim)
     sums = _under_sparse(x, masks) if are_sparse(masks) else _under_dense(x, masks)
@@ -107,7 +107,7 @@ def center_of_mass(
     -------
     dask.array.Array
         nav + (2,), float64: (y, x) in pixels of ``arr``, one number for each signal axis; the last
-        axis is named ``component``, with their names. It is NaN where the pixels add up to 0.
+        axis is named ``component``, with their names. It is NaN where the sum of the pixels is 0.
 
     Raises
     ------

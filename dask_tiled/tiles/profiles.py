@@ -40,24 +40,25 @@ def radial_profile(
     arr : dask.array.Array
         Numbers: nav + sig.
     center : sequence of float or str, optional
-        As in :func:`disk`; by default it is found.
+        Centre of the rings, as in :func:`disk`; by default it is found in the frames.
     step : float or str, optional
-        Width of the rings, given as the radius of :func:`disk`; by default that of a pixel, of the
-        longer side if its sides differ.
+        Width of the rings, given as the radius of :func:`disk`; by default the size of a pixel, or
+        its longer side.
     bins : int, optional
-        Number of rings; by default all pixels are in one.
+        Number of rings; by default as many as hold all pixels.
     mask : array-like, optional
-        Weights of the pixels, of the shape of a frame: those with 0, as behind a beam stop, do not
-        count.
+        Weights of the pixels, of the shape of a frame: pixels with weight 0, for example behind a
+        beam stop, are ignored.
     sig_ndim : int, optional
         As in :func:`dask_tiled.map_tiles`.
 
     Returns
     -------
     dask.array.Array
-        nav + (bins,), float32, or a wider type where the pixels ask for it. Ring ``k`` holds the
-        pixels at a distance of ``k * step`` or more, and less than ``(k + 1) * step``; the axis
-        ``radius`` has the middle of that. It is NaN where no pixel counts.
+        nav + (bins,), float32, or a wider dtype if the pixels require it. Ring ``k`` holds the
+        pixels at a distance of ``k * step`` or more, and less than ``(k + 1) * step``; the
+        coordinates of the axis ``radius`` are the middles of the rings. It is NaN for rings without
+        pixels.
 
     Raises
     ------

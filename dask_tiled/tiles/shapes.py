@@ -32,21 +32,21 @@ def disk(
     arr : dask.array.Array
         An opened array, or any other: nav + sig.
     radius : float or str
-        A number in the units of the signal axes, or in pixels of ``arr`` where these have none. A
-        text with a unit, as ``"20 mrad"`` or ``"2.5 1/nm"``, is converted to the units of the
-        axes, by pint if these are others; ``"10 px"`` means pixels in any case.
+        A number in the units of the signal axes, or in pixels of ``arr`` if they have no units. A
+        text with a unit, such as ``"20 mrad"`` or ``"2.5 1/nm"``, is converted to the units of the
+        axes, by pint if necessary; ``"10 px"`` always means pixels.
     center : sequence of float or str, optional
-        A position on each signal axis, (y, x), given as the radius is; the offsets of the axes
-        count. By default the centre is found: of the bright disc in the mean of a sample of the
-        frames, which is computed now, the mean position of its pixels.
+        A position on each signal axis, (y, x), in the units of the radius and including the offsets
+        of the axes. By default the centre is the mean position of the pixels of the bright disc in
+        the mean of a sample of the frames, which is computed by this call.
     sig_ndim : int, optional
         As in :func:`dask_tiled.map_tiles`.
 
     Returns
     -------
     numpy.ndarray
-        Booleans, of the shape of a frame. A pixel belongs to the disk if its middle does, so that
-        sums of counts are exact. Where pixels are not as high as they are wide, it is an ellipse.
+        Booleans, of the shape of a frame. A pixel belongs to the disk if its centre does, so that
+        sums of counts are exact. For pixels that are not square, the disk is an ellipse in pixels.
 
     Raises
     ------
@@ -87,7 +87,8 @@ def ring(
         An opened array, or any other: nav + sig.
     inner, outer : float or str
         Distances, given as the radius of :func:`disk`. The pixels at ``inner`` belong to the ring,
-        those at ``outer`` do not: with ``disk(arr, inner)`` it makes ``disk(arr, outer)``.
+        those at ``outer`` do not: the ring and ``disk(arr, inner)`` together are ``disk(arr,
+        outer)``.
     center, sig_ndim : optional
         As in :func:`disk`.
 

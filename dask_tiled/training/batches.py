@@ -58,7 +58,7 @@ def iter_batches(
         some 8 MiB each, and then the samples of every eight pages,
         so that files are read in large pieces.
     seed, epoch : int
-        The order depends on these two numbers alone.
+        Random seed and number of the epoch; the order depends on these two numbers only.
     start : int
         Number of the first batch, to resume an epoch.
     drop_last : bool
@@ -66,7 +66,7 @@ def iter_batches(
     prefetch : int
         Number of parts of the epoch that are read ahead, and of threads; 0 for none.
     max_bytes : int
-        Most bytes in memory, unless a batch is larger.
+        Limit of the memory for samples in bytes, unless a batch is larger.
 
     Yields
     ------

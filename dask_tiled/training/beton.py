@@ -67,9 +67,9 @@ def to_beton(
         ``"image"`` or an :class:`ImageField`, or ``(dtype, shape)`` for arrays. By default from
         the arrays; required for a data set.
     page_size : int
-        Bytes of a page, a power of two from 2 MiB on; no sample may be larger.
+        Size of a page in bytes, a power of two of at least 2 MiB; no sample may be larger.
     workers : int, optional
-        Number of threads that make samples; by default one per processor.
+        Number of threads that encode samples; by default one per core.
     shuffle : bool
         Shuffle the samples. Samples of arrays are read and written in their own order,
         and only their numbers are shuffled.
@@ -78,7 +78,8 @@ def to_beton(
     indices : sequence of int, optional
         Numbers of the samples to write, in order; by default all.
     executor : concurrent.futures.Executor, optional
-        Makes samples instead of threads: a process pool, for data sets that hold the GIL.
+        Executor that encodes samples instead of threads: a process pool, for data sets that hold
+        the GIL.
     overwrite : bool
         Replace an existing sample file.
     progress : bool, optional
@@ -87,8 +88,8 @@ def to_beton(
     Raises
     ------
     DatasetError
-        The arguments are invalid, a sample cannot be made or written, which the error
-        names, or the path exists already. No file is left.
+        The arguments are invalid, the path exists already, or a sample, which the error names,
+        cannot be encoded or written. No file is left.
     """
     target = file_path(path)
     if not is_page_size(check_whole("page_size", page_size)):

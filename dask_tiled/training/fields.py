@@ -54,8 +54,8 @@ class ImageField:
         `smart_threshold` bytes as JPEG, "proportion" a random share of them. JPEG
         files that are not resized are stored unchanged.
     quality : int
-        Quality of JPEG, 1 to 100. JPEG is lossy, and pixels depend on the decoder by a few values:
-        FFCV's differ by up to 7 of 255 from Pillow's at quality 95.
+        Quality of JPEG, 1 to 100. JPEG is lossy, and decoders differ: FFCV's pixels differ by up to
+        7 of 255 from Pillow's at quality 95.
     max_resolution : int, optional
         Longest side in pixels; larger images are shrunk to it.
     smart_threshold : int, optional

@@ -90,7 +90,7 @@ def parse_array(arguments: bytes) -> tuple[np.dtype, tuple[int, ...]]:
     Raises
     ------
     ValueError
-        They are invalid. Trailing axes of length 0 look like the padding, and are dropped.
+        The arguments are invalid. Trailing axes of length 0 look like padding, and are dropped.
     """
     shape = np.trim_zeros(np.frombuffer(arguments, "<u8", SHAPE_BYTES // 8), "b").tolist()
     length = int.from_bytes(arguments[SHAPE_BYTES : SHAPE_BYTES + 8], "little")

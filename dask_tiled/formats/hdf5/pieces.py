@@ -179,7 +179,7 @@ class Pieces:
             self._add_blocks(dataset, file, origin)
 
     def _add_blocks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
-        """Let the HDF5 library read a dataset, in blocks of about READ_BYTES."""
+        """Add blocks of about READ_BYTES, which the HDF5 library reads from a dataset."""
         shape = np.array(shape_of(dataset))
         block = np.minimum(chunks_of(dataset) or (1, *shape[1:]), shape)
         for axis in reversed(range(len(shape))):

@@ -38,11 +38,11 @@ def raw_layout(
     header : int
         Bytes before each frame.
     shape : tuple of int
-        Rows, and stored pixels of all chips side by side.
+        Number of rows, and of stored pixels of all chips side by side.
     depth, chips : int
-        Bits of a counter, and the number of chips.
+        Bits per counter, and number of chips.
     arrangement : str
-        Its name in the file.
+        Name of the arrangement in the file.
     """
     height, stored = shape
     bits, dtype, *kernels = RAW[depth]

@@ -62,15 +62,15 @@ def find_line(read: Callable[[int, int, int], Times], count: int) -> int | None:
     Parameters
     ----------
     read : callable
-        Gives the times of frames in ns, as int64: of so many, from a first one on, at a
-        distance from each other: ``read(first, distance, number)``.
+        ``read(first, distance, number)`` returns the times in ns, as int64, of ``number`` frames
+        from ``first`` on, ``distance`` apart.
     count : int
-        How many frames there are.
+        Number of frames.
 
     Returns
     -------
     int or None
-        None where nothing is sure.
+        Frames per line; None if the times are not conclusive.
     """
     for window in WINDOWS:
         times = read(0, 1, min(window, count))

@@ -49,8 +49,8 @@ def describe(
     ----------
     paths : sequence of str
         One file, which may be compressed. Beside the movie of a Direct Electron camera,
-        ``..._movie.mrc``, ``..._info.txt`` and ``..._scan_coordinates.csv`` give scan and
-        calibration; and the calibration of sums and of images of its detectors.
+        ``..._movie.mrc``, ``..._info.txt`` and ``..._scan_coordinates.csv`` supply scan shape and
+        calibration. They also calibrate summed images and images of the camera's other detectors.
     nav_shape : tuple of int, optional
         Shape of the scan; by default from the ``_info.txt`` file, or one axis of all sections,
         or two for a stack of volumes. If given, sections are in file order.

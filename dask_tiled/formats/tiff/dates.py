@@ -19,7 +19,7 @@ DATE = re.compile(
 def dates_of(pages: Pages, rows: Index) -> npt.NDArray[np.datetime64]:
     """Return the dates of all frames; frames without a page of their own have none.
 
-    Blanks or zeros stand for an unknown date.
+    Blanks or zeros mean an unknown date.
 
     Raises
     ------

@@ -109,7 +109,7 @@ def counts_of(full: tuple[int, ...], segment: tuple[int, ...]) -> tuple[int, ...
 
 @contextmanager
 def parsed(ifd: Ifd, values: Values) -> Iterator[Any]:
-    """Let tifffile parse some entries of a page, in a minimal file of their own."""
+    """Parse some entries of a page with tifffile, in a minimal file in memory."""
     path = ifd.source.file.path
     tifffile = require("tifffile", "tiff", path)
     # tifffile needs segment offsets, though it reads no segments

@@ -126,7 +126,8 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
     ----------
     paths : sequence of str
     read : callable
-        Returns the member of a file. A neighbour for which it raises DatasetError is skipped.
+        Function that returns the member of a file. A neighbour for which it raises DatasetError is
+        skipped.
     series : bool
         Whether a single file includes its series.
 
@@ -251,8 +252,8 @@ def named_file(name: str, path: str, where: str) -> str | None:
     Parameters
     ----------
     name, path, where : str
-        A relative or absolute path, taken literally.
-        The file that names it, and where.
+        The name, a relative or absolute path taken literally; the file that holds it; and its
+        location in that file.
 
     Returns
     -------

@@ -79,7 +79,7 @@ def count_frames(
         Number of frames in the header; 0 if unknown. Other data may follow if all
         frames exist.
     promised_by : str
-        Where the header gives the number, for the error.
+        Location of that number in the header, for errors.
     settled : bool
         The number of frames is given elsewhere, by nav_shape: frames may be missing, and the last
         file may end inside a frame. The same holds if it grows; it may then have no frame yet.
@@ -198,7 +198,7 @@ def part_layout(
     parts : sequence of Part
         The parts of a frame.
     nbytes : int
-        Bytes from one record to the next.
+        Distance in bytes from one record to the next.
     decoders : sequence of Decoder
     file_header : int or sequence of int
         Bytes before the first record: in all files, or in each file.
@@ -239,7 +239,7 @@ def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
     Returns
     -------
     Layout
-        With one pixel of `dtype` for each frame.
+        Layout with one pixel of `dtype` for each frame.
     """
     rows = layout.columns()
     first, _ = np.broadcast_arrays(

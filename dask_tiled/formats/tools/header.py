@@ -174,8 +174,8 @@ class Value(NamedTuple):
     Attributes
     ----------
     read : callable
-        Converts the text. It raises KeyError for unsupported values, and
-        ValueError for invalid ones.
+        Function that converts the text. It raises KeyError for unsupported values, and ValueError
+        for invalid ones.
     expected : str
         Description of valid values, for errors.
     default : object

@@ -125,12 +125,12 @@ def parse_xml(
     path : path-like
         Path named in errors.
     take : mapping, optional
-        Functions that take elements out of the tree, by name without namespace. Their ValueErrors
-        are errors in the XML.
+        Functions that process and remove elements, by name without namespace. A ValueError in one
+        of them is an error in the XML.
     max_bytes : int
-        By default 4 MiB.
+        Largest size of the document; by default 4 MiB.
     max_count : int
-        Most elements and attributes.
+        Largest number of elements and attributes.
 
     Raises
     ------
@@ -265,7 +265,7 @@ def local_time(text: str, utc: datetime | None = None) -> datetime | None:
     Parameters
     ----------
     text : str
-        As in ISO 8601, as the C library writes it, or in numbers with the year last.
+        Date and time in ISO 8601, in the style of C's ctime, or in numbers with the year last.
     utc : datetime, optional
         The same time in UTC, from which the time zone is inferred if the text has none.
 

@@ -102,12 +102,13 @@ def describe(
     Parameters
     ----------
     scan : {"auto", "none"}
-        Begin where the scan begins according to the frame headers, or with the first frame.
+        "auto" begins at the start of the scan according to the frame headers, "none" with the first
+        frame.
     winding : bool
         Whether the beam ran backwards along every second row, from the second one on; these
         rows are reversed.
     hysteresis : int
-        Cyclic shift of such rows, in positions.
+        Cyclic shift of the reversed rows, in positions.
     series : bool
         Look for the series of a file; by default unless a list is opened.
     """
