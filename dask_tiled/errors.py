@@ -80,7 +80,7 @@ def printable(text: str) -> str:
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called the package."""
-    frame, level, called = sys._getframe(1), 2, 3  # noqa: SLF001 - there is no other way to them
+    frame, level, called = sys._getframe(1), 2, 3  # noqa: SLF001 - no public access
     while frame.f_back is not None:
         if frame.f_code.co_filename.startswith(_PACKAGE):  # also above frames of contextlib
             called = level + 1
@@ -96,7 +96,7 @@ def warn_once(message: str, category: type[Warning]) -> None:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return a hint at the closest known word, or None."""
-    from difflib import get_close_matches  # only for what is wrong anyway
+    from difflib import get_close_matches  # only in errors
 
     close = get_close_matches(word, sorted(set(known)), n=1)
     return f"Do you mean {close[0]!r}?" if close else None

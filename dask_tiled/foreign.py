@@ -30,7 +30,7 @@ class NoSuchNameError(NotImplementedError):
 class Missing(type):
     """Metaclass of the classes that stand in for missing names."""
 
-    def __call__(cls, *_: Any, **__: Any) -> Any:  # noqa: D102 - nothing is made
+    def __call__(cls, *_: Any, **__: Any) -> Any:  # noqa: D102 - never succeeds
         raise NoSuchNameError(f"{cls.place} does not exist")  # type: ignore[attr-defined]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dask_tiled.samples as samples  # noqa: PLR0402 - from the package, it would ask this module
+import dask_tiled.samples as samples  # noqa: PLR0402 - the package would import this module
 import dask_tiled.tiles as tiles  # noqa: PLR0402 - same
 import dask_tiled.virtual as virtual  # noqa: PLR0402 - same
 from dask_tiled.array.tile_functions import map_tiles, reduce_tiles

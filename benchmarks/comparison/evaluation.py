@@ -80,7 +80,7 @@ def time_expressions(
         other = rosettasciio_array(scan).reshape(own.shape)
         arrays[OTHER] = lambda: other
         shown[OTHER] = other[..., ::-1, :] if scan.format.upside_down else other
-    except Exception as error:  # noqa: BLE001 - that a reader fails is a result, of any kind
+    except Exception as error:  # noqa: BLE001 - failures of readers are results
         failed[OTHER] = reason(error)
     with ThreadPoolExecutor(1) as pool:
         limit = page_cache(scan, pool, 1)["scan"]

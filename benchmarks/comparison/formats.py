@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import hdf5plugin  # noqa: F401 - h5py has its filters then
+import hdf5plugin  # noqa: F401 - registers filters in h5py
 import numpy as np
 
 from comparison.file_format import Array, FileFormat, Frames, Shape, stored

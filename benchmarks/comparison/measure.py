@@ -94,7 +94,7 @@ def _open(reader: Open, scan: Scan) -> Mapping[str, Job] | str:
     """Open a scan; return its jobs, or the reason why it cannot be opened."""
     try:
         return reader(scan)
-    except Exception as error:  # noqa: BLE001 - that a reader fails is a result, of any kind
+    except Exception as error:  # noqa: BLE001 - failures of readers are results
         return reason(error)
 
 

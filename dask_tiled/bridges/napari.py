@@ -49,7 +49,7 @@ def get_reader(path: str | Sequence[str]) -> Callable[[Any], list[LayerData]] | 
     try:
         first = path if isinstance(path, str) else path[0]
         return read_layers if is_url(first) or _is_known(first) else None
-    except Exception:  # noqa: BLE001 - napari asks about anything, and others come after us
+    except Exception:  # noqa: BLE001 - napari passes any path, and tries other readers next
         return None
 
 

@@ -36,7 +36,7 @@ OF_OTHERS = {"hdf5", "ome_tiff", "tiff", "zarr"}
 """Formats that other engines read too: such files are opened only on request."""
 
 
-class Pixels(BackendArray):  # type: ignore[misc] # xarray need not be there
+class Pixels(BackendArray):  # type: ignore[misc] # xarray is optional
     """The pixels of an opened array, as an xarray backend array."""
 
     def __init__(self, arr: da.Array) -> None:
@@ -128,7 +128,7 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
                 one for name, one in known if suffix in one.extensions and name not in OF_OTHERS
             ]
             return os.path.isfile(path) and recognised_by(ours, path, {}) is not None
-        except Exception:  # noqa: BLE001 - xarray asks about anything, and others come after us
+        except Exception:  # noqa: BLE001 - xarray passes any path, and tries other engines next
             return False
 
 

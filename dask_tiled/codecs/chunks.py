@@ -173,7 +173,7 @@ def _one_by_one(
         room = frames[number]
         try:
             pixels = pipeline.decode(data[offset : offset + size], fill, room.view(np.uint8))
-        except Exception:  # noqa: BLE001 - codecs have errors of their own
+        except Exception:  # noqa: BLE001 - codecs raise many errors
             return k
         if pixels.size != room.size:  # missing rows
             return k

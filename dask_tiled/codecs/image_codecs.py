@@ -145,7 +145,7 @@ def decoded_image(
     for shape in dict.fromkeys(shapes):
         try:
             return _decoded_image(name, config, data, shape, dtype)
-        except Exception as error:  # noqa: BLE001 - every codec has its own
+        except Exception as error:  # noqa: BLE001 - codecs raise many errors
             problem = problem or error
     raise problem or ValueError("no shape")
 

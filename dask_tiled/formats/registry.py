@@ -148,7 +148,7 @@ def _installed() -> Mapping[str, Format]:
     for entry in entry_points(group="dask_tiled.formats"):
         try:
             others[entry.name] = _checked(entry.load())
-        except Exception as error:  # noqa: BLE001 - another package may fail in any way
+        except Exception as error:  # noqa: BLE001 - plug-ins may raise any error
             warn(f"format {entry.name!r} cannot be used: {error!r}")
     return {**others, **own}
 

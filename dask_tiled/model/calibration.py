@@ -158,6 +158,6 @@ def is_unknown(unit: str) -> bool:
         return False
     try:
         magnitude: float = pint.get_application_registry().parse_expression(unit).magnitude
-    except Exception:  # noqa: BLE001 - it fails in many ways
+    except Exception:  # noqa: BLE001 - pint raises many errors
         return True
     return magnitude != 1

@@ -30,7 +30,7 @@ _seen: ContextVar[Mapping[str, File]] = ContextVar("seen", default=MappingProxyT
 
 
 @contextmanager
-def following(follow: bool) -> Iterator[None]:  # noqa: FBT001 - what it is called for
+def following(follow: bool) -> Iterator[None]:  # noqa: FBT001 - its only argument
     """Treat files looked up in this context as growing."""
     token = _following.set(follow)
     try:

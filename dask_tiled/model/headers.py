@@ -15,7 +15,7 @@ from dask_tiled.model.layout import Layout
 Records = npt.NDArray[Any]
 
 
-class WrongHeader(Exception):  # noqa: N818 - it becomes an error where the file is known
+class WrongHeader(Exception):  # noqa: N818 - converted to an error that names the file
     """A numbered header has an invalid field: number, field, expected, found."""
 
 

@@ -153,7 +153,7 @@ def with_room(open_: Callable[[], T], path: str, release: Callable[[], None] = l
             if end is not None:
                 if now > end:
                     raise OSError(error.errno, f"{error.strerror} ({HINT})", path) from error
-                time.sleep(random.uniform(0, PAUSE))  # noqa: S311 - so that threads take turns
+                time.sleep(random.uniform(0, PAUSE))  # noqa: S311 - random delays decorrelate threads
             end = end or now + PATIENCE
         release()
         give_back()

@@ -58,5 +58,5 @@ def conversion(unit: str, other: str) -> float | None:
     registry = pint.get_application_registry()
     try:
         return float(registry.Quantity(1.0, unit).to(other).magnitude)
-    except Exception:  # noqa: BLE001 - of many kinds, for units as files write them
+    except Exception:  # noqa: BLE001 - pint raises many errors for units from files
         return None

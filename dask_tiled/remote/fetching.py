@@ -65,7 +65,7 @@ def persist(place: Place, request: Callable[[Store], Result], **details: Any) ->
             return request(place.store())
         except (DatasetError, FileNotFoundError, PermissionError):
             raise
-        except Exception as error:  # noqa: BLE001 - libraries raise anything for what may heal
+        except Exception as error:  # noqa: BLE001 - libraries raise many errors for transient failures
             problem = error
     raise RemoteError(
         f"the server failed {ATTEMPTS} times",

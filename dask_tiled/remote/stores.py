@@ -96,7 +96,7 @@ def place_of(url: str, options: Options) -> Place:
             "invalid storage options", path=url, expected=expected, found=type(given)
         )
     if isinstance(given, AbstractFileSystem):
-        url = given.unstrip_protocol(given._strip_protocol(url))  # noqa: SLF001 - it has no other
+        url = given.unstrip_protocol(given._strip_protocol(url))  # noqa: SLF001 - no public method
     elif not _is_store(given) and ("::" in url or url.partition("://")[0].lower() not in OBJECTS):
         try:
             given, path = url_to_fs(url, **given)
@@ -160,7 +160,7 @@ def check_process() -> None:
 
 @lru_cache(maxsize=64)
 def _store(root: str, query: str, options: bytes) -> Store:
-    given: Any = pickle.loads(options) if options else {}  # noqa: S301 - our own
+    given: Any = pickle.loads(options) if options else {}  # noqa: S301 - pickled here
     if isinstance(given, Mapping) or _is_store(given):
         return Objects(root, query, given)
     return FileSystem(given)
@@ -191,7 +191,7 @@ class Objects:
 
         try:
             return from_url(url, **{**self._options, **options})
-        except Exception as error:  # noqa: BLE001 - it says what is wrong in many ways
+        except Exception as error:  # noqa: BLE001 - libraries raise many errors
             problem = "no such store, or an invalid option"
             path = url.partition("?")[0]
             raise DatasetError(problem, path=path, found=said(error)) from None

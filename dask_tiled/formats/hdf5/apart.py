@@ -106,7 +106,7 @@ class Child:
         with theirs:  # descriptors 0 to 2 are the standard streams
             given = fcntl(theirs.fileno(), F_DUPFD_CLOEXEC, 3)
         try:
-            self.process = Popen(  # noqa: S603 - our own
+            self.process = Popen(  # noqa: S603 - starts this package only
                 [get_executable() or "", "-P", "-c", START, paths, str(given)],
                 stdin=DEVNULL,
                 stdout=DEVNULL,

@@ -115,14 +115,14 @@ def _do(job: Job, connection: Any) -> tuple[int, Any]:
     try:
         with _limited(job), following(job.following), seen(job.seen), session:
             return DONE, job.function(*job.args)
-    except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+    except Exception as error:  # noqa: BLE001 - raised again in the parent process
         return RAISED, _sendable(error)
 
 
 def _sendable(error: Exception) -> Exception:
     try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
-    except Exception:  # noqa: BLE001 - errors of libraries, which need not stand that
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled here
+    except Exception:  # noqa: BLE001 - errors of libraries may not be picklable
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 

@@ -90,7 +90,7 @@ def read_header(path: str, offset: int = 0) -> tuple[int, Geometry]:
         ) from None
 
 
-class _Wrong(Exception):  # noqa: N818 - it becomes an error where the file is known
+class _Wrong(Exception):  # noqa: N818 - converted to an error that names the file
     """A header has an invalid field: field, expected, found."""
 
 

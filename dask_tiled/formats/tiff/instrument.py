@@ -41,7 +41,7 @@ def _date_of_zeiss(tags: Mapping[str, Any]) -> datetime | None:
 
 
 def _date_of_fei(text: str) -> datetime:
-    return datetime.strptime(text, "%d.%m.%Y %H:%M:%S")  # noqa: DTZ007 - no zone is told
+    return datetime.strptime(text, "%d.%m.%Y %H:%M:%S")  # noqa: DTZ007 - no time zone is stored
 
 
 def _date_of_tiff(text: str) -> str:

@@ -71,7 +71,7 @@ class _Builder:
             self.parser.Parse(text[first : first + BLOCK_BYTES])
             if first - self.parser.CurrentByteIndex > MAX_TOKEN:
                 raise ValueError(f"a tag or a comment of more than {MAX_TOKEN} bytes")
-        self.parser.Parse(b"", True)  # noqa: FBT003 - that is all
+        self.parser.Parse(b"", True)  # noqa: FBT003 - the last part
         return self.tree.close()
 
     def doctype(self, name: str, *_: Any) -> None:

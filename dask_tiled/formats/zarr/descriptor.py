@@ -235,7 +235,7 @@ def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | N
             points = Chunks(array, document, file, 0, complete=False).pixels()
     except OutsideFolderError:
         raise
-    except Exception:  # noqa: BLE001 - of what others keep beside an array, anything may be wrong
+    except Exception:  # noqa: BLE001 - files of other programs may be invalid in any way
         return None
     return Axis.through(name, str(array.attrs.get("units", "")), points)
 

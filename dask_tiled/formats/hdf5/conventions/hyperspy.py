@@ -60,7 +60,7 @@ def _date(said: Mapping[str, Any]) -> date | str:
     if not day:  # before version 1.2: "datetime.date(1991, 10, 1)"
         words = f"{said['_datetime_date']} {said.get('_datetime_time', '')}"
         numbers: list[Any] = [int(one) for one in re.findall(r"\d+", words)]
-        return datetime(*numbers) if numbers[3:] else date(*numbers)  # noqa: DTZ001 - none is told
+        return datetime(*numbers) if numbers[3:] else date(*numbers)  # noqa: DTZ001 - no time zone is stored
     zone = "+00:00" if zone == "UTC" else zone
     known = zone if re.fullmatch(r"[+-]\d\d:\d\d", zone) else ""
     return f"{day}T{clock}{known}" if clock else str(day)
