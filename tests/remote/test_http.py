@@ -204,7 +204,7 @@ def test_bodies_that_do_not_end(server, url):
 def test_file_that_is_gone(url, path):
     arr = scan(url)
     path.unlink()
-    with pytest.raises(StaleFileError, match="gone"):
+    with pytest.raises(StaleFileError, match="has been removed"):
         arr.compute()
 
 
@@ -359,7 +359,7 @@ def test_answers_that_wait_are_few(url, frames, monkeypatch):
 
 
 def test_files_here_and_there(url, path):
-    with pytest.raises(DatasetError, match="behind URLs"):
+    with pytest.raises(DatasetError, match="local files and URLs"):
         open_dataset([url, path])
 
 

@@ -48,7 +48,7 @@ def test_files_that_change(memory, members):
     with pytest.raises(StaleFileError, match="changed"):
         arr.compute()
     memory.rm(name)
-    with pytest.raises(StaleFileError, match="gone"):
+    with pytest.raises(StaleFileError, match="has been removed"):
         arr.compute()
     with pytest.raises(FileNotFoundError):
         open_dataset(f"memory:/{name}")
@@ -168,7 +168,7 @@ def test_google_and_azure(tmp_path, kind):
             open_dataset(f"{url}/scan.mib", storage_options=options)
         server.fault = lambda *_: None
         path.unlink()
-        with pytest.raises(StaleFileError, match="gone"):
+        with pytest.raises(StaleFileError, match="has been removed"):
             arr.compute()
 
 
