@@ -222,7 +222,7 @@ def test_from_a_file_and_back(tmp_path):
     assert more.excluded_pixels.tolist() == [[1, 2], [10, 20], [40, 41]]
     assert (more.dark == 3).all()
     assert np.isnan(more.fill)
-    with pytest.raises(TilingError, match="frames are cut"):
+    with pytest.raises(TilingError, match="frames are cropped"):
         find_bad_pixels(arr[..., 3:, :])
 
 

@@ -99,7 +99,7 @@ def test_computed_of_files_is_sampled_too(opened):
     pixels = scan()
     figure = show(opened(pixels) * 2.0 + 1, frames=50)
     check_scan(figure, pixels[::2, ::2] * 2.0 + 1)
-    assert any("computed of raw" in text.get_text() for text in figure.texts)
+    assert any("computed from raw" in text.get_text() for text in figure.texts)
 
 
 def test_missing_frames_do_not_count(opened):
@@ -242,7 +242,7 @@ def test_errors(tmp_path):
         (da.ones((0, 4)), "nothing to draw"),
         (da.zeros(4, dtype=[("time", "f8")]), "cannot be drawn"),
         (np.array(["a", None]), "cannot be drawn"),
-        (da.arange(9)[da.arange(9) > 4], "Call its compute_chunk_sizes"),
+        (da.arange(9)[da.arange(9) > 4], "Call compute_chunk_sizes"),
     ):
         with pytest.raises(DatasetError, match=problem):
             show(pixels)

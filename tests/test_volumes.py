@@ -190,6 +190,6 @@ def test_volumes_of_other_scaling_are_refused(tmp_path):
         image = nibabel.Nifti1Image(PIXELS[0].astype("i2"), np.eye(4))
         image.header.set_slope_inter(slope, 0)
         nibabel.save(image, tmp_path / f"{name}.nii")
-    with pytest.raises(DatasetError, match="another scaling"):
+    with pytest.raises(DatasetError, match="scaling; expected"):
         open_volumes(tmp_path / "*.nii", scaled=True)
     assert open_volumes(tmp_path / "*.nii").shape == (2, *PIXELS[0].T.shape)
