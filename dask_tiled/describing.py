@@ -286,7 +286,9 @@ def _chosen(desc: Description, roi: Any, missing: Any) -> Description:
         places = _places(roi, desc.nav_shape, path)
         desc = desc.with_frames((len(places),), 0, desc.layout.selection.at(places))
     if missing not in (None, "fill", "raise"):
-        raise DatasetError("invalid missing", path=path, expected="fill or raise", found=missing)
+        raise DatasetError(
+            "invalid rule for missing frames", path=path, expected="fill or raise", found=missing
+        )
     absent = desc.layout.count_missing()
     if missing == "raise" and absent:
         count = math.prod(desc.nav_shape)

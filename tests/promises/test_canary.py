@@ -49,5 +49,5 @@ def test_what_is_missing_matches_nothing():
     missing = find("dask.array.chunk", "no_such_function")
     assert missing != find("dask.array.chunk", "no_such_function")
     assert not isinstance(sum, missing)
-    with pytest.raises(NotImplementedError, match=r"there is no dask\.array\.chunk\.no_such_"):
+    with pytest.raises(NotImplementedError, match=r"dask\.array\.chunk\.no_such_function does"):
         missing(1)
