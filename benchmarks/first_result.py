@@ -1,7 +1,8 @@
-"""Time of the first result in a new process: open a file and sum every frame.
+"""Time of each first result in a new process, with an empty and with a full cache.
 
-Run ``python benchmarks/first_result.py``. numba compiles kernels that are not in its cache: a
-process with an empty cache is compared with one with a full cache. Import time is shown separately.
+Run ``python benchmarks/first_result.py [--jobs sum export]``. numba compiles kernels that are not
+in its cache. Import time is shown separately. ``shared`` are two processes that start at the same
+time with one empty cache.
 """
 
 from __future__ import annotations
@@ -18,9 +19,17 @@ from pathlib import Path
 import numpy as np
 
 KINDS = {"Merlin U16": ("U16", None), "Merlin raw 12 bit": ("R64", 12)}
-
+JOBS = {
+    "sum": "arr.sum(axis=(-2, -1)).compute()",
+    "mask": "dask_tiled.tiles.apply_masks(arr, mask).compute()",
+    "frame": "arr[3, 4].compute()",
+    "export": "dask_tiled.to_zarr(arr, sys.argv[2])",
+    "center of mass": "dask_tiled.tiles.center_of_mass(arr).compute()",
+}
 CHILD = """
 import json, sys, time
+import numpy as np
+mask = np.hypot(*np.indices((256, 256)) - 127.5) < 60
 start = time.perf_counter()
 import dask.array
 dask = time.perf_counter()
@@ -28,22 +37,42 @@ import dask_tiled
 imported = time.perf_counter()
 arr = dask_tiled.open_dataset(sys.argv[1])
 opened = time.perf_counter()
-arr.sum(axis=(-2, -1)).compute()
+{job}
 done = time.perf_counter()
-print(json.dumps([dask - start, imported - dask, opened - imported, done - opened]))
+cpu = time.process_time()
+print(json.dumps([dask - start, imported - dask, opened - imported, done - opened, cpu]))
 """
-STEPS = ("dask.array", "dask_tiled", "open", "result")
+STEPS = ("dask.array", "dask_tiled", "open", "result", "all, CPU")
 
 
-def run(path: Path, cache: Path) -> list[float]:
-    """Return the seconds of each step in a new process."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path)],
-        env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},
-        stdout=subprocess.PIPE,
-        check=True,
+def start(job: str, path: Path, cache: Path, target: Path) -> subprocess.Popen[bytes]:
+    """Start a new process that runs a job."""
+    command = [sys.executable, "-c", CHILD.format(job=JOBS[job]), str(path), str(target)]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    return json.loads(done.stdout)
+
+
+def seconds(process: subprocess.Popen[bytes]) -> list[float]:
+    """Return the seconds of each step of a job."""
+    output, _ = process.communicate()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    return json.loads(output)
+
+
+def measured(job: str, path: Path, repeats: int) -> dict[str, list[list[float]]]:
+    """Run a job several times; return the seconds of each run, by state of the cache."""
+    times: dict[str, list[list[float]]] = {"empty": [], "full": [], "shared": []}
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for state in ("empty", "full"):
+                times[state].append(seconds(start(job, path, folder / "one", folder / state)))
+            both = [start(job, path, folder / "other", folder / str(k)) for k in range(2)]
+            times["shared"] += [seconds(process) for process in both]
+    return times
 
 
 def main() -> None:
@@ -52,24 +81,23 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     args = parser.parse_args()
     frames = np.zeros((8, 8, 256, 256), "u2")
     print(f"seconds, medians of {args.repeats}; beyond imports: open and result")
     heads = "".join(f"{step:>12}" for step in STEPS) + f"{'beyond imports':>16}"
-    print(f"{'file':<20}{'cache':<8}{heads}")
-    for name, (kind, depth) in KINDS.items():
-        times: dict[str, list[list[float]]] = {"empty": [], "warm": []}
-        with tempfile.TemporaryDirectory() as folder:
+    print(f"{'file':<20}{'job':<16}{'cache':<10}{heads}")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in args.kinds:
+            kind, depth = KINDS[name]
             path = write_mib(Path(folder) / "scan.mib", frames, kind=kind, depth=depth)
-            for k in range(args.repeats):
-                cache = Path(folder) / f"cache{k}"
-                times["empty"].append(run(path, cache))
-                times["warm"].append(run(path, cache))
-        for state, rows in times.items():
-            medians = [statistics.median(column) for column in zip(*rows, strict=True)]
-            beyond = statistics.median(row[2] + row[3] for row in rows)
-            cells = "".join(f"{value:12.3f}" for value in medians)
-            print(f"{name:<20}{state:<8}{cells}{beyond:>16.3f}")
+            for job in args.jobs:
+                for state, rows in measured(job, path, args.repeats).items():
+                    medians = [statistics.median(column) for column in zip(*rows, strict=True)]
+                    beyond = statistics.median(row[2] + row[3] for row in rows)
+                    cells = "".join(f"{value:12.3f}" for value in medians)
+                    print(f"{name:<20}{job:<16}{state:<10}{cells}{beyond:>16.3f}", flush=True)
 
 
 if __name__ == "__main__":
