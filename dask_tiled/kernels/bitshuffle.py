@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
 from dask_tiled.kernels.lz4 import SLACK, unlz4
-from dask_tiled.kernels.words import big32, big64, byte, little64, move
+from dask_tiled.kernels.words import big32, big64, byte, inner, little64, move
 
 SIGNATURE = types.int64(BYTES, NUMBERS, NUMBERS, NUMBER, NUMBER, types.uint8[::1], NUMBERS, NUMBER)
 HEADER = 12
@@ -75,7 +75,7 @@ def _join(typingctx, pixel, out, at, src, start, width, planes, count, groups):
     return types.void(*arguments, types.int64), codegen
 
 
-@njit
+@inner
 def _is_zero(src, at, count):
     """Return whether bytes are 0."""
     words, found = count // 8, np.uint64(0)
@@ -89,7 +89,7 @@ def _is_zero(src, at, count):
     return found == 0
 
 
-@njit
+@inner
 def _columns(src, start, width, first, out, at, itemsize):
     """Put the bits of pixels together, 8 pixels at a time from those of byte ``first`` on."""
     for column in range(first, width):
@@ -109,7 +109,7 @@ def _columns(src, start, width, first, out, at, itemsize):
                 out[at + (8 * column + k) * itemsize + part] = bits >> np.uint64(8 * k)
 
 
-@njit
+@inner
 def unshuffle(src, start, count, out, at, itemsize, planes):
     """Put the bits of ``count`` pixels together, a multiple of 8."""
     width, first = count // 8, np.int64(0)
@@ -130,7 +130,7 @@ def unshuffle(src, start, count, out, at, itemsize, planes):
     _columns(src, start, width, first, out, at, itemsize)
 
 
-@njit
+@inner
 def _packed_block(src, at, stop, out, size):
     """Decompress the block behind its length; return where it ends, or -1."""
     if stop - at < 4:
@@ -140,7 +140,7 @@ def _packed_block(src, at, stop, out, size):
     return end if done else np.int64(-1)
 
 
-@njit
+@inner
 def _chunk(src, at, stop, itemsize, block, out, to, nbytes, scratch, planes):
     """Decode a chunk; return whether that is ``nbytes``."""
     packed = block == 0

@@ -9,12 +9,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from dask_tiled.kernels.bitshuffle import unshuffle
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
 from dask_tiled.kernels.lz4 import SLACK, unlz4
-from dask_tiled.kernels.words import byte, little32, move, store16, store32
+from dask_tiled.kernels.words import byte, inner, little32, move, store16, store32
 
 SIGNATURE = types.int64(BYTES, NUMBERS, NUMBERS, types.uint8[::1], NUMBERS, NUMBER)
 HEADER, VERSION, LZ4 = 16, 2, 1
@@ -23,7 +23,7 @@ OF_BYTES, STORED, OF_BITS, ONE_STREAM = 1, 2, 4, 16
 MOST_STREAMS, LEAST_STREAM = 16, 128
 
 
-@njit
+@inner
 def _join(src, count, itemsize, out, at):
     """Put the bytes of pixels together, which lie in planes."""
     if itemsize == 2:
@@ -42,7 +42,7 @@ def _join(src, count, itemsize, out, at):
                 out[at + k * itemsize + part] = byte(src, part * count + k)
 
 
-@njit
+@inner
 def _unpacked(src, at, stop, streams, out, size):
     """Decompress the streams of a block, each behind its length; return whether that was all."""
     each = size // streams
@@ -60,7 +60,7 @@ def _unpacked(src, at, stop, streams, out, size):
     return True
 
 
-@njit
+@inner
 def _shuffled(src, size, flags, itemsize, out, at, planes):
     """Put the pixels of a block together; return whether that is possible."""
     count, done = size // itemsize, np.int64(0)
@@ -76,7 +76,7 @@ def _shuffled(src, size, flags, itemsize, out, at, planes):
     return True
 
 
-@njit
+@inner
 def _chunk(src, at, stop, out, to, nbytes, scratch, planes):
     """Decode a chunk; return whether that is ``nbytes``, and whether its blocks are of LZ4."""
     flags, itemsize = np.int64(byte(src, at + 2)), np.int64(byte(src, at + 3))

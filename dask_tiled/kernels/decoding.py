@@ -30,6 +30,7 @@ from dask_tiled.kernels.words import (
     big32,
     big64,
     fetch,
+    inlined,
     little16,
     little32,
     little64,
@@ -51,7 +52,7 @@ RUNS_AHEAD, SHORT_RUN = 16, 4096
 _COMPILING = threading.Lock()
 
 
-@njit
+@inlined
 def _look_ahead(src, starts, r, nbytes):
     """Ask for a short run that comes later: the processor foresees none that lie apart."""
     if r + RUNS_AHEAD < starts.size and 0 <= nbytes <= SHORT_RUN:
@@ -99,7 +100,7 @@ def truth(src, starts, step, out, dests, out_step, count, nbytes, lag):
                 pixels[i] = unit[i] != 0
 
 
-@njit
+@inlined
 def _swap_lanes(word):
     """Reverse the bytes of each 16-bit lane."""
     even, eight = np.uint64(0x00FF00FF00FF00FF), np.uint64(8)
@@ -214,13 +215,13 @@ def unpack12(src, starts, step, out, dests, out_step, count, nbytes, lag):
                 spread_nibbles(out, d + k * out_step + 32 * i, src, s + k * step + 24 * i)
 
 
-@njit
+@inlined
 def _spread(word):
     """Widen the two lower 16-bit lanes of a word to 32 bits."""
     return (word & np.uint64(0xFFFF)) | ((word & np.uint64(0xFFFF0000)) << np.uint64(16))
 
 
-@njit
+@inlined
 def _join(out, d, high, low):
     """Store four 24-bit pixels, pixel 0 in the lowest lane of both words."""
     half, shift = np.uint64(32), np.uint64(12)

@@ -12,11 +12,10 @@ for each pixel. A tile that is larger than the innermost cache is taken block by
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from dask_tiled.kernels.decoding import REORDER
-from dask_tiled.kernels.words import sum_nibbles
+from dask_tiled.kernels.words import inlined, inner, sum_nibbles, view
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Every other pixel of a word of 8 bytes."""
@@ -36,7 +35,7 @@ def _reversed(typingctx, value):
     return value(value), codegen
 
 
-@njit(nogil=True)
+@inlined
 def sum_row(row, reverse):
     """Add up unsigned pixels of 1, 2 or 4 bytes, a word of 8 bytes at a time.
 
@@ -48,7 +47,7 @@ def sum_row(row, reverse):
     bits = np.uint64(8 * size)
     every_other = np.uint64((0, EVERY_BYTE, EVERY_2_BYTES, 0, EVERY_4_BYTES)[size])
     count = row.size // per_word
-    words = row[: count * per_word].view(np.uint64)
+    words = view(row, 0, count, np.uint64)
     total = np.uint64(0)
     step = 256 if size == 1 else 1 << 15  # as many as the bits are enough for
     for first in range(0, count, step):
@@ -82,7 +81,7 @@ def sum_reversed_frames(tile, rows, first, results, weights):
 def sum_packed_frames(tile, rows, first, results, weights):
     """Add up the pixels of each frame: such of 12 bits, 16 in every 24 bytes."""
     for i in range(tile.shape[0]):
-        data = tile[i].view(np.uint8)
+        data = view(tile[i], 0, tile[i].size * tile.itemsize, np.uint8)
         total = np.uint64(0)
         whole = data.size - data.size % 384
         for at in range(0, whole, 384):
@@ -94,7 +93,7 @@ def sum_packed_frames(tile, rows, first, results, weights):
         results[rows[i], 0] += total
 
 
-@njit(nogil=True)
+@inlined
 def _count_row(row, limit, reverse):
     """Count whole pixels that are greater than a limit: in their own type, many at once."""
     kind = row.dtype.type
@@ -123,7 +122,7 @@ def count_reversed_frames(tile, rows, first, results, weights):
         row[0] += _count_row(tile[i], row[1], reverse=True)
 
 
-@njit(nogil=True)
+@inlined
 def _have_one_row(rows, i):
     """Return whether four frames go to one row: taken together, they move its results only once."""
     return i + 3 < rows.size and rows[i] == rows[i + 1] == rows[i + 2] == rows[i + 3]
@@ -145,13 +144,13 @@ def sum_pixels(tile, rows, first, results, weights):
             i += 1
 
 
-@njit(nogil=True)
+@inner
 def _less(a, b):
     """Return the lesser of two values, or the one that is no number."""
     return a if a < b or a != a else b  # noqa: PLR0124
 
 
-@njit(nogil=True)
+@inner
 def _greater(a, b):
     """Return the greater of two values, or the one that is no number."""
     return a if a > b or a != a else b  # noqa: PLR0124
@@ -193,7 +192,7 @@ def max_reversed_frames(tile, rows, first, results, weights):
         results[rows[i], 0] = greatest
 
 
-@njit(nogil=True)
+@inlined
 def _some_frames(tile, rows, i):
     """Return four frames of one row, or one frame four times, and the number of the next one."""
     k = 1 if _have_one_row(rows, i) else 0
@@ -234,7 +233,7 @@ def _factor(typingctx, value, weight):
     return kind(value, weight), codegen
 
 
-@njit(nogil=True, fastmath=REORDER)
+@inlined
 def _dot(p, a):
     """Multiply the pixels of a frame by the weights of a mask, and add up."""
     one = a.dtype.type(0)
@@ -244,7 +243,7 @@ def _dot(p, a):
     return total
 
 
-@njit(nogil=True, fastmath=REORDER)
+@inlined
 def _dot_2_by_4(p, q, a, b, c, d):
     """Multiply the pixels of two frames by the weights of four masks each, and add up.
 

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import NUMBER, NUMBERS, SIGNATURE
-from dask_tiled.kernels.words import LINE_BYTES, add_nibbles, fetch
+from dask_tiled.kernels.words import LINE_BYTES, add_nibbles, fetch, view
 
 PACKED_FRAMES = 8
 """Packed frames that are added up together: more streams than this slow the memory down."""
@@ -106,7 +106,7 @@ def fold_units(
     results, weights : 2D arrays
         What the fold works on.
     """
-    out = scratch.view(np.uint8)
+    out = view(scratch, 0, scratch.size * scratch.itemsize, np.uint8)
     pixels = out_nbytes // scratch.itemsize
     all_places = np.empty(depth * group, np.int64)
     all_dests = np.empty(depth * group, np.int64)
@@ -154,7 +154,7 @@ def add_packed(src, offsets, starts, step, firsts, count, nbytes, results):
     Arguments are those of :func:`fold_units`. A unit has 16 pixels in every 24 bytes, and
     ``results`` is a row of whole numbers.
     """
-    sums = results.reshape(-1)
+    sums = view(results, 0, results.size, results)
     for r in range(starts.size):
         for first in range(0, offsets.size, PACKED_FRAMES):
             some = offsets[first : first + PACKED_FRAMES]

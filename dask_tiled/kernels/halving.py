@@ -11,19 +11,20 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import from_dtype, njit, types
+from numba import from_dtype, types
 
 from dask_tiled.kernels.decoding import NUMBER, compiled
+from dask_tiled.kernels.words import inlined
 
 
-@njit
+@inlined
 def _pair(row, x):
     """Add two pixels; unsigned numbers are never counted from the end, so loops are vectorised."""
     k = np.uint64(2) * x
     return np.int64(row[k]) + np.int64(row[k + np.uint64(1)])
 
 
-@njit
+@inlined
 def _rounded(total, shift):
     """Divide a sum by a power of two."""
     return (total + (1 << (shift - 1)) - 1 + ((total >> shift) & 1)) >> shift

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from dask_tiled.kernels.words import byte, copy16, fill, little16, little64, move, store64
+from dask_tiled.kernels.words import byte, copy16, fill, inner, little16, little64, move, store64
 
 SLACK = 16
 """Bytes behind the room for a block that copies may overwrite."""
@@ -21,7 +21,7 @@ REPEAT = np.array([sum(1 << 8 * at for at in range(0, 8, k or 8)) for k in range
 """What repeats so many bytes in a word, which it is multiplied by."""
 
 
-@njit
+@inner
 def _length(src, at, stop, length):
     """Read the bytes that prolong a length, and where they end; too long a one if they do not."""
     while at < stop:
@@ -33,7 +33,7 @@ def _length(src, at, stop, length):
     return at, TOO_LONG
 
 
-@njit
+@inner
 def _repeat(out, at, back, count):
     """Copy what stands ``back`` bytes before, which may be what is written meanwhile."""
     if back == 1:

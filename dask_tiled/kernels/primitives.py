@@ -14,12 +14,13 @@ from math import isnan
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types  # type: ignore[attr-defined]
+from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from dask_tiled.kernels import step_layout as layout
 from dask_tiled.kernels.folds import sum_row
 from dask_tiled.kernels.fused_folds import call_address
+from dask_tiled.kernels.words import inner
 
 SOME = 128
 """Pixels that are looked at at once."""
@@ -276,7 +277,7 @@ def argmin_row_of_whole(a, b, c, out, n):
     _keep_whole(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=True)
 
 
-@njit(nogil=True)
+@inner
 def is_better(x, y, earlier, least):
     """Return whether a pixel comes before another one in what numpy looks for: NaN is the first."""
     return (
@@ -284,7 +285,7 @@ def is_better(x, y, earlier, least):
     )
 
 
-@njit(nogil=True)
+@inner
 def _keep_each(pixels, place, best, places, least):
     for k in range(pixels.size):
         better = is_better(pixels[k], best[k], place < places[k], least)
@@ -292,7 +293,7 @@ def _keep_each(pixels, place, best, places, least):
         places[k] = place if better else places[k]
 
 
-@njit(nogil=True)
+@inner
 def _keep_one(pixels, places, best, place, least):
     if places[0] < place[0]:  # these are the first of a row
         best[0], place[0] = pixels[0], places[0]
@@ -306,7 +307,7 @@ def _keep_one(pixels, places, best, place, least):
     best[0], place[0] = found, at
 
 
-@njit(nogil=True)
+@inner
 def _keep_whole(pixels, places, best, place, least):
     if places[0] < place[0]:  # these are the first of a row
         best[0], place[0] = pixels[0], places[0]
@@ -322,7 +323,7 @@ def _keep_whole(pixels, places, best, place, least):
         best[0], place[0] = found, places[first]
 
 
-@njit(nogil=True)
+@inner
 def _go_beyond(pixels, found, least):
     """Return whether any pixel is beyond what was found: several at a time."""
     beyond = False
@@ -331,7 +332,7 @@ def _go_beyond(pixels, found, least):
     return beyond
 
 
-@njit(nogil=True)
+@inner
 def _is_beyond(x, found, least):
     """Return whether a pixel is less or greater, or NaN."""
     return not (x >= found if least else x <= found)

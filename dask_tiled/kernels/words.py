@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -14,6 +14,11 @@ LINE_BYTES = 64
 """A line of the cache."""
 AHEAD = 1024
 """So many bytes before they are needed, bytes are asked for."""
+
+inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+"""Decorator for long helper functions: no entry point for Python, which must not call them."""
+inlined = njit(inline="always")
+"""Decorator for short helper functions: compiled as part of their callers, in half the time."""
 
 
 def place_in(context, builder, signature, args, k, kind):
@@ -55,6 +60,28 @@ def _storer(bits: int) -> Any:
 byte, little16, little32, little64 = (_loader(bits, big=False) for bits in (8, 16, 32, 64))
 big16, big32, big64 = (_loader(bits, big=True) for bits in (16, 32, 64))
 store16, store32, store64 = (_storer(bits) for bits in (16, 32, 64))
+
+
+@intrinsic
+def view(typingctx, array, offset, count, kind):
+    """Return ``count`` elements from a byte offset on; ``ndarray.view`` takes longer to compile.
+
+    ``kind`` is the type of the elements, or an array of that type.
+    """
+    seen = types.Array(kind.dtype, 1, "C", readonly=not array.mutable)
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        made = context.make_array(seen)(context, builder)
+        data_type = made.data.type
+        place = builder.gep(builder.bitcast(data, ir.IntType(8).as_pointer()), [args[1]])
+        size = context.get_constant(types.intp, context.get_abi_sizeof(data_type.pointee))
+        made.data, made.nitems, made.itemsize = builder.bitcast(place, data_type), args[2], size
+        made.shape, made.strides = (cgutils.pack_array(builder, [x]) for x in (args[2], size))
+        made.meminfo = made.parent = cgutils.get_null_value(made.parent.type)
+        return made._getvalue()  # noqa: SLF001 - numba documents it
+
+    return seen(array, types.int64, types.int64, kind), codegen
 
 
 @intrinsic

@@ -14,6 +14,7 @@ from dask_tiled import kernels
 from dask_tiled.codecs.byte_codecs import PACKED_BYTES, most_encoded
 from dask_tiled.engine import evaluation, vectors
 from dask_tiled.kernels import decoding, fold_functions, step_layout
+from dask_tiled.kernels.packing import BLOCK_BYTES, HASH_BITS, SLACK
 
 DECODERS = {
     **dict.fromkeys(("copy", "truth", "biased", "conjugate", "real"), 1),
@@ -298,7 +299,9 @@ def check_unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
     )
 
 
-def check_pack(src, itemsize, stride, out):
+def check_pack(src, itemsize, stride, planes, table, scratch, out):
+    if len(planes) < 64 or len(table) < 1 << HASH_BITS or len(scratch) < BLOCK_BYTES + SLACK:
+        return f"room for {len(planes)} planes, {len(table)} places and {len(scratch)} bytes"
     if itemsize not in (1, 2, 4, 8) or src.size % itemsize or stride < 1:
         return f"{src.size} bytes of pixels of {itemsize}, in steps of {stride}"
     if np.may_share_memory(src, out):

@@ -118,6 +118,7 @@ OF_OTHERS = {
         *("_cache_path", "_data_name", "_dump", "_impl", "_open_for_write", "_source_stamp")
     },
     "dask_tiled.kernels.decoding": {"_cache"},
+    "dask_tiled.kernels.words": {"_getvalue"},  # of numba, which documents it
     "dask_tiled.remote.stores": {"_strip_protocol"},
 }
 # What brings names from everywhere.
