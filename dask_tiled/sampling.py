@@ -65,7 +65,7 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
     count = math.prod(counts)
     if not count or (limit is None and count * frame <= budget):
         return steps
-    blocks = _blocks(arr, nav_ndim)
+    blocks = blocks_of(arr, nav_ndim)
 
     def is_too_much() -> bool:
         if math.prod(counts) > (limit or SAMPLE_FRAMES):
@@ -83,7 +83,7 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
     return steps
 
 
-def _blocks(arr: da.Array, nav_ndim: int) -> list[int]:
+def blocks_of(arr: da.Array, nav_ndim: int) -> list[int]:
     """Return the block sizes along the navigation axes, which are read as a whole."""
     if isinstance(arr, TiledArray) and arr.description is not None:
         return [base.size for base in arr.scheme.bases[:nav_ndim]]

@@ -1,0 +1,219 @@
+"""Virtual detectors as the page has them: masks, what is computed with them, and that as code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.array.axes import shown_of
+from dask_tiled.exploring.scene import Scene
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.indexing import Array
+from dask_tiled.tiles.lengths import PIXELS
+from dask_tiled.tiles.masks import apply_masks, center_of_mass
+from dask_tiled.tiles.shapes import disk, ring
+
+Mask = npt.NDArray[np.bool_]
+
+SHAPES = "all", "disk", "ring", "rectangle", "point"
+SIGNALS = "sum", "center of mass", "quadrants"
+
+
+class Detector(NamedTuple):
+    """A part of a frame, and what is made of its pixels. All lengths are in pixels."""
+
+    shape: str
+    center: tuple[float, ...]
+    radius: float
+    """Of a disk or a ring, along the last axis of a frame."""
+    inner: float
+    """Of a ring, along the last axis."""
+    size: tuple[float, ...]
+    """Of a rectangle, along each axis of a frame."""
+    signal: str
+
+
+class Job(NamedTuple):
+    """What is computed with a detector."""
+
+    scene: Scene
+    places: tuple[int, ...]
+    detector: Detector
+    mask: Mask | None
+    """None for all pixels."""
+    lines: tuple[str, ...]
+    """Code that makes the mask, called ``mask``."""
+
+    @classmethod
+    def of(cls, scene: Scene, places: tuple[int, ...], detector: Detector) -> Job:
+        """Make the mask of a detector: that of the code."""
+        mask, lines = _mask(scene, places, detector)
+        return cls(scene, places, detector, mask, tuple(lines))
+
+    @property
+    def covered(self) -> Mask:
+        """The pixels of a frame that count."""
+        found = np.full(self.scene.frame_shape, self.detector.shape != "point")
+        if self.detector.shape == "point":
+            found[tuple(_pixel(self.scene, self.detector))] = True
+        return found if self.mask is None else self.mask
+
+    @property
+    def adds_whole_numbers(self) -> bool:
+        """Whether sums are exact in whatever order pixels are added."""
+        is_sum = self.detector.signal == "sum" or self.detector.shape == "point"
+        return is_sum and self.scene.arr.dtype.kind in "biu"
+
+    def expression(self, view: da.Array) -> da.Array:
+        """Return the image of a scan of frames, or of a part of one."""
+        ndim = len(self.scene.frame)
+        sig = tuple(range(-ndim, 0))
+        if self.detector.shape == "point":
+            return view[(..., *_pixel(self.scene, self.detector))]
+        if self.detector.signal == "center of mass":
+            return center_of_mass(view, self.mask, sig_ndim=ndim)
+        if self.detector.signal == "quadrants":
+            return apply_masks(view, self._quadrants(), sig_ndim=ndim)
+        return (view if self.mask is None else view * self.mask).sum(axis=sig)
+
+    def picture(self, values: Array) -> Array:
+        """Return what the page draws of an image: one or two components on the last axes."""
+        if self.detector.shape != "point" and self.detector.signal == "quadrants":
+            upper_left, upper_right, lower_left, lower_right = np.moveaxis(values, -1, 0)
+            total = upper_left + upper_right + lower_left + lower_right
+            y = lower_left + lower_right - upper_left - upper_right
+            x = upper_right + lower_right - upper_left - lower_left
+            with np.errstate(all="ignore"):
+                return np.stack([y, x]) / total
+        return np.moveaxis(values, -1, 0) if values.ndim > len(self.scene.scan) else values
+
+    def code(self) -> str:
+        """Return the lines that compute the image of ``arr``."""
+        ndim, shape = len(self.scene.frame), self.detector.shape
+        lines, more = [self.scene.code(self.places)], _more(self.scene, self.places)
+        axis = ", ".join(map(str, range(-ndim, 0)))
+        axis = f"({axis})" if ndim > 1 else axis
+        if shape == "point":
+            at = ", ".join(map(str, _pixel(self.scene, self.detector)))
+            lines.append(f"image = arr[..., {at}].compute()")
+        elif self.detector.signal == "center of mass":
+            mask = "" if self.mask is None else ", mask"
+            lines += [*self.lines, f"image = tiles.center_of_mass(arr{mask}{more}).compute()"]
+        elif self.detector.signal == "quadrants":
+            y, x = (round(n, 2) for n in self.detector.center)
+            lines += [
+                *self.lines,
+                f"lower, right = np.arange({self.scene.frame_shape[0]})[:, None] >= {y}, "
+                f"np.arange({self.scene.frame_shape[1]}) >= {x}",
+                "quarters = ~lower & ~right, ~lower & right, lower & ~right, lower & right",
+                f"quadrants = np.stack(quarters){'' if self.mask is None else ' & mask'}",
+                f"image = tiles.apply_masks(arr, quadrants{more}).compute()",
+            ]
+        else:
+            summed = "arr" if self.mask is None else "(arr * mask)"
+            lines += [*self.lines, f"image = {summed}.sum(axis={axis}).compute()"]
+        text = "\n".join(line for line in lines if line)
+        named = {"np": "import numpy as np", "da": "import dask.array as da"}
+        used = [line for name, line in named.items() if f"{name}." in text]
+        used += ["from dask_tiled import tiles"] * ("tiles." in text)
+        return "\n".join([*used, text])
+
+    def _quadrants(self) -> Mask:
+        y, x = (round(n, 2) for n in self.detector.center)
+        height, width = self.scene.frame_shape
+        lower, right = np.arange(height)[:, None] >= y, np.arange(width) >= x
+        quarters = np.stack([~lower & ~right, ~lower & right, lower & ~right, lower & right])
+        return quarters if self.mask is None else quarters & self.mask
+
+
+def _mask(scene: Scene, places: tuple[int, ...], x: Detector) -> tuple[Mask | None, list[str]]:
+    if x.shape in {"all", "point"}:
+        return None, []
+    ndim, more = len(scene.frame), _more(scene, places)
+    if x.shape == "rectangle":
+        ends = _ends(scene, x)
+        mask = np.zeros(scene.frame_shape, bool)
+        mask[tuple(slice(*pair) for pair in ends)] = True
+        text = ", ".join(f"{start}:{stop}" for start, stop in ends)
+        shape = f"arr.shape[-{ndim}:]"
+        return mask, [f"mask = np.zeros({shape}, bool)", f"mask[{text}] = True"]
+    view = scene.view(places)
+    center = tuple(_position(scene, k, at) for k, at in enumerate(x.center))
+    at = f"center=({', '.join(map(repr, center))})"
+    if x.shape == "disk":
+        radius = _length(scene, x.radius)
+        mask = disk(view, radius, center, sig_ndim=ndim)
+        return mask, [f"mask = tiles.disk(arr, {radius!r}, {at}{more})"]
+    inner, outer = _length(scene, min(x.inner, x.radius)), _length(scene, x.radius)
+    mask = ring(view, inner, outer, center, sig_ndim=ndim)
+    return mask, [f"mask = tiles.ring(arr, {inner!r}, {outer!r}, {at}{more})"]
+
+
+def _more(scene: Scene, places: tuple[int, ...]) -> str:
+    return f", sig_ndim={len(scene.frame)}" if scene.needs_sig_ndim(places) else ""
+
+
+def _axes(scene: Scene) -> Sequence[Axis] | None:
+    """Return the axes of a frame if numbers stand for lengths in their unit; otherwise None."""
+    known = [shown_of(scene.arr).axes[k] for k in scene.frame]
+    axes = [axis for axis in known if axis is not None]
+    alike = len({axis.units for axis in axes}) == 1 and axes[0].units
+    return axes if alike and len(axes) == len(known) else None
+
+
+def _length(scene: Scene, pixels: float) -> float | str:
+    """Return a length along the last axis as functions of tiles take it."""
+    axes = _axes(scene)
+    if axes is None:
+        return f"{_rounded(pixels, 1.0)} {PIXELS}"
+    return _rounded(pixels * abs(axes[-1].scale), axes[-1].scale)
+
+
+def _position(scene: Scene, k: int, pixels: float) -> float | str:
+    axes = _axes(scene)
+    if axes is None:
+        return f"{_rounded(pixels, 1.0)} {PIXELS}"
+    return _rounded(axes[k].offset + axes[k].scale * pixels, axes[k].scale)
+
+
+def _rounded(number: float, step: float) -> float:
+    """Round to a thousandth of a pixel or so, which the code repeats."""
+    return round(number, 3 - math.floor(math.log10(abs(step))))
+
+
+def _pixel(scene: Scene, x: Detector) -> list[int]:
+    """Return the pixel that a detector is nearest to."""
+    pairs = zip(x.center, scene.frame_shape, strict=True)
+    return [min(max(round(at), 0), size - 1) for at, size in pairs]
+
+
+def _ends(scene: Scene, x: Detector) -> list[tuple[int, int]]:
+    """Return the first pixel of a rectangle along each axis, and that behind the last; not none."""
+    found = []
+    for at, size, length in zip(x.center, x.size, scene.frame_shape, strict=True):
+        start = min(max(round(at - size / 2 + 0.5), 0), length - 1)
+        found.append((start, min(max(round(at + size / 2 + 0.5), start + 1), length)))
+    return found
+
+
+def usual(scene: Scene, disc: Sequence[float] | None) -> Detector:
+    """Return the detector that a page begins with: the bright disc, where there is one."""
+    shape = scene.frame_shape
+    middle = tuple((n - 1) / 2 for n in shape)
+    size = tuple(max(1.0, n / 4) for n in shape)
+    radius = max(1.0, min(shape) / 6)
+    kind = "disk" if len(shape) == 2 else "rectangle"
+    if disc is not None:
+        *middle_of_disc, radius = disc
+        middle = tuple(middle_of_disc)
+    return Detector(kind, middle, radius, radius / 2, size, "sum")
+
+
+def told(detector: Detector) -> dict[str, Any]:
+    """Return a detector as the page has it."""
+    return detector._asdict()

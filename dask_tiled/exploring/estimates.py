@@ -1,0 +1,170 @@
+"""Images that become exact: first of few frames all over the scan, then row by row."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.model.indexing import Array, Index
+from dask_tiled.sampling import blocks_of
+from dask_tiled.tiling import machine
+
+Compute = Callable[[da.Array], Array]
+"""Computes an array now, or raises what ends its user."""
+
+FIRST, NEXT = 0.02, 0.1
+"""Seconds that the first estimate and each step after it take, about."""
+LEAST_FRAMES = 64
+"""So many frames at least are in an estimate of more."""
+
+
+class Estimate(NamedTuple):
+    """An image, of which a part may be estimated."""
+
+    values: Array
+    """A number, or several on the last axis, for each position; fewer positions, equally spaced,
+    in the first estimate of a large scan."""
+    share: float
+    """Share of the frames that were read."""
+    exact: bool = False
+
+
+class Pace:
+    """Bytes per second, as measured by what was computed."""
+
+    def __init__(self) -> None:
+        self.rate = 2e9
+
+    def measured(self, compute: Compute, arr: da.Array, nbytes: int) -> Array:
+        """Compute an array of so many bytes of pixels, and take the time."""
+        start = time.perf_counter()
+        found = compute(arr)
+        seconds = max(time.perf_counter() - start, 1e-4)
+        if seconds > 5e-3:  # what takes less says nothing of reading
+            self.rate = max(2e7, 0.5 * self.rate + 0.5 * nbytes / seconds)
+        return found
+
+
+def estimates(
+    view: da.Array,
+    expression: Callable[[da.Array], da.Array],
+    scan_ndim: int,
+    compute: Compute,
+    pace: Pace,
+    *,
+    by_rows: bool,
+) -> Iterator[Estimate]:
+    """Yield images of a scan, the last of which is exact: ``expression(view)``, bit for bit.
+
+    Parameters
+    ----------
+    view : dask.array.Array
+        Scan axes, then those of a frame.
+    expression : callable
+        What is computed of a scan, or of any part of one: scan axes, then others.
+    by_rows : bool
+        Whether the rows of the scan computed apart are bit for bit those of the whole.
+    """
+    shape = view.shape[:scan_ndim]
+    count, frame = math.prod(shape), math.prod(view.shape[scan_ndim:]) * view.dtype.itemsize
+    whole = count * frame
+    if not scan_ndim or whole <= pace.rate * FIRST:
+        yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
+        return
+    blocks = blocks_of(view, scan_ndim)
+    steps = _steps(shape, blocks, max(LEAST_FRAMES, int(pace.rate * FIRST / frame)))
+    first = _in_parts(view[tuple(slice(step // 2, None, step) for step in steps)], pace)
+    found = pace.measured(compute, expression(first), math.prod(first.shape[:scan_ndim]) * frame)
+    done = math.prod(first.shape[:scan_ndim])
+    yield Estimate(found, done / count)
+    values = _spread(found, steps, shape)
+    known = 0
+    for rows in _batches(shape, blocks[0], frame, pace):
+        part = _in_parts(view[rows], pace)
+        values[rows] = pace.measured(compute, expression(part), part.nbytes)
+        known += len(rows)
+        exact = by_rows and known == shape[0]
+        yield Estimate(values, max(done / count, known / shape[0]), exact=exact)
+        if not by_rows and known >= shape[0] // 8:
+            break  # what is left would be read twice
+    if not by_rows:
+        yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
+
+
+def mean_estimates(
+    view: da.Array, scan_ndim: int, compute: Compute, pace: Pace
+) -> Iterator[Estimate]:
+    """Yield means of all frames, the last of which is exact: that of dask."""
+    nav = tuple(range(scan_ndim))
+    shape = view.shape[:scan_ndim]
+    frame = math.prod(view.shape[scan_ndim:]) * view.dtype.itemsize
+    count = math.prod(shape)
+    if count * frame > pace.rate * FIRST:
+        steps = _steps(shape, blocks_of(view, scan_ndim), max(1, int(pace.rate * FIRST / frame)))
+        part = view[tuple(slice(step // 2, None, step) for step in steps)]
+        share = math.prod(part.shape[:scan_ndim]) / count
+        yield Estimate(pace.measured(compute, part.mean(axis=nav), part.nbytes), share)
+    yield Estimate(pace.measured(compute, view.mean(axis=nav), count * frame), 1.0, exact=True)
+
+
+def _in_parts(view: da.Array, pace: Pace) -> da.Array:
+    """Cut rows of an opened array so that all cores read them, and tasks are short."""
+    if not isinstance(view, TiledArray):
+        return view
+    most = max(1 << 20, int(pace.rate * FIRST / machine.processors()))
+    rows = max(1, most // max(1, view[:1].nbytes))
+    return view.rechunk({0: min(rows, -(-view.shape[0] // machine.processors()))})
+
+
+def spread_out(count: int) -> Index:
+    """Return whole numbers from 0 on in an order of which each beginning is spread evenly."""
+    bits = max(count - 1, 0).bit_length()
+    numbers = np.arange(1 << bits)
+    turned = np.zeros_like(numbers)
+    for k in range(bits):
+        turned |= (numbers >> k & 1) << (bits - 1 - k)
+    return turned[turned < count]
+
+
+def _steps(shape: Sequence[int], blocks: Sequence[int], most: int) -> list[int]:
+    """Choose every how manieth position along each axis of a scan is in the first estimate.
+
+    Where several positions are read as a whole, it is few positions of few of these blocks.
+    """
+    steps = [1] * len(shape)
+    most = max(1, most // math.prod(blocks))
+
+    def counts() -> list[int]:
+        return [-(-n // step) for n, step in zip(shape, steps, strict=True)]
+
+    while math.prod(counts()) > most and max(counts()) > 1:
+        longest = max(range(len(shape)), key=lambda k: counts()[k])
+        steps[longest] *= 2
+    return [min(step, n) for step, n in zip(steps, shape, strict=True)]
+
+
+def _spread(found: Array, steps: Sequence[int], shape: Sequence[int]) -> Array:
+    """Return an image of all positions, each that of the nearest one that is known."""
+    for axis, (step, length) in enumerate(zip(steps, shape, strict=True)):
+        places = np.minimum(np.arange(length) // step, found.shape[axis] - 1)
+        found = np.take(found, places, axis)
+    return found if found.flags.writeable else found.copy()
+
+
+def _batches(shape: Sequence[int], block: int, frame: int, pace: Pace) -> Iterator[Index]:
+    """Yield rows of a scan, spread over it: as many as are read in a step, in whole blocks."""
+    row = math.prod(shape[1:]) * frame
+    order = spread_out(-(-shape[0] // block))
+    start = 0
+    while start < len(order):
+        count = max(1, int(pace.rate * NEXT / max(1, row * block)))
+        starts = order[start : start + count, np.newaxis] * block
+        rows = np.sort((starts + np.arange(block)).ravel())
+        yield rows[rows < shape[0]]
+        start += count

@@ -1,0 +1,144 @@
+"""The axes of an array in the page: those of the scan, of the frame, and those with a slider."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.tile_functions import reducible
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.axes import Axis
+from dask_tiled.subject import CHANNELS, DEPTHS, Subject, numbers
+from dask_tiled.tiles.lengths import Frame
+
+STACKED = *CHANNELS, "t", "time", "frame"
+"""Names of navigation axes along which frames are one after the other."""
+
+
+class Scene(NamedTuple):
+    """An array, and where each of its axes longer than 1 is shown."""
+
+    arr: da.Array
+    """Real numbers: the array, or what is shown of it."""
+    axes: tuple[Axis, ...]
+    scan: tuple[int, ...]
+    """None to two axes, along which frames are chosen."""
+    frame: tuple[int, ...]
+    """One or two axes."""
+    title: str
+    subtitle: str
+    units: str
+    prepared: str
+    """Code that makes the array of what was opened; empty where that is the array."""
+
+    @classmethod
+    def of(cls, arr: da.Array) -> Self:
+        """Choose where the axes of an array are shown.
+
+        Raises
+        ------
+        DatasetError
+            Nothing of it can be drawn.
+        """
+        subject = Subject.of(arr)
+        nav, kept = subject.nav_ndim, [k for k, n in enumerate(arr.shape) if n > 1]
+        apart = {subject.colours, subject.apart}
+        left = [k for k in range(len(kept)) if k not in apart]
+        frame = [k for k in left if k >= nav][-2:]
+        scan = [k for k in left if k < nav and subject.axes[k].name not in DEPTHS]
+        if not frame:
+            frame, scan = scan[-2:], scan[:-2]
+        is_stack = any(subject.axes[k].name in STACKED for k in scan[-2:])
+        scan = scan[-1:] if is_stack else scan[-2:]
+        shown, prepared = subject.arr, []
+        if len(kept) < arr.ndim:
+            prepared = [f"arr = arr[{', '.join(':' if n > 1 else '0' for n in arr.shape)}]"]
+        axes = list(subject.axes)
+        if shown.dtype.names:
+            prepared += ['arr = da.stack([arr[name] for name in "RGB"])']
+            shown = da.stack([shown[name] for name in "RGB"])
+            axes = [Axis("colour", labels=("R", "G", "B")), *axes]
+            scan, frame = [k + 1 for k in scan], [k + 1 for k in frame]
+        elif shown.dtype.kind in "cb":
+            prepared += ["arr = abs(arr)" if shown.dtype.kind == "c" else 'arr = arr.astype("u1")']
+            shown = numbers(shown)
+        told = subject.title, subject.subtitle, subject.units
+        return cls(shown, tuple(axes), tuple(scan), tuple(frame), *told, "\n".join(prepared))
+
+    @property
+    def sliders(self) -> tuple[int, ...]:
+        """The axes that are left: one position of each is shown."""
+        return tuple(k for k in range(self.arr.ndim) if k not in self.scan + self.frame)
+
+    @property
+    def scan_shape(self) -> tuple[int, ...]:
+        """Positions of the scan."""
+        return tuple(self.arr.shape[k] for k in self.scan)
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """Pixels of a frame."""
+        return tuple(self.arr.shape[k] for k in self.frame)
+
+    @property
+    def frame_axes(self) -> Frame:
+        """The axes of a frame, for lengths in their units."""
+        return Frame(self.frame_shape, tuple(self.axes[k] for k in self.frame))
+
+    def index(self, places: Sequence[int]) -> tuple[int | slice, ...]:
+        """Return what chooses positions along the axes that have a slider."""
+        chosen = dict(zip(self.sliders, places, strict=True))
+        return tuple(chosen.get(k, slice(None)) for k in range(self.arr.ndim))
+
+    def view(self, places: Sequence[int]) -> da.Array:
+        """Return the scan of frames at positions along the axes that have a slider."""
+        return self.arr[self.index(places)]
+
+    def code(self, places: Sequence[int]) -> str:
+        """Return the lines that make the scan of frames of the array; none where they are it."""
+        lines = [self.prepared] if self.prepared else []
+        if self.sliders:
+            index = (":" if isinstance(one, slice) else str(one) for one in self.index(places))
+            lines.append(f"arr = arr[{', '.join(index)}]")
+        return "\n".join(lines)
+
+    def needs_sig_ndim(self, places: Sequence[int]) -> bool:
+        """Return whether functions of tiles have to be told which axes are those of a frame."""
+        return reducible(self.view(places), None).nav_ndim != len(self.scan)
+
+    def told(self) -> dict[str, Any]:
+        """Return what the page has to know, as JSON."""
+        axes = [
+            {
+                "name": axis.name,
+                "units": axis.units,
+                "scale": _finite(axis.scale, 1.0),
+                "offset": _finite(axis.offset, 0.0),
+                "size": size,
+                "labels": [*axis.labels],
+            }
+            for axis, size in zip(self.axes, self.arr.shape, strict=True)
+        ]
+        return {
+            "axes": axes,
+            "scan": self.scan,
+            "frame": self.frame,
+            "sliders": self.sliders,
+            "title": self.title,
+            "subtitle": self.subtitle,
+            "units": self.units,
+        }
+
+
+def _finite(number: float, otherwise: float) -> float:
+    return float(number) if np.isfinite(number) and number else otherwise
+
+
+def check_open(scene: Scene) -> None:
+    """Refuse what has no picture in two axes."""
+    if not scene.frame:
+        raise DatasetError("there is no frame to show", found=json.dumps(scene.arr.shape))

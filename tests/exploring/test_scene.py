@@ -1,0 +1,69 @@
+"""Which axes are the scan, which the frame, and which have a slider."""
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_tiled import DatasetError, open_dataset, tiles
+from dask_tiled.exploring.scene import Scene
+from dask_tiled.testing import write_mib, write_nrrd, write_ser
+
+
+def names(scene, places):
+    return [scene.axes[k].name for k in places]
+
+
+def test_a_scan(tmp_path):
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", np.zeros((4, 5, 8, 8), "u2")))
+    scene = Scene.of(arr)
+    assert (scene.scan_shape, scene.frame_shape, scene.sliders) == ((4, 5), (8, 8), ())
+    assert not scene.needs_sig_ndim(())
+
+
+def test_axes_that_are_left_have_sliders():
+    scene = Scene.of(da.zeros((3, 4, 5, 1, 8, 9)))
+    assert (scene.scan_shape, scene.frame_shape, scene.sliders) == ((4, 5), (8, 9), (0,))
+    assert scene.view((1,)).shape == (4, 5, 8, 9)
+    assert scene.code((1,)).splitlines() == [
+        "arr = arr[:, :, :, 0, :, :]",
+        "arr = arr[1, :, :, :, :]",
+    ]
+
+
+def test_a_volume_is_a_frame_and_a_slider(tmp_path):
+    header, *_ = write_nrrd(tmp_path / "ball.nrrd", np.zeros((4, 5, 6), "u1"))
+    scene = Scene.of(open_dataset(header))
+    assert (scene.scan, names(scene, scene.frame), names(scene, scene.sliders)) == (
+        (), ["y", "x"], ["z"],
+    )  # fmt: skip
+
+
+def test_results_are_frames(tmp_path):
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", np.zeros((4, 5, 8, 8), "u2")))
+    scene = Scene.of(arr.sum(axis=(-2, -1)))
+    assert (scene.scan, names(scene, scene.frame)) == ((), ["scan_y", "scan_x"])
+    scene = Scene.of(tiles.center_of_mass(arr))
+    assert names(scene, scene.frame) == ["scan_y", "scan_x"]
+    assert names(scene, scene.sliders) == ["component"]
+
+
+def test_spectra(tmp_path):
+    path = tmp_path / "scan.ser"
+    write_ser(path, np.zeros((6, 40), "u2"), sig_dims=1)
+    scene = Scene.of(open_dataset(path))
+    assert (scene.scan_shape, scene.frame_shape) == ((6,), (40,))
+
+
+@pytest.mark.parametrize("dtype", ["c8", "bool", [("R", "u1"), ("G", "u1"), ("B", "u1")]], ids=str)
+def test_what_is_no_real_number_is_shown_as_one(dtype):
+    arr = da.zeros((4, 5, 8, 9), dtype=dtype)
+    scene = Scene.of(arr)
+    assert scene.arr.dtype.kind in "uf"
+    found = {"arr": arr, "da": da}
+    exec(scene.prepared, found)  # noqa: S102 - what it is about
+    assert np.array_equal(found["arr"].compute(), scene.arr.compute())
+
+
+def test_what_has_no_picture_is_refused():
+    with pytest.raises(DatasetError, match="nothing to draw"):
+        Scene.of(da.zeros((1, 1)))
