@@ -1,0 +1,72 @@
+"""Messages to the page: an object of JSON, and perhaps an array as bytes behind it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.model.indexing import Array
+
+LARGEST = 2048
+"""Pixels along an axis of a picture that is sent; more are averaged."""
+LENGTH = struct.Struct("<I")
+PLAIN = {"u1": "u1", "u2": "u2", "f4": "f4"}
+"""Types that are sent as they are; others as float32."""
+
+
+class Message(NamedTuple):
+    """What is sent to the page."""
+
+    head: Mapping[str, Any]
+    data: bytes = b""
+
+    @property
+    def kind(self) -> str:
+        """Name of the picture; of several messages of a kind that wait, the last is sent."""
+        return str(self.head["type"])
+
+    def packed(self) -> bytes:
+        """Return all of it as bytes: length of the JSON, the JSON, the data."""
+        head = json.dumps(self.head, allow_nan=False).encode()
+        head += b" " * (-(LENGTH.size + len(head)) % 8)  # arrays begin at a multiple of 8
+        return LENGTH.pack(len(head)) + head + self.data
+
+
+def picture_message(kind: str, values: Array, sizes: int, **told: Any) -> Message:
+    """Return the message with a picture.
+
+    Parameters
+    ----------
+    kind : str
+    values : ndarray
+        The last ``sizes`` axes are those of the picture; one before them counts components.
+    """
+    shown = values
+    for axis in range(values.ndim - sizes, values.ndim):
+        shown = _binned(shown, axis)
+    name = shown.dtype.str[1:]
+    sent = np.ascontiguousarray(shown, "<" + PLAIN.get(name, "f4"))
+    head = {
+        "type": kind,
+        "shape": sent.shape[values.ndim - sizes :],
+        "components": sent.shape[0] if values.ndim > sizes else 1,
+        "dtype": sent.dtype.str[1:],
+        **told,
+    }
+    return Message(head, sent.tobytes())
+
+
+def _binned(values: Array, axis: int) -> Array:
+    """Average neighbours along an axis that has too many pixels; the last ones are left out."""
+    length = values.shape[axis]
+    by = -(-length // LARGEST)
+    if by == 1:
+        return values
+    count = length // by
+    cut = np.take(values, range(count * by), axis)
+    shape = (*values.shape[:axis], count, by, *values.shape[axis + 1 :])
+    return cut.reshape(shape).mean(axis + 1, dtype=np.float32)

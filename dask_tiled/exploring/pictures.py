@@ -1,0 +1,47 @@
+"""The pictures of what is explored: one array, or those that a file lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dask.array as da
+
+from dask_tiled.array.doors import is_array
+from dask_tiled.bridges.pictures import OF_ONE
+from dask_tiled.model.listing import Listing
+from dask_tiled.opening import opened
+
+
+class Pictures:
+    """Arrays by their numbers, each opened when it is asked for."""
+
+    def __init__(self, first: da.Array, others: Mapping[str, Callable[[], da.Array]]) -> None:
+        self.names = [*others]
+        self._open = [*others.values()]
+        self._first = first
+        self.begins_with = 0
+
+    @classmethod
+    def of(cls, data: Any, options: Mapping[str, Any], *, follow: bool = False) -> Pictures:
+        """Open an array, or files: the picture that these mean, and list the others."""
+        if follow and not is_array(data):
+            options = {**options, "follow": True}
+        first = opened(data, **options)
+        desc = getattr(first, "description", None)
+        facts = {} if desc is None or first is data else desc.metadata.get(desc.format, {})
+        option, meant, names = Listing.of(facts)
+        if len(names) < 2 or meant not in names or OF_ONE & options.keys():
+            return cls(first, {"data": lambda: first})
+        plain = {key: value for key, value in options.items() if key != "axes"}
+
+        def opens(key: Any) -> Callable[[], da.Array]:
+            return lambda: opened(data, **plain, **{option: key})
+
+        found = cls(first, {name: opens(key) for key, name in names.items()})
+        found.begins_with = [*names].index(meant)
+        return found
+
+    def __getitem__(self, number: int) -> da.Array:
+        """Open a picture."""
+        return self._first if number == self.begins_with else self._open[number]()

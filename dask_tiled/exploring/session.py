@@ -1,0 +1,277 @@
+"""A page's session: what is shown, what is computed for it, and what has been computed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.array.axes import labelled, shown_of
+from dask_tiled.array.growing import refreshed
+from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.converting.convert import convert
+from dask_tiled.discs import find_disc
+from dask_tiled.errors import DatasetError
+from dask_tiled.exploring.detectors import Job, Mask
+from dask_tiled.exploring.estimates import Pace, estimates, mean_estimates
+from dask_tiled.exploring.messages import Message, picture_message
+from dask_tiled.exploring.pictures import Pictures
+from dask_tiled.exploring.running import Check, Computing, Newest, message_of
+from dask_tiled.exploring.scene import Scene
+from dask_tiled.exploring.state import State, check_message, whole
+from dask_tiled.model.indexing import Array
+
+MOST_ASKED = 1 << 30
+"""Numbers of what a page asks for are smaller."""
+GROWS = 0.5
+"""Seconds between looks at files that grow."""
+
+
+class Session:
+    """What a page shows of an array: it is asked by messages, and sends pictures.
+
+    Images are computed in a thread, frames in another. What is outdated ends.
+
+    Parameters
+    ----------
+    pictures : Pictures
+    send : callable
+        Called with each :class:`Message` to the page, in any thread.
+    source : str
+        Code that opens the array, for the code that can be copied; empty where that is unknown.
+    follow : bool
+        See frames that are added to the files.
+    """
+
+    def __init__(
+        self,
+        pictures: Pictures,
+        send: Callable[[Message], None],
+        source: str = "",
+        *,
+        follow: bool = False,
+    ) -> None:
+        self.send = send
+        self._pictures = pictures
+        self._source = source
+        self._follow = follow
+        self._compute, self._pace = Computing(), Pace()
+        self._image_jobs = Newest("image", self._failed)
+        self._frame_jobs = Newest("frame", self._failed)
+        self._asked = threading.RLock()
+        self._ended = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._show_picture(pictures.begins_with)
+
+    def _show_picture(self, number: int) -> None:
+        arr = self._pictures[number]
+        scene = Scene.of(arr)
+        self._number, self._arr, self.scene = number, arr, scene
+        self.state = State.first(scene)
+        self._image: Array | None = None
+        self._frame_shown: object = None
+        self._begun = False
+
+    def begin(self) -> None:
+        """Send what a page needs first, and the pictures."""
+        with self._asked:
+            self._send_scene()
+            if not self._begun:
+                self._begun = True
+                self._frame_jobs.hand(partial(self._first_frames, self.scene))
+            else:
+                self._show(self.state, anew=True)
+            if self._follow and self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="growing", daemon=True)
+                self._watcher.start()
+
+    def receive(self, message: object) -> None:
+        """Do what a page asks for; what is wrong with it becomes a message to the page."""
+        try:
+            asked = check_message(message)
+            with self._asked:
+                self._answer(asked)
+        except Exception as error:  # noqa: BLE001 - the page shows it
+            self._failed(message_of(error))
+
+    def _answer(self, message: Mapping[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "begin":
+            self.begin()
+        elif kind == "show":
+            number = whole("id", message.get("id", 0), MOST_ASKED)
+            self._show(State.read(self.scene, message), number)
+        elif kind == "picture":
+            names = self._pictures.names
+            self._show_picture(whole("picture", message.get("number"), len(names)))
+            self.begin()
+        elif kind == "save":
+            self._save()
+        elif kind == "rest":  # the page is closed
+            self.rest()
+        else:
+            raise DatasetError("the page asks for something unknown", found=repr(kind))
+
+    def rest(self) -> None:
+        """Compute nothing any more until somebody asks."""
+        self._image_jobs.hand(None)
+        self._frame_jobs.hand(None)
+
+    def close(self) -> None:
+        """End all threads."""
+        self._ended.set()
+        self._image_jobs.close()
+        self._frame_jobs.close()
+        self._compute.close()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join()
+
+    @property
+    def job(self) -> Job:
+        """What is computed for the image."""
+        return Job.of(self.scene, self.state.places, self.state.detector)
+
+    @property
+    def mask(self) -> Mask:
+        """The pixels of a frame that the detector covers."""
+        return self.job.covered
+
+    def lazy_image(self) -> da.Array:
+        """Return the image as an array that is not computed."""
+        return self.job.expression(self.scene.view(self.state.places))
+
+    def image(self) -> Array:
+        """Return the image, exact: the one that is shown, or computed now."""
+        found = self._image
+        if found is None:
+            found = self._compute(self.lazy_image())
+        return found.copy()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until all pictures are exact."""
+        return self._image_jobs.wait(seconds) and self._frame_jobs.wait(seconds)
+
+    def code(self) -> str:
+        """Return the code that computes the image."""
+        return self._code(self.job)
+
+    def _code(self, job: Job) -> str:
+        opened = ["import dask_tiled", f"arr = {self._source}"] if self._source else []
+        return "\n".join([*opened, job.code()])
+
+    def _show(self, state: State, number: int = 0, *, anew: bool = False) -> None:
+        """Show a state, and compute what is new in it; the page knows the answers by a number."""
+        before, self.state = self.state, state
+        same = (before.places, before.detector) == (state.places, state.detector)
+        known = []
+        if self.scene.scan and (anew or not same):
+            self._image = None
+            self._image_jobs.hand(partial(self._images, self.scene, state, number))
+        else:
+            known.append("image")
+        frame = state.places, state.region or state.position
+        if anew or frame != self._frame_shown:
+            self._frame_shown = frame
+            self._frame_jobs.hand(partial(self._frames, self.scene, state, number))
+        else:
+            known.append("frame")
+        if known:
+            self.send(Message({"type": "known", "kinds": known, "id": number}))
+
+    def _images(self, scene: Scene, state: State, number: int, check: Check) -> Iterator[None]:
+        """Compute the image of a detector, in estimates, and send each."""
+        job = Job.of(scene, state.places, state.detector)
+        view, ndim = scene.view(state.places), len(scene.scan)
+        pixels = int(np.count_nonzero(job.covered))
+        told: dict[str, Any] = {"code": self._code(job), "pixels": pixels, "id": number}
+        compute = partial(self._compute, check=check)
+        by_rows = job.adds_whole_numbers
+        for found in estimates(view, job.expression, ndim, compute, self._pace, by_rows=by_rows):
+            check()
+            if found.exact:
+                self._image = found.values
+            told |= {"share": found.share, "exact": found.exact}
+            self.send(picture_message("image", job.picture(found.values), ndim, **told))
+            yield
+
+    def _frames(self, scene: Scene, state: State, number: int, check: Check) -> Iterator[None]:
+        """Compute the frame at a position, or the mean of a region, and send it."""
+        view, ndim, sizes = scene.view(state.places), len(scene.scan), len(scene.frame)
+        compute = partial(self._compute, check=check)
+        told: dict[str, Any] = {"position": state.position, "region": state.region, "id": number}
+        if state.region is None or not ndim:
+            frame = compute(view[state.position] if ndim else view)
+            self.send(picture_message("frame", frame, sizes, share=1.0, exact=True, **told))
+            return
+        part = view[tuple(slice(*ends) for ends in state.region)]
+        for found in mean_estimates(part, ndim, compute, self._pace):
+            check()
+            told |= {"share": found.share, "exact": found.exact}
+            self.send(picture_message("frame", found.values, sizes, **told))
+            yield
+
+    def _first_frames(self, scene: Scene, check: Check) -> Iterator[None]:
+        """Find the bright disc in the mean of few frames, for the detector to begin with."""
+        disc = None
+        if scene.scan and len(scene.frame) == 2:
+            view, compute = scene.view(self.state.places), partial(self._compute, check=check)
+            found = next(mean_estimates(view, len(scene.scan), compute, self._pace))
+            disc = find_disc(np.asarray(found.values))
+        with self._asked:
+            check()
+            self.state = State.first(scene, disc)
+            self.send(Message({"type": "state", "state": self.state.told()}))
+            self._show(self.state, anew=True)
+        yield
+
+    def _send_scene(self) -> None:
+        told = {"pictures": self._pictures.names, "picture": self._number}
+        self.send(Message({"type": "scene", **self.scene.told(), **told, "state": self.state.told()}))
+
+    def _failed(self, text: str) -> None:
+        self.send(Message({"type": "error", "text": text}))
+
+    def _save(self) -> None:
+        """Send the image as a zarr store in a zip file, with its axes."""
+        if not self.scene.scan:
+            raise DatasetError("there is no image of a scan to save")
+        known = shown_of(self.lazy_image())
+        values = da.from_array(self.image(), chunks=-1)
+        with TemporaryDirectory() as folder:
+            path = os.path.join(folder, "image.zarr.zip")
+            convert(labelled(values, known.axes, known.units), path, progress=False)
+            with open(path, "rb") as file:
+                data = file.read()
+        self.send(Message({"type": "file", "name": "image.zarr.zip"}, data))
+
+    def _watch(self) -> None:
+        """See the array of files that grow again, as they come."""
+        while not self._ended.wait(GROWS):
+            arr = self._arr
+            if not isinstance(arr, TiledArray):
+                return
+            try:
+                new, desc = refreshed(arr)
+            except Exception as error:  # noqa: BLE001 - a header may be half written
+                self._failed(message_of(error))
+                continue
+            with self._asked:
+                grown = desc.layout.n_frames != _frames_in(arr)
+                if self._arr is not arr or not grown:
+                    continue
+                same = new.shape == arr.shape
+                self._arr, self.scene = new, Scene.of(new)
+                if not same:
+                    self.state = State.first(self.scene)._replace(detector=self.state.detector)
+                self._send_scene()
+                self._show(self.state, anew=True)
+
+
+def _frames_in(arr: TiledArray) -> int:
+    return 0 if arr.description is None else arr.description.layout.n_frames

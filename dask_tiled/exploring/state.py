@@ -1,0 +1,141 @@
+"""What the page asks for: read from its messages, each part checked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.exploring.detectors import SHAPES, SIGNALS, Detector, told, usual
+from dask_tiled.exploring.scene import Scene
+
+MOST_LETTERS = 4096
+"""Length of a message of the page; longer ones are refused unread."""
+FARTHEST = 2.0**31
+"""Numbers of pixels in messages are smaller."""
+
+Places = tuple[int, ...]
+
+
+class State(NamedTuple):
+    """What is shown of an array."""
+
+    places: Places
+    """Positions along the axes that have a slider."""
+    position: Places
+    """The position of the scan whose frame is shown."""
+    region: tuple[tuple[int, int], ...] | None
+    """First position, and that behind the last one, along each axis of the scan: the mean of these
+    frames is shown instead."""
+    detector: Detector
+
+    @classmethod
+    def first(cls, scene: Scene, disc: Sequence[float] | None = None) -> Self:
+        """Return what a page begins with."""
+        middle = tuple(scene.arr.shape[k] // 2 for k in scene.sliders)
+        position = tuple(n // 2 for n in scene.scan_shape)
+        return cls(middle, position, None, usual(scene, disc))
+
+    @classmethod
+    def read(cls, scene: Scene, message: Mapping[str, Any]) -> Self:
+        """Read what a page asks for. Positions beside an axis are the nearest on it.
+
+        Raises
+        ------
+        DatasetError
+            Something is missing, or is of another kind.
+        """
+        sizes = [scene.arr.shape[k] for k in scene.sliders]
+        places = _places("sliders", message.get("sliders"), sizes)
+        position = _places("position", message.get("position"), scene.scan_shape)
+        region = message.get("region")
+        if region is not None:
+            if not isinstance(region, list) or len(region) != len(scene.scan) or not region:
+                raise _wrong("region", "a pair for each axis of the scan", region)
+            region = tuple(map(_pair, region, scene.scan_shape))
+        return cls(places, position, region, _detector(scene, message.get("detector")))
+
+    def told(self) -> dict[str, Any]:
+        """Return the state as a page has it."""
+        told_detector = told(self.detector)
+        return {
+            "sliders": self.places,
+            "position": self.position,
+            "region": self.region,
+            "detector": told_detector,
+        }
+
+
+def read_message(text: object) -> Mapping[str, Any]:
+    """Read a message of the page: one object of JSON, with a text as its ``type``.
+
+    Raises
+    ------
+    DatasetError
+        It is something else, or too long.
+    """
+    if not isinstance(text, str) or len(text) > MOST_LETTERS:
+        raise _wrong("message", f"a text of at most {MOST_LETTERS} letters", type(text).__name__)
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _wrong("message", "JSON", text[:40]) from error
+    return check_message(message)
+
+
+def check_message(message: object) -> Mapping[str, Any]:
+    """Check that a message is an object with a text as its ``type``."""
+    if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+        raise _wrong("message", "an object with a type", message)
+    return message
+
+
+def whole(name: str, value: object, size: int) -> int:
+    """Read a position along an axis; the nearest one, if it lies beside the axis."""
+    return min(max(round(_number(name, value)), 0), size - 1)
+
+
+def _number(name: str, value: object) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not -FARTHEST < value < FARTHEST or not math.isfinite(value):  # type: ignore[operator, arg-type]
+        raise _wrong(name, "a number", value)
+    return float(value)  # type: ignore[arg-type]
+
+
+def _numbers(name: str, values: object, count: int) -> list[float]:
+    if not isinstance(values, list) or len(values) != count:
+        raise _wrong(name, f"{count} numbers", values)
+    return [_number(name, value) for value in values]
+
+
+def _places(name: str, values: object, sizes: Sequence[int]) -> Places:
+    numbers = _numbers(name, values, len(sizes))
+    return tuple(whole(name, n, size) for n, size in zip(numbers, sizes, strict=True))
+
+
+def _pair(ends: object, size: int) -> tuple[int, int]:
+    low, high = sorted(_numbers("region", ends, 2))
+    start = whole("region", low, size)
+    return start, min(max(round(high), start + 1), size)
+
+
+def _detector(scene: Scene, value: object) -> Detector:
+    if not isinstance(value, dict):
+        raise _wrong("detector", "an object", value)
+    ndim = len(scene.frame)
+    shape, signal = value.get("shape"), value.get("signal")
+    shapes = SHAPES if ndim == 2 else ("all", "rectangle", "point")
+    if shape not in shapes:
+        raise _wrong("shape", f"one of {', '.join(shapes)}", shape)
+    if signal not in (SIGNALS if ndim == 2 else SIGNALS[:1]):
+        raise _wrong("signal", f"one of {', '.join(SIGNALS)}", signal)
+    radius, inner = (abs(_number(name, value.get(name))) for name in ("radius", "inner"))
+    center = tuple(_numbers("center", value.get("center"), ndim))
+    size = tuple(abs(n) for n in _numbers("size", value.get("size"), ndim))
+    return Detector(str(shape), center, radius, inner, size, str(signal))
+
+
+def _wrong(name: str, expected: str, found: object) -> DatasetError:
+    return DatasetError(f"the {name} of the page is not valid", expected=expected, found=found)

@@ -1,0 +1,192 @@
+"""A session answers the messages of a page, from its own threads."""
+
+import threading
+import time
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from dask_tiled import open_dataset
+from dask_tiled.exploring.messages import LARGEST, picture_message
+from dask_tiled.exploring.pictures import Pictures
+from dask_tiled.exploring.session import Session
+from dask_tiled.testing import counting_frames, write_mib
+
+PIXELS = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 20), "u2")
+OURS = "image", "frame", "exploring", "growing"
+
+
+class Page(list):
+    """Keeps the messages of a session, and asks it."""
+
+    def __init__(self, data, **options):
+        super().__init__()
+        self.session = Session(Pictures.of(data, options), self.append, **options)
+        self.session.begin()
+        self.rest()
+
+    def rest(self):
+        # The first job begins others.
+        assert self.session.wait(20)
+        assert self.session.wait(20)
+
+    def ask(self, **changes):
+        told = self.session.state.told()
+        detector = {**told["detector"], **changes.pop("detector", {})}
+        detector = {key: [*x] if isinstance(x, tuple) else x for key, x in detector.items()}
+        lists = {key: [*told[key]] for key in ("sliders", "position")}
+        message = {"type": "show", "region": None, "id": 1, **lists, "detector": detector}
+        self.session.receive({**message, **changes})
+        self.rest()
+
+    def last(self, kind):
+        message = [one for one in self if one.kind == kind][-1]
+        if not message.data:
+            return message.head
+        values = np.frombuffer(message.data, message.head["dtype"])
+        return values.reshape(message.head["shape"])
+
+
+@pytest.fixture
+def scan(tmp_path):
+    return open_dataset(write_mib(tmp_path / "scan.mib", PIXELS))
+
+
+@pytest.fixture
+def page(scan):
+    made = Page(scan)
+    yield made
+    made.session.close()
+    left = [one.name for one in threading.enumerate()]
+    assert not [name for name in left if name.startswith(OURS)]
+
+
+def test_it_begins_with_both_pictures(page):
+    assert page[0].kind == "scene"
+    assert page[0].head["pictures"] == ["data"]
+    assert [axis["name"] for axis in page[0].head["axes"]] == ["scan_y", "scan_x", "y", "x"]
+    assert page.last("image").shape == (6, 7)
+    assert np.array_equal(page.last("frame"), PIXELS[3, 3])
+
+
+def test_the_image_at_rest_is_exact(page, scan):
+    page.ask(detector={"shape": "ring", "center": [7.2, 9.1], "radius": 6.3, "inner": 2.1})
+    session = page.session
+    image = (scan * session.mask).sum(axis=(-2, -1)).compute()
+    assert session.image().dtype == image.dtype
+    assert np.array_equal(session.image(), image)
+    assert np.array_equal(page.last("image"), image.astype("f4"))
+    head = [one.head for one in page if one.kind == "image"][-1]
+    assert (head["exact"], head["share"], head["id"]) == (True, 1.0, 1)
+    assert head["code"] == session.code()
+
+
+def test_nothing_is_computed_twice(page):
+    count = len([one for one in page if one.kind == "image"])
+    page.ask(position=[1, 2])
+    assert np.array_equal(page.last("frame"), PIXELS[1, 2])
+    assert len([one for one in page if one.kind == "image"]) == count
+    page.ask()
+    assert page[-1].head == {"type": "known", "kinds": ["image", "frame"], "id": 1}
+
+
+def test_a_region_is_the_mean_of_its_frames(page):
+    page.ask(region=[[1, 4], [2, 3]])
+    assert np.allclose(page.last("frame"), PIXELS[1:4, 2:3].mean((0, 1)))
+
+
+@pytest.mark.parametrize("signal", ["center of mass", "quadrants"])
+def test_vectors_have_two_components(page, signal):
+    page.ask(detector={"signal": signal})
+    head = [one.head for one in page if one.kind == "image"][-1]
+    assert (head["components"], head["shape"]) == (2, (6, 7))
+
+
+def test_errors_are_messages(page):
+    page.ask(detector={"shape": "hexagon"})
+    assert "expected one of" in page.last("error")["text"]
+    page.session.receive({"type": "open", "path": "/etc/passwd"})
+    assert "asks for something unknown" in page.last("error")["text"]
+    page.ask(position=[0, 0])
+    assert np.array_equal(page.last("frame"), PIXELS[0, 0])
+
+
+def test_errors_of_files_are_messages(page, tmp_path):
+    time.sleep(0.01)
+    (tmp_path / "scan.mib").write_bytes(b"x" * 1000)
+    page.ask(position=[0, 0])
+    assert "scan.mib" in page.last("error")["text"]
+
+
+def test_the_newest_wins(scan, monkeypatch):
+    """Of a hundred requests in a row few are computed, and the last is."""
+    page = Page(scan)
+    begun, image = [], Session._images
+
+    def counted(self, *values):
+        begun.append(1)
+        time.sleep(0.02)
+        yield from image(self, *values)
+
+    monkeypatch.setattr(Session, "_images", counted)
+    state = page.session.state
+    for k in range(100):
+        page.session._show(state._replace(detector=state.detector._replace(radius=1 + k / 10)))
+    page.rest()
+    assert len(begun) < 50
+    mask = page.session.mask
+    assert np.array_equal(page.session.image(), (PIXELS * mask).sum((-2, -1)))
+    page.session.close()
+
+
+def test_closing_in_the_middle_leaves_nothing(tmp_path):
+    begun = threading.Event()
+
+    def slowly(block):
+        begun.set()
+        time.sleep(0.02)
+        return block
+
+    arr = da.zeros((400, 2, 8, 8), chunks=(1, 2, 8, 8)).map_blocks(slowly, dtype=float)
+    session = Session(Pictures.of(arr, {}), lambda _: None)
+    session.begin()
+    assert begun.wait(10)
+    start = time.monotonic()
+    session.close()
+    assert time.monotonic() - start < 2
+    session.begin()  # nothing begins any more
+    left = [one.name for one in threading.enumerate()]
+    assert not [name for name in left if name.startswith(OURS)]
+
+
+def test_frames_are_seen_as_they_come(tmp_path):
+    path = tmp_path / "scan.raw"
+    whole = counting_frames((4, 5, 8, 8), "u2")
+    path.write_bytes(whole[:2].tobytes())
+    options = {"dtype": "u2", "nav_shape": (4, 5), "sig_shape": (8, 8), "format": "raw"}
+    session = Session(Pictures.of(path, options, follow=True), lambda _: None, follow=True)
+    session.begin()
+    with path.open("ab") as file:
+        file.write(whole[2:].tobytes())
+    wanted = (whole * session.mask).sum((-2, -1))
+    until = time.monotonic() + 10
+    while not np.array_equal(session.image(), wanted) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert np.array_equal(session.image(), (whole * session.mask).sum((-2, -1)))
+    session.close()
+
+
+def test_large_frames_are_averaged():
+    values = np.arange(2 * LARGEST * 6.0).reshape(2 * LARGEST, 6)
+    message = picture_message("frame", values, 2)
+    assert message.head["shape"] == (LARGEST, 6)
+    shown = np.frombuffer(message.data, "f4").reshape(LARGEST, 6)
+    assert np.array_equal(shown, values.reshape(LARGEST, 2, 6).mean(1).astype("f4"))
+
+
+def test_messages_are_bytes_with_a_head():
+    packed = picture_message("frame", np.arange(6, dtype="u2").reshape(2, 3), 2, id=3).packed()
+    length = int.from_bytes(packed[:4], "little")
+    assert (4 + length) % 8 == 0
+    assert np.array_equal(np.frombuffer(packed, "u2", offset=4 + length), np.arange(6))
