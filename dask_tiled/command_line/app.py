@@ -15,6 +15,7 @@ import click
 
 from dask_tiled.command_line.convert import EXPORT, MAPS, convert
 from dask_tiled.command_line.doctor import doctor
+from dask_tiled.command_line.explore import explore
 from dask_tiled.command_line.failures import INTERRUPTED, failure_of
 from dask_tiled.command_line.formats import formats
 from dask_tiled.command_line.info import info
@@ -107,5 +108,5 @@ def app(*, traceback: bool) -> None:
     del traceback  # asked for where errors arrive
 
 
-for command in (info, preview, formats, convert, verify, doctor):
+for command in (info, preview, explore, formats, convert, verify, doctor):
     app.add_command(command)

@@ -17,6 +17,7 @@ from dask_tiled.command_line.printing import json_option, section, show, show_js
 USES = {
     "cli": "this command",
     "distributed": "clusters",
+    "explore": "two linked pictures in notebooks and browsers",
     "ffcv": "images in sample files",
     "frms6": "gain maps of FRMS6 in .mat files",
     "hdf5": "HDF5, NeXus, EMD, HyperSpy, Eiger",

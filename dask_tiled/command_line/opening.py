@@ -144,7 +144,7 @@ def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
     """Open files with the options of a command."""
     import dask_tiled
 
-    path, given = _arguments(paths, options)
+    path, given = arguments(paths, options)
     arr: Any = dask_tiled.open_dataset(path, **given)
     return arr
 
@@ -153,14 +153,14 @@ def described(paths: Sequence[str], options: dict[str, Any]) -> tuple[Descriptio
     """Describe files with the options of a command, and choose chunks, without importing arrays."""
     from dask_tiled.describing import describe, scheme_for, warn_of_missing
 
-    path, given = _arguments(paths, options)
+    path, given = arguments(paths, options)
     cut = {name: given.pop(name) for name in ("tiling", "chunks", "io") if name in given}
     desc = describe(path, **given)
     warn_of_missing(desc, **given)
     return desc, scheme_for(desc, **cut)
 
 
-def _arguments(paths: Sequence[str], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def arguments(paths: Sequence[str], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the arguments of ``open_dataset`` that the options of a command stand for."""
     options = {name: value for name, value in options.items() if value not in (None, ())}
     named = dict(options.pop("format_options", ()))

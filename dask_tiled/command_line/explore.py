@@ -1,0 +1,39 @@
+"""``dask-tiled explore``: two linked pictures in a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dask_tiled.command_line.opening import OPENING, Opening, arguments, files, with_options
+
+
+@click.command(cls=Opening)
+@files
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="any that is free",
+    help="Port of 127.0.0.1.",
+)  # fmt: skip
+@click.option("--browser/--no-browser", default=True, help="Open a browser; by default it is.")
+@with_options(OPENING)
+def explore(files: tuple[str, ...], *, port: int, browser: bool, **options: Any) -> None:
+    """Show a file in a browser: the scan, the frame, and a detector to drag.
+
+    The page is served to this machine alone, at an address that nobody can guess, until Ctrl-C.
+    """
+    from dask_tiled.exploring.server import serve
+
+    path, given = arguments(files, options)
+    named = "".join(f", {name}={value!r}" for name, value in given.items() if _is_told(value))
+    source = f"dask_tiled.open_dataset({path!r}{named})"
+
+    def say(address: str) -> None:
+        click.echo(f"{address}  (Ctrl-C ends it)")
+
+    serve(path, given, source, port=port, browser=browser, say=say)
+
+
+def _is_told(value: object) -> bool:
+    """Return whether an option is not what it is by default, and can be written."""
+    return isinstance(value, str | int | float | tuple | dict) and value not in ("auto", 0)

@@ -1,0 +1,275 @@
+"""The page on this machine: served to whoever knows the token, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib import import_module
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.exploring.messages import Message
+from dask_tiled.exploring.page import DOCUMENT, MODULE, START, STYLE, text_of
+from dask_tiled.exploring.pictures import Pictures
+from dask_tiled.exploring.running import message_of
+from dask_tiled.exploring.session import Session
+from dask_tiled.exploring.state import MOST_LETTERS, read_message
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import Response
+    from starlette.websockets import WebSocket
+
+HOST = "127.0.0.1"
+NAMES = HOST, "localhost"
+"""What browsers on this machine call it; others may be names that were bound to it since."""
+MOST_PAGES = 8
+"""So many pages at once."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
+    "style-src 'self'; img-src data: blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Outbox:
+    """Messages that wait to be sent: of each kind, the last one."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Message] = {}
+        self._loop = asyncio.get_running_loop()
+        self._some = asyncio.Event()
+
+    def put(self, message: Message) -> None:
+        """Send a message soon, from any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._put, message)
+
+    def _put(self, message: Message) -> None:
+        self._waiting.pop(message.kind, None)
+        self._waiting[message.kind] = message
+        self._some.set()
+
+    async def get(self) -> Message:
+        """Wait for a message."""
+        while not self._waiting:
+            self._some.clear()
+            await self._some.wait()
+        return self._waiting.pop(next(iter(self._waiting)))
+
+
+def app_of(make: Callable[[Callable[[Message], None]], Session], token: str) -> Starlette:
+    """Return the application: the page below the token, each with a session of its own.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the session of a page, from what sends messages to it.
+    token : str
+    """
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse, Response
+    from starlette.routing import Route, WebSocketRoute
+
+    kinds = {
+        "": (DOCUMENT, "text/html"),
+        MODULE: (text_of(MODULE), "text/javascript"),
+        START: (text_of(START), "text/javascript"),
+        STYLE: (text_of(STYLE), "text/css"),
+    }
+    pages: set[WebSocket] = set()
+
+    def may_see(connection: HTTPConnection) -> bool:
+        given = str(connection.path_params.get("token", ""))
+        known = secrets.compare_digest(given.encode(), token.encode())
+        return known and _is_here(connection)
+
+    async def page(request: Request) -> Response:
+        name = request.path_params.get("name", "")
+        if not may_see(request) or name not in kinds:
+            return PlainTextResponse("not found", 404, HEADERS)
+        text, kind = kinds[name]
+        return Response(text, media_type=kind, headers=HEADERS)
+
+    async def talk(websocket: WebSocket) -> None:
+        if not may_see(websocket) or not _is_of_page(websocket) or len(pages) >= MOST_PAGES:
+            await websocket.close(1008)
+            return
+        await websocket.accept()
+        pages.add(websocket)
+        try:
+            await _talk(websocket, make)
+        finally:
+            pages.discard(websocket)
+
+    return Starlette(
+        routes=[
+            Route("/{token}/", page),
+            Route("/{token}/{name}", page),
+            WebSocketRoute("/{token}/socket", talk),
+        ]
+    )
+
+
+async def _talk(websocket: WebSocket, make: Callable[[Callable[[Message], None]], Session]) -> None:
+    """Hand messages on in both directions until the page is closed."""
+    from starlette.websockets import WebSocketDisconnect
+
+    outbox = Outbox()
+    try:
+        session = await asyncio.to_thread(make, outbox.put)
+    except Exception as error:  # noqa: BLE001 - the page shows it
+        await websocket.send_bytes(_error(error).packed())
+        await websocket.close(1011)
+        return
+    sender = asyncio.create_task(_send(websocket, outbox))
+    try:
+        while True:
+            received = await websocket.receive()
+            if received["type"] == "websocket.disconnect":
+                return
+            try:
+                message = read_message(received.get("text"))
+            except DatasetError as error:
+                outbox.put(_error(error))
+                continue
+            await asyncio.to_thread(session.receive, message)
+    except WebSocketDisconnect:
+        pass
+    finally:
+        sender.cancel()
+        threading.Thread(target=session.close, name="closing").start()  # it waits for its tasks
+
+
+async def _send(websocket: WebSocket, outbox: Outbox) -> None:
+    while True:
+        await websocket.send_bytes((await outbox.get()).packed())
+
+
+def _error(error: Exception) -> Message:
+    return Message({"type": "error", "text": message_of(error)})
+
+
+def _is_here(connection: HTTPConnection) -> bool:
+    """Return whether the browser calls this machine by a name of its own."""
+    return _host(connection.headers.get("host", "")) in NAMES
+
+
+def _is_of_page(connection: HTTPConnection) -> bool:
+    """Return whether the page that connects came from here."""
+    origin, host = connection.headers.get("origin", ""), connection.headers.get("host", "")
+    return origin == f"http://{host}"
+
+
+def _host(text: str) -> str:
+    name, _, port = text.rpartition(":")
+    return name if port.isdigit() else text
+
+
+def serve(
+    data: Any, options: dict[str, Any], source: str = "", *, port: int = 0, browser: bool = True,
+    say: Callable[[str], None] = print,
+) -> None:  # fmt: skip
+    """Serve the page of an array or of files until the process is interrupted.
+
+    Parameters
+    ----------
+    data, options
+        An array, or files with options of :func:`open_dataset`.
+    source : str
+        Code that opens it.
+    port : int
+        By default any that is free.
+    browser : bool
+        Open a browser. The address, which only its user may know, is handed over in a file that
+        nobody else can read.
+    say : callable
+        Called with the address.
+
+    Raises
+    ------
+    ImportError
+        The extra ``explore`` is not installed.
+    DatasetError
+        As for :func:`open_dataset`; or the port is taken.
+    """
+    uvicorn: Any = _library("uvicorn")
+    for name in ("starlette.applications", "websockets"):
+        _library(name)
+    follow = bool(options.get("follow"))
+    pictures = Pictures.of(data, options, follow=follow)
+    Session(pictures, lambda _: None).close()  # what has no picture is an error here
+
+    def make(send: Callable[[Message], None]) -> Session:
+        return Session(pictures, send, source, follow=follow)
+
+    token = secrets.token_urlsafe(24)
+    app = app_of(make, token)
+    with _listening(port) as sock, TemporaryDirectory(prefix="dask-tiled-") as folder:
+        address = f"http://{HOST}:{sock.getsockname()[1]}/{token}/"
+
+        @asynccontextmanager
+        async def lifespan(_: Any) -> AsyncIterator[None]:
+            say(address)
+            if browser:
+                webbrowser.open(f"file://{_redirect(folder, address)}")
+            yield
+
+        app.router.lifespan_context = lifespan
+        uvicorn.Server(configured(app)).run(sockets=[sock])
+
+
+def configured(app: Starlette) -> Any:
+    """Return the configuration of the server: small messages, no logs, ended at once."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app, log_level="error", access_log=False, ws="websockets-sansio",
+        ws_max_size=4 * MOST_LETTERS, ws_per_message_deflate=False,
+        server_header=False, timeout_graceful_shutdown=1,
+    )  # fmt: skip
+
+
+def _listening(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        sock.close()
+        problem, hint = f"port {port} cannot be used", "Without a port, any that is free is used."
+        raise DatasetError(problem, found=str(error), hint=hint) from error
+    return sock
+
+
+def _redirect(folder: str, address: str) -> str:
+    """Write a document that leads a browser to the page: processes show what they are called with.
+
+    The folder is readable by its user alone.
+    """
+    path = os.path.join(folder, "explore.html")
+    with open(path, "w", encoding="utf8") as file:
+        file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">')
+    return path
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        library = name.partition(".")[0]
+        hint = f'exploring needs {library}. Run: pip install "dask-tiled[explore]"'
+        raise ImportError(hint, name=library) from error

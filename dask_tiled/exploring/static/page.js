@@ -1,0 +1,3 @@
+import { connect } from "./explore.js";
+
+connect(document.body);

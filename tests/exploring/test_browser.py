@@ -1,0 +1,239 @@
+"""The page in a browser: drag, zoom, switch detectors, close in the middle."""
+
+import json
+import threading
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+from chromium import browser, path_of_browser, wait_for
+from ome_writer import document, image, tiff_data, uuid_of, write_pages
+
+from dask_tiled.exploring import server
+from dask_tiled.exploring.pictures import Pictures
+from dask_tiled.exploring.session import Session
+from dask_tiled.testing import write_mib, write_ser
+
+pytest.importorskip("uvicorn")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(path_of_browser() is None, reason="there is no Chromium on this machine"),
+]
+
+AXES = {"scan_y": "0.5 nm", "scan_x": "0.5 nm", "y": "1 mrad", "x": "1 mrad"}
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture
+def served():
+    """Serve what is asked for in a thread of its own."""
+    import uvicorn
+
+    running = []
+
+    def serve(data, **options):
+        sessions, pictures = [], Pictures.of(data, options)
+
+        def make(send):
+            sessions.append(Session(pictures, send))
+            return sessions[-1]
+
+        app = server.app_of(make, "token")
+        sock = server._listening(0)
+        config = server.configured(app)
+        one = uvicorn.Server(config)
+        thread = threading.Thread(target=one.run, kwargs={"sockets": [sock]}, daemon=True)
+        thread.start()
+        running.append((one, thread, sock))
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}/token/"
+        return SimpleNamespace(url=url, sessions=sessions)
+
+    yield serve
+    for one, thread, sock in running:
+        one.should_exit = True
+        thread.join(10)
+        sock.close()
+
+
+def scan_of(shape=(24, 32, 48, 64)):
+    y, x = np.indices(shape[2:])
+    disc = np.hypot(y - shape[2] / 2, x - shape[3] / 2) < 9
+    rates = np.where(disc, 20, 1) * np.linspace(0.5, 1.5, shape[1])[:, None, None]
+    return np.random.default_rng(0).poisson(np.broadcast_to(rates, shape)).astype("u2")
+
+
+PLOTS = {"scan": 0, "frame": 1}
+
+
+def shown(tab):
+    """Wait until the page shows exact pictures."""
+    tab.wait("!!document.querySelector('[data-plot=frame][data-exact=true]')")
+
+
+def place(tab, plot, down=0.5, across=0.5):
+    """Return a place in a canvas on the screen."""
+    box = tab.run(
+        f"(() => {{ const b = document.querySelector('[data-plot={plot}] canvas')"
+        ".getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()"
+    )
+    return box[0] + across * box[2], box[1] + down * box[3]
+
+
+def choose(tab, label, value):
+    tab.run(
+        f"""(() => {{
+        const labels = [...document.querySelectorAll("label")];
+        const select = labels.filter((one) => one.firstChild.textContent === {json.dumps(label)})
+          .map((one) => one.querySelector("select")).find((one) => [...one.options].some(
+            (option) => option.value === {json.dumps(value)}));
+        select.value = {json.dumps(value)};
+        select.dispatchEvent(new Event("change"));
+        }})()"""
+    )
+
+
+def test_a_scan_is_explored(chromium, served, tmp_path):
+    pixels = scan_of()
+    path = write_mib(tmp_path / "scan.mib", pixels)
+    page = served(path, axes=AXES)
+    tab = chromium.open(page.url)
+    shown(tab)
+    tab.wait("document.querySelector('[data-plot=scan]').dataset.exact === 'true'")
+    session = page.sessions[0]
+    found = session.state.detector
+    assert found.shape == "disk"
+    assert np.allclose(found.center, (24, 32), atol=1)
+    assert np.array_equal(session.image(), (pixels * session.mask).sum((-2, -1)))
+
+    # Drag the detector: what is computed follows, and is exact at rest.
+    start = place(tab, "frame", 0.46, 0.48)
+    tab.drag(start, *[(start[0] + k, start[1] + k) for k in range(0, 40, 4)])
+    wait_for(lambda: session.state.detector.center[1] > found.center[1] + 2)
+    session.wait(10)
+    assert np.array_equal(session.image(), (pixels * session.mask).sum((-2, -1)))
+
+    # A position, by the pointer and by a key.
+    before = session.state.position
+    tab.drag(place(tab, "scan", 0.3, 0.3), place(tab, "scan", 0.35, 0.35))
+    wait_for(lambda: session.state.position != before)
+    before = session.state.position
+    tab.key("ArrowRight")
+    wait_for(lambda: session.state.position == (before[0], before[1] + 1))
+
+    # Zoom changes nothing but the view.
+    state = session.state
+    tab.wheel(*place(tab, "scan"), -400)
+    tab.key("0")
+    assert session.state == state
+
+    for shape in ("ring", "rectangle", "point", "all", "disk"):
+        choose(tab, "detector", shape)
+        wait_for(lambda shape=shape: session.state.detector.shape == shape)
+        assert not tab.run("document.querySelector('.error').offsetParent")
+    for signal in ("center of mass", "quadrants", "sum"):
+        choose(tab, "signal", signal)
+        wait_for(lambda signal=signal: session.state.detector.signal == signal)
+        session.wait(10)
+        word = {"sum": "sum(axis", "center of mass": "center_of_mass", "quadrants": "quadrants"}
+        tab.wait(f"document.querySelector('pre').textContent.includes('{word[signal]}')")
+
+    # A region: the mean of its frames.
+    tab.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'region').click()")
+    tab.drag(place(tab, "scan", 0.2, 0.3), place(tab, "scan", 0.4, 0.6))
+    wait_for(lambda: session.state.region is not None)
+    tab.wait("document.querySelector('[data-plot=frame] h2').textContent.includes('mean frame')")
+    assert tab.errors() == []
+
+    # Closed in the middle of everything, it leaves nothing behind.
+    start = place(tab, "frame")
+    tab.drag(start, (start[0] + 20, start[1]))
+    tab.close()
+    names = ("image", "frame", "exploring")
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith(names)])
+
+
+def hdf5(folder):
+    path = folder / "scan.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("one", data=scan_of((6, 7, 16, 20)), chunks=(1, 7, 16, 20))
+        file["two"] = scan_of((4, 5, 16, 20))
+    return path
+
+
+def ome_tiff(folder):
+    path = folder / "cells.ome.tif"
+    pixels = np.random.default_rng(0).integers(0, 99, (6, 16, 20), "u2")
+    sizes = (1, 2, 3, 16, 20)
+    write_pages(path, pixels, document(image(sizes, tiff_data(0, 6)), uuid_of("a")))
+    return path
+
+
+def ser(folder):
+    path = folder / "spectra.ser"
+    write_ser(path, np.random.default_rng(0).integers(0, 99, (3, 4, 200)).astype("u2"), sig_dims=1)
+    return path
+
+
+def nifti(folder):
+    import nibabel
+
+    path = folder / "brain.nii"
+    pixels = np.random.default_rng(0).integers(0, 99, (20, 16, 8)).astype("i2")
+    nibabel.save(nibabel.Nifti1Image(pixels, np.eye(4)), path)
+    return path
+
+
+@pytest.mark.parametrize("write", [hdf5, ome_tiff, ser, nifti], ids=lambda one: one.__name__)
+def test_files_of_other_kinds(chromium, served, tmp_path, write):
+    page = served(write(tmp_path))
+    tab = chromium.open(page.url)
+    shown(tab)
+    session = page.sessions[0]
+    if session.scene.scan:
+        tab.wait("document.querySelector('[data-plot=scan]').dataset.exact === 'true'")
+        tab.drag(place(tab, "frame", 0.4, 0.4), place(tab, "frame", 0.5, 0.5))
+        tab.drag(place(tab, "scan", 0.4, 0.4), place(tab, "scan", 0.5, 0.3))
+    if session.scene.sliders:
+        tab.run(
+            "(() => { const s = document.querySelector('.sliders input'); s.value = 0;"
+            " s.dispatchEvent(new Event('input')); })()"
+        )
+        wait_for(lambda: session.state.places[0] == 0)
+    session.wait(10)
+    if session.scene.scan:
+        exact = session.lazy_image().compute()
+        assert np.array_equal(session.image(), exact)
+    assert not tab.run("document.querySelector('.error').offsetParent")
+    assert tab.errors() == []
+    tab.close()
+
+
+def test_the_pictures_of_a_file_are_a_list(chromium, served, tmp_path):
+    page = served(hdf5(tmp_path))
+    tab = chromium.open(page.url)
+    shown(tab)
+    assert tab.run("[...document.querySelectorAll('.head select option')].length") == 2
+    names = page.sessions[0]._pictures.names
+    choose(tab, "picture", str(1 - page.sessions[0]._number))
+    wait_for(lambda: page.sessions[0]._number != page.sessions[0]._pictures.begins_with)
+    assert len(names) == 2
+    shown(tab)
+    assert tab.errors() == []
+    tab.close()
+
+
+def test_errors_are_in_the_page(chromium, served, tmp_path):
+    path = write_mib(tmp_path / "scan.mib", scan_of((6, 7, 16, 20)))
+    page = served(path)
+    tab = chromium.open(page.url)
+    shown(tab)
+    (tmp_path / "scan.mib").write_bytes(b"x" * 1000)
+    tab.drag(place(tab, "scan", 0.2, 0.3), place(tab, "scan", 0.25, 0.35))
+    tab.wait("document.querySelector('.error').textContent.includes('scan.mib')")
+    tab.close()

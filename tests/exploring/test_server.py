@@ -1,0 +1,156 @@
+"""The page is served to whoever knows the token; whatever a page sends, the server lives on."""
+
+import random
+import socket
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from chromium import wait_for
+
+from dask_tiled import DatasetError, open_dataset
+from dask_tiled.exploring import page as page_module
+from dask_tiled.exploring import server
+from dask_tiled.exploring.page import MODULE, START, STYLE, text_of
+from dask_tiled.exploring.pictures import Pictures
+from dask_tiled.exploring.session import Session
+from dask_tiled.testing import write_mib
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of the library below it
+    testclient = pytest.importorskip("starlette.testclient")
+
+TOKEN = "t0ken"  # noqa: S105 - of these tests
+HERE = "http://127.0.0.1:8000"
+PIXELS = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 20), "u2")
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory):
+    return open_dataset(write_mib(tmp_path_factory.mktemp("scan") / "scan.mib", PIXELS))
+
+
+@pytest.fixture
+def client(scan):
+    pictures = Pictures.of(scan, {})
+    app = server.app_of(lambda send: Session(pictures, send), TOKEN)
+    with testclient.TestClient(app, HERE) as made:
+        yield made
+    names = "image", "frame", "exploring", "closing"
+    wait_for(lambda: not [one for one in threading.enumerate() if one.name.startswith(names)])
+
+
+def connect(client, origin=HERE, token=TOKEN):
+    headers = {"origin": origin, "host": HERE.removeprefix("http://")}
+    return client.websocket_connect(f"/{token}/socket", headers=headers)
+
+
+def until(socket, kind):
+    """Return the next message of a kind."""
+    while True:
+        data = socket.receive_bytes()
+        length = int.from_bytes(data[:4], "little")
+        if f'"type": "{kind}"'.encode() in data[4 : 4 + length]:
+            return data
+
+
+@pytest.mark.parametrize("name", ["", MODULE, STYLE, START])
+def test_the_page_is_there_for_who_knows_the_token(client, name):
+    found = client.get(f"/{TOKEN}/{name}")
+    assert found.status_code == 200
+    assert found.headers["referrer-policy"] == "no-referrer"
+    assert "default-src 'none'" in found.headers["content-security-policy"]
+    for path in (f"/wrong/{name}", f"/{TOKEN}x/{name}", f"/{name}", f"//{name}"):
+        assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["session.py", "../session.py", "%2e%2e/session.py", "..%2fsession.py", "/etc/passwd"]
+)
+def test_no_file_can_be_asked_for(client, path):
+    assert client.get(f"/{TOKEN}/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""])
+def test_other_names_of_the_machine_are_refused(client, host):
+    """A name of somebody's that leads here since (DNS rebinding)."""
+    assert client.get(f"/{TOKEN}/", headers={"host": host}).status_code == 404
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1:8001"])
+def test_pages_from_elsewhere_are_refused(client, origin):
+    with pytest.raises(testclient.WebSocketDisconnect), connect(client, origin):
+        pass
+
+
+def test_a_wrong_token_is_refused(client):
+    with pytest.raises(testclient.WebSocketDisconnect), connect(client, token="t0ken2"):  # noqa: S106
+        pass
+
+
+def test_a_page_gets_its_pictures(client):
+    with connect(client) as socket:
+        socket.send_json({"type": "begin"})
+        assert b'"title": "scan.mib"' in until(socket, "scene")
+        data = until(socket, "frame")
+        assert np.array_equal(
+            np.frombuffer(data[-2 * 16 * 20 :], "u2").reshape(16, 20), PIXELS[3, 3]
+        )
+
+
+def test_there_are_only_so_many_pages(client, monkeypatch):
+    monkeypatch.setattr(server, "MOST_PAGES", 1)
+    with connect(client), pytest.raises(testclient.WebSocketDisconnect), connect(client):
+        pass
+    with connect(client) as socket:
+        socket.send_json({"type": "begin"})
+        until(socket, "scene")
+
+
+def test_whatever_a_page_sends_it_lives_on(client):
+    """Ten thousand messages: no death, no thread or memory that stays."""
+    chance = random.Random(0)  # noqa: S311 - drawn the same each time
+    usual = '{"type": "show", "sliders": [], "position": [1, 2], "region": null, "detector": {}}'
+    with connect(client) as socket:
+        threads = threading.active_count()
+        for k in range(10_000):
+            text = [*usual]
+            for _ in range(chance.randrange(1, 8)):
+                text[chance.randrange(len(text))] = chr(chance.randrange(32, 1200))
+            if k % 1000 == 0:
+                text *= 100
+            if k % 7 == 0:
+                socket.send_bytes("".join(text).encode())
+            else:
+                socket.send_text("".join(text))
+        socket.send_json({"type": "begin"})
+        assert b'"title": "scan.mib"' in until(socket, "scene")
+        assert threading.active_count() <= threads + 4
+
+
+def test_what_cannot_be_opened_is_told(scan):
+    def fail(_):
+        raise DatasetError("no such picture", path="scan.mib")
+
+    with testclient.TestClient(server.app_of(fail, TOKEN), HERE) as client, connect(client) as one:
+        assert b"scan.mib: no such picture" in until(one, "error")
+
+
+def test_a_port_that_is_taken():
+    with socket.socket() as other:
+        other.bind((server.HOST, 0))
+        other.listen()
+        with pytest.raises(DatasetError, match="cannot be used"):
+            server._listening(other.getsockname()[1])
+
+
+def test_who_lacks_the_extra_is_told(monkeypatch):
+    with pytest.raises(ImportError, match=r'no_server\. Run: pip install "dask-tiled\[explore\]"'):
+        server._library("no_server.part")
+
+
+def test_the_page_asks_nobody_else():
+    for name in (MODULE, STYLE, START):
+        assert "//" not in text_of(name).replace("// ", "").replace("http://www.w3.org", "")
+    assert "http" not in page_module.DOCUMENT
