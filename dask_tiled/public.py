@@ -29,6 +29,7 @@ from dask_tiled.errors import (
     VerificationError,
 )
 from dask_tiled.explaining import Explanation, Measured, explain
+from dask_tiled.exploring.explore import explore
 from dask_tiled.export.virtual.as_zarr import as_zarr
 from dask_tiled.export.virtual.references import to_references
 from dask_tiled.export.zarr.verification import verify_zarr
@@ -57,7 +58,7 @@ __all__ = [
     "MissingFramesWarning", "OutsideFolderError", "Piece", "RemoteError", "StaleFileError",
     "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
     "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "convert",
-    "describe", "explain", "file_reader", "find_bad_pixels", "formats", "frame_facts",
+    "describe", "explain", "explore", "file_reader", "find_bad_pixels", "formats", "frame_facts",
     "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
     "open_dataset", "open_volumes", "reduce_tiles", "register_format", "samples", "scheme_of",
     "show", "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray", "to_zarr",

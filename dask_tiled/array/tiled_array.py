@@ -114,7 +114,7 @@ class TiledArray(da.Array):
             shown = shown if replacement is None else replacement
         return shown
 
-    explain, show = Verb(), Verb()
+    explain, explore, show = Verb(), Verb(), Verb()
     to_hyperspy, to_xarray = Verb(), Verb()
     to_zarr = Verb()  # never dask's: that names no axes
 

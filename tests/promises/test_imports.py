@@ -43,17 +43,19 @@ ORDER = [
     "bridges",
     "virtual",
     "converting",
+    "exploring",
     "training",
     "testing",
     "samples",
     "command_line",
 ]
 # What takes arrays out again.
-OUT_AGAIN = "blocks", "export", "bridges", "converting", "training"
+OUT_AGAIN = "blocks", "export", "bridges", "converting", "exploring", "training"
 # Who may import what; everybody else gets it from them.
 ONLY_IN = {
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
+    "anywidget": {"exploring"},
     "dask.array": {"tiling", "array", "", *OUT_AGAIN, "testing"},  # tiling: how dask says chunks
     "h5py": {"formats", "converting"},
     "hdf5plugin": {"formats"},
@@ -63,7 +65,9 @@ ONLY_IN = {
     "click": {"command_line"},
     "obstore": {"remote"},
     "rich": {"command_line"},
+    "starlette": {"exploring"},
     "tifffile": {"formats", "converting"},
+    "uvicorn": {"exploring"},
     "virtualizarr": {"bridges"},
     "xarray": {"bridges"},
 }
@@ -133,6 +137,7 @@ DERIVED = {
     "dask_tiled.export.filters",
     "dask_tiled.export.virtual.store",
     "dask_tiled.bridges.xarray_engine",
+    "dask_tiled.exploring.widget",
 }
 # What is imported where it is needed, because it takes long or is optional.
 HEAVY = {*ONLY_IN, *DERIVED, "distributed", "matplotlib", "zarr"} - {"click", "dask.array"}

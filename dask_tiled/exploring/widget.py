@@ -1,0 +1,63 @@
+"""The page as a widget of a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+
+from dask_tiled.bridges.xarray import to_xarray
+from dask_tiled.exploring.detectors import Mask
+from dask_tiled.exploring.messages import Message
+from dask_tiled.exploring.page import MODULE, STYLE, text_of
+from dask_tiled.exploring.pictures import Pictures
+from dask_tiled.exploring.session import Session
+from dask_tiled.model.indexing import Array
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+
+class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
+    """Two linked pictures of an array, in a notebook: see :func:`explore`."""
+
+    _esm = text_of(MODULE)
+    _css = text_of(STYLE)
+
+    def __init__(self, pictures: Pictures, *, follow: bool = False) -> None:
+        super().__init__()
+        self._session = Session(pictures, self._send_message, follow=follow)
+        self.on_msg(self._receive)
+
+    @property
+    def image(self) -> Array:
+        """The image of the scan that is shown, exact; if it is not yet, it is computed now."""
+        return self._session.image()
+
+    @property
+    def mask(self) -> Mask:
+        """The pixels of a frame that the detector covers."""
+        return self._session.mask
+
+    @property
+    def code(self) -> str:
+        """The code that computes the image of the array ``arr``."""
+        return self._session.code()
+
+    def to_xarray(self) -> xr.DataArray:
+        """Return the image with its axes."""
+        lazy = to_xarray(self._session.lazy_image())
+        return lazy.copy(data=self._session.image())
+
+    def close(self) -> None:
+        """End all computations, and the widget."""
+        session = self.__dict__.get("_session")
+        if session is not None:
+            session.close()
+        super().close()
+
+    def _send_message(self, message: Message) -> None:
+        self.send(dict(message.head), [message.data] if message.data else [])
+
+    def _receive(self, _: Any, content: Any, __: Any) -> None:
+        self._session.receive(content)

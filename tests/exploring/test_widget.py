@@ -1,0 +1,62 @@
+"""The widget of notebooks: what is shown, as arrays."""
+
+import numpy as np
+import pytest
+
+import dask_tiled
+from dask_tiled.testing import write_mib
+
+pytest.importorskip("anywidget")
+
+PIXELS = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 20), "u2")
+
+
+@pytest.fixture
+def arr(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", PIXELS)
+    return dask_tiled.open_dataset(path, axes={"scan_x": "0.5 nm", "y": "2 mrad", "x": "2 mrad"})
+
+
+def test_what_is_shown_are_arrays(arr):
+    widget = arr.explore()
+    assert np.array_equal(widget.image, (PIXELS * widget.mask).sum((-2, -1)))
+    names = {"arr": arr}
+    exec(widget.code, names)  # noqa: S102 - what it is about
+    assert np.array_equal(names["image"], widget.image)
+    found = widget.to_xarray()
+    assert found.dims == ("scan_y", "scan_x")
+    assert found.scan_x.attrs["units"] == "nm"
+    assert np.array_equal(found.values, widget.image)
+    widget.close()
+
+
+def test_the_page_is_answered(arr, monkeypatch):
+    widget = arr.explore()
+    sent = []
+    monkeypatch.setattr(widget, "send", lambda head, buffers: sent.append((head, buffers)))
+    widget._receive(widget, {"type": "begin"}, [])
+    widget._session.wait(20)
+    widget._session.wait(20)
+    kinds = [head["type"] for head, _ in sent]
+    assert kinds[0] == "scene"
+    assert {"image", "frame"} <= {*kinds}
+    frame = next(buffers[0] for head, buffers in sent if head["type"] == "frame")
+    assert np.array_equal(np.frombuffer(frame, "u2").reshape(16, 20), PIXELS[3, 3])
+    widget._receive(widget, "nonsense", [])
+    assert sent[-1][0]["type"] == "error"
+    widget.close()
+
+
+def test_files_can_be_explored(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", PIXELS)
+    widget = dask_tiled.explore(path, nav_shape=(3, 7))
+    assert widget.image.shape == (3, 7)
+    widget.close()
+
+
+def test_who_lacks_the_extra_is_told(arr, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(ImportError, match=r'pip install "dask-tiled\[explore\]"'):
+        arr.explore()
