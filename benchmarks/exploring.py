@@ -1,0 +1,188 @@
+"""How soon the page shows what is asked for: opening, dragging a detector, moving the position.
+
+Run ``python benchmarks/exploring.py``. A session is timed by itself, and where there is a browser
+(Chromium) the page in it, from the event of the pointer to the picture. The file is warm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MOVES = 40
+TESTS = Path(__file__).parents[1] / "tests"
+
+MOVE = """
+new Promise((done) => {
+  const plot = document.querySelector("[data-plot=%(plot)s]"), canvas = plot.querySelector("canvas");
+  const seen = document.querySelector("[data-plot=%(seen)s]"), before = seen.dataset.pictures;
+  const box = canvas.getBoundingClientRect(), start = performance.now();
+  new MutationObserver((_, observer) => {
+    if (seen.dataset.pictures === before) return;
+    observer.disconnect();
+    done(performance.now() - start);
+  }).observe(seen, { attributes: true });
+  const at = { clientX: box.left + %(x)f * box.width, clientY: box.top + %(y)f * box.height,
+    pointerId: 1, button: 0, buttons: 1, bubbles: true };
+  canvas.setPointerCapture = () => {};
+  canvas.dispatchEvent(new PointerEvent("pointerdown", at));
+  canvas.dispatchEvent(new PointerEvent("pointerup", at));
+})
+"""
+
+
+def told(name: str, seconds: list[float]) -> None:
+    """Print the median and the 95th percentile."""
+    middle, late = statistics.median(seconds), sorted(seconds)[int(0.95 * (len(seconds) - 1))]
+    print(f"{name:<44}{1e3 * middle:9.1f} ms{1e3 * late:9.1f} ms")
+
+
+class Timed:
+    """Takes the messages of a session, and the times when they come."""
+
+    def __init__(self, arr: Any) -> None:
+        from dask_tiled.exploring.pictures import Pictures
+        from dask_tiled.exploring.session import Session
+
+        self.came = threading.Condition()
+        self.messages: list[tuple[float, Any]] = []
+        self.session = Session(Pictures.of(arr, {}), self._take)
+
+    def _take(self, message: Any) -> None:
+        with self.came:
+            self.messages.append((time.perf_counter(), message))
+            self.came.notify_all()
+
+    def first(self, kind: str, act: Any) -> float:
+        """Return the seconds until the first picture of a kind comes."""
+        with self.came:
+            self.messages.clear()
+        start = time.perf_counter()
+        act()
+        with self.came:
+            self.came.wait_for(lambda: any(m.kind == kind for _, m in self.messages), 30)
+            return next(at for at, m in self.messages if m.kind == kind) - start
+
+
+def of_session(path: str, options: dict[str, Any]) -> None:
+    """Time a session by itself."""
+    import dask_tiled
+
+    opening = []
+    for _ in range(3):
+        start = time.perf_counter()
+        one = Timed(dask_tiled.open_dataset(path, **options))
+        one.first("image", one.session.begin)
+        opening.append(time.perf_counter() - start)
+        one.session.wait(60)
+        one.session.wait(60)
+        one.session.close()
+    told("open to first image", opening)
+    one = Timed(dask_tiled.open_dataset(path, **options))
+    one.session.begin()
+    one.session.wait(60)
+    one.session.wait(60)
+    state, rng = one.session.state, np.random.default_rng(0)
+    drags, frames = [], []
+    for k in range(MOVES):
+        moved = state.detector._replace(radius=state.detector.radius * (1 + k / 100))
+        drags.append(
+            one.first("image", lambda m=moved: one.session._show(state._replace(detector=m)))  # type: ignore[misc]  # noqa: SLF001
+        )
+    one.session.wait(60)
+    start = time.perf_counter()
+    one.session._show(state._replace(detector=state.detector._replace(radius=9.5)))  # noqa: SLF001
+    one.session.wait(60)
+    exact = time.perf_counter() - start
+    state = one.session.state
+    for _ in range(MOVES):
+        position = tuple(int(rng.integers(n)) for n in one.session.scene.scan_shape)
+        frames.append(
+            one.first("frame", lambda p=position: one.session._show(state._replace(position=p)))  # type: ignore[misc]  # noqa: SLF001
+        )
+    told("drag to first estimate", drags)
+    told("frame at a position", frames)
+    told("drag to exact", [exact])
+    one.session.close()
+
+
+def of_page(path: str, options: dict[str, Any]) -> None:
+    """Time the page in a browser."""
+    sys.path.insert(0, str(TESTS))
+    chromium = import_module("chromium")
+    if chromium.path_of_browser() is None:
+        print("there is no Chromium: the page is not timed")
+        return
+    import uvicorn
+
+    from dask_tiled.exploring import server
+    from dask_tiled.exploring.pictures import Pictures
+    from dask_tiled.exploring.session import Session
+
+    pictures = Pictures.of(path, options)
+    sock = server._listening(0)  # noqa: SLF001
+    app = server.app_of(lambda send: Session(pictures, send), "token")
+    one = uvicorn.Server(server.configured(app))
+    thread = threading.Thread(target=one.run, kwargs={"sockets": [sock]})
+    thread.start()
+    with tempfile.TemporaryDirectory() as folder, chromium.browser(folder) as found:
+        start = time.perf_counter()
+        tab = found.open(f"http://127.0.0.1:{sock.getsockname()[1]}/token/")
+        tab.wait("Number(document.querySelector('[data-plot=scan]')?.dataset.pictures) > 0")
+        told("page: opened to first image", [time.perf_counter() - start])
+        tab.wait("document.querySelector('[data-plot=scan]').dataset.exact === 'true'", 60)
+        for name, plot, seen in (
+            ("page: drag to first estimate", "frame", "scan"),
+            ("page: frame at a position", "scan", "frame"),
+        ):
+            times = []
+            for k in range(MOVES):
+                at = {"x": 0.3 + 0.3 * (k % 9) / 9, "y": 0.3 + 0.3 * (k % 7) / 7}
+                times.append(tab.run(MOVE % {"plot": plot, "seen": seen, **at}) / 1e3)
+            told(name, times)
+    one.should_exit = True
+    thread.join()
+    sock.close()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--sparse", action="store_true", help="a file of holes, of any size")
+    parser.add_argument("--folder", default=None)
+    args = parser.parse_args()
+    side = 128
+    rows = max(1, round((args.gigabytes * 1e9 / 2 / side**2) ** 0.5))
+    options: dict[str, Any] = {"format": "raw", "dtype": "u2"}
+    options |= {"nav_shape": (rows, rows), "sig_shape": (side, side)}
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        path = os.path.join(folder, "scan.raw")
+        size = rows * rows * side**2 * 2
+        with open(path, "wb") as file:
+            if args.sparse:
+                file.truncate(size)
+            else:
+                y, x = np.indices((side, side)) - side / 2
+                rates = np.where(np.hypot(y, x) < 20, 20, 1)
+                row = np.random.default_rng(0).poisson(rates, (rows, side, side)).astype("u2")
+                for _ in range(rows):
+                    row.tofile(file)
+        print(f"{rows} x {rows} x {side} x {side} uint16, {size / 1e9:.2f} GB")
+        print(f"{'':<44}{'median':>12}{'p95':>12}")
+        of_session(path, options)
+        of_page(path, options)
+
+
+if __name__ == "__main__":
+    main()
