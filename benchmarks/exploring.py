@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[1] / "tests"
 
 MOVE = """
 new Promise((done) => {
-  const plot = document.querySelector("[data-plot=%(plot)s]"), canvas = plot.querySelector("canvas");
+  const canvas = document.querySelector("[data-plot=%(plot)s] canvas");
   const seen = document.querySelector("[data-plot=%(seen)s]"), before = seen.dataset.pictures;
   const box = canvas.getBoundingClientRect(), start = performance.now();
   new MutationObserver((_, observer) => {
@@ -97,7 +97,7 @@ def of_session(path: str, options: dict[str, Any]) -> None:
     for k in range(MOVES):
         moved = state.detector._replace(radius=state.detector.radius * (1 + k / 100))
         drags.append(
-            one.first("image", lambda m=moved: one.session._show(state._replace(detector=m)))  # type: ignore[misc]  # noqa: SLF001
+            one.first("image", lambda m=moved: one.session._show(state._replace(detector=m)))  # noqa: SLF001
         )
     one.session.wait(60)
     start = time.perf_counter()
@@ -108,7 +108,7 @@ def of_session(path: str, options: dict[str, Any]) -> None:
     for _ in range(MOVES):
         position = tuple(int(rng.integers(n)) for n in one.session.scene.scan_shape)
         frames.append(
-            one.first("frame", lambda p=position: one.session._show(state._replace(position=p)))  # type: ignore[misc]  # noqa: SLF001
+            one.first("frame", lambda p=position: one.session._show(state._replace(position=p)))  # noqa: SLF001
         )
     told("drag to first estimate", drags)
     told("frame at a position", frames)

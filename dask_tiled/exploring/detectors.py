@@ -22,6 +22,12 @@ Mask = npt.NDArray[np.bool_]
 
 SHAPES = "all", "disk", "ring", "rectangle", "point"
 SIGNALS = "sum", "center of mass", "quadrants"
+IMPORTS = {
+    "da": "import dask.array as da",
+    "np": "import numpy as np",
+    "dask_tiled": "import dask_tiled",
+    "tiles": "from dask_tiled import tiles",
+}
 
 
 class Detector(NamedTuple):
@@ -92,8 +98,8 @@ class Job(NamedTuple):
                 return np.stack([y, x]) / total
         return np.moveaxis(values, -1, 0) if values.ndim > len(self.scene.scan) else values
 
-    def code(self) -> str:
-        """Return the lines that compute the image of ``arr``."""
+    def code(self, source: str = "") -> str:
+        """Return the lines that compute the image of ``arr``, or of what a source opens."""
         ndim, shape = len(self.scene.frame), self.detector.shape
         lines, more = [self.scene.code(self.places)], _more(self.scene, self.places)
         axis = ", ".join(map(str, range(-ndim, 0)))
@@ -106,10 +112,10 @@ class Job(NamedTuple):
             lines += [*self.lines, f"image = tiles.center_of_mass(arr{mask}{more}).compute()"]
         elif self.detector.signal == "quadrants":
             y, x = (round(n, 2) for n in self.detector.center)
+            height, width = (f"np.arange({n})" for n in self.scene.frame_shape)
             lines += [
                 *self.lines,
-                f"lower, right = np.arange({self.scene.frame_shape[0]})[:, None] >= {y}, "
-                f"np.arange({self.scene.frame_shape[1]}) >= {x}",
+                f"lower, right = {height}[:, None] >= {y}, {width} >= {x}",
                 "quarters = ~lower & ~right, ~lower & right, lower & ~right, lower & right",
                 f"quadrants = np.stack(quarters){'' if self.mask is None else ' & mask'}",
                 f"image = tiles.apply_masks(arr, quadrants{more}).compute()",
@@ -118,10 +124,8 @@ class Job(NamedTuple):
             summed = "arr" if self.mask is None else "(arr * mask)"
             lines += [*self.lines, f"image = {summed}.sum(axis={axis}).compute()"]
         text = "\n".join(line for line in lines if line)
-        named = {"np": "import numpy as np", "da": "import dask.array as da"}
-        used = [line for name, line in named.items() if f"{name}." in text]
-        used += ["from dask_tiled import tiles"] * ("tiles." in text)
-        return "\n".join([*used, text])
+        used = [line for name, line in IMPORTS.items() if f"{name}." in f"{source} {text}"]
+        return "\n".join([*used, *([f"arr = {source}"] if source else []), text])
 
     def _quadrants(self) -> Mask:
         y, x = (round(n, 2) for n in self.detector.center)

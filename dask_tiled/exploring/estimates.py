@@ -87,7 +87,7 @@ def estimates(
     known = 0
     for rows in _batches(shape, blocks[0], frame, pace):
         part = _in_parts(view[rows], pace)
-        values[rows] = pace.measured(compute, expression(part), part.nbytes)
+        values[rows] = pace.measured(compute, expression(part), int(part.nbytes))
         known += len(rows)
         exact = by_rows and known == shape[0]
         yield Estimate(values, max(done / count, known / shape[0]), exact=exact)
@@ -109,7 +109,7 @@ def mean_estimates(
         steps = _steps(shape, blocks_of(view, scan_ndim), max(1, int(pace.rate * FIRST / frame)))
         part = view[tuple(slice(step // 2, None, step) for step in steps)]
         share = math.prod(part.shape[:scan_ndim]) / count
-        yield Estimate(pace.measured(compute, part.mean(axis=nav), part.nbytes), share)
+        yield Estimate(pace.measured(compute, part.mean(axis=nav), int(part.nbytes)), share)
     yield Estimate(pace.measured(compute, view.mean(axis=nav), count * frame), 1.0, exact=True)
 
 

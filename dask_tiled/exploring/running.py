@@ -18,7 +18,6 @@ from dask_tiled.errors import DatasetError, printable
 from dask_tiled.model.indexing import Array
 from dask_tiled.tiling import machine
 
-
 Check = Callable[[], None]
 """Raises Outdated in a job that is not the newest any more."""
 Work = Callable[[Check], Iterator[None]]

@@ -89,20 +89,20 @@ class Scene(NamedTuple):
         """The axes of a frame, for lengths in their units."""
         return Frame(self.frame_shape, tuple(self.axes[k] for k in self.frame))
 
-    def index(self, places: Sequence[int]) -> tuple[int | slice, ...]:
+    def indices(self, places: Sequence[int]) -> tuple[int | slice, ...]:
         """Return what chooses positions along the axes that have a slider."""
         chosen = dict(zip(self.sliders, places, strict=True))
         return tuple(chosen.get(k, slice(None)) for k in range(self.arr.ndim))
 
     def view(self, places: Sequence[int]) -> da.Array:
         """Return the scan of frames at positions along the axes that have a slider."""
-        return self.arr[self.index(places)]
+        return self.arr[self.indices(places)]
 
     def code(self, places: Sequence[int]) -> str:
         """Return the lines that make the scan of frames of the array; none where they are it."""
         lines = [self.prepared] if self.prepared else []
         if self.sliders:
-            index = (":" if isinstance(one, slice) else str(one) for one in self.index(places))
+            index = (":" if isinstance(one, slice) else str(one) for one in self.indices(places))
             lines.append(f"arr = arr[{', '.join(index)}]")
         return "\n".join(lines)
 

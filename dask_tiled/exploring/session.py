@@ -159,11 +159,7 @@ class Session:
 
     def code(self) -> str:
         """Return the code that computes the image."""
-        return self._code(self.job)
-
-    def _code(self, job: Job) -> str:
-        opened = ["import dask_tiled", f"arr = {self._source}"] if self._source else []
-        return "\n".join([*opened, job.code()])
+        return self.job.code(self._source)
 
     def _show(self, state: State, number: int = 0, *, anew: bool = False) -> None:
         """Show a state, and compute what is new in it; the page knows the answers by a number."""
@@ -189,7 +185,7 @@ class Session:
         job = Job.of(scene, state.places, state.detector)
         view, ndim = scene.view(state.places), len(scene.scan)
         pixels = int(np.count_nonzero(job.covered))
-        told: dict[str, Any] = {"code": self._code(job), "pixels": pixels, "id": number}
+        told: dict[str, Any] = {"code": job.code(self._source), "pixels": pixels, "id": number}
         compute = partial(self._compute, check=check)
         by_rows = job.adds_whole_numbers
         for found in estimates(view, job.expression, ndim, compute, self._pace, by_rows=by_rows):
@@ -232,7 +228,9 @@ class Session:
 
     def _send_scene(self) -> None:
         told = {"pictures": self._pictures.names, "picture": self._number}
-        self.send(Message({"type": "scene", **self.scene.told(), **told, "state": self.state.told()}))
+        self.send(
+            Message({"type": "scene", **self.scene.told(), **told, "state": self.state.told()})
+        )
 
     def _failed(self, text: str) -> None:
         self.send(Message({"type": "error", "text": text}))

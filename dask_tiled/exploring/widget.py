@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
+class Explorer(anywidget.AnyWidget):
     """Two linked pictures of an array, in a notebook: see :func:`explore`."""
 
     _esm = text_of(MODULE)

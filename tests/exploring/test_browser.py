@@ -144,7 +144,8 @@ def test_a_scan_is_explored(chromium, served, tmp_path):
         tab.wait(f"document.querySelector('pre').textContent.includes('{word[signal]}')")
 
     # A region: the mean of its frames.
-    tab.run("[...document.querySelectorAll('button')].find(b => b.textContent === 'region').click()")
+    buttons = "[...document.querySelectorAll('button')]"
+    tab.run(f"{buttons}.find((one) => one.textContent === 'region').click()")
     tab.drag(place(tab, "scan", 0.2, 0.3), place(tab, "scan", 0.4, 0.6))
     wait_for(lambda: session.state.region is not None)
     tab.wait("document.querySelector('[data-plot=frame] h2').textContent.includes('mean frame')")

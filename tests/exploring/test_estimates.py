@@ -17,7 +17,7 @@ from dask_tiled.testing import write_raw
 def in_steps(monkeypatch):
     """Take small scans for large ones."""
     monkeypatch.setattr(module, "LEAST_FRAMES", 1)
-    monkeypatch.setattr(Pace, "measured", lambda _, compute, arr, nbytes: compute(arr))
+    monkeypatch.setattr(Pace, "measured", lambda _, compute, arr, *__: compute(arr))
 
 
 @pytest.fixture(scope="module")

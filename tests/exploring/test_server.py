@@ -72,7 +72,9 @@ def test_no_file_can_be_asked_for(client, path):
     assert client.get(f"/{TOKEN}/{path}").status_code == 404
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""]
+)
 def test_other_names_of_the_machine_are_refused(client, host):
     """A name of somebody's that leads here since (DNS rebinding)."""
     assert client.get(f"/{TOKEN}/", headers={"host": host}).status_code == 404
@@ -129,7 +131,7 @@ def test_whatever_a_page_sends_it_lives_on(client):
         assert threading.active_count() <= threads + 4
 
 
-def test_what_cannot_be_opened_is_told(scan):
+def test_what_cannot_be_opened_is_told():
     def fail(_):
         raise DatasetError("no such picture", path="scan.mib")
 
@@ -145,7 +147,7 @@ def test_a_port_that_is_taken():
             server._listening(other.getsockname()[1])
 
 
-def test_who_lacks_the_extra_is_told(monkeypatch):
+def test_who_lacks_the_extra_is_told():
     with pytest.raises(ImportError, match=r'no_server\. Run: pip install "dask-tiled\[explore\]"'):
         server._library("no_server.part")
 

@@ -140,7 +140,7 @@ def test_the_newest_wins(scan, monkeypatch):
     page.session.close()
 
 
-def test_closing_in_the_middle_leaves_nothing(tmp_path):
+def test_closing_in_the_middle_leaves_nothing():
     begun = threading.Event()
 
     def slowly(block):

@@ -55,6 +55,12 @@ function format(value, step = 0) {
   return step || !text.includes(".") ? text : text.replace(/\.?0+$/, "");
 }
 
+// With as many digits as a step needs, and no zeros behind them
+function shortest(value, step) {
+  const text = format(Math.abs(value) < step / 2 ? 0 : value, step);
+  return text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text;
+}
+
 function ticks(low, high, most) {
   const [first, last] = low < high ? [low, high] : [high, low];
   const rough = (last - first) / Math.max(1, most) || 1;
@@ -129,8 +135,9 @@ class Plot {
   get rows() { return this.isLine ? 1 : this.axes[0]?.size ?? 1; }
   get columns() { return this.axes.at(-1)?.size ?? 1; }
 
-  setAxes(axes) {
+  setAxes(axes, colours, mode) {
     this.axes = axes;
+    this.usual(colours, mode);
     this.data = null;
     this.zoom = { factor: 1, x: (this.columns - 1) / 2, y: (this.rows - 1) / 2 };
     this.contrast.kept = null;
@@ -171,6 +178,12 @@ class Plot {
       gamma.hidden = value !== "gamma";
       again();
     });
+    this.usual = (colours, name) => {
+      Object.assign(contrast, { colours, mode: name });
+      this.colourChoice.querySelector("select").value = colours;
+      mode.querySelector("select").value = name;
+      gamma.hidden = name !== "gamma";
+    };
     this.keep = make("button", {
       textContent: "keep", title: "keep the darkest and the brightest value",
       onclick: () => again(contrast.kept ? null : this.limits),
@@ -238,6 +251,24 @@ class Plot {
     if (mode === "log") return (part) => Math.log1p(1000 * part) / Math.log(1001);
     if (mode === "gamma") return (part) => part ** gamma;
     return (part) => part;
+  }
+
+  // Values with a mark on the colour bar, and how bright they are
+  #marks(height) {
+    const { mode, gamma } = this.contrast, [low, high] = this.limits, bright = this.#curve(), count = Math.max(2, Math.floor(height / 55));
+    const marked = (value, step) => [value, step, bright(clamp((value - low) / (high - low), 0, 1))];
+    if (mode === "linear") {
+      const { step, found } = ticks(low, high, count);
+      return found.map((value) => marked(value, step));
+    }
+    const found = [];
+    for (let k = 0; k <= count; k++) {
+      const light = k / count, part = mode === "log" ? (1001 ** light - 1) / 1000 : light ** (1 / gamma);
+      const value = low + part * (high - low), size = 10 ** Math.floor(Math.log10(Math.abs(value) || 1)), step = size / (value / size < 2 ? 2 : 1);
+      const round = Math.round(value / step) * step, last = found.at(-1);
+      if (round >= low && round <= high && (!last || marked(round, step)[2] - last[2] > 0.5 / count)) found.push(marked(round, step));
+    }
+    return found;
   }
 
   // Places on the screen
@@ -406,9 +437,9 @@ class Plot {
   #drawBar(c, ink, soft) {
     const { area } = this.layout, [low, high] = this.limits, left = area.x + area.w + 10;
     if (this.isWheel) return this.#drawWheel(c, ink, left);
-    const bright = this.#curve(), table = tableOf(this.contrast.colours), wide = 12;
+    const table = tableOf(this.contrast.colours), wide = 12;
     for (let k = 0; k < area.h; k++) {
-      const colour = table[(bright(1 - k / area.h) * 1023) | 0];
+      const colour = table[((1 - k / area.h) * 1023) | 0];
       c.fillStyle = `rgb(${colour & 255}, ${(colour >> 8) & 255}, ${(colour >> 16) & 255})`;
       c.fillRect(left, area.y + k, wide, 1.5);
     }
@@ -417,11 +448,10 @@ class Plot {
     c.fillStyle = ink;
     c.textAlign = "left";
     c.textBaseline = "middle";
-    const marks = ticks(low, high, area.h / 60);
-    for (const value of marks.found) {
-      const at = area.y + area.h * (1 - (value - low) / (high - low));
+    for (const [value, step, light] of this.#marks(area.h)) {
+      const at = area.y + area.h * (1 - light);
       c.fillRect(left + wide, at - 0.5, 3, 1);
-      c.fillText(shortened(value, marks.step), left + wide + 5, at);
+      c.fillText(shortened(value, step), left + wide + 5, at);
     }
     const units = this.events.units?.() ?? "";
     c.textBaseline = "top";
@@ -442,7 +472,7 @@ class Plot {
     c.fillStyle = ink;
     c.textAlign = "left";
     c.textBaseline = "top";
-    c.fillText(`0 to ${format(this.limits[1])}`, left, area.y + size + 4);
+    c.fillText(`0 to ${format(Number(this.limits[1].toPrecision(3)))}`, left, area.y + size + 4);
     const units = this.events.units?.() ?? "";
     if (units) c.fillText(units, left, area.y + size + 18);
   }
@@ -551,15 +581,18 @@ class Page {
       make("button", { textContent: "close", onclick: () => { this.error.hidden = true; } }));
     this.saveZarr = make("button", { textContent: "save zarr", title: "the image with its axes, as a zarr store in a zip file", onclick: () => this.send({ type: "save" }) });
     const savePng = make("button", { textContent: "save PNG", title: "both pictures with their axes", onclick: () => this.#savePng() });
-    const keys = make("div", {
+    this.keys = make("div", {
       className: "keys",
       textContent: "Drag the detector or its edge, and the position in the scan. Wheel: zoom. Shift and drag: pan. Arrows: a pixel (Shift: 10, Alt: 0.1). + and −: radius. [ and ]: inner radius. 0: all of it.",
     });
     this.root = make("div", { className: "dask-tiled-explore" },
       make("div", { className: "head" }, this.title, this.subtitle, make("span", { className: "grow" }), this.pictures, savePng, this.saveZarr),
-      this.error, this.sliders, this.plots, this.codeBox, keys);
+      this.error, this.sliders, this.plots, this.codeBox, this.keys);
     element.append(this.root);
     this.#fillTools();
+    const again = () => { this.scan.draw(); this.frame.draw(); };
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+    new MutationObserver(again).observe(document.body, { attributes: true }); // themes of notebooks
   }
 
   // What comes
@@ -595,8 +628,14 @@ class Page {
     this.scan.root.hidden = !this.hasScan;
     this.saveZarr.hidden = this.codeBox.hidden = !this.hasScan;
     this.plots.classList.toggle("single", !this.hasScan);
-    if (this.hasScan) this.scan.setAxes(axes(scene.scan));
-    this.frame.setAxes(axes(scene.frame));
+    const usual = [["gray", "linear"], this.hasScan ? ["inferno", "log"] : ["gray", "linear"]];
+    const alike = this.shownAs === JSON.stringify([scene.title, scene.picture]); // a file that has grown
+    this.shownAs = JSON.stringify([scene.title, scene.picture]);
+    const kept = [this.scan, this.frame].map(({ contrast }) => [contrast.colours, contrast.mode]);
+    const [ofScan, ofFrame] = alike ? kept : usual;
+    if (this.hasScan) this.scan.setAxes(axes(scene.scan), ...ofScan);
+    this.frame.setAxes(axes(scene.frame), ...ofFrame);
+    this.keys.hidden = !this.hasScan;
     this.pictures.hidden = scene.pictures.length < 2;
     this.pictures.replaceChildren("picture", make("select", { onchange: (event) => this.send({ type: "picture", number: Number(event.target.value) }) },
       ...scene.pictures.map((name, k) => make("option", { value: k, textContent: name, selected: k === scene.picture }))));
@@ -725,10 +764,11 @@ class Page {
       inner: detector.shape === "ring", height: flat && detector.shape === "rectangle", width: detector.shape === "rectangle" };
     for (const [name, { label, field, read }] of Object.entries(this.fields)) {
       label.hidden = !show[name];
-      if (!label.hidden && document.activeElement !== field) field.value = format(read());
+      if (!label.hidden && document.activeElement !== field) field.value = shortest(read(), Math.abs(this.frame.axes.at(-1).scale) / 100);
     }
     this.frame.controls.hidden = !this.hasScan;
     const select = this.shape.querySelector("select");
+    select.options[2].textContent = flat ? "rectangle" : "range";
     for (const option of select.options) option.hidden = option.disabled = !flat && ["disk", "ring"].includes(option.value);
     select.value = detector.shape;
     this.signal.querySelector("select").value = detector.signal;
@@ -746,7 +786,8 @@ class Page {
     const { detector } = this.state ?? {};
     if (!detector) return "scan";
     if (detector.shape === "point") return "scan: one pixel of each frame";
-    return `scan: ${detector.signal === "sum" ? "sum" : detector.signal} under the ${detector.shape === "all" ? "whole frame" : detector.shape}`;
+    const shape = detector.shape === "all" ? "whole frame" : this.frame.isLine ? "range" : detector.shape;
+    return `scan: ${detector.signal} ${this.frame.isLine ? "of" : "under"} the ${shape}`;
   }
 
   #scanUnits() {
