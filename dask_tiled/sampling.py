@@ -58,9 +58,7 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
     Without a limit, small arrays are sampled completely, others with some 16,384 frames.
     """
     frame = math.prod(arr.shape[nav_ndim:]) * arr.dtype.itemsize
-    shown = shown_of(arr)
-    remote = any(is_url(one.files[0].path) for one in shown.of)
-    budget = REMOTE_SAMPLE_BYTES if remote else SAMPLE_BYTES
+    budget = REMOTE_SAMPLE_BYTES if is_remote(arr) else SAMPLE_BYTES
     steps, counts = [1] * nav_ndim, [*arr.shape[:nav_ndim]]
     count = math.prod(counts)
     if not count or (limit is None and count * frame <= budget):
@@ -81,6 +79,11 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
         steps[longest] *= 2
         counts[longest] = -(-arr.shape[longest] // steps[longest])
     return steps
+
+
+def is_remote(arr: da.Array) -> bool:
+    """Return whether files behind URLs are read for an array."""
+    return any(is_url(one.files[0].path) for one in shown_of(arr).of)
 
 
 def blocks_of(arr: da.Array, nav_ndim: int) -> list[int]:

@@ -20,6 +20,8 @@ Compute = Callable[[da.Array], Array]
 
 FIRST, NEXT = 0.02, 0.1
 """Seconds that the first estimate and each step after it take, about."""
+RATE, REMOTE_RATE = 2e9, 2e7
+"""Bytes per second, before it is known how fast a file is read."""
 LEAST_FRAMES = 64
 """So many frames at least are in an estimate of more."""
 
@@ -38,8 +40,8 @@ class Estimate(NamedTuple):
 class Pace:
     """Bytes per second, as measured by what was computed."""
 
-    def __init__(self) -> None:
-        self.rate = 2e9
+    def __init__(self, rate: float = RATE) -> None:
+        self.rate = rate
 
     def measured(self, compute: Compute, arr: da.Array, nbytes: int) -> Array:
         """Compute an array of so many bytes of pixels, and take the time."""
@@ -47,7 +49,7 @@ class Pace:
         found = compute(arr)
         seconds = max(time.perf_counter() - start, 1e-4)
         if seconds > 5e-3:  # what takes less says nothing of reading
-            self.rate = max(2e7, 0.5 * self.rate + 0.5 * nbytes / seconds)
+            self.rate = max(REMOTE_RATE / 10, 0.5 * self.rate + 0.5 * nbytes / seconds)
         return found
 
 

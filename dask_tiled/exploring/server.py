@@ -8,8 +8,8 @@ import secrets
 import socket
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -220,16 +220,11 @@ def serve(
     app = app_of(make, token)
     with _listening(port) as sock, TemporaryDirectory(prefix="dask-tiled-") as folder:
         address = f"http://{HOST}:{sock.getsockname()[1]}/{token}/"
-
-        @asynccontextmanager
-        async def lifespan(_: Any) -> AsyncIterator[None]:
-            say(address)
-            if browser:
-                webbrowser.open(f"file://{_redirect(folder, address)}")
-            yield
-
-        app.router.lifespan_context = lifespan
-        uvicorn.Server(configured(app)).run(sockets=[sock])
+        say(address)  # who connects before the server runs waits
+        if browser:
+            webbrowser.open(f"file://{_redirect(folder, address)}")
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(configured(app)).run(sockets=[sock])
 
 
 def configured(app: Starlette) -> Any:
@@ -248,6 +243,7 @@ def _listening(port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((HOST, port))
+        sock.listen()
     except (OSError, OverflowError) as error:
         sock.close()
         problem, hint = f"port {port} cannot be used", "Without a port, any that is free is used."

@@ -19,13 +19,14 @@ from dask_tiled.converting.convert import convert
 from dask_tiled.discs import find_disc
 from dask_tiled.errors import DatasetError
 from dask_tiled.exploring.detectors import Job, Mask
-from dask_tiled.exploring.estimates import Pace, estimates, mean_estimates
+from dask_tiled.exploring.estimates import RATE, REMOTE_RATE, Pace, estimates, mean_estimates
 from dask_tiled.exploring.messages import Message, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.running import Check, Computing, Newest, message_of
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.exploring.state import State, check_message, whole
 from dask_tiled.model.indexing import Array
+from dask_tiled.sampling import is_remote
 
 MOST_ASKED = 1 << 30
 """Numbers of what a page asks for are smaller."""
@@ -61,7 +62,7 @@ class Session:
         self._pictures = pictures
         self._source = source
         self._follow = follow
-        self._compute, self._pace = Computing(), Pace()
+        self._compute = Computing()
         self._image_jobs = Newest("image", self._failed)
         self._frame_jobs = Newest("frame", self._failed)
         self._asked = threading.RLock()
@@ -73,8 +74,10 @@ class Session:
         arr = self._pictures[number]
         scene = Scene.of(arr)
         self._number, self._arr, self.scene = number, arr, scene
+        self._pace = Pace(REMOTE_RATE if is_remote(arr) else RATE)
         self.state = State.first(scene)
         self._image: Array | None = None
+        self._image_shown: object = None
         self._frame_shown: object = None
         self._begun = False
 
@@ -163,11 +166,10 @@ class Session:
 
     def _show(self, state: State, number: int = 0, *, anew: bool = False) -> None:
         """Show a state, and compute what is new in it; the page knows the answers by a number."""
-        before, self.state = self.state, state
-        same = (before.places, before.detector) == (state.places, state.detector)
-        known = []
-        if self.scene.scan and (anew or not same):
-            self._image = None
+        self.state, known = state, []
+        image = state.places, state.detector
+        if self.scene.scan and (anew or image != self._image_shown):
+            self._image_shown, self._image = image, None
             self._image_jobs.hand(partial(self._images, self.scene, state, number))
         else:
             known.append("image")

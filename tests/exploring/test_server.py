@@ -1,9 +1,16 @@
 """The page is served to whoever knows the token; whatever a page sends, the server lives on."""
 
 import random
+import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import warnings
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -150,6 +157,39 @@ def test_a_port_that_is_taken():
 def test_who_lacks_the_extra_is_told():
     with pytest.raises(ImportError, match=r'no_server\. Run: pip install "dask-tiled\[explore\]"'):
         server._library("no_server.part")
+
+
+@pytest.mark.slow
+def test_a_file_is_explored_until_ctrl_c(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", PIXELS)
+    words = "-m", "dask_tiled", "explore", str(path), "--no-browser"
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+    address = process.stdout.readline().split()[0]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
+    with urlopen(address) as page:  # noqa: S310 - it is ours
+        assert b"page.js" in page.read()
+    with pytest.raises(HTTPError, match="404"):
+        urlopen(address[:-2] + "/")  # noqa: S310 - it is ours
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 0
+    process.stdout.close()
+
+
+def test_browsers_get_the_address_in_a_file_of_their_user(tmp_path, monkeypatch):
+    opened = []
+
+    def run(server, sockets):
+        del server
+        path = Path(opened[0].removeprefix("file://"))
+        assert f":{sockets[0].getsockname()[1]}/" in path.read_text()
+        assert path.parent.stat().st_mode & 0o077 == 0
+
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("uvicorn.Server.run", run)
+    said = []
+    server.serve(write_mib(tmp_path / "scan.mib", PIXELS), {}, say=said.append)
+    assert len(opened) == len(said) == 1
+    assert not Path(opened[0].removeprefix("file://")).exists()
 
 
 def test_the_page_asks_nobody_else():
