@@ -95,7 +95,7 @@ def of_session(path: str, options: dict[str, Any], patience: float) -> None:
     one.session.wait(patience)
     state, rng = one.session.state, np.random.default_rng(0)
     drags, frames = [], []
-    for k in range(MOVES):
+    for k in range(1, MOVES + 1):
         moved = state.detector._replace(radius=state.detector.radius * (1 + k / 100))
         drags.append(
             one.first("image", lambda m=moved: one.session._show(state._replace(detector=m)))  # noqa: SLF001
@@ -156,11 +156,46 @@ def of_page(path: str, options: dict[str, Any]) -> None:
     sock.close()
 
 
+def of_others(path: str, options: dict[str, Any]) -> None:
+    """Time the same with LiberTEM, a disk of the same size, and HyperSpy, its navigator."""
+    nav, sig = options["nav_shape"], options["sig_shape"]
+    api = import_module("libertem.api")
+    with api.Context.make_with("threads") as context:
+        data = context.load("raw", path=path, dtype="u2", nav_shape=nav, sig_shape=sig)
+        disk = {"cx": sig[1] / 2, "cy": sig[0] / 2, "r": 20}
+        first, whole = [], []
+        for _ in range(4):
+            analysis = context.create_disk_analysis(data, **disk)
+            start = time.perf_counter()
+            parts = context.run_udf_iter(dataset=data, udf=analysis.get_udf())
+            next(parts)
+            first.append(time.perf_counter() - start)
+            for _ in parts:
+                pass
+            whole.append(time.perf_counter() - start)
+        told("LiberTEM: disk to first part", first[1:])
+        told("LiberTEM: disk to exact", whole[1:])
+    signals = import_module("hyperspy.signals")
+    array = import_module("dask.array")
+    arr = array.from_array(np.memmap(path, "u2", "r", shape=(*nav, *sig)), chunks=(16, 16, -1, -1))
+    lazy = signals.Signal2D(arr).as_lazy()
+    start = time.perf_counter()
+    lazy.compute_navigator(show_progressbar=False)
+    told("HyperSpy: navigator", [time.perf_counter() - start])
+    frames = []
+    for k in range(9):
+        start = time.perf_counter()
+        lazy.inav[k, k].compute(show_progressbar=False)
+        frames.append(time.perf_counter() - start)
+    told("HyperSpy: frame at a position", frames[1:])
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--sparse", action="store_true", help="a file of holes, of any size")
+    parser.add_argument("--others", action="store_true", help="LiberTEM and HyperSpy, too")
     parser.add_argument("--folder", default=None)
     args = parser.parse_args()
     side = 128
@@ -184,6 +219,8 @@ def main() -> None:
         of_session(path, options, 0.5 if args.sparse else 60)
         if not args.sparse:
             of_page(path, options)
+        if args.others:
+            of_others(path, options)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"most memory of the process: {peak:.0f} MiB")
 

@@ -43,12 +43,17 @@ class Pace:
     def __init__(self, rate: float = RATE) -> None:
         self.rate = rate
 
-    def measured(self, compute: Compute, arr: da.Array, nbytes: int) -> Array:
-        """Compute an array of so many bytes of pixels, and take the time."""
+    def measured(
+        self, compute: Compute, arr: da.Array, nbytes: int, least: float = NEXT / 4
+    ) -> Array:
+        """Compute an array of so many bytes of pixels, and take the time.
+
+        What takes less than ``least`` seconds says little of reading: to begin takes some, too.
+        """
         start = time.perf_counter()
         found = compute(arr)
         seconds = max(time.perf_counter() - start, 1e-4)
-        if seconds > 5e-3:  # what takes less says nothing of reading
+        if seconds > least:
             self.rate = max(REMOTE_RATE / 10, 0.5 * self.rate + 0.5 * nbytes / seconds)
         return found
 
@@ -76,24 +81,30 @@ def estimates(
     shape = view.shape[:scan_ndim]
     count, frame = math.prod(shape), math.prod(view.shape[scan_ndim:]) * view.dtype.itemsize
     whole = count * frame
-    if not scan_ndim or whole <= pace.rate * FIRST:
-        yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
-        return
     blocks = blocks_of(view, scan_ndim)
     steps = _steps(shape, blocks, max(LEAST_FRAMES, int(pace.rate * FIRST / frame)))
+    if max(steps, default=1) == 1:  # it is soon done
+        yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
+        return
     first = _in_parts(view[tuple(slice(step // 2, None, step) for step in steps)], pace)
-    found = pace.measured(compute, expression(first), math.prod(first.shape[:scan_ndim]) * frame)
-    done = math.prod(first.shape[:scan_ndim])
-    yield Estimate(found, done / count)
-    values = _spread(found, steps, shape)
-    known = 0
+    found = pace.measured(compute, expression(first), int(first.nbytes), 3 * FIRST)
+    share = math.prod(first.shape[:scan_ndim]) / count
+    yield Estimate(found, share)
+    coarse = _spread(found, steps, shape)
+    values, known = np.empty_like(coarse), np.zeros(shape[0], bool)
     for rows in _batches(shape, blocks[0], frame, pace):
         part = _in_parts(view[rows], pace)
         values[rows] = pace.measured(compute, expression(part), int(part.nbytes))
-        known += len(rows)
-        exact = by_rows and known == shape[0]
-        yield Estimate(values, max(done / count, known / shape[0]), exact=exact)
-        if not by_rows and known >= shape[0] // 8:
+        known[rows] = True
+        done = int(np.count_nonzero(known))
+        if done == shape[0]:
+            yield Estimate(values, 1.0, exact=by_rows)
+            break
+        shown = values[_nearest(known)]
+        if done < len(found):
+            shown = np.where(known.reshape(-1, *[1] * (values.ndim - 1)), values, coarse)
+        yield Estimate(shown, max(share, done / shape[0]))
+        if not by_rows and done >= shape[0] // 8:
             break  # what is left would be read twice
     if not by_rows:
         yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
@@ -111,7 +122,7 @@ def mean_estimates(
         steps = _steps(shape, blocks_of(view, scan_ndim), max(1, int(pace.rate * FIRST / frame)))
         part = view[tuple(slice(step // 2, None, step) for step in steps)]
         share = math.prod(part.shape[:scan_ndim]) / count
-        yield Estimate(pace.measured(compute, part.mean(axis=nav), int(part.nbytes)), share)
+        yield Estimate(compute(part.mean(axis=nav)), share)
     yield Estimate(pace.measured(compute, view.mean(axis=nav), count * frame), 1.0, exact=True)
 
 
@@ -156,7 +167,16 @@ def _spread(found: Array, steps: Sequence[int], shape: Sequence[int]) -> Array:
     for axis, (step, length) in enumerate(zip(steps, shape, strict=True)):
         places = np.minimum(np.arange(length) // step, found.shape[axis] - 1)
         found = np.take(found, places, axis)
-    return found if found.flags.writeable else found.copy()
+    return found
+
+
+def _nearest(known: Array) -> Index:
+    """Return for each row the nearest one that is known."""
+    rows, places = np.flatnonzero(known), np.arange(len(known))
+    after = np.minimum(np.searchsorted(rows, places), len(rows) - 1)
+    before = np.maximum(after - 1, 0)
+    nearer = np.where(places - rows[before] <= rows[after] - places, before, after)
+    return rows[nearer]
 
 
 def _batches(shape: Sequence[int], block: int, frame: int, pace: Pace) -> Iterator[Index]:

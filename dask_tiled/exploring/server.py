@@ -206,9 +206,7 @@ def serve(
     DatasetError
         As for :func:`open_dataset`; or the port is taken.
     """
-    uvicorn: Any = _library("uvicorn")
-    for name in ("starlette.applications", "websockets"):
-        _library(name)
+    uvicorn = _uvicorn()
     follow = bool(options.get("follow"))
     pictures = Pictures.of(data, options, follow=follow)
     Session(pictures, lambda _: None).close()  # what has no picture is an error here
@@ -262,10 +260,12 @@ def _redirect(folder: str, address: str) -> str:
     return path
 
 
-def _library(name: str) -> Any:
+def _uvicorn() -> Any:
+    """Return the library of the server; those it is used with are there, too."""
     try:
-        return import_module(name)
+        import_module("starlette")
+        import_module("websockets")
+        return import_module("uvicorn")
     except ImportError as error:
-        library = name.partition(".")[0]
-        hint = f'exploring needs {library}. Run: pip install "dask-tiled[explore]"'
-        raise ImportError(hint, name=library) from error
+        hint = f'exploring needs {error.name}. Run: pip install "dask-tiled[explore]"'
+        raise ImportError(hint, name=error.name) from error

@@ -111,8 +111,9 @@ class Session:
             number = whole("id", message.get("id", 0), MOST_ASKED)
             self._show(State.read(self.scene, message), number)
         elif kind == "picture":
-            names = self._pictures.names
-            self._show_picture(whole("picture", message.get("number"), len(names)))
+            number = whole("picture", message.get("number"), len(self._pictures.names))
+            self.rest()
+            self._show_picture(number)
             self.begin()
         elif kind == "save":
             self._save()
@@ -191,9 +192,9 @@ class Session:
         compute = partial(self._compute, check=check)
         by_rows = job.adds_whole_numbers
         for found in estimates(view, job.expression, ndim, compute, self._pace, by_rows=by_rows):
-            check()
-            if found.exact:
-                self._image = found.values
+            with self._asked:  # nothing else is shown meanwhile
+                check()
+                self._image = found.values if found.exact else None
             told |= {"share": found.share, "exact": found.exact}
             self.send(picture_message("image", job.picture(found.values), ndim, **told))
             yield

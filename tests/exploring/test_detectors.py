@@ -31,7 +31,7 @@ def arrays(tmp_path_factory):
 NAMES = "without units", "calibrated", "of dask", "with a slider", "real numbers"
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.sampled_from(NAMES),
     st.sampled_from(SHAPES),

@@ -50,7 +50,7 @@ def test_the_order_of_rows_is_spread_out(count):
         assert gaps.max(initial=1) <= 2 * max(1, (1 << (count - 1).bit_length()) // n) + 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.tuples(*[st.integers(1, 9)] * 2, *[st.integers(2, 5)] * 2),
     st.sampled_from(["u1", "u2", "i4", "f4"]),

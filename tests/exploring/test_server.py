@@ -117,6 +117,7 @@ def test_there_are_only_so_many_pages(client, monkeypatch):
         until(socket, "scene")
 
 
+@pytest.mark.slow
 def test_whatever_a_page_sends_it_lives_on(client):
     """Ten thousand messages: no death, no thread or memory that stays."""
     chance = random.Random(0)  # noqa: S311 - drawn the same each time
@@ -154,9 +155,11 @@ def test_a_port_that_is_taken():
             server._listening(other.getsockname()[1])
 
 
-def test_who_lacks_the_extra_is_told():
-    with pytest.raises(ImportError, match=r'no_server\. Run: pip install "dask-tiled\[explore\]"'):
-        server._library("no_server.part")
+@pytest.mark.parametrize("name", ["starlette", "uvicorn", "websockets"])
+def test_who_lacks_the_extra_is_told(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=rf'needs {name}\. Run: pip install "dask-tiled\[explore'):
+        server.serve("scan.mib", {})
 
 
 @pytest.mark.slow

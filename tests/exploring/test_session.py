@@ -1,7 +1,10 @@
 """A session answers the messages of a page, from its own threads."""
 
+import io
+import json
 import threading
 import time
+import zipfile
 
 import dask.array as da
 import numpy as np
@@ -94,6 +97,16 @@ def test_nothing_is_computed_twice(page):
 def test_a_region_is_the_mean_of_its_frames(page):
     page.ask(region=[[1, 4], [2, 3]])
     assert np.allclose(page.last("frame"), PIXELS[1:4, 2:3].mean((0, 1)))
+
+
+def test_the_image_is_saved_with_its_axes(page):
+    page.session.receive({"type": "save"})
+    message = next(one for one in page if one.kind == "file")
+    assert message.head["name"] == "image.zarr.zip"
+    with zipfile.ZipFile(io.BytesIO(message.data)) as file:
+        told = json.loads(file.read("data/zarr.json"))
+    assert told["dimension_names"] == ["scan_y", "scan_x"]
+    assert told["shape"] == [6, 7]
 
 
 @pytest.mark.parametrize("signal", ["center of mass", "quadrants"])
