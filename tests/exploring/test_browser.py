@@ -72,8 +72,12 @@ PLOTS = {"scan": 0, "frame": 1}
 
 
 def shown(tab):
-    """Wait until the page shows exact pictures."""
-    tab.wait("!!document.querySelector('[data-plot=frame][data-exact=true]')")
+    """Wait until the page shows exact pictures, and has nothing more to ask for."""
+    tab.wait("document.querySelector('.dask-tiled-explore')?.ariaBusy === 'false'")
+    tab.wait(
+        "[...document.querySelectorAll('[data-plot]')].every("
+        "(plot) => plot.hidden || plot.dataset.exact === 'true')"
+    )
 
 
 def place(tab, plot, down=0.5, across=0.5):
@@ -104,7 +108,6 @@ def test_a_scan_is_explored(chromium, served, tmp_path):
     page = served(path, axes=AXES)
     tab = chromium.open(page.url)
     shown(tab)
-    tab.wait("document.querySelector('[data-plot=scan]').dataset.exact === 'true'")
     session = page.sessions[0]
     found = session.state.detector
     assert found.shape == "disk"
@@ -115,13 +118,14 @@ def test_a_scan_is_explored(chromium, served, tmp_path):
     start = place(tab, "frame", 0.46, 0.48)
     tab.drag(start, *[(start[0] + k, start[1] + k) for k in range(0, 40, 4)])
     wait_for(lambda: session.state.detector.center[1] > found.center[1] + 2)
-    session.wait(10)
+    shown(tab)
     assert np.array_equal(session.image(), (pixels * session.mask).sum((-2, -1)))
 
     # A position, by the pointer and by a key.
     before = session.state.position
     tab.drag(place(tab, "scan", 0.3, 0.3), place(tab, "scan", 0.35, 0.35))
-    wait_for(lambda: session.state.position != before)
+    shown(tab)
+    assert session.state.position != before
     before = session.state.position
     tab.key("ArrowRight")
     wait_for(lambda: session.state.position == (before[0], before[1] + 1))
@@ -197,7 +201,6 @@ def test_files_of_other_kinds(chromium, served, tmp_path, write):
     shown(tab)
     session = page.sessions[0]
     if session.scene.scan:
-        tab.wait("document.querySelector('[data-plot=scan]').dataset.exact === 'true'")
         tab.drag(place(tab, "frame", 0.4, 0.4), place(tab, "frame", 0.5, 0.5))
         tab.drag(place(tab, "scan", 0.4, 0.4), place(tab, "scan", 0.5, 0.3))
     if session.scene.sliders:
@@ -206,7 +209,7 @@ def test_files_of_other_kinds(chromium, served, tmp_path, write):
             " s.dispatchEvent(new Event('input')); })()"
         )
         wait_for(lambda: session.state.places[0] == 0)
-    session.wait(10)
+    shown(tab)
     if session.scene.scan:
         exact = session.lazy_image().compute()
         assert np.array_equal(session.image(), exact)

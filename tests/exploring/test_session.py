@@ -9,8 +9,10 @@ import zipfile
 import dask.array as da
 import numpy as np
 import pytest
+from range_server import serving
 
 from dask_tiled import open_dataset
+from dask_tiled.exploring.estimates import RATE
 from dask_tiled.exploring.messages import LARGEST, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.session import Session
@@ -171,6 +173,18 @@ def test_closing_in_the_middle_leaves_nothing():
     session.begin()  # nothing begins any more
     left = [one.name for one in threading.enumerate()]
     assert not [name for name in left if name.startswith(OURS)]
+
+
+def test_files_behind_urls_are_explored(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", PIXELS, hdr=False)
+    with serving(tmp_path) as server:
+        page = Page(open_dataset(server.url(path), nav_shape=(6, 7)))
+        assert page.session._pace.rate < RATE
+        image = (PIXELS * page.session.mask).sum(axis=(-2, -1))
+        assert np.array_equal(page.session.image(), image)
+        page.ask(position=[1, 2])
+        assert np.array_equal(page.last("frame"), PIXELS[1, 2])
+        page.session.close()
 
 
 def test_frames_are_seen_as_they_come(tmp_path):

@@ -679,6 +679,7 @@ class Page {
     const now = performance.now(), kinds = ["image", "frame"].filter((kind) => this.wanted?.[kind] && (kind === "frame" || this.hasScan));
     const waits = kinds.some((kind) => this.waiting[kind] && now - this.waiting[kind].since < PATIENCE);
     clearTimeout(this.timer);
+    this.root.ariaBusy = String(kinds.length > 0 || this.waiting.image !== null || this.waiting.frame !== null);
     if (!kinds.length) return;
     if (waits) {
       this.timer = setTimeout(() => this.#flush(), PATIENCE);
@@ -688,6 +689,7 @@ class Page {
     this.wanted = { image: null, frame: null };
     this.waiting = { ...this.waiting };
     for (const kind of kinds) this.waiting[kind] = { id, since: now };
+    this.root.ariaBusy = "true";
     this.send({ type: "show", id, ...this.state });
   }
 
