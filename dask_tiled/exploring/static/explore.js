@@ -149,6 +149,7 @@ class Plot {
     this.#paint();
     this.draw();
     this.#show();
+    this.#tell();
   }
 
   // Contrast
@@ -477,6 +478,11 @@ class Plot {
     if (units) c.fillText(units, left, area.y + size + 18);
   }
 
+  // The value under the pointer
+  #tell() {
+    this.value.textContent = (this.pointer && this.valueAt(...this.pointer)) ?? "";
+  }
+
   valueAt(x, y) {
     if (!this.data) return null;
     const [column, row] = [Math.round(x), this.isLine ? 0 : Math.round(y)];
@@ -513,7 +519,8 @@ class Plot {
     canvas.onpointermove = (event) => {
       if (!this.layout) return;
       const [left, top] = place(event), [x, y] = this.toPixel(left, top);
-      this.value.textContent = this.valueAt(x, y) ?? "";
+      this.pointer = [x, y];
+      this.#tell();
       if (!drag) canvas.style.cursor = this.events.cursor?.(x, y, this) ?? "crosshair";
       else if (drag.last) {
         const { kx, ky } = this.layout;
