@@ -31,7 +31,7 @@ new Promise((done) => {
   new MutationObserver((_, observer) => {
     if (seen.dataset.pictures === before) return;
     observer.disconnect();
-    done(performance.now() - start);
+    requestAnimationFrame(() => done(performance.now() - start));
   }).observe(seen, { attributes: true });
   const at = { clientX: box.left + %(x)f * box.width, clientY: box.top + %(y)f * box.height,
     pointerId: 1, button: 0, buttons: 1, bubbles: true };

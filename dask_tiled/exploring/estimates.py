@@ -42,6 +42,7 @@ class Pace:
 
     def __init__(self, rate: float = RATE) -> None:
         self.rate = rate
+        self._least = rate / 8  # of a busy machine: estimates of fewer frames are no use
 
     def measured(
         self, compute: Compute, arr: da.Array, nbytes: int, least: float = NEXT / 4
@@ -54,7 +55,7 @@ class Pace:
         found = compute(arr)
         seconds = max(time.perf_counter() - start, 1e-4)
         if seconds > least:
-            self.rate = max(REMOTE_RATE / 10, 0.5 * self.rate + 0.5 * nbytes / seconds)
+            self.rate = max(self._least, 0.5 * self.rate + 0.5 * nbytes / seconds)
         return found
 
 
@@ -180,13 +181,14 @@ def _nearest(known: Array) -> Index:
 
 
 def _batches(shape: Sequence[int], block: int, frame: int, pace: Pace) -> Iterator[Index]:
-    """Yield rows of a scan, spread over it: as many as are read in a step, in whole blocks."""
+    """Yield rows of a scan, spread over it, in whole blocks: twice as many each time."""
     row = math.prod(shape[1:]) * frame
     order = spread_out(-(-shape[0] // block))
+    count = max(1, int(pace.rate * NEXT / max(1, row * block)))
     start = 0
     while start < len(order):
-        count = max(1, int(pace.rate * NEXT / max(1, row * block)))
         starts = order[start : start + count, np.newaxis] * block
         rows = np.sort((starts + np.arange(block)).ravel())
         yield rows[rows < shape[0]]
         start += count
+        count = min(2 * count, max(count, len(order) // 8))

@@ -75,7 +75,13 @@ const placeOf = (axis, pixel) => axis.offset + axis.scale * pixel;
 const pixelOf = (axis, place) => (place - axis.offset) / axis.scale;
 const labelOf = (axis) => (axis.units ? `${axis.name} (${axis.units})` : axis.name);
 
+const tables = {}; // of colours, by their names, each made once
+
 function tableOf(name) {
+  return (tables[name] ??= makeTable(name));
+}
+
+function makeTable(name) {
   const points = COLOURS[name].split(" ").map((hex) => [0, 2, 4].map((k) => parseInt(hex.slice(k, k + 2), 16)));
   const table = new Uint32Array(1024);
   for (let k = 0; k < 1024; k++) {
@@ -84,6 +90,29 @@ function tableOf(name) {
     table[k] = (255 << 24) | (b << 16) | (g << 8) | r;
   }
   return table;
+}
+
+function painted(width, height, colour) {
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height), pixels = new Uint32Array(image.data.buffer);
+  for (let k = 0; k < pixels.length; k++) pixels[k] = colour(Math.floor(k / width), k % width);
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+const bars = {};
+
+function barOf(name) {
+  return (bars[name] ??= painted(1, 256, (row) => tableOf(name)[(255 - row) * 4]));
+}
+
+let wheel = null;
+
+function wheelOf(size) {
+  return (wheel ??= painted(size, size, (row, column) => {
+    const [y, x] = [row, column].map((at) => (2 * (at + 0.5)) / size - 1), length = Math.hypot(y, x);
+    return length > 1 ? 0 : hue((Math.atan2(-y, x) / (2 * Math.PI) + 1) % 1, length);
+  }));
 }
 
 function range(values, low, high) {
@@ -330,7 +359,15 @@ class Plot {
 
   // Drawing
 
+  // Once before the next picture of the screen, however often it is asked for
   draw() {
+    this.drawing ??= requestAnimationFrame(() => {
+      this.drawing = null;
+      this.#draw();
+    });
+  }
+
+  #draw() {
     if (!this.axes.length || !this.root.isConnected) return;
     const layout = (this.layout = this.#layout()), { area } = layout;
     const dense = Math.max(1, window.devicePixelRatio || 1);
@@ -438,12 +475,8 @@ class Plot {
   #drawBar(c, ink, soft) {
     const { area } = this.layout, [low, high] = this.limits, left = area.x + area.w + 10;
     if (this.isWheel) return this.#drawWheel(c, ink, left);
-    const table = tableOf(this.contrast.colours), wide = 12;
-    for (let k = 0; k < area.h; k++) {
-      const colour = table[((1 - k / area.h) * 1023) | 0];
-      c.fillStyle = `rgb(${colour & 255}, ${(colour >> 8) & 255}, ${(colour >> 16) & 255})`;
-      c.fillRect(left, area.y + k, wide, 1.5);
-    }
+    const wide = 12;
+    c.drawImage(barOf(this.contrast.colours), left, area.y, wide, area.h);
     c.strokeStyle = soft;
     c.strokeRect(left + 0.5, area.y + 0.5, wide - 1, area.h - 1);
     c.fillStyle = ink;
@@ -460,16 +493,8 @@ class Plot {
   }
 
   #drawWheel(c, ink, left) {
-    const { area } = this.layout, size = 58, wheel = c.createImageData(size, size), pixels = new Uint32Array(wheel.data.buffer);
-    for (let row = 0; row < size; row++) {
-      for (let column = 0; column < size; column++) {
-        const [y, x] = [row, column].map((at) => (2 * (at + 0.5)) / size - 1), length = Math.hypot(y, x);
-        if (length <= 1) pixels[row * size + column] = hue((Math.atan2(-y, x) / (2 * Math.PI) + 1) % 1, length);
-      }
-    }
-    const drawn = Object.assign(document.createElement("canvas"), { width: size, height: size });
-    drawn.getContext("2d").putImageData(wheel, 0, 0);
-    c.drawImage(drawn, left, area.y);
+    const { area } = this.layout, size = 58;
+    c.drawImage(wheelOf(size), left, area.y);
     c.fillStyle = ink;
     c.textAlign = "left";
     c.textBaseline = "top";
@@ -678,8 +703,8 @@ class Page {
   #ask(...kinds) {
     this.wanted = { ...this.wanted };
     for (const kind of kinds) this.wanted[kind] = true;
-    this.#showState();
     this.#flush();
+    this.#showState();
   }
 
   #flush() {
