@@ -150,8 +150,9 @@ class Plot {
     this.value = make("div", { className: "value" });
     this.tools = make("div", { className: "row" });
     this.controls = make("div", { className: "row" });
+    const whole = make("button", { textContent: "whole", title: "show all of it (0)", onclick: () => this.reset() });
     this.root = make("section", { className: "plot", dataset: { plot: name } },
-      make("h2", {}, this.heading, this.note), this.canvas, this.value, this.tools, this.controls);
+      make("h2", {}, this.heading, this.note, whole), this.canvas, this.value, this.tools, this.controls);
     this.image = document.createElement("canvas");
     this.axes = [];
     this.zoom = { factor: 1, x: 0, y: 0 };
@@ -223,9 +224,8 @@ class Plot {
       this.component = value;
       again();
     });
-    const whole = make("button", { textContent: "whole", title: "show all of it (0)", onclick: () => this.reset() });
     this.imageTools = [mode, gamma, make("label", {}, "%", percentile("low", "percentile that is darkest"), percentile("high", "percentile that is brightest")), this.colourChoice, this.keep];
-    this.tools.append(...this.imageTools, this.componentChoice, whole);
+    this.tools.append(...this.imageTools, this.componentChoice);
   }
 
   #show() {
