@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -10,7 +9,6 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.tile_functions import reducible
-from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
 from dask_tiled.subject import CHANNELS, DEPTHS, Subject, numbers
 from dask_tiled.tiles.lengths import Frame
@@ -49,9 +47,10 @@ class Scene(NamedTuple):
         apart = {subject.colours, subject.apart}
         left = [k for k in range(len(kept)) if k not in apart]
         frame = [k for k in left if k >= nav][-2:]
-        scan = [k for k in left if k < nav and subject.axes[k].name not in DEPTHS]
+        outer = [k for k in left if k < nav]
         if not frame:
-            frame, scan = scan[-2:], scan[:-2]
+            frame, outer = outer[-2:], outer[:-2]
+        scan = [k for k in outer if subject.axes[k].name not in DEPTHS]
         is_stack = any(subject.axes[k].name in STACKED for k in scan[-2:])
         scan = scan[-1:] if is_stack else scan[-2:]
         shown, prepared = subject.arr, []
@@ -136,9 +135,3 @@ class Scene(NamedTuple):
 
 def _finite(number: float, otherwise: float) -> float:
     return float(number) if np.isfinite(number) and number else otherwise
-
-
-def check_open(scene: Scene) -> None:
-    """Refuse what has no picture in two axes."""
-    if not scene.frame:
-        raise DatasetError("there is no frame to show", found=json.dumps(scene.arr.shape))

@@ -32,7 +32,10 @@ def test_axes_that_are_left_have_sliders():
 
 def test_a_volume_is_a_frame_and_a_slider(tmp_path):
     header, *_ = write_nrrd(tmp_path / "ball.nrrd", np.zeros((4, 5, 6), "u1"))
-    scene = Scene.of(open_dataset(header))
+    arr = open_dataset(header)
+    scene = Scene.of(tiles.center_of_mass(arr))
+    assert names(scene, scene.frame) == ["z"]
+    scene = Scene.of(arr)
     assert (scene.scan, names(scene, scene.frame), names(scene, scene.sliders)) == (
         (), ["y", "x"], ["z"],
     )  # fmt: skip
