@@ -141,11 +141,11 @@ def of_page(path: str, options: dict[str, Any]) -> None:
         tab = found.open(f"http://127.0.0.1:{sock.getsockname()[1]}/token/")
         tab.wait("Number(document.querySelector('[data-plot=scan]')?.dataset.pictures) > 0")
         told("page: opened to first image", [time.perf_counter() - start])
-        tab.wait("document.querySelector('[data-plot=scan]').dataset.exact === 'true'", 60)
         for name, plot, seen in (
             ("page: drag to first estimate", "frame", "scan"),
             ("page: frame at a position", "scan", "frame"),
         ):
+            tab.wait("document.querySelector('[data-plot=scan]').dataset.exact === 'true'", 60)
             times = []
             for k in range(MOVES):
                 at = {"x": 0.3 + 0.3 * (k % 9) / 9, "y": 0.3 + 0.3 * (k % 7) / 7}
