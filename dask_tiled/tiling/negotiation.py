@@ -165,11 +165,15 @@ THREAD_CHUNKS = 8
 """So many chunks have to fit into the memory of a thread: results, copies, and what waits."""
 
 
-SHARES, LEAST_SHARE = 32, 16 << 20
-"""Compressed arrays have so many chunks, unless those have fewer bytes than this."""
+PROCESSOR_CHUNKS, DECODED_CHUNKS = 2, 32
+"""So many chunks has each processor to work on, and a compressed array in all."""
+LEAST_SHARE = 16 << 20
+"""Chunks are not made smaller than this for there to be more of them."""
 
 
-def chunk_limit(q: Question, chunk_bytes: int | None, memory_bytes: int | None) -> int:
+def chunk_limit(
+    q: Question, chunk_bytes: int | None, memory_bytes: int | None, processors: int | None
+) -> int:
     """Find the largest size of a chunk."""
     memory, whose = 0, ""
     if memory_bytes is not None:
@@ -184,15 +188,28 @@ def chunk_limit(q: Question, chunk_bytes: int | None, memory_bytes: int | None) 
     else:
         why = "dask's array.chunk-size"
         limit = parse_size(why, config.get("array.chunk-size"))
-    if not asked and q.desc.layout.has_blocks and "pixel" not in q.kinds:
-        share = max(LEAST_SHARE, math.prod(q.desc.shape) * q.pixel_bytes // SHARES)
-        if share < limit:
-            limit, why = share, "several chunks, for cores to decode side by side"
+    # Of growing files there will be more, and blocks that pixels are cut out of are read again.
+    again = q.desc.layout.has_blocks and "pixel" in q.kinds
+    if not asked and not again and not q.desc.files[-1].grows:
+        limit, why = _share(q, limit, processors) or (limit, why)
     if chunk_bytes is None and memory and memory // THREAD_CHUNKS < limit:
         limit = max(1, memory // THREAD_CHUNKS)
         why = f"{THREAD_CHUNKS} chunks have to fit into {format_bytes(memory)}, {whose}"
     q.say("chunk limit", f"{format_bytes(limit)}: {why}")
     return limit
+
+
+def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] | None:
+    """Find a smaller limit with which there are chunks for all processors; None if there are."""
+    count = machine.processors() if processors is None else check_positive("processors", processors)
+    whose = "of this machine" if processors is None else "as given"
+    shares = PROCESSOR_CHUNKS * count
+    why = f"{PROCESSOR_CHUNKS} chunks for each of {count} processors, {whose}"
+    if q.desc.layout.has_blocks and shares < DECODED_CHUNKS:
+        shares, why = DECODED_CHUNKS, "several chunks, for cores to decode side by side"
+    nbytes = math.prod(q.desc.shape) * q.pixel_bytes
+    share = max(LEAST_SHARE, nbytes // shares)
+    return (share, why) if share < min(limit, nbytes) else None
 
 
 MOST_FRAMES = 1 << 18

@@ -137,6 +137,7 @@ def negotiate(
     chunks: Any = None,
     cache_bytes: int | None = None,
     memory_bytes: int | None = None,
+    processors: int | None = None,
     align_bytes: int = 1,
     dtype: npt.DTypeLike | None = None,
 ) -> TilingScheme:
@@ -150,7 +151,8 @@ def negotiate(
         What the consumers wish; without any, tiles of the usual size.
     chunk_bytes : int, optional
         Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or what the memory
-        allows if that is less. A chunk holds at least one frame even if that is larger.
+        allows and the processors want if that is less. A chunk holds at least one frame even if
+        that is larger.
     chunks : optional
         Chunks that are settled already, as dask takes them; only the tiles are negotiated then.
     cache_bytes : int, optional
@@ -160,6 +162,10 @@ def negotiate(
     memory_bytes : int, optional
         Memory that one thread may use; by default that of the workers if there is a client of
         dask.distributed, and that of the machine otherwise. ``chunk_bytes`` overrules it.
+    processors : int, optional
+        How many work on the array: there are two chunks for each, as long as chunks have 16 MiB. By
+        default those that this process may use, also if workers elsewhere have others.
+        ``chunk_bytes`` overrules it.
     align_bytes : int
         Chunks begin at multiples of this in the file where that costs nothing: 4096 for direct
         input and output.
@@ -184,7 +190,7 @@ def negotiate(
     q.say_known()
     check_positive("align_bytes", align_bytes)
     if chunks is None:
-        limit = chunk_limit(q, chunk_bytes, memory_bytes)
+        limit = chunk_limit(q, chunk_bytes, memory_bytes, processors)
         asked = chunk_bytes is not None or any(wish.nbytes is not None for wish in wishes)
         chunks = make_chunks(q, limit, align_bytes, asked=asked)
     else:

@@ -17,7 +17,7 @@ from dask_tiled import TilingError, TilingRequest, negotiate, scheme_of
 from dask_tiled.formats.tools.frames import Record, record_layout
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File
+from dask_tiled.model.files import File, GrowingFile
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, piece_table
@@ -300,6 +300,33 @@ def test_compressed_frames_are_shared_among_cores(frames, size):
     desc = dataclasses.replace(desc, layout=layout, base_shape=(1, 256, 256))
     assert negotiate(desc).chunks[0][0] == size
     assert negotiate(desc, chunk_bytes=1 << 27).chunks[0][0] == min(frames, 1024)
+
+
+@pytest.mark.parametrize(
+    ("mib", "processors", "size"),
+    [
+        (8, 16, 8), (16, 16, 16), (24, 2, 12), (120, 2, 30), (120, 16, 15), (512, 2, 128),
+        (512, 16, 16), (2048, 8, 128), (2048, 16, 64), (8192, 16, 128),
+    ],
+)  # fmt: skip
+def test_processors_have_two_chunks_each(mib, processors, size):
+    desc = describe((16 * mib,), (256, 256), "u1")
+    scheme = negotiate(desc, processors=processors)
+    assert scheme.chunks[0][0] == 16 * size
+    told = f"2 chunks for each of {processors} processors, as given"
+    assert (told in scheme.explain()) == (size < min(mib, 128))
+    assert negotiate(desc, processors=processors, chunk_bytes=1 << 27).chunks[0][0] == min(
+        16 * mib, 2048
+    )
+
+
+def test_processors_are_those_of_the_machine():
+    desc = describe((1920,), (256, 256), "u1")
+    assert negotiate(desc).chunks == negotiate(desc, processors=2).chunks
+    assert "of 2 processors, of this machine" in negotiate(desc).explain()
+    grows = tuple(map(GrowingFile.of, desc.files))
+    layout = Layout(grows, (1920,), (256, 256), desc.layout.pieces, desc.layout.decoders)
+    assert negotiate(dataclasses.replace(desc, layout=layout)).chunks[0] == (1920,)
 
 
 @pytest.mark.parametrize(
@@ -744,7 +771,9 @@ def test_tile_bytes_that_are_none(size):
         negotiate(describe((9,), (8, 8)))
 
 
-@pytest.mark.parametrize("option", ["chunk_bytes", "cache_bytes", "memory_bytes", "align_bytes"])
+@pytest.mark.parametrize(
+    "option", ["chunk_bytes", "cache_bytes", "memory_bytes", "processors", "align_bytes"]
+)
 @pytest.mark.parametrize("value", [0, -1, "1 MiB", 1.5, True])
 def test_options_that_are_no_sizes(option, value):
     with pytest.raises(TilingError, match=option):
