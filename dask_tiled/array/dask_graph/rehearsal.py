@@ -22,6 +22,7 @@ from dask_tiled.array.costs import Cost, Shaped, cost_of
 from dask_tiled.array.dask_graph.aggregation import combined, finished
 from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS
 from dask_tiled.array.dask_graph.layers import calls
+from dask_tiled.array.dask_graph.lending import Spare, lent
 from dask_tiled.array.dask_graph.names import (
     Alias,
     DataNode,
@@ -267,8 +268,8 @@ class _Rehearsal:
         place: tuple[int, ...],
     ) -> Done:
         """Go through a call."""
-        if function is Result:
-            return Done(Place(*args))
+        if function in (Result, Spare):  # what is spare waits for the next chunk of a thread
+            return Done(Place(*args) if args else None)
         if function is put:
             return self._put(*args)
         if function == Result.whole:
@@ -288,7 +289,7 @@ class _Rehearsal:
         box = grid.box(block_id)
         self._reads(source, Read(box, ()))
         shaped = Shaped(tuple(b - a for a, b in box), source.dtype)
-        if function not in (pixels_of, whole):
+        if function not in (pixels_of, lent, whole):
             shaped = self._shaped(key, place) or shaped
         return Done(_new(shaped.nbytes, shaped), memory_of(source, box))
 

@@ -22,6 +22,7 @@ from dask_tiled.array.dask_graph.aggregation import Ending, Listing, ending_of
 from dask_tiled.array.dask_graph.joins import JOINING, split_joins
 from dask_tiled.array.dask_graph.labelling import LABELLED, unlabelled
 from dask_tiled.array.dask_graph.layers import arrays_of_numpy, calls, held
+from dask_tiled.array.dask_graph.lending import lending
 from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
     Layer,
@@ -32,6 +33,7 @@ from dask_tiled.array.dask_graph.names import (
 )
 from dask_tiled.array.dask_graph.reading import trees_of
 from dask_tiled.array.dask_graph.results import Final, finals_of, put_together
+from dask_tiled.array.dask_graph.schedulers import is_here
 from dask_tiled.array.dask_graph.shared import reading_once
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.known import COUNTED, Known, Why, known_trees
@@ -56,7 +58,9 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
         try:
             found = unwrapped(dsk) if calls(dsk, getter) else dsk
             if calls(found, pixels_of):
-                return da.optimize(rewritten(found, keys), keys, **kwargs)
+                made = rewritten(found, keys)
+                made = lending(made, _names(keys)) if is_here() else made
+                return da.optimize(made, keys, **kwargs)
         except NoSuchNameError:  # said when the first array was opened
             pass
         except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
@@ -103,8 +107,7 @@ class Planned:
 
 def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     """Find what the engine computes of a graph, chunk by chunk, and what dask does."""
-    names = (key[0] if isinstance(key, tuple) else key for key in flatten([keys]))
-    wanted = {*names} & {*graph.layers}
+    wanted = _names(keys) & {*graph.layers}
     if any(name.startswith(LABELLED) for name in graph.layers):
         graph = unlabelled(graph, wanted)
     if any(name.startswith(JOINING) for name in graph.layers):
@@ -145,6 +148,11 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     }
     plans = tuple(plans_of(parts, reads, dependencies))
     return Planned(graph, need.kept, why, plans, shown, dependencies, taken)
+
+
+def _names(keys: Keys) -> set[str]:
+    """Return the layers that keys are of."""
+    return {key[0] if isinstance(key, tuple) else key for key in flatten([keys])}
 
 
 def rewritten(graph: HighLevelGraph, keys: Keys) -> HighLevelGraph:

@@ -1,0 +1,93 @@
+"""Memory of chunks that are gone, for those that are read next: fresh memory costs page faults.
+
+It is used again within one computation, and given back with the last task that reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Collection
+from weakref import finalize
+
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_tiled.array.dask_graph.layers import function_of
+from dask_tiled.array.dask_graph.names import (
+    Blockwise,
+    Layer,
+    MaterializedLayer,
+    Task,
+    TaskRef,
+    blockwise,
+)
+from dask_tiled.array.tasks import Block, pixels_of
+from dask_tiled.model.indexing import Array
+from dask_tiled.reading.cluster import on_a_cluster
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling import machine
+from dask_tiled.tiling.bases import Chunks, Grid
+
+LEAST_PIXELS = 1 << 21
+"""Memory of chunks of fewer pixels is used again by ``malloc``."""
+
+
+class Spare:
+    """Memory for chunks, in the process that made it; none on a cluster and in copies.
+
+    No more of it waits than there are processors.
+    """
+
+    def __init__(self) -> None:
+        self._lends = not on_a_cluster()
+        self._waiting: deque[Array] = deque(maxlen=machine.processors())
+
+    def chunk(self, shape: tuple[int, ...], dtype: np.dtype) -> Array | None:
+        """Return memory for a chunk, which comes back when no array shows it any more."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if not self._lends or dtype.hasobject:
+            return None
+        try:
+            memory = self._waiting.pop()
+        except IndexError:
+            memory = np.empty(0, np.uint8)
+        if len(memory) < nbytes:
+            memory = np.empty(nbytes, np.uint8)
+        shown = np.frombuffer(memory.data, np.uint8, nbytes)  # what every view of it refers to
+        finalize(shown, self._waiting.append, memory).atexit = False
+        return shown.view(dtype).reshape(shape)
+
+    def __reduce__(self) -> tuple[type[Spare], tuple[()], dict[str, bool]]:
+        return Spare, (), {"_lends": False}
+
+
+def lent(source: Source, spare: Spare, grid: Grid, block_id: Block) -> Array:
+    """Read the pixels of a chunk to memory that was another one's."""
+    shape = tuple(stop - start for start, stop in grid.box(block_id))
+    return pixels_of(source, grid, block_id, spare.chunk(shape, source.dtype))
+
+
+def lending(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph:
+    """Let layers that read chunks share their memory, where these are not ``wanted``."""
+    layers: dict[str, Layer] = {**graph.layers}
+    dependencies = {**graph.dependencies}
+    for name, layer in graph.layers.items():
+        if not isinstance(layer, Blockwise) or function_of(layer) is not pixels_of:
+            continue
+        (numbers,) = layer.io_deps.values()
+        if name in wanted or not _pays(numbers.chunks):
+            continue
+        spare, ((source, _), (grid, _), (_, axes)) = f"memory-{name}", layer.indices
+        given = source, None, TaskRef(spare), None, grid, None, numbers, axes
+        layers[spare] = MaterializedLayer({spare: Task(spare, Spare)})
+        layers[name] = blockwise(lent, name, layer.output_indices, *given, numblocks={})
+        layers[name].annotations = layer.annotations
+        dependencies |= {spare: set(), name: {*dependencies[name], spare}}
+    return HighLevelGraph(layers, dependencies)
+
+
+def _pays(chunks: Chunks) -> bool:
+    """Return whether chunks are large, and more than are read at once."""
+    many = math.prod(map(len, chunks)) > machine.processors()
+    return many and math.prod(max(axis, default=0) for axis in chunks) >= LEAST_PIXELS
