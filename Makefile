@@ -119,6 +119,7 @@ bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/memory.py
 	@$(VENVS)/bench/bin/python benchmarks/backends.py
 	@$(VENVS)/bench/bin/python benchmarks/chunks.py
+	@$(VENVS)/bench/bin/python benchmarks/small_reads.py
 	@$(VENVS)/bench/bin/python benchmarks/many_pieces.py
 	@$(VENVS)/bench/bin/python benchmarks/frame_facts.py
 	@$(VENVS)/bench/bin/python benchmarks/virtual.py

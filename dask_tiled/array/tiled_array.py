@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self
-from weakref import ref
 
 import dask.array as da
 import numpy as np
-from dask import config, threaded
-from dask.base import get_annotations, get_scheduler, tokenize
-from dask.callbacks import Callback
+from dask import config
+from dask.base import get_annotations, tokenize
 from dask.highlevelgraph import HighLevelGraph
-from dask.local import get_sync
 
+from dask_tiled.array.at_once import Reducing
 from dask_tiled.array.choosing import SETTINGS, at_points, picked, reshaped
 from dask_tiled.array.dask_graph.layers import (
     DESCRIPTION,
@@ -25,8 +23,9 @@ from dask_tiled.array.dask_graph.layers import (
 )
 from dask_tiled.array.dask_graph.results import is_one_task, whole
 from dask_tiled.array.dask_graph.rewriting import optimize
-from dask_tiled.array.layer_axes import keep_labels
+from dask_tiled.array.late import LateArray, runs_here
 from dask_tiled.array.page import page
+from dask_tiled.array.persisted import follow, remember
 from dask_tiled.array.tasks import Function, Kwargs
 from dask_tiled.array.verbs import Verb
 from dask_tiled.errors import DatasetError, TilingError
@@ -53,20 +52,17 @@ class Opening(Protocol):
         """Open what an array shows again."""
 
 
-class TiledArray(da.Array):
+class TiledArray(LateArray):
     """A dask array that remembers what it was opened from.
 
     Integers, slices with a positive step and an ellipsis cut the source, so a crop reads only the
     bytes of the crop. Of navigation axes lists, masks, points and negative steps choose frames,
     which alone are read; other shapes of these axes, and other chunks that read nothing twice,
     show the same frames. Every other operation gives a plain dask array; where its graph is
-    optimised, what is computed of opened arrays runs tile by tile. The graph is made when it is
-    first asked for.
+    optimised, what is computed of opened arrays runs tile by tile.
     """
 
-    __slots__ = (
-        "_annotations", "_description", "_graph", "_grid", "_opening", "_scheme", "_source",
-    )  # fmt: skip
+    __slots__ = ("_annotations", "_description", "_grid", "_opening", "_scheme", "_source")
 
     _description: Description | None
     """What the array shows; None once items have been assigned to it."""
@@ -74,7 +70,6 @@ class TiledArray(da.Array):
     _scheme: TilingScheme
     """Of a slice, that of what it is a slice of."""
     _grid: Grid
-    _graph: HighLevelGraph | None
     _annotations: Annotations
     """Those of dask that were in force when the array was made, not when its graph is."""
     _opening: Opening | None
@@ -98,6 +93,7 @@ class TiledArray(da.Array):
                 plugins = (follow, *plugins)
                 config.set(array_plugins=plugins)
         self = object.__new__(cls)
+        self._begin()
         self._description = description
         self._scheme = scheme
         self._source = Source(description.layout, description.conversion, io)
@@ -105,18 +101,17 @@ class TiledArray(da.Array):
         self._grid = grid or Grid.of(self._chunks)
         self._annotations = inherited() if annotations is None else annotations
         self._opening = opening
-        self._graph = None
-        self._name = array_name(description, self._source, self._grid)
         self._meta = np.empty((0,) * len(self._chunks), dtype=self._source.dtype)
         shown = self
         for plugin in plugins:
-            replacement = plugin(shown)
+            replacement = None if plugin is follow else plugin(shown)
             shown = shown if replacement is None else replacement
         return shown
 
     explain, explore, show = Verb(), Verb(), Verb()
     to_hyperspy, to_xarray = Verb(), Verb()
     to_zarr = Verb()  # never dask's: that names no axes
+    max, mean, min, sum = Reducing(), Reducing(), Reducing(), Reducing()
 
     @property
     def description(self) -> Description | None:
@@ -166,24 +161,21 @@ class TiledArray(da.Array):
         """How bytes are fetched."""
         return self._source.io
 
-    @property
-    def dask(self) -> HighLevelGraph:
-        """The graph: one symbolic layer."""
-        if self._graph is None:
-            self._graph = symbolic_graph(self.name, self.chunks, self._source, self._grid)
-            for layer in self._graph.layers.values():
-                layer.annotations = self._annotations or None
-            noted = {"shape": self.shape, "dtype": self.dtype, "chunks": self.chunks}
-            self._graph.layers[self.name].collection_annotations = {
-                **noted,
-                DESCRIPTION: self._description,
-            }
-        return self._graph
+    def _make_name(self) -> str:
+        name = array_name(self._described("name"), self._source, self._grid)
+        remember(self, name)
+        return name
 
-    @dask.setter
-    def dask(self, graph: HighLevelGraph) -> None:
-        # dask sets a graph when items are assigned: from then on this is a plain array.
-        self._graph = graph
+    def _make_graph(self) -> HighLevelGraph:
+        graph = symbolic_graph(self.name, self.chunks, self._source, self._grid)
+        for layer in graph.layers.values():
+            layer.annotations = self._annotations or None
+        noted = {"shape": self.shape, "dtype": self.dtype, "chunks": self.chunks}
+        graph.layers[self.name].collection_annotations = {**noted, DESCRIPTION: self._description}
+        return graph
+
+    def _become_plain(self) -> None:
+        super()._become_plain()
         self._description = None
 
     def __getitem__(self, index: object) -> da.Array:
@@ -239,12 +231,12 @@ class TiledArray(da.Array):
             chunks, balance = asked, False
         return super().rechunk(chunks, threshold, block_size_limit, balance, method)
 
-    def compute(self, **kwargs: Any) -> Any:
+    def compute(self, **options: Any) -> Any:
         """Read the pixels, as dask does; a frame, which is one task, without making its graph."""
-        here = not kwargs and self._description is not None and _runs_here()
-        if here and is_one_task(self._source, self.shape, self.npartitions):
+        alone = self._description is not None and runs_here(options)
+        if alone and is_one_task(self._source, self.shape, self.npartitions):
             return whole(self._source, Grid.of([(n,) for n in self.shape]))
-        return super().compute(**kwargs)
+        return super().compute(**options)
 
     def with_chunks(self, chunks: object) -> Self:
         """Show the same pixels in other chunks, as dask takes them: they are read so."""
@@ -400,35 +392,6 @@ def inherited(*arrays: TiledArray) -> Annotations:
     """Return the annotations of what is made of arrays now: theirs, and those that are in force."""
     given = [*(x._annotations for x in arrays), get_annotations()]  # noqa: SLF001
     return fused(*given) if any(given) else {}
-
-
-def _runs_here() -> bool:
-    """Return whether tasks run in this process, as we optimise them, and no callback sees them."""
-    unseen = config.get("array_optimize", None) is optimize and not Callback.active
-    return unseen and get_scheduler() in (None, get_sync, threaded.get)
-
-
-MANY = 10_000
-_arrays: dict[str, list[ref[da.Array]]] = {}
-"""All arrays that there are, by their names."""
-
-
-def follow(arr: da.Array) -> None:
-    """See an array that dask makes: a plugin, ``array_plugins`` of its configuration.
-
-    What somebody has persisted, on whichever scheduler, is made while the array still exists that
-    has its name, and the graph of how it was computed: from now on the name says what is known.
-    """
-    living = [one for one in _arrays.get(arr.name, ()) if one() is not None]
-    former = living[0]() if living else None
-    if former is not None and not isinstance(arr, TiledArray) and len(arr.dask.layers) == 1:
-        keep_labels(former.dask, arr.name)
-        return
-    _arrays[arr.name] = [*living, ref(arr)]
-    if len(_arrays) > MANY:
-        for name, some in list(_arrays.items()):
-            if all(one() is None for one in some):
-                _arrays.pop(name, None)
 
 
 def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:

@@ -41,7 +41,7 @@ from dask_tiled.tiling.bases import Grid
 LEAST_PIXELS = 1 << 19
 """Results of fewer pixels are put together in no time."""
 
-FEW_PIXELS = 4096
+FEW_PIXELS = 1 << 16
 """So many are read by one task, in whatever chunks they are."""
 
 

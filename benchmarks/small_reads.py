@@ -1,0 +1,99 @@
+"""Small reads of an opened scan, as of a viewer, against a memory map with dask: milliseconds.
+
+Run ``python benchmarks/small_reads.py``. Both get one Merlin file of big-endian pixels, which is in
+the page cache, in the same chunks, and take turns; what is timed is all from the opened array to
+the result. The map stays open, and what is read of it is converted to native byte order. The last
+line is a pixel of all frames of a raw file without pixels but zeros, beside the sum of them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+
+import dask_tiled
+from chunks import SIG, mapped
+from dask_tiled.testing import write_mib
+
+READS: dict[str, Callable[[Any], Any]] = {
+    "frame": lambda arr: arr[7, 9],
+    "two frames": lambda arr: arr[7, 9:11],
+    "row": lambda arr: arr[7],
+    "crop": lambda arr: arr[7, 9, 40:80, 60:120],
+    "pixel": lambda arr: arr[7, 9, 100, 100],
+    "pixel of 4": lambda arr: arr[6:8, 9:11, 100, 100],
+    "pixel of a row": lambda arr: arr[7, :, 100, 100],
+    "pixel of all": lambda arr: arr[..., 100, 100],
+    "sums of a row": lambda arr: arr[7].sum((-2, -1)),
+    "sum of a frame": lambda arr: arr[7, 9].sum(),
+}
+
+
+def native(read: Callable[[Any], Any], plain: Any) -> Any:
+    """Read what is shown in native byte order."""
+    found = read(plain)
+    return found.astype(found.dtype.newbyteorder("="))
+
+
+def medians(makers: Mapping[str, Callable[[], Any]], repeats: int) -> list[float]:
+    """Return the milliseconds of each, which take turns."""
+    times: dict[str, list[float]] = {name: [] for name in makers}
+    for _ in range(repeats + 1):
+        for name, make in makers.items():
+            begin = time.perf_counter()
+            make().compute()
+            times[name].append(time.perf_counter() - begin)
+    return [1e3 * statistics.median(some[1:]) for some in times.values()]
+
+
+def main() -> None:
+    """Measure, and print a line for each read."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mib", type=int, default=128, help="size of the Merlin file")
+    parser.add_argument("--gib", type=float, default=4, help="size of the raw file")
+    parser.add_argument("--repeats", type=int, default=50)
+    args = parser.parse_args()
+    nav = (max(12, args.mib // 8), 64)  # 8 MiB a row
+    frames = np.random.default_rng(0).integers(0, 1 << 12, (*nav, *SIG), "u2")
+    print(f"{'scheduler':<13}{'read':<16}{'ms':>8}{'memmap':>9}{'ratio':>8}")
+    with (
+        tempfile.TemporaryDirectory(prefix="small-reads-") as folder,
+        dask.config.set({"dask-tiled.rest-seconds": 0, "num_workers": 2}),
+    ):
+        path = write_mib(Path(folder) / "scan.mib", frames)
+        del frames
+        arr = dask_tiled.open_dataset(path, nav_shape=nav)
+        plain = da.from_array(mapped(path, arr), chunks=arr.chunks, name="map")
+        for scheduler in ("synchronous", "threads"):
+            with dask.config.set(scheduler=scheduler):
+                for name, read in READS.items():
+                    makers = {"ours": partial(read, arr), "theirs": partial(native, read, plain)}
+                    np.testing.assert_array_equal(*(make().compute() for make in makers.values()))
+                    ours, other = medians(makers, args.repeats)
+                    print(f"{scheduler:<13}{name:<16}{ours:>8.2f}{other:>9.2f}{other / ours:>8.2f}")
+        raw = Path(folder) / "zeros.raw"
+        side = int((args.gib * 2**30 / 2 / SIG[0] / SIG[1]) ** 0.5)
+        with raw.open("wb") as file:
+            file.truncate(side * side * 2 * SIG[0] * SIG[1])
+        arr = dask_tiled.open_dataset(raw, "raw", dtype="u2", nav_shape=(side, side), sig_shape=SIG)
+        with dask.config.set(scheduler="threads"):
+            reads = {"pixel": lambda: arr[..., 100, 100], "pass": arr.sum}
+            pixel, whole = medians(reads, 5)
+        print(f"a pixel of {args.gib:g} GiB: {pixel:.1f} ms, a pass: {whole:.0f} ms, ", end="")
+        print(f"{pixel / whole:.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Reductions that one task does: at once, where nobody would see a graph of dask run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, partial, wraps
+from inspect import signature
+from types import MethodType
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask import config
+from dask.base import get_annotations
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from dask_tiled.array.dask_graph.aggregation import Ending, finished
+from dask_tiled.array.dask_graph.functions import LastStep, reduction_of
+from dask_tiled.array.dask_graph.names import chunk, reductions
+from dask_tiled.array.late import LateArray
+from dask_tiled.array.recipes import Recipe, Recipes
+from dask_tiled.array.tasks import Function
+from dask_tiled.array.views import View
+from dask_tiled.engine.reductions import Reduction
+
+FIRST_STEPS: dict[str, Function] = {
+    "max": reductions.chunk_max,
+    "mean": reductions.mean_chunk,
+    "min": reductions.chunk_min,
+    "sum": chunk.sum,
+}
+"""What reductions of dask begin with, by the names of the methods."""
+ADDS = {"mean", "sum"}
+"""Those that are made in a type that may be asked for."""
+
+
+class Reducing:
+    """A method of dask that reduces an array: of an opened one of one chunk it may be one task."""
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+        self._method = method = getattr(da.Array, name)
+        self._signature = signature(method)
+
+        @wraps(method)
+        def reduce(arr: Any, *args: Any, **kwargs: Any) -> da.Array:
+            found = self._reduced(arr, args, kwargs)
+            made: da.Array = method(arr, *args, **kwargs) if found is None else found
+            return made
+
+        self._reduce = reduce
+
+    def __get__(self, arr: Any, _: type | None = None) -> Callable[..., da.Array]:
+        return self._reduce if arr is None else MethodType(self._reduce, arr)
+
+    def _reduced(self, arr: Any, args: Any, kwargs: Any) -> da.Array | None:
+        """Return the reduction, if it is one task of the engine; None if dask is to see to it."""
+        if arr.description is None or arr.npartitions > 1 or 0 in arr.shape:
+            return None
+        if get_annotations() or len(config.get("array_plugins", ())) > 1:  # which see it made
+            return None
+        try:
+            given = self._signature.bind(arr, *args, **kwargs).arguments
+            axes = range(arr.ndim) if given.get("axis") is None else given["axis"]
+            axes = normalize_axis_tuple(axes, arr.ndim)
+            dtype = _dtype_of(self._name, arr.dtype, given.get("dtype"))
+        except (TypeError, ValueError):  # dask says what is wrong
+            return None
+        if not axes or dtype is None or {"split_every", "out"} & given.keys():
+            return None
+        first, asked = FIRST_STEPS[self._name], {"axis": axes, "keepdims": True}
+        typed = {"dtype": dtype} if self._name in ADDS else {}
+        step = reduction_of(first, asked | typed, arr.dtype)
+        if step is None:
+            return None
+        step = step.raw()
+        assert isinstance(step.done, Reduction)  # noqa: S101 - for the type checker
+        ending = Ending(step.done, bool(given.get("keepdims")), typed.get("dtype"), 0)
+        kept = [k for k in range(arr.ndim) if ending.keepdims or k not in axes]
+        chunks = tuple((1,) if k in axes else arr.chunks[k] for k in kept)
+        arr = arr.copy()  # items may be assigned to the other one
+        make = partial(self._method, arr, *args, **kwargs)
+        at_once = partial(_reduced, arr, step, ending)
+        return LateArray(chunks, ending.dtype or arr.dtype, make, at_once)
+
+
+def _reduced(arr: Any, step: LastStep, ending: Ending) -> Any:
+    """Reduce an array of one chunk."""
+    source, ndim = arr._source, arr.ndim  # noqa: SLF001 - of this package
+    recipe = Recipe(source, View.of(ndim), source.layout.nav_ndim, step)
+    found: Any
+    (found,) = Recipes([recipe], arr._grid).make((0,) * ndim, None)  # noqa: SLF001
+    return finished(ending, math.prod(arr.shape[axis] for axis in ending.reduction.axes), found)
+
+
+@cache
+def _dtype_of(name: str, pixel: np.dtype, asked: Any) -> np.dtype | None:
+    """Return the type of a reduction, as dask chooses it; None of what are no numbers."""
+    if pixel.kind not in "biufc":
+        return None
+    if asked is not None:
+        return np.dtype(asked)
+    found: np.dtype = getattr(np.zeros(1, pixel), name)().dtype
+    return found

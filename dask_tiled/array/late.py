@@ -1,0 +1,108 @@
+"""Arrays of dask that are made when somebody asks for them, and may be computed before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Self
+
+import dask.array as da
+import numpy as np
+from dask import config
+from dask.callbacks import Callback
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_tiled.array.dask_graph.rewriting import optimize
+from dask_tiled.array.dask_graph.schedulers import is_here
+from dask_tiled.tiling.bases import Chunks
+
+
+def runs_here(options: Mapping[str, Any]) -> bool:
+    """Return whether ``compute(**options)`` runs in this process, and no callback sees tasks."""
+    if Callback.active or options.keys() - {"scheduler"}:
+        return False
+    return config.get("array_optimize", None) is optimize and is_here(**options)
+
+
+class LateArray(da.Array):
+    """A dask array whose name and graph, which take long to make, wait for who asks for them.
+
+    Opened arrays are a kind of it: dask lets two classes meet only if one is made of the other.
+    """
+
+    __slots__ = ("_at_once", "_graph", "_is_named", "_make")
+
+    _graph: HighLevelGraph | None
+    _is_named: bool
+    _at_once: Callable[[], Any] | None
+    """Computes the array; None once items have been assigned to it."""
+    _make: Callable[[], da.Array]
+    """Makes the array of dask, once."""
+
+    def __new__(  # noqa: D102 - dask's class is made this way
+        cls,
+        chunks: Chunks,
+        dtype: np.dtype,
+        make: Callable[[], da.Array],
+        at_once: Callable[[], Any],
+    ) -> Self:
+        self = object.__new__(cls)
+        self._begin()
+        self._make, self._at_once = cache(make), at_once
+        self._chunks, self._meta = chunks, np.empty((0,) * len(chunks), dtype)
+        return self
+
+    def _begin(self) -> None:
+        self._graph = self._cached_keys = self._at_once = None
+        self._is_named = False
+
+    @property  # type: ignore[misc]
+    def name(self) -> str:
+        """The name of the array: those with the same name are the same."""
+        if not self._is_named:
+            self._name = self._make_name()
+        name: str = super().name
+        return name
+
+    @property
+    def _name(self) -> str:
+        return self.name
+
+    @_name.setter
+    def _name(self, name: str) -> None:
+        self._is_named = True
+        vars(da.Array)["_name"].fset(self, name)
+
+    @property
+    def dask(self) -> HighLevelGraph:
+        """The graph."""
+        if self._graph is None:
+            self._graph = self._make_graph()
+        return self._graph
+
+    @dask.setter
+    def dask(self, graph: HighLevelGraph) -> None:
+        # dask sets a graph when items are assigned: from then on this is a plain array.
+        self._graph = graph
+        self._become_plain()
+
+    def _make_name(self) -> str:
+        name: str = self._make().name
+        return name
+
+    def _make_graph(self) -> HighLevelGraph:
+        return self._make().dask
+
+    def _become_plain(self) -> None:
+        self._at_once = None
+
+    def compute(self, **options: Any) -> Any:
+        """Compute the array, as dask does; but without a graph where nobody would see it."""
+        if self._at_once is not None and runs_here(options):
+            return self._at_once()
+        return super().compute(**options)  # type: ignore[no-untyped-call]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arr: Any = super() if self._at_once is None else self._make()
+        reduced: tuple[Any, ...] = arr.__reduce__()
+        return reduced

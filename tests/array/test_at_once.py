@@ -1,0 +1,138 @@
+"""Reductions of one chunk: computed without a graph, as dask computes them with one."""
+
+import pickle
+from inspect import signature
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.callbacks import Callback
+
+import dask_tiled
+from dask_tiled.array.late import LateArray
+from dask_tiled.testing import write_npy
+
+SHAPE = (3, 4, 10, 12)
+PIXELS = np.random.default_rng(0).normal(100, 40, SHAPE)
+AXES = [None, 0, -1, (-2, -1), (3, 2), (0, 1), (0, 3), [1, 2], (0, 1, 2, 3)]
+
+
+class Seen(Callback):
+    """Has dask compute with a graph, and counts the tasks."""
+
+    def __init__(self):
+        super().__init__(pretask=self.count)
+        self.tasks = 0
+
+    def count(self, *_):
+        self.tasks += 1
+
+
+@pytest.fixture(params=["u1", ">u2", "i4", "f4", ">f8", "c8"])
+def arr(tmp_path, request):
+    pixels = PIXELS.astype(request.param)
+    if pixels.dtype.kind == "f":
+        pixels[0, 1, 2, 3] = np.nan
+    return dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", pixels))
+
+
+def with_a_graph(result):
+    with Seen() as seen:
+        found = result.compute()
+    assert seen.tasks
+    return found
+
+
+@pytest.mark.parametrize("axis", AXES, ids=repr)
+@pytest.mark.parametrize("name", ["sum", "mean", "min", "max"])
+def test_values_are_those_of_the_graph(arr, name, axis):
+    if np.iscomplexobj(arr) and name in ("min", "max"):
+        pytest.skip("dask orders no complex numbers")
+    for options in ({}, {"keepdims": True}):
+        result = getattr(arr, name)(axis, **options)
+        made = getattr(da.Array, name)(arr, axis, **options)
+        assert type(result) is LateArray
+        found, wanted = result.compute(), with_a_graph(made)
+        assert type(found) is type(wanted)
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_array_equal(found, wanted)
+        assert (result.name, result.chunks, result.dtype) == (made.name, made.chunks, made.dtype)
+        assert type(result._meta) is type(made._meta)
+
+
+@pytest.mark.parametrize("dtype", ["u8", "f4", "f8", "c16"])
+def test_types_that_are_asked_for(arr, dtype):
+    if np.iscomplexobj(arr) and dtype != "c16":
+        pytest.skip("NumPy warns of it")
+    for name in ("sum", "mean"):
+        if name == "mean" and dtype == "u8":
+            continue
+        with np.errstate(all="ignore"):
+            found = getattr(arr, name)((2, 3), dtype=dtype).compute()
+            wanted = with_a_graph(getattr(da.Array, name)(arr, (2, 3), dtype=dtype))
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_parts_and_what_is_computed_further(arr):
+    row = arr[1]
+    np.testing.assert_array_equal(row.sum((-2, -1)), with_a_graph(row.sum((-2, -1))))
+    further = row.sum((-2, -1)) * 2 - arr.sum((-2, -1))[1]
+    np.testing.assert_array_equal(further, with_a_graph(further))
+    for both in (
+        arr / arr.mean(axis=(0, 1)),
+        arr.max(0) - arr,
+        row.sum() + arr.min(),
+        arr.sum() ** 2,
+    ):
+        np.testing.assert_array_equal(both, with_a_graph(both))
+    found = dask.compute(row.sum(), arr.mean((0, 1)), scheduler="synchronous")
+    np.testing.assert_array_equal(found[1], arr.mean((0, 1)).compute(scheduler="sync"))
+    again = pickle.loads(pickle.dumps(row.sum(0)))
+    np.testing.assert_array_equal(again, row.sum(0))
+
+
+def test_a_graph_is_made_where_somebody_sees_it(arr):
+    result = arr.sum((2, 3))
+    assert result._graph is None
+    result.compute()
+    arr[1, 2].compute(scheduler="threads")
+    assert result._graph is None
+    assert arr._graph is None
+    with_a_graph(result)
+    assert result.dask.layers
+
+
+def test_dask_sees_to_the_rest(arr):
+    assert type(arr.rechunk((1, 4, 10, 12)).sum()) is da.Array
+    assert type(arr.sum(split_every=2)) is da.Array
+    assert type(arr.sum(axis=())) is da.Array
+    with dask.annotate(priority=3):
+        assert type(arr.sum()) is da.Array
+    with dask.config.set(array_plugins=(*dask.config.get("array_plugins"), lambda _: None)):
+        assert type(arr.sum()) is da.Array
+    for axis in (4, "y", (0, 7)):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            arr.sum(axis)
+        with pytest.raises(caught.type, match=None):
+            da.Array.sum(arr, axis)
+
+
+def test_items_that_are_assigned(arr):
+    result = arr.sum((2, 3))
+    wanted = result.compute().copy()
+    result[1, 1] = 7
+    wanted[1, 1] = 7
+    np.testing.assert_array_equal(result.compute(), wanted)
+    before = arr.sum(0), arr.sum(0)
+    wanted = before[0].compute()
+    arr[1] = 0
+    np.testing.assert_array_equal(before[0].compute(), wanted)
+    np.testing.assert_array_equal(with_a_graph(before[1]), wanted)
+    assert (arr.sum(0).compute() != wanted).any()
+
+
+def test_signatures_are_those_of_dask():
+    for name in ("sum", "mean", "min", "max"):
+        assert signature(getattr(dask_tiled.TiledArray, name)) == signature(getattr(da.Array, name))
