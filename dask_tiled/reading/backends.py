@@ -32,8 +32,8 @@ LEAST_MAPPED_BYTES = 1 << 20
 """So much even where memory is short."""
 MAPPED_SHARE = 64
 """One part of so many of what a thread of a worker may use is mapped at a time, and no more."""
-BLOCK_BYTES = 1 << 20
-"""So much is read at a time: what stays in a core's share of the cache."""
+BLOCK_BYTES = 2 << 20
+"""Bytes that are read at a time: they stay in a core's share of the cache."""
 SHOWN_BYTES = 8 << 20
 """So much of it is shown at a time: what is decoded of it stays in the outer cache."""
 KEPT_BYTES = 1 << 30
@@ -110,6 +110,39 @@ class Backend(ABC):
         self._open.close()
 
 
+class _Local(Backend):
+    """Fetches bytes of files of this machine, a few of which stay open until the chunk is done.
+
+    Descriptors are given back early where there are not enough of them.
+    """
+
+    direct = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fds: dict[File, int] = {}
+        self._lent = ExitStack()
+
+    def give_back(self) -> None:
+        """Give back all descriptors."""
+        self._fds.clear()
+        self._lent.close()
+
+    def _fd(self, file: File) -> int:
+        if file not in self._fds:
+            if len(self._fds) >= allowed(OPEN_FILES):
+                self.give_back()
+            lent = lent_fd(file, direct=self.direct, release=self.give_back)
+            self._fds[file] = self._lent.enter_context(lent)
+        return self._fds[file]
+
+    def __exit__(self, *error: object) -> None:
+        self._fds.clear()
+        with ExitStack() as stack:
+            stack.callback(super().__exit__, *error)
+            self._lent.__exit__(*error)
+
+
 class _Map:
     """Some bytes of a file, mapped: not closed by hand, but gone with the last array on them."""
 
@@ -151,7 +184,7 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-class Mapped(Backend):
+class Mapped(_Local):
     """Maps a window of a file at a time: nothing is copied.
 
     To touch a page that a file has no more ends the process. So it is looked at before each window
@@ -160,7 +193,6 @@ class Mapped(Backend):
 
     def __init__(self) -> None:
         super().__init__()
-        self._fds: dict[File, int] = {}
         self._maps: dict[File, _Map] = {}
         self._window = _window(thread_limit())
 
@@ -203,21 +235,18 @@ class Mapped(Backend):
         # A map takes a second descriptor.
         make = lambda: _Map(self._fd(file), start, stop, sparse=sparse)  # noqa: E731
         try:
-            return with_room(make, file.path, self.__exit__)
+            return with_room(make, file.path, self.give_back)
         except ValueError:  # Python finds the file too short
             file.check(os.fstat(self._fd(file)))
             raise
 
-    def _fd(self, file: File) -> int:
-        if file not in self._fds:
-            if len(self._fds) >= allowed(OPEN_FILES):
-                self.__exit__()
-            self._fds[file] = self._open.enter_context(lent_fd(file, release=self.__exit__))
-        return self._fds[file]
+    def give_back(self) -> None:
+        """Give back all descriptors, and the maps that take some."""
+        self._maps.clear()
+        super().give_back()
 
     def __exit__(self, *error: object) -> None:
         self._maps.clear()
-        self._fds.clear()
         super().__exit__(*error)
 
 
@@ -277,10 +306,11 @@ class Kept(Resting):
         return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)
 
 
-class Buffered(Backend):
-    """Reads a block at a time into one buffer."""
+class Buffered(_Local):
+    """Reads a block at a time into one buffer.
 
-    direct = False
+    After each read the file is looked at, so that nobody decodes a mixture of two versions.
+    """
 
     def __init__(self, release: Callable[[], None] = lambda: None) -> None:
         super().__init__()
@@ -289,27 +319,29 @@ class Buffered(Backend):
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Read the span of each window, or of each frame where frames lie far apart."""
-        with lent_fd(ranges.file, direct=self.direct, release=self._release) as fd:
-            if not self.direct and _spread(ranges) > GAPS:
-                yield from self._gather(fd, ranges)
-                return
-            for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
-                yield Window(part, *self._read(fd, part.file, *part.span))
+        if not self.direct and _spread(ranges) > GAPS:
+            yield from self._gather(ranges)
+            return
+        for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
+            yield Window(part, *self._read(part.file, *part.span))
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Read some bytes."""
-        with lent_fd(file, direct=self.direct, release=self._release) as fd:
-            data, origin = self._read(fd, file, start, stop)
+        data, origin = self._read(file, start, stop)
         return data[start - origin : stop - origin]
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
         """Read bytes to where they are wanted, unless these may not be read there."""
         if not self.direct:
-            with lent_fd(file, release=self._release) as fd:
-                _read_into(fd, file, start, out.data, len(out))
+            self._read_into(file, start, out, len(out))
         return not self.direct
 
-    def _gather(self, fd: int, ranges: ReadRanges) -> Iterator[Window]:
+    def give_back(self) -> None:
+        """Give back all descriptors, and what somebody else can."""
+        super().give_back()
+        self._release()
+
+    def _gather(self, ranges: ReadRanges) -> Iterator[Window]:
         from dask_tiled.kernels import decoding as kernels
         from dask_tiled.kernels import gathering
 
@@ -321,11 +353,13 @@ class Buffered(Backend):
             offsets = ranges.offsets[first : first + step] + low
             frames = ranges.frames[first : first + step]
             self._reserve(len(offsets) * width)
+            fd = self._fd(ranges.file)
             done = gather(fd, offsets, width, self._buffer)
             if done < len(offsets):
                 start = int(offsets[done])
-                self._read(fd, ranges.file, start, start + width)  # once more, to learn why
+                self._read(ranges.file, start, start + width)  # once more, to learn why
                 raise OSError(errno.EIO, "bytes could not be read at once", ranges.file.path)
+            ranges.file.check(os.fstat(fd))
             places = np.arange(len(offsets)) * width - low
             part = ranges._replace(offsets=places, frames=frames, ascending=True)
             yield Window(part, self._buffer[: len(offsets) * width], 0)
@@ -334,34 +368,34 @@ class Buffered(Backend):
         if len(self._buffer) < size:
             self._buffer = _aligned(max(size, BLOCK_BYTES + 2 * ALIGNMENT))
 
-    def _read(self, fd: int, file: File, start: int, stop: int) -> tuple[Bytes, int]:
+    def _read(self, file: File, start: int, stop: int) -> tuple[Bytes, int]:
         start -= start % ALIGNMENT
         wanted = stop - start
         size = wanted + -wanted % ALIGNMENT if self.direct else wanted
         self._reserve(size)
-        _read_into(fd, file, start, self._buffer[:size].data, wanted)
+        self._read_into(file, start, self._buffer[:size], wanted)
         return self._buffer[:wanted], start
 
-
-def _read_into(fd: int, file: File, start: int, view: memoryview, wanted: int) -> None:
-    """Read bytes of a file to memory that may have room for more."""
-    done = 0
-    while done < wanted:
-        try:
-            count = os.preadv(fd, [view[done:]], start + done)
-        except OSError as error:
-            error.filename = file.path
-            raise
-        if not count:
-            file.check()
-            raise StaleFileError(
-                "the file ends too early",
-                path=file.path,
-                where=f"byte {start + done}",
-                expected=f"{file.size} bytes",
-                found=f"{start + done} bytes",
-            )
-        done += count
+    def _read_into(self, file: File, start: int, out: Bytes, wanted: int) -> None:
+        """Read bytes of a file to memory that may have room for more."""
+        fd, done = self._fd(file), 0
+        while done < wanted:
+            try:
+                count = os.preadv(fd, [out[done:].data], start + done)
+            except OSError as error:
+                error.filename = file.path
+                raise
+            if not count:
+                file.check()
+                raise StaleFileError(
+                    "the file ends too early",
+                    path=file.path,
+                    where=f"byte {start + done}",
+                    expected=f"{file.size} bytes",
+                    found=f"{start + done} bytes",
+                )
+            done += count
+        file.check(os.fstat(fd))
 
 
 class Direct(Buffered):
@@ -382,7 +416,7 @@ class Auto(Backend):
         super().__init__()
         self._once = once
         self._mapped = Resting() if once else Kept()
-        self._buffered = Buffered(self._mapped.__exit__)
+        self._buffered = Buffered(self._mapped.give_back)
         self._chosen: dict[File, Backend] = {}
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
@@ -405,17 +439,16 @@ class Auto(Backend):
 
     def _of(self, file: File) -> Backend:
         if file not in self._chosen:
-            with lent_fd(file, release=self._mapped.__exit__) as fd:
+            with lent_fd(file, release=self._buffered.give_back) as fd:
                 maps = rests(file, fd) and self._mapped.takes(file)
             self._chosen[file] = self._mapped if maps else self._buffered
         return self._chosen[file]
 
     def __exit__(self, *error: object) -> None:
         self._chosen.clear()
-        with ExitStack() as stack:  # both of them, even if one raises
-            stack.push(self._buffered)
-            stack.push(self._mapped)
-            super().__exit__(*error)
+        with ExitStack() as stack:  # all of them, even if one raises
+            for backend in (super(), self._buffered, self._mapped):
+                stack.callback(backend.__exit__, *error)
 
 
 def _spread(ranges: ReadRanges, least: int = 1) -> float:

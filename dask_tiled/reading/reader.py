@@ -113,7 +113,7 @@ class Workspace:
     def __exit__(self, *error: object) -> None:
         with ExitStack() as stack:  # all of them, even if one raises
             for backend in self._backends.values():
-                stack.push(backend)
+                stack.callback(backend.__exit__, *error)
 
 
 class Reader:
