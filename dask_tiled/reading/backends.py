@@ -9,7 +9,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -24,7 +24,7 @@ from dask_tiled.reading.cluster import on_a_cluster, thread_limit
 from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
-from dask_tiled.reading.rest import rests
+from dask_tiled.reading.rest import can_rest, leased, rests
 
 MAPPED_BYTES = 32 << 20
 """So much is mapped at a time: touched pages count as memory of the process."""
@@ -138,9 +138,10 @@ class _Local(Backend):
 
     def __exit__(self, *error: object) -> None:
         self._fds.clear()
+        close: Callable[..., object] = self._lent.__exit__  # after an error, not to be lent again
         with ExitStack() as stack:
             stack.callback(super().__exit__, *error)
-            self._lent.__exit__(*error)
+            stack.callback(close, *error)
 
 
 class _Map:
@@ -199,7 +200,7 @@ class Mapped(_Local):
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map the file around each window, unless that was done before."""
         sparse = _spread(ranges) > SPARSE
-        for part in ranges.split(self._most(ranges, limit)):
+        for part in self.parts(ranges, limit):
             mapped = self._around(part.file, *part.span, sparse=sparse)
             yield Window(part, mapped.data, mapped.start)
 
@@ -219,9 +220,18 @@ class Mapped(_Local):
             np.copyto(part, self(file, start + first, start + first + len(part)))
         return True
 
-    def _most(self, ranges: ReadRanges, limit: int | None) -> int:  # noqa: ARG002
-        """Return the largest span of a window."""
-        return min(self._window, limit or SHOWN_BYTES)
+    def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
+        """Cut read ranges into those of windows."""
+        return ranges.split(min(self._window, limit or SHOWN_BYTES))
+
+    @contextmanager
+    def lease(self, file: File) -> Iterator[int]:
+        """Hold a lease of a file: see :func:`leased`.
+
+        It has a descriptor of its own: leases of other windows of the file may end before.
+        """
+        with lent_fd(file, release=self.give_back) as fd, leased(fd) as refused:
+            yield refused
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         mapped = self._maps.get(file)
@@ -297,10 +307,10 @@ class Kept(Resting):
                 found = _kept.setdefault(file, super()._map(file, 0, file.size, sparse=False))
         return found
 
-    def _most(self, ranges: ReadRanges, limit: int | None) -> int:
+    def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
         """Count only the pages that are read: those between them are mapped as well."""
         most = limit or min(self._window, SHOWN_BYTES)
-        return most * max(1, int(_spread(ranges, mmap.PAGESIZE)))
+        return ranges.split(most * max(1, int(_spread(ranges, mmap.PAGESIZE))))
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)
@@ -335,6 +345,10 @@ class Buffered(_Local):
         if not self.direct:
             self._read_into(file, start, out, len(out))
         return not self.direct
+
+    def takes(self, file: File) -> bool:  # noqa: ARG002
+        """Return True: every file can be read."""
+        return True
 
     def give_back(self) -> None:
         """Give back all descriptors, and what somebody else can."""
@@ -404,8 +418,41 @@ class Direct(Buffered):
     direct = True
 
 
+class Leased(Backend):
+    """Maps windows of small files that do not rest, each under a lease, and reads all else.
+
+    While there is a lease, no other program can cut the file short. Whoever opens it for writing
+    waits until the work on one window is done, which is never that of a user's function.
+    """
+
+    def __init__(self, mapped: Kept, buffered: Buffered) -> None:
+        super().__init__()
+        self._mapped, self._buffered = mapped, buffered
+
+    def takes(self, file: File) -> bool:
+        """Return whether a file may be mapped while there is a lease of it."""
+        return can_rest(file) and self._mapped.takes(file)
+
+    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+        """Map the windows for which there is a lease."""
+        for part in self._mapped.parts(ranges, limit):
+            with self._mapped.lease(part.file) as refused:
+                if not refused:
+                    yield from self._mapped.windows(part, limit)
+            if refused:
+                yield from self._buffered.windows(part, limit)
+
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
+        """Read some bytes."""
+        return self._buffered(file, start, stop)
+
+    def fill(self, file: File, start: int, out: Bytes) -> bool:
+        """Read bytes to where they are wanted."""
+        return self._buffered.fill(file, start, out)
+
+
 class Auto(Backend):
-    """Maps files that rest, and reads all others.
+    """Maps files that rest, or of which there is a lease, and reads all others.
 
     Pages that stay mapped are neither read nor mapped again. Files that are gone through ``once``
     are mapped a window at a time, unless few of its pages are wanted. Workers of a cluster, which
@@ -415,8 +462,10 @@ class Auto(Backend):
     def __init__(self, *, once: bool = False) -> None:
         super().__init__()
         self._once = once
-        self._mapped = Resting() if once else Kept()
+        kept = Kept()
+        self._mapped = Resting() if once else kept
         self._buffered = Buffered(self._mapped.give_back)
+        self._unsafe = self._buffered if once else Leased(kept, self._buffered)
         self._chosen: dict[File, Backend] = {}
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
@@ -440,15 +489,15 @@ class Auto(Backend):
     def _of(self, file: File) -> Backend:
         if file not in self._chosen:
             with lent_fd(file, release=self._buffered.give_back) as fd:
-                maps = rests(file, fd) and self._mapped.takes(file)
-            self._chosen[file] = self._mapped if maps else self._buffered
+                one = self._mapped if rests(file, fd) else self._unsafe
+            self._chosen[file] = one if one.takes(file) else self._buffered
         return self._chosen[file]
 
     def __exit__(self, *error: object) -> None:
         self._chosen.clear()
         with ExitStack() as stack:  # all of them, even if one raises
-            for backend in (super(), self._buffered, self._mapped):
-                stack.callback(backend.__exit__, *error)
+            for leave in (super().__exit__, self._buffered.__exit__, self._mapped.__exit__):
+                stack.callback(leave, *error)
 
 
 def _spread(ranges: ReadRanges, least: int = 1) -> float:

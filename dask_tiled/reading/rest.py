@@ -6,6 +6,8 @@ import errno
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from dask import config
@@ -34,27 +36,51 @@ def rests(file: File, fd: int) -> bool:
     seconds = check_whole(name, config.get(name, REST_SECONDS), least=0)
     age = time.time_ns() - max(file.mtime_ns, file.ctime_ns)
     young = age < 0 or age < seconds * 10**9
-    return not (young or file.grows or is_remote(file.path) or is_written(fd))
+    return not (young or not can_rest(file) or is_written(fd))
+
+
+def can_rest(file: File) -> bool:
+    """Return whether a file lies on this machine and does not grow."""
+    return not (file.grows or is_remote(file.path))
 
 
 def is_written(fd: int) -> bool:
-    """Return whether somebody has a file open for writing, where that can be told.
+    """Return whether another program has a file open for writing, where that can be told.
 
-    Linux does so to the owner of a file, and to root: nobody gets a lease then. One that is got is
-    given back at once. Who opens the file in that microsecond waits for it, and the signal that
-    asks for it is one that nobody minds.
+    Linux tells the owner of a file, and root.
+    """
+    with leased(fd) as refused:
+        return refused == errno.EAGAIN
+
+
+@contextmanager
+def leased(fd: int) -> Iterator[int]:
+    """Hold a lease of a file: to open it for writing, or to cut it short, has to wait.
+
+    Linux grants one to the owner of a file, and to root, while no program has it open for writing.
+    The signal that asks for it back is one that is ignored by default.
+
+    Yields
+    ------
+    int
+        0, or the number of the error if there is no lease.
     """
     try:
         import fcntl
 
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except OSError as error:
-        return error.errno == errno.EAGAIN
     except (ImportError, AttributeError):  # another system
-        return False
-    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    return False
+        yield errno.ENOSYS
+        return
+    except OSError as error:
+        yield error.errno or errno.EIO
+        return
+    try:
+        yield 0
+    finally:
+        with suppress(OSError):  # it has been taken away, which Linux does after 45 s
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
 # fmt: off

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import dask
 import numpy as np
 import pytest
 
 from dask_tiled import DatasetError, map_tiles, open_dataset
-from dask_tiled.reading import rest
+from dask_tiled.reading import backends, decoding, rest
 from dask_tiled.testing import counting_frames, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous", "nothing_kept")
@@ -179,6 +180,57 @@ def test_without_leases_nobody_writes(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with open(path, "ab") as file:
         assert not rest.is_written(file.fileno())
+
+
+# Leases
+
+REVERSED = {**RAW, "dtype": ">u2", "chunks": -1}  # decoded in the order of the file
+
+
+def test_nobody_cuts_what_is_mapped_under_a_lease(path, monkeypatch):
+    """Who does not want to wait is refused while pixels are decoded, and no longer."""
+    if not leases(path):
+        pytest.skip("nobody tells here who writes")
+    arr = open_dataset(path, **REVERSED)
+    decode, refused = decoding.run_kernel, []
+
+    def decode_and_open(*args):
+        with pytest.raises(BlockingIOError):
+            os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        refused.append(len(backends._kept))
+        decode(*args)
+
+    monkeypatch.setattr(decoding, "run_kernel", decode_and_open)
+    np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
+    assert refused == [1]
+    os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+@pytest.mark.parametrize("kind", ["open", "mapped"])
+def test_without_a_lease_nothing_is_mapped(path, writer, kind):
+    """Who writes was there first."""
+    if not leases(path):
+        pytest.skip("nobody tells here who writes")
+    arr = open_dataset(path, **REVERSED)
+    writer(kind)
+    np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
+    assert not any(mapped._populated.any() for mapped in backends._kept.values())
+
+
+def test_a_lease_that_is_refused_later(path, monkeypatch):
+    """Other windows are read."""
+    asked = []
+
+    @contextmanager
+    def every_other(fd):
+        asked.append(fd)
+        yield errno.EAGAIN if len(asked) % 2 else 0
+
+    monkeypatch.setattr(backends, "leased", every_other)
+    monkeypatch.setattr(backends, "SHOWN_BYTES", 2 * FRAMES[0].nbytes)
+    arr = open_dataset(path, **REVERSED)
+    np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
+    assert len(asked) > 3
 
 
 # Network file systems
