@@ -10,7 +10,8 @@ Run ``python benchmarks/backends.py``. The jobs:
 a file from the page cache on request; this is checked before each run. Direct reads are always
 cold. Backends are timed in turns, so that other load on the machine affects all of them. "auto" is
 the backend chosen for files older than a minute, "recent" the one for files written in the last
-minute.
+minute. The limit of whole warm files is to copy them from the page cache to a buffer for each
+thread, which stays in the cache of a core; that of cold files is ``dd`` with the same block size.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,10 +33,12 @@ import dask.array as da
 import numpy as np
 
 import dask_tiled
+from comparison.cores import core_count
 from comparison.facts import facts as facts_of
 from comparison.facts import sentence
+from comparison.limits import copied
 from comparison.scans import Scan, expectations, prepare
-from dask_tiled.reading.backends import BACKENDS
+from dask_tiled.reading.backends import BACKENDS, BLOCK_BYTES
 
 JOBS = {
     "decoding": ("merlin-u16", "frames"),
@@ -41,6 +46,7 @@ JOBS = {
     "sparse": ("raw-u16", "pixel"),
 }
 CHOICES = (*BACKENDS, "auto", "recent")
+LIMIT = "limit"
 REST_SECONDS = "dask-tiled.rest-seconds"
 PROBES = 64
 """Number of pages of a file that are probed to check whether it is in the page cache."""
@@ -101,16 +107,26 @@ def compute(result: da.Array, seconds: int) -> Any:
         return result.compute()
 
 
-def measure(folder: Path, mib: float, repeats: int) -> Times:
+def limits_of(scan: Scan, pool: ThreadPoolExecutor) -> dict[str, Callable[[], Any]]:
+    """Return what no backend that copies can beat: from the page cache, and from the disk."""
+    copy = copied(scan, pool, core_count())
+    command = ["dd", f"if={scan.path}", "of=/dev/null", f"bs={BLOCK_BYTES}", "status=none"]
+    return {"warm": partial(copy, 0), "cold": partial(subprocess.run, command, check=True)}
+
+
+def measure(folder: Path, mib: float, repeats: int, pool: ThreadPoolExecutor) -> Times:
     """Time every job with every backend, in turns."""
     times: Times = {}
     for name, (key, job) in JOBS.items():
         scan = prepare(key, folder, mib)
-        runs = runs_of(scan, job)
+        limits = {} if job == "pixel" else limits_of(scan, pool)
         for state in ("warm", "cold"):
+            runs = runs_of(scan, job)
             if state == "cold" and not evict(scan.path):
                 print(f"{name}: the system does not drop {scan.path} from the page cache")
                 continue
+            if state in limits:
+                runs[LIMIT] = limits[state]
             seconds: dict[str, list[float]] = {io: [] for io in runs}
             for _ in range(repeats):
                 for io, run in runs.items():
@@ -133,12 +149,13 @@ def print_table(times: Times, facts: dict[str, str]) -> None:
         console.width = 100
     console.print(sentence(facts), highlight=False)
     table = Table("job", "pages", title="Times divided by the fastest", title_justify="left")
-    for io in (*CHOICES, "fastest, ms"):
+    for io in (*CHOICES, LIMIT, "fastest, ms"):
         table.add_column(io, justify="right")
     for (name, state), seconds in times.items():
         medians = {io: statistics.median(values) for io, values in seconds.items()}
-        best = min(medians.values())
-        cells = [f"{medians[io] / best:.2f}" if io in medians else "-" for io in CHOICES]
+        best = min(medians[io] for io in CHOICES if io in medians)
+        columns = (*CHOICES, LIMIT)
+        cells = [f"{medians[io] / best:.2f}" if io in medians else "-" for io in columns]
         table.add_row(name, state, *cells, f"{1e3 * best:.3g}")
     console.print(table)
 
@@ -156,8 +173,8 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="backends-") as scratch:
         folder = args.dir or Path(scratch)
-        with dask.config.set(scheduler="threads"):
-            times = measure(folder, args.mib, args.repeats)
+        with dask.config.set(scheduler="threads"), ThreadPoolExecutor(core_count()) as pool:
+            times = measure(folder, args.mib, args.repeats, pool)
     print_table(times, facts_of(args.mib, args.repeats))
 
 

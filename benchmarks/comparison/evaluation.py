@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from dask.base import compute
 
 import dask_tiled
 from comparison import table as tables
+from comparison.cores import core_count
 from comparison.expressions import EXPRESSIONS, PARTS, Expression, code
 from comparison.facts import sentence
 from comparison.file_format import Array
-from comparison.limits import page_cache
+from comparison.limits import copied, page_cache
 from comparison.measure import Timing, reason, take_turns
 from comparison.readers import OURS, rosettasciio_array
 from comparison.scans import Scan
 
 KEPT, ANEW, OTHER = "memmap kept", "memmap anew", "RosettaSciIO"
 LIMIT = "page cache"
+RECENT, BUFFERED, COPIED = "recent", "buffered", "preadv"
+ENOUGH, NEAR = 0.75, 0.85
+"""Shares of mapped speed, or else of that of ``preadv`` alone, that copying is to have."""
 
 
 def mapped(scan: Scan, chunks: Any) -> da.Array:
@@ -46,9 +52,10 @@ def mapped(scan: Scan, chunks: Any) -> da.Array:
     return da.map_blocks(block, name=f"mapped-{path}", chunks=chunks, dtype=dtype, meta=meta)
 
 
-def evaluate(expression: Expression, arr: Any) -> list[Array]:
-    """Compute an expression and return its results as arrays."""
-    (result,) = compute(expression(arr))
+def evaluate(expression: Expression, arr: Any, *, resting: bool = True) -> list[Array]:
+    """Compute an expression of a file that rests or was just written; return arrays."""
+    with dask.config.set({"dask-tiled.rest-seconds": 0 if resting else 10**6}):
+        (result,) = compute(expression(arr))
     return [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
 
 
@@ -71,37 +78,59 @@ def time_expressions(
     scan: Scan, names: Sequence[str], *, repeats: int, threads: str
 ) -> Iterator[Timing]:
     """Time expressions on the arrays of all readers, and the limit, in turns."""
-    own = dask_tiled.open_dataset(scan.path, nav_shape=scan.nav, **scan.format.options)
+    own, copy = (
+        dask_tiled.open_dataset(scan.path, nav_shape=scan.nav, io=io, **scan.format.options)
+        for io in ("auto", "buffered")
+    )
     kept = mapped(scan, own.chunks)
-    arrays = {KEPT: lambda: kept, ANEW: lambda: mapped(scan, own.chunks), OURS: lambda: own}
-    shown = {KEPT: kept, OURS: own}
-    failed = {LIMIT: "", ANEW: ""}
+    shown = {KEPT: kept, OURS: own, RECENT: own, BUFFERED: copy}
+    arrays: dict[str, Callable[[], Any]] = {
+        name: partial(lambda arr: arr, arr) for name, arr in shown.items()
+    }
+    arrays[ANEW] = partial(mapped, scan, own.chunks)
+    failed = dict.fromkeys((LIMIT, COPIED, ANEW), "")
     try:
         other = rosettasciio_array(scan).reshape(own.shape)
-        arrays[OTHER] = lambda: other
+        arrays[OTHER] = partial(lambda arr: arr, other)
         shown[OTHER] = other[..., ::-1, :] if scan.format.upside_down else other
     except Exception as error:  # noqa: BLE001 - failures of readers are results
         failed[OTHER] = reason(error)
-    with ThreadPoolExecutor(1) as pool:
-        limit = page_cache(scan, pool, 1)["scan"]
+    with ThreadPoolExecutor(core_count()) as pool:
+        limits = {
+            LIMIT: page_cache(scan, pool, 1)["scan"],
+            COPIED: copied(scan, pool, core_count()),
+        }
         for name in names:
             found: dict[str, list[Array]] = {}
             said = dict(failed)
             for reader, arr in shown.items():
                 try:
-                    found[reader] = evaluate(EXPRESSIONS[name], arr)
+                    found[reader] = evaluate(EXPRESSIONS[name], arr, resting=reader != RECENT)
                     said[reader] = check(found[reader], found[KEPT])
                 except Exception as error:  # noqa: BLE001 - as above
                     said[reader] = reason(error)
             runs = {
-                reader: lambda _, make=make, name=name: evaluate(EXPRESSIONS[name], make())
+                reader: lambda _, make=make, name=name, reader=reader: evaluate(
+                    EXPRESSIONS[name], make(), resting=reader != RECENT
+                )
                 for reader, make in arrays.items()
                 if not said[reader]
             }
-            seconds = take_turns({LIMIT: limit} | runs, repeats)
+            seconds = take_turns(limits | runs, repeats)
             for reader, note in said.items():
                 times = seconds.get(reader, [])
                 yield Timing(reader, scan.format.name, name, threads, scan.nbytes, times, note)
+
+
+def shares_of(name: str, row: tables.Row) -> tuple[float | None, ...]:
+    """Return the speeds of recent files and of buffered reads, by that of mapped files at rest.
+
+    The third number is the speed of buffered reads by that of ``preadv`` alone.
+    """
+    ours, copy = tables.median(row, OURS), tables.median(row, COPIED)
+    recent, found = tables.median(row, RECENT), tables.median(row, BUFFERED)
+    pairs = (ours, recent), (ours, found), (None if name in PARTS else copy, found)
+    return tuple(a / b if a and b else None for a, b in pairs)
 
 
 def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str]], list[str]]:
@@ -114,7 +143,9 @@ def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str
         rate, share = tables.cell(row[OURS], per_second=True), tables.speedup(row, LIMIT)
         whole = [tables.NOTHING] * 2 if name in PARTS or not share else [rate, f"{share:.0%}"]
         cells = [tables.cell(row[OURS], per_second=False), *whole]
-        body.append([name, code(name), *cells, *(tables.ratio(x[name]) for x in ratios.values())])
+        slowdowns = (tables.ratio(x) for x in shares_of(name, row))
+        others = (tables.ratio(x[name]) for x in ratios.values())
+        body.append([name, code(name), *cells, *slowdowns, *others])
     summary = []
     for peer, every in ratios.items():
         if found := {name: value for name, value in every.items() if value is not None}:
@@ -122,8 +153,22 @@ def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str
             slow = [f"``{code(name)}`` ({value:.2f})" for name, value in found.items() if value < 1]
             line = f"{mean} times as fast as {peer}: geometric mean of {len(found)} expressions; "
             summary.append(f"{line}{len(slow)} below 1: {', '.join(slow) or 'none'}.")
+    shares = {name: shares_of(name, row) for name, row in rows.items()}
+    for k, kind in enumerate(("Recent files", "Buffered reads")):
+        known = {name: share[k] or 0 for name, share in shares.items() if share[k]}
+        if known:
+            mean = tables.ratio(statistics.geometric_mean(known.values()))
+            slow = [
+                f"``{code(name)}`` ({share:.2f})"
+                for name, share in known.items()
+                if share < ENOUGH and (shares[name][2] or 0) * k < NEAR
+            ]
+            bounds = f"{ENOUGH} of that" + f" and {NEAR} of preadv" * k
+            line = f"{kind} {mean} times as fast as mapped files at rest; "
+            summary.append(f"{line}{len(slow)} below {bounds}: {', '.join(slow) or 'none'}.")
+    heads = "ms", "GB/s", "of limit", "recent / rest", "buffered / rest", "of preadv"
     return (
-        ["name", "expression", "ms", "GB/s", "of limit", *(f"/ {x}" for x in ratios)],
+        ["name", "expression", *heads, *(f"/ {x}" for x in ratios)],
         body,
         summary,
     )

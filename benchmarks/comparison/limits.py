@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,9 @@ from comparison.cores import core_count
 from comparison.scans import STREAMING, Scan
 
 Limit = Callable[[int], None]
+
+COPIED_BYTES = 1 << 18
+"""Bytes of each read of :func:`copied`: the buffer stays in the cache of a core."""
 
 
 @numba.njit(nogil=True, cache=True)
@@ -55,6 +59,23 @@ def page_cache(scan: Scan, pool: ThreadPoolExecutor, threads: int) -> dict[str, 
         list(pool.map(lambda item: read(*item), work))
 
     return dict.fromkeys(STREAMING, job)
+
+
+def copied(scan: Scan, pool: ThreadPoolExecutor, threads: int) -> Limit:
+    """Copy the frames of a scan in one file from the page cache, to one buffer for each thread."""
+    (path,) = scan.files
+    first = path.stat().st_size - scan.nbytes
+
+    def read(part: slice) -> None:
+        buffer = memoryview(bytearray(COPIED_BYTES))
+        with path.open("rb", buffering=0) as file:
+            for start in range(part.start, part.stop, COPIED_BYTES):
+                os.preadv(file.fileno(), [buffer[: part.stop - start]], first + start)
+
+    def job(_repeat: int) -> None:
+        list(pool.map(read, parts(scan.nbytes, threads)))
+
+    return job
 
 
 def memory_copy(scan: Scan, pool: ThreadPoolExecutor, threads: int) -> dict[str, Limit]:
