@@ -1,0 +1,85 @@
+"""Seconds for each GB of files of growing size, with a growing number of threads.
+
+Run ``python benchmarks/growth.py``, with ``--gb 0.1 1 10 100`` for all sizes. The files are sparse,
+of zeros, in frames of 256 x 256 pixels of 16 bits; a pass sums every frame. The first pass, which
+compiles and fills the page cache, is not counted where the file fits into a quarter of the memory.
+Larger files are read once, so that the system makes pages of zeros and drops others meanwhile.
+
+"spread" is how far the slowest size is from the fastest, for a number of threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import dask
+
+import dask_tiled
+from comparison.cores import core_count
+from comparison.facts import facts, sentence
+from comparison.table import make_console, print_table
+
+SIG = (256, 256)
+FRAME_BYTES = 2 * SIG[0] * SIG[1]
+GB = 10**9
+KEPT_SHARE = 4
+"""Files of more than one part in this many of the memory are read once."""
+
+
+def sparse(path: Path, gb: float) -> Path:
+    """Make a file of zeros that takes no space."""
+    with path.open("wb") as file:
+        file.truncate(max(1, round(gb * GB / FRAME_BYTES)) * FRAME_BYTES)
+    return path
+
+
+def seconds_of(path: Path, io: str, threads: int, repeats: int) -> float:
+    """Return the median time of a pass for each GB."""
+    arr = dask_tiled.open_dataset(path, "raw", dtype="uint16", sig_shape=SIG, io=io)
+    sums = arr.sum(axis=(1, 2))
+    nbytes = path.stat().st_size
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    is_cached = nbytes < memory // KEPT_SHARE
+    times = []
+    with dask.config.set(scheduler="threads", num_workers=threads):
+        for _ in range(repeats + 1 if is_cached else 1):
+            start = time.perf_counter()
+            sums.compute()
+            times.append(time.perf_counter() - start)
+    return statistics.median(times[is_cached:]) / nbytes * GB
+
+
+def main() -> None:
+    """Measure, and show."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--gb", type=float, nargs="+", default=(0.1, 1, 10))
+    parser.add_argument("--threads", type=int, nargs="+", default=(1, 2, 4))
+    parser.add_argument("--io", nargs="+", default=("auto", "buffered"))
+    parser.add_argument("--dir", type=Path, help="where the files are made, and removed again")
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    body = []
+    with tempfile.TemporaryDirectory(prefix="growth-", dir=args.dir) as folder:
+        warm = sparse(Path(folder) / "warm.raw", 0.01)
+        files = {gb: sparse(Path(folder) / f"{gb:g}.raw", gb) for gb in args.gb}
+        for io in args.io:
+            seconds_of(warm, io, 1, 1)
+            for threads in args.threads:
+                found = [seconds_of(path, io, threads, args.repeats) for path in files.values()]
+                spread = f"{max(found) / min(found) - 1:.0%}"
+                body.append([io, str(threads), *(f"{x:.3f}" for x in found), spread])
+    console = make_console()
+    console.print(sentence(facts(max(args.gb) * GB / 2**20, args.repeats)), highlight=False)
+    head = ["io", "threads", *(f"{gb:g} GB" for gb in args.gb), "spread"]
+    print_table(console, f"Seconds for each GB, {core_count()} cores", head, body)
+
+
+if __name__ == "__main__":
+    main()
