@@ -38,6 +38,7 @@ from comparison.facts import facts as facts_of
 from comparison.facts import sentence
 from comparison.limits import copied
 from comparison.scans import Scan, expectations, prepare
+from dask_tiled.model.paths import GIVES_BACK
 from dask_tiled.reading.backends import BACKENDS, BLOCK_BYTES
 
 JOBS = {
@@ -58,6 +59,8 @@ def evict(path: Path) -> bool:
     """Evict a file from the page cache and return whether that worked."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         return False
+    for give_back in GIVES_BACK:  # mapped pages stay
+        give_back()
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)  # dirty pages are not evicted
@@ -120,8 +123,9 @@ def measure(folder: Path, mib: float, repeats: int, pool: ThreadPoolExecutor) ->
     for name, (key, job) in JOBS.items():
         scan = prepare(key, folder, mib)
         limits = {} if job == "pixel" else limits_of(scan, pool)
+        opened = runs_of(scan, job)
         for state in ("warm", "cold"):
-            runs = runs_of(scan, job)
+            runs = dict(opened)
             if state == "cold" and not evict(scan.path):
                 print(f"{name}: the system does not drop {scan.path} from the page cache")
                 continue
