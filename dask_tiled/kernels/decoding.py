@@ -287,6 +287,7 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
     options: Any = {"nogil": True, "fastmath": REORDER if reorder else False}
     module, _, function = name.rpartition(":")
     python = getattr(importlib.import_module(module or __name__), function)
+    python.__qualname__ = function  # machine code is found by it, also of those made by others
     with _COMPILING, NOTICE.timed():
         kernel = njit(**options)(python)
         try:
