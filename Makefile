@@ -45,7 +45,7 @@ help:
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   the speed and the memory of the parts"
 	@echo "make compare the readers of others on the same files; writes the tables of the docs"
-	@echo "make expressions  what users type, beside memmaps and RosettaSciIO; writes the tables of the docs"
+	@echo "make expressions  what users type, beside memmaps, RosettaSciIO and bare loops; writes the tables of the docs"
 	@echo "make clean   remove everything the others made"
 
 environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed) $(ZARRITA)
@@ -132,6 +132,7 @@ compare: $(VENVS)/bench/installed
 
 expressions: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/expressions.py --rst docs/expressions_table.rst.inc $(EXPRESSIONS_ARGS)
+	@$(VENVS)/bench/bin/python benchmarks/bare_loops.py --rst docs/bare_loops_table.rst.inc
 
 clean:
 	rm -rf $(VENVS) tests/zarrita/node_modules demo-output fuzzed docs/_build docs/_generated build dist

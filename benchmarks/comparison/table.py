@@ -12,7 +12,7 @@ from comparison.facts import sentence
 from comparison.measure import Timing
 from comparison.scans import JOBS, STREAMING
 
-OURS = "dask-tiled"
+OURS, BARE_LOOP = "dask-tiled", "bare loop"
 LIBERTEM = ("LiberTEM inline", "LiberTEM workers")
 LIMITS = ("page cache", "memory copy")
 PEERS = {"LiberTEM": LIBERTEM, "RosettaSciIO": ("RosettaSciIO",)}

@@ -1,0 +1,131 @@
+"""What users type beside loops written by hand for it: the share of what the machine can do.
+
+Run ``python benchmarks/bare_loops.py``, with ``--help`` for what there is to choose. The loops are
+those of ``comparison/bare.py``: compiled by numba, each for one expression, on a mapping that is
+kept; sixteen masks are products of matrices by BLAS. They have as many threads as dask. Results
+are compared first. All take turns; rates are of medians, and the share is that of the loop's rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from comparison.cores import core_count, pin
+
+if TYPE_CHECKING:
+    from comparison.measure import Timing
+    from comparison.scans import Scan
+
+FORMATS = ("merlin-u16", "raw-f4")
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mib", type=float, default=512, help="size of each file")
+    parser.add_argument("--dir", type=Path, help="where the files are kept; otherwise they are not")
+    parser.add_argument("--threads", default="2", help="of dask and of the loops: 1, 2, all")
+    parser.add_argument("--formats", nargs="+", metavar="KEY", default=FORMATS)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of comparison/bare.py")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="write every time that was taken")
+    parser.add_argument("--rst", type=Path, help="write the table for the documentation")
+    return parser.parse_args()
+
+
+def found_by(call: Callable[..., Any], *args: object) -> Any:
+    """Call something on all arguments but the last, which is the number of the repeat."""
+    return call(*args[:-1])
+
+
+def time_loops(scan: Scan, names: Sequence[str], repeats: int, threads: str) -> list[Timing]:
+    """Time both on a scan, in turns."""
+    import dask_tiled
+    from comparison.bare import BARE, frames_of
+    from comparison.evaluation import check, evaluate
+    from comparison.expressions import EXPRESSIONS
+    from comparison.measure import Job, Timing, take_turns
+    from comparison.table import BARE_LOOP, OURS
+
+    arr = dask_tiled.open_dataset(scan.path, nav_shape=scan.nav, **scan.format.options)
+    timings = []
+    with ThreadPoolExecutor(core_count()) as pool:
+        frames = frames_of(scan, pool, core_count())
+        for name in names:
+            runs: dict[str, Job] = {
+                OURS: partial(found_by, evaluate, EXPRESSIONS[name], arr),
+                BARE_LOOP: partial(found_by, lambda bare, x: [bare(x)], BARE[name], frames),
+            }
+            note = check(runs[OURS](0), runs[BARE_LOOP](0))
+            seconds = take_turns({} if note else runs, repeats)
+            for reader in runs:
+                about = scan.format.name, name, threads, scan.nbytes
+                timings.append(Timing(reader, *about, seconds.get(reader, []), note))
+    return timings
+
+
+def main() -> None:
+    """Measure, and show."""
+    args = arguments()
+    pin(args.threads)  # numpy and numba count the cores when they are imported, which is later
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each thread calls it
+
+    import dask
+
+    from comparison import table as tables
+    from comparison.bare import BARE
+    from comparison.expressions import code
+    from comparison.facts import facts, sentence
+    from comparison.scans import prepare
+
+    warnings.simplefilter("ignore")
+    timings: list[Timing] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="loops-") as scratch,
+        dask.config.set(scheduler="threads", num_workers=core_count()),
+    ):
+        for key in args.formats:
+            scan = prepare(key, args.dir or Path(scratch), args.mib)
+            timings += time_loops(scan, args.only or list(BARE), args.repeats, args.threads)
+    about = facts(args.mib, args.repeats)
+    if args.json:
+        run = {"facts": about, "timings": [timing._asdict() for timing in timings]}
+        args.json.write_text(json.dumps(run, indent=1))
+    every = tables.rows_of(timings)
+    formats = list(dict.fromkeys(fmt for _, fmt in every))
+    body = []
+    for name in dict.fromkeys(name for name, _ in every):
+        cells = [f"``{code(name)}``"]
+        for fmt in formats:
+            row = every[name, fmt]
+            rates = [tables.cell(row[x], per_second=True) for x in (tables.BARE_LOOP, tables.OURS)]
+            cells += [*rates, tables.ratio(tables.speedup(row, tables.BARE_LOOP))]
+        body.append(cells)
+    head = ["expression", *(f"{fmt}{x}" for fmt in formats for x in (": loop", "", " share"))]
+    shares = [tables.speedup(row, tables.BARE_LOOP) for row in every.values()]
+    mean = tables.ratio(statistics.geometric_mean([share for share in shares if share]))
+    said = f"{mean} of the rate of the loops: geometric mean."
+    console = tables.make_console()
+    console.print(sentence(about), highlight=False)
+    tables.print_table(console, f"GB/s, threads: {args.threads}", head, body)
+    console.print(said, *tables.notes(timings), sep="\n", markup=False, highlight=False)
+    if args.rst:
+        lines = [".. Written by benchmarks/bare_loops.py --rst; do not edit.", "", said, ""]
+        lines += [*tables.csv_table("", head, body), sentence(about), ""]
+        args.rst.write_text("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
