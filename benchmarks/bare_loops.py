@@ -14,7 +14,7 @@ import os
 import statistics
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -76,33 +76,12 @@ def time_loops(scan: Scan, names: Sequence[str], repeats: int, threads: str) -> 
     return timings
 
 
-def main() -> None:
-    """Measure, and show."""
-    args = arguments()
-    pin(args.threads)  # numpy and numba count the cores when they are imported, which is later
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each thread calls it
-
-    import dask
-
+def report(timings: Sequence[Timing], about: Mapping[str, str], path: Path | None) -> None:
+    """Print the table, and write it for the documentation."""
     from comparison import table as tables
-    from comparison.bare import BARE
     from comparison.expressions import code
-    from comparison.facts import facts, sentence
-    from comparison.scans import prepare
+    from comparison.facts import sentence
 
-    warnings.simplefilter("ignore")
-    timings: list[Timing] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="loops-") as scratch,
-        dask.config.set(scheduler="threads", num_workers=core_count()),
-    ):
-        for key in args.formats:
-            scan = prepare(key, args.dir or Path(scratch), args.mib)
-            timings += time_loops(scan, args.only or list(BARE), args.repeats, args.threads)
-    about = facts(args.mib, args.repeats)
-    if args.json:
-        run = {"facts": about, "timings": [timing._asdict() for timing in timings]}
-        args.json.write_text(json.dumps(run, indent=1))
     every = tables.rows_of(timings)
     formats = list(dict.fromkeys(fmt for _, fmt in every))
     body = []
@@ -119,12 +98,40 @@ def main() -> None:
     said = f"{mean} of the rate of the loops: geometric mean."
     console = tables.make_console()
     console.print(sentence(about), highlight=False)
-    tables.print_table(console, f"GB/s, threads: {args.threads}", head, body)
+    tables.print_table(console, f"GB/s, threads: {timings[0].threads}", head, body)
     console.print(said, *tables.notes(timings), sep="\n", markup=False, highlight=False)
-    if args.rst:
+    if path:
         lines = [".. Written by benchmarks/bare_loops.py --rst; do not edit.", "", said, ""]
         lines += [*tables.csv_table("", head, body), sentence(about), ""]
-        args.rst.write_text("\n".join(lines))
+        path.write_text("\n".join(lines))
+
+
+def main() -> None:
+    """Measure, and show."""
+    args = arguments()
+    pin(args.threads)  # numpy and numba count the cores when they are imported, which is later
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each thread calls it
+
+    import dask
+
+    from comparison.bare import BARE
+    from comparison.facts import facts
+    from comparison.scans import prepare
+
+    warnings.simplefilter("ignore")
+    timings: list[Timing] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="loops-") as scratch,
+        dask.config.set(scheduler="threads", num_workers=core_count()),
+    ):
+        for key in args.formats:
+            scan = prepare(key, args.dir or Path(scratch), args.mib)
+            timings += time_loops(scan, args.only or list(BARE), args.repeats, args.threads)
+    about = facts(args.mib, args.repeats)
+    if args.json:
+        run = {"facts": about, "timings": [timing._asdict() for timing in timings]}
+        args.json.write_text(json.dumps(run, indent=1))
+    report(timings, about, args.rst)
 
 
 if __name__ == "__main__":
