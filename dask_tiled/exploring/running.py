@@ -63,6 +63,12 @@ class Newest:
         if number != self._number or self._closed:
             raise Outdated
 
+    def pause(self, seconds: float) -> None:
+        """Wait some seconds, or until there is a newer job."""
+        with self._changed:
+            number = self._number
+            self._changed.wait_for(lambda: number != self._number or self._closed, seconds)
+
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until nothing is left to do."""
         with self._changed:

@@ -30,6 +30,8 @@ from dask_tiled.sampling import is_remote
 
 MOST_ASKED = 1 << 30
 """Numbers of what a page asks for are smaller."""
+RESTS = 0.06
+"""Seconds without another request after which estimates are refined: who drags has the cores."""
 GROWS = 0.5
 """Seconds between looks at files that grow."""
 
@@ -190,7 +192,7 @@ class Session:
         pixels = int(np.count_nonzero(job.covered))
         told: dict[str, Any] = {"code": job.code(self._source), "pixels": pixels, "id": number}
         compute = partial(self._compute, check=check)
-        by_rows = job.adds_whole_numbers
+        by_rows, is_first = job.adds_whole_numbers, True
         for found in estimates(view, job.expression, ndim, compute, self._pace, by_rows=by_rows):
             with self._asked:  # nothing else is shown meanwhile
                 check()
@@ -198,6 +200,9 @@ class Session:
             told |= {"share": found.share, "exact": found.exact}
             self.send(picture_message("image", job.picture(found.values), ndim, **told))
             yield
+            if is_first and not found.exact:
+                self._image_jobs.pause(RESTS)
+            is_first = False
 
     def _frames(self, scene: Scene, state: State, number: int, check: Check) -> Iterator[None]:
         """Compute the frame at a position, or the mean of a region, and send it."""
