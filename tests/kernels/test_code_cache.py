@@ -219,6 +219,15 @@ def _unpacked(kernel):
     return out
 
 
+@pytest.mark.parametrize("name", ["sqrt", "absolute"])
+def test_functions_of_one_factory_have_names_of_their_own(name):
+    """Machine code is found by its name, also that of another process."""
+    pixels = numba.types.CPointer(numba.float32)
+    signature = numba.void(pixels, pixels, pixels, pixels, numba.intp)
+    (made,) = compiled(f"dask_tiled.kernels.primitives:{name}", signature).overloads.values()
+    assert made.fndesc.qualname == name
+
+
 @pytest.mark.parametrize("name", code_cache.NAMES["numba.core.caching"])
 def test_without_a_name_of_numba(folder, monkeypatch, name):
     part = types.ModuleType(caching.__name__)
