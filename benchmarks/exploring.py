@@ -25,19 +25,21 @@ TESTS = Path(__file__).parents[1] / "tests"
 
 MOVE = """
 new Promise((done) => {
+  const page = document.querySelector(".dask-tiled-explore"), start = performance.now();
   const canvas = document.querySelector("[data-plot=%(plot)s] canvas");
-  const seen = document.querySelector("[data-plot=%(seen)s]"), before = seen.dataset.pictures;
-  const box = canvas.getBoundingClientRect(), start = performance.now();
-  new MutationObserver((_, observer) => {
-    if (seen.dataset.pictures === before) return;
-    observer.disconnect();
-    requestAnimationFrame(() => done(performance.now() - start));
-  }).observe(seen, { attributes: true });
-  const at = { clientX: box.left + %(x)f * box.width, clientY: box.top + %(y)f * box.height,
-    pointerId: 1, button: 0, buttons: 1, bubbles: true };
+  const box = canvas.getBoundingClientRect();
   canvas.setPointerCapture = () => {};
-  canvas.dispatchEvent(new PointerEvent("pointerdown", at));
-  canvas.dispatchEvent(new PointerEvent("pointerup", at));
+  canvas.dispatchEvent(new PointerEvent("%(event)s", {
+    clientX: box.left + %(x)f * box.width, clientY: box.top + %(y)f * box.height,
+    pointerId: 1, button: 0, buttons: 1, bubbles: true,
+  }));
+  const look = () => {
+    if (page.ariaBusy === "true") return false;
+    requestAnimationFrame(() => done(performance.now() - start));
+    return true;
+  };
+  const observer = new MutationObserver(() => look() && observer.disconnect());
+  if (!look()) observer.observe(page, { attributes: true });
 })
 """
 
@@ -141,15 +143,18 @@ def of_page(path: str, options: dict[str, Any]) -> None:
         tab = found.open(f"http://127.0.0.1:{sock.getsockname()[1]}/token/")
         tab.wait("Number(document.querySelector('[data-plot=scan]')?.dataset.pictures) > 0")
         told("page: opened to first image", [time.perf_counter() - start])
-        for name, plot, seen in (
-            ("page: drag to first estimate", "frame", "scan"),
-            ("page: frame at a position", "scan", "frame"),
+        for name, plot in (
+            ("page: drag to first estimate", "frame"),
+            ("page: frame at a position", "scan"),
         ):
             tab.wait("document.querySelector('[data-plot=scan]').dataset.exact === 'true'", 60)
             times = []
-            for k in range(MOVES):
-                at = {"x": 0.3 + 0.3 * (k % 9) / 9, "y": 0.3 + 0.3 * (k % 7) / 7}
-                times.append(tab.run(MOVE % {"plot": plot, "seen": seen, **at}) / 1e3)
+            for k in range(MOVES + 1):
+                event = "pointermove" if k else "pointerdown"
+                at = {"x": 0.48 + 0.004 * k, "y": 0.46 + 0.003 * k}
+                taken = tab.run(MOVE % {"plot": plot, "event": event, **at}) / 1e3
+                times += [taken] if k else []
+            tab.run(MOVE % {"plot": plot, "event": "pointerup", **at})
             told(name, times)
     one.should_exit = True
     thread.join()
