@@ -29,6 +29,7 @@ from dask_tiled.testing import (
     write_fits,
     write_frms6,
     write_gis,
+    write_ims,
     write_k2is,
     write_metaimage,
     write_mgh,
@@ -211,6 +212,12 @@ def make_eiger(folder, stem):
             link = h5py.ExternalLink(member.name, "entry/data/data")
             file[f"entry/data/data_{member.stem[-6:]}"] = link
     return Sample({"path": master}, frames, [*members, master], counted=False, links=master)
+
+
+def make_ims(folder, stem):
+    volumes = counting_frames((2, 2, 5, 9, 11), "u2")
+    path = write_ims(folder / f"{stem}.ims", volumes, levels=2)
+    return Sample({"path": path}, volumes, [path])
 
 
 def make_raw_csr(folder, stem):
@@ -432,6 +439,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "hdf5 chunks": partial(make_hdf5, dtype=">i4", chunks=(2, 2, 5, 4)),
     "hdf5 gzip": partial(make_hdf5, chunks=(1, 2, 5, 7), compression="gzip", shuffle=True),
     "hdf5 eiger": make_eiger,
+    "hdf5 imaris": make_ims,
     "ome_tiff": make_ome_tiff,
     "ome_tiff tiles": partial(make_ome_tiff, dtype="i2", tile=(16, 16), compression="zlib"),
     "ome_tiff companion": make_ome_tiff_companion,

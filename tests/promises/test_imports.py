@@ -57,7 +57,7 @@ ONLY_IN = {
     "llvmlite": {"kernels"},
     "anywidget": {"exploring"},
     "dask.array": {"tiling", "array", "", *OUT_AGAIN, "testing"},  # tiling: how dask says chunks
-    "h5py": {"formats", "converting"},
+    "h5py": {"formats", "converting", "testing"},
     "hdf5plugin": {"formats"},
     "hyperspy": {"bridges"},
     "imagecodecs": {"codecs", "formats"},

@@ -25,8 +25,8 @@ class Choice(NamedTuple):
     """The first one is the default."""
 
 
-def choose(tree: Tree, dataset: int | str | None) -> Choice:
-    """Return the array that the user asks for, or the default one.
+def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
+    """Return the array that the user asks for, or the default one, at a level of its pyramid.
 
     Raises
     ------
@@ -45,8 +45,20 @@ def choose(tree: Tree, dataset: int | str | None) -> Choice:
         paths = [picture.path for picture in listed]
         picture = listed[choose_dataset(tree.file.path, paths, dataset)]
         told_by = "its number"
+    if level:
+        picture = _at_level(tree, listed, picture, level)
     check(tree.file.path, picture)
     return Choice(picture.opened(tree), told_by, listed)
+
+
+def _at_level(tree: Tree, listed: Sequence[Picture], picture: Picture, level: int) -> Picture:
+    """Choose a level of a pyramid, whichever of its levels was named."""
+    if level >= len(picture.levels):
+        last = max(0, len(picture.levels) - 1)
+        expected = f"0 to {last}" if last else "0: the array has no pyramid"
+        path, where = tree.file.path, picture.path
+        raise DatasetError("no such level", path=path, where=where, expected=expected, found=level)
+    return next(one for one in listed if one.path == picture.levels[level])
 
 
 def _named(tree: Tree, found: Found, listed: Sequence[Picture], name: str) -> tuple[Picture, str]:

@@ -56,6 +56,11 @@ class Picture(NamedTuple):
     dropped if its length is 1."""
     title: str = ""
     """Title in the file."""
+    grid: tuple[int, ...] = ()
+    """Shape of the axes before those of the datasets, each of which fills one position, in C order.
+    The datasets may be padded."""
+    levels: tuple[str, ...] = ()
+    """Paths of all levels of its pyramid, level 0 first."""
     doubts: tuple[str, ...] = ()
     """Reasons why a series may be longer."""
 
@@ -84,6 +89,14 @@ class Picture(NamedTuple):
             with Tree(tree.file) as apart:
                 yield apart.get(tree.root, one.path)
 
+    def placed(self, tree: Tree) -> Iterator[tuple[Any, tuple[int, ...]]]:
+        """Yield all datasets, and where each begins in the array."""
+        inner, along = (0,) * (len(self.shape) - len(self.grid)), 0
+        corners = np.ndindex(*self.grid)
+        for one in self.datasets(tree):
+            yield one, ((*next(corners), *inner) if self.grid else (along, *inner[1:]))
+            along += shape_of(one)[0]
+
     @property
     def nbytes(self) -> int:
         """Size of the array in bytes."""
@@ -99,7 +112,8 @@ class Picture(NamedTuple):
         """Return facts for the metadata."""
         chunks = chunks_of(self.members[0])
         facts = {"shape": self.shape, "dtype": str(self.dtype), "chunks": chunks}
-        return {**facts, "title": self.title} if self.title else facts
+        more = {"title": self.title, "levels": self.levels}
+        return facts | {name: value for name, value in more.items() if value}
 
 
 def by_size(pictures: Iterable[Picture]) -> list[Picture]:

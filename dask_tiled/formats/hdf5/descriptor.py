@@ -21,7 +21,7 @@ from dask_tiled.formats.hdf5.conventions import CONVENTIONS, INSTRUMENT
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.detector import detector_facts, read_corrections
 from dask_tiled.formats.hdf5.facts import Facts
-from dask_tiled.formats.hdf5.library import filters_of, shape_of
+from dask_tiled.formats.hdf5.library import filters_of
 from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import Tree, reading_of
 from dask_tiled.formats.registry import Format
@@ -35,6 +35,11 @@ from dask_tiled.model.paths import Border, border, within
 MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_LISTED = 100
 """List at most this many datasets in the metadata."""
+# fmt: off
+EXTENSIONS = (
+    ".h5", ".hdf5", ".hdf", ".hspy", ".nxs", ".nx5", ".emd", ".de5", ".mat", ".h5oina", ".ims",
+)
+# fmt: on
 DATASETS: tuple[type, ...] = (Number, str, NoneType)
 """Types of the option ``dataset``."""
 
@@ -55,6 +60,7 @@ def describe(
     *,
     dataset: int | str | None = None,
     sig_dims: int | None = None,
+    level: int = 0,
 ) -> Description:
     """Describe a dataset of an HDF5 file.
 
@@ -69,8 +75,11 @@ def describe(
         more.
     sig_dims : int, optional
         How many of the last axes are signal axes; by default from the file, or 2.
+    level : int
+        Level of the pyramid of an Imaris file, 0 for full resolution.
     """
     file = File.only(paths, "hdf5")
+    check_whole("level", level, least=0, path=file.path)
     if not isinstance(dataset, DATASETS):
         expected = "a path, a title or a number"
         raise DatasetError(
@@ -78,7 +87,8 @@ def describe(
         )
     if sig_dims is not None:
         check_whole("sig_dims", sig_dims, least=1, path=file.path)
-    looks = [partial(look, file, dataset, sig_dims, border(), facts) for facts in (True, False)]
+    asked = dataset, sig_dims, level
+    looks = [partial(look, file, *asked, border(), facts) for facts in (True, False)]
     desc = safely(file, *looks)  # if facts are damaged, pixels may be readable
     if any(needs_imagecodecs(decoder) for decoder in desc.layout.decoders):
         require("imagecodecs", "hdf5", file.path)
@@ -89,13 +99,14 @@ def look(
     file: File,
     dataset: int | str | None,
     sig_dims: int | None,
+    level: int,
     known: Border | None,
     with_facts: bool,  # noqa: FBT001 - as the parameters of `describe` are
 ) -> Description:
     """Describe a dataset, in this process."""
     problem = "the HDF5 library cannot read the file"
     with reading_of(file, problem), within(known), Tree(file) as tree:
-        return _describe(tree, choose(tree, dataset), sig_dims, with_facts=with_facts)
+        return _describe(tree, choose(tree, dataset, level), sig_dims, with_facts=with_facts)
 
 
 def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: bool) -> Description:
@@ -135,10 +146,8 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         stored = (1,) * (len(picture.order) - first.ndim) + first.shape
         grid = tuple(stored[axis] for axis in picture.order)[: -len(sig)]
     pieces = Pieces(tree, stored, picture.dtype, picture.order)
-    origin = [0] * len(stored)
-    for member in picture.datasets(tree):
-        pieces.add(member, tuple(origin))
-        origin[-ndim] += shape_of(member)[0]
+    for member, origin in picture.placed(tree):
+        pieces.add(member, (0,) * (len(stored) - ndim) + origin)
     layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)
     desc = Description.of(
         "hdf5",
@@ -179,7 +188,7 @@ def _named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:
 
 FORMAT = Format(
     name="hdf5",
-    extensions=(".h5", ".hdf5", ".hdf", ".hspy", ".nxs", ".nx5", ".emd", ".de5", ".mat", ".h5oina"),
+    extensions=EXTENSIONS,
     summary="any dataset of numbers, with any filter, in chunks or not, and in several files",
     nav_shape_from="the shape of the dataset, all but its last axes",
     sniff=sniff,
@@ -187,5 +196,5 @@ FORMAT = Format(
     instrument=INSTRUMENT,
     corrections=read_corrections,
     peers=("LiberTEM", "RosettaSciIO", "h5py"),
-    aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd", "h5oina"),
+    aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd", "h5oina", "imaris"),
 )

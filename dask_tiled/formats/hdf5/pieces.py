@@ -68,7 +68,7 @@ class Pieces:
     def base_shape(self) -> tuple[int, ...]:
         """Return the shape of the blocks that the array consists of; empty for single pixels."""
         origins, chunks = map(np.array, zip(*self._blocks, strict=True))
-        sizes = chunks.max(axis=0)
+        sizes = np.minimum(chunks.max(axis=0), self.shape)
         sizes[(origins % sizes).any(axis=0)] = 1
         sizes = sizes[list(self.order)] if self.order else sizes
         return tuple(sizes.tolist()) if sizes.max() > 1 else ()
@@ -84,6 +84,11 @@ class Pieces:
     def blocks(self, origin: tuple[int, ...], chunk: tuple[int, ...]) -> None:
         """Record the block shape of a part of the array."""
         self._blocks.append((origin, (1,) * (len(self.shape) - len(chunk)) + chunk))
+
+    def shown(self, dataset: Any) -> tuple[int, ...]:
+        """Return how much of a dataset is shown: some are padded to whole chunks."""
+        shape = shape_of(dataset)
+        return tuple(map(min, shape, self.shape[-len(shape) :]))
 
     def file(self, path: str) -> int:
         """Return the number of a file."""
@@ -147,13 +152,18 @@ class Pieces:
         from h5py import h5d
 
         kind, offset = dataset.id.get_create_plist().get_layout(), dataset.id.get_offset()
-        shape, file = shape_of(dataset), self.file(dataset.file.filename)
-        start, strides = (0,) * len(shape), strides_of(shape, self.stored.itemsize)
+        shape, file = self.shown(dataset), self.file(dataset.file.filename)
+        start, strides = (0,) * len(shape), strides_of(shape_of(dataset), self.stored.itemsize)
+        whole = shape == shape_of(dataset)
         if kind == h5d.CHUNKED:
             self._add_chunks(dataset, file, origin)
-        elif kind == h5d.VIRTUAL:
+        elif kind == h5d.VIRTUAL and whole:
             self._add_virtual(dataset, file, origin)
-        elif kind == h5d.COMPACT or not is_plain(dataset):
+        elif (
+            kind in {h5d.COMPACT, h5d.VIRTUAL}
+            or not is_plain(dataset)
+            or (dataset.external and not whole)
+        ):
             self._add_blocks(dataset, file, origin)
         elif dataset.external:
             decoder = self.decoder(self.plain)
@@ -180,7 +190,7 @@ class Pieces:
 
     def _add_blocks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
         """Add blocks of about READ_BYTES, which the HDF5 library reads from a dataset."""
-        shape = np.array(shape_of(dataset))
+        shape = np.array(self.shown(dataset))
         block = np.minimum(chunks_of(dataset) or (1, *shape[1:]), shape)
         for axis in reversed(range(len(shape))):
             times = max(1, READ_BYTES // (math.prod(block.tolist()) * self.stored.itemsize))
@@ -197,7 +207,7 @@ class Pieces:
 
     def _add_chunks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
         """Add the stored chunks, and the boxes of unwritten ones."""
-        shape, chunk = shape_of(dataset), chunks_of(dataset)
+        shape, chunk = self.shown(dataset), chunks_of(dataset)
         blocks, pipeline = chunk, filters_of(dataset)
         nbytes = self.stored.itemsize * math.prod(chunk)
         where, masks, offsets, sizes, placed = list_chunks(dataset, self.files[file], len(pipeline))
@@ -213,6 +223,8 @@ class Pieces:
                 )
             self._add_blocks(dataset, file, origin)
             return
+        inside = (where < shape).all(axis=1)
+        where, masks, offsets, sizes = (one[inside] for one in (where, masks, offsets, sizes))
         self.fill(dataset, origin, *gaps(where // chunk, shape, chunk))
         strides = strides_of(chunk, self.stored.itemsize)
         for mask in np.unique(masks).tolist():

@@ -28,6 +28,7 @@ from dask_tiled.formats.hdf5.conventions.eiger import Eiger
 from dask_tiled.formats.hdf5.conventions.emd import Emd
 from dask_tiled.formats.hdf5.conventions.h5oina import H5oina
 from dask_tiled.formats.hdf5.conventions.hyperspy import HyperSpy
+from dask_tiled.formats.hdf5.conventions.imaris import Imaris
 from dask_tiled.formats.hdf5.conventions.nexus import Nexus
 from dask_tiled.formats.hdf5.conventions.velox import Velox
 from dask_tiled.formats.tools import Entry
@@ -39,6 +40,7 @@ CONVENTIONS: Sequence[Convention] = (
     Emd(),
     Eiger(),
     H5oina(),
+    Imaris(),
 )
 """In order of precedence."""
 

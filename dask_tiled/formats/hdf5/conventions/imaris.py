@@ -1,0 +1,159 @@
+"""Imaris 5.5: one volume for each time and channel, and all of them at several levels of detail.
+
+Layout facts: the description of the file format in imaris/ImarisWriter; files of Imaris. Volumes
+lie at ``ResolutionLevel r/TimePoint t/Channel c/Data`` as (z, y, x), and may be larger than the
+picture, which has ``ImageSizeX`` and so on. Every attribute is an array of single characters.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.formats.hdf5.attributes import LONGEST_TEXT, MOST_VALUES, attribute, text
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row
+from dask_tiled.formats.hdf5.datasets import MOST_OBJECTS, Found, Picture, picture_of
+from dask_tiled.formats.hdf5.library import names_in
+from dask_tiled.formats.hdf5.tree import Tree
+from dask_tiled.formats.tools.text import local_time
+from dask_tiled.model.axes import Axis
+
+LEVEL, TIME, CHANNEL = "ResolutionLevel", "TimePoint", "Channel"
+PICTURE = re.compile(rf"(.*)/{LEVEL} \d+")
+MARK, DATA, INFO = "ImarisDataSet", "DataSetDirectoryName", "DataSetInfoDirectoryName"
+"""Attributes of the file: what tells it from others, and the names of its two groups."""
+MOST_CHANNELS = 100
+"""So many channels are read for facts."""
+AXES = {"z": 2, "y": 1, "x": 0}
+"""The numbers that axes have in the names of attributes."""
+
+
+class Imaris(Convention):
+    """Imaris files, all levels."""
+
+    name = "Imaris"
+    instrument = (
+        Row("microscope", "*Image/MicroscopeName"),
+        Row("microscope", "*Image/MicroscopeModality"),
+        Row("magnification", "*Image/LensPower"),
+        Row("date", "*Image/RecordingDate", read=local_time),
+    )
+
+    def meant(self, tree: Tree, found: Found) -> Meant:
+        """List the levels, each with all times and channels."""
+        top, _ = found.top
+        data = f"/{said(tree.root, DATA) or 'DataSet'}"
+        if top or MARK not in tree.root.attrs:
+            return Meant()
+        numbers = _numbers(tree, data, LEVEL)
+        paths = tuple(f"{data}/{LEVEL} {number}" for number in numbers)
+        levels = [_level(tree, found, path) for path in paths]
+        shown = [one._replace(levels=paths) for one in levels if one is not None]
+        return Meant(MARK, shown, alone=True) if len(shown) == len(paths) > 0 else Meant()
+
+    def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
+        """Read what is said of the whole picture: its levels have larger pixels."""
+        if not picture.grid:
+            return None
+        told = _group(tree, "Image")
+        unit = told.get("Unit", "")
+        axes = []
+        for (name, number), size in zip(AXES.items(), picture.shape[2:], strict=True):
+            low, high = (_number(told.get(f"Ext{end}{number}")) for end in ("Min", "Max"))
+            step = (high - low) / size
+            axes.append(Axis.calibrated(name, unit, step, low + step / 2))
+        names = (_group(tree, f"{CHANNEL} {k}").get("Name", "") for k in range(picture.grid[1]))
+        labels = tuple(names) if picture.grid[1] <= MOST_CHANNELS else ()
+        channels = Axis("c", labels=labels if all(labels) else ())
+        return Calibration((_times(tree, picture.grid[0]), channels, *axes), 2)
+
+    def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
+        """Return what is said of the picture and of its channels."""
+        if not picture.grid:
+            return {}
+        channels = (f"{CHANNEL} {k}" for k in range(min(picture.grid[1], MOST_CHANNELS)))
+        groups = {f"/{_info(tree)}/{name}": _group(tree, name) for name in ("Image", *channels)}
+        return {path: told for path, told in groups.items() if told}
+
+
+def said(item: Any, name: str) -> str:
+    """Read an attribute: its characters up to a zero."""
+    value = attribute(item, name)
+    single = isinstance(value, np.ndarray) and value.dtype.kind == "S" and value.dtype.itemsize == 1
+    found = text(value.tobytes() if single else value)
+    return found.partition("\0")[0].strip()
+
+
+def _info(tree: Tree) -> str:
+    return said(tree.root, INFO) or "DataSetInfo"
+
+
+def _group(tree: Tree, name: str) -> dict[str, str]:
+    """Read the attributes of a group that tells of the picture."""
+    found = tree.look(tree.root, f"{_info(tree)}/{name}")
+    names = [] if found is None else list(found.attrs)[:MOST_VALUES]
+    return {key: value[:LONGEST_TEXT] for key in names if (value := said(found, key))}
+
+
+def _number(value: str | None) -> float:
+    """Read a number; NaN where there is none."""
+    try:
+        return float(value or math.nan)
+    except ValueError:
+        return math.nan
+
+
+def _numbers(tree: Tree, path: str, name: str) -> list[int]:
+    """List the numbers of the groups of a name in a group, which are not in their order there."""
+    group = tree.look(tree.root, path)
+    names = names_in(group, MOST_OBJECTS) if hasattr(group, "attrs") else []
+    matches = (re.fullmatch(rf"{name} (\d{{1,9}})", one) for one in names)
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def _level(tree: Tree, found: Found, path: str) -> Picture | None:
+    """Put a level together; None where there is nothing."""
+    times = _numbers(tree, path, TIME)
+    channels = _numbers(tree, f"{path}/{TIME} {times[0]}", CHANNEL) if times else []
+    places = [f"{path}/{TIME} {t}/{CHANNEL} {c}/Data" for t, c in product(times, channels)]
+    volumes = [found.pictures.get(one) or _volume(tree, one) for one in places]
+    first = volumes[0] if volumes else None
+    if first is None or len(first.shape) != len(AXES):
+        return None
+    kind = first.shape, first.dtype
+    alike = [one is not None and (one.shape, one.dtype) == kind for one in volumes]
+    missing = "" if all(alike) else places[alike.index(False)]
+    members = tuple(one.members[0] for one in volumes if one is not None)
+    grid = len(times), len(channels)
+    shape = (*grid, *_sizes(members[0].parent, first.shape))
+    return Picture(path, shape, first.dtype, members, missing, grid=grid)
+
+
+def _volume(tree: Tree, path: str) -> Picture | None:
+    """Look for a volume that the search has not come to."""
+    return picture_of(path, tree.look(tree.root, path))
+
+
+def _sizes(channel: Any, stored: tuple[int, ...]) -> tuple[int, ...]:
+    """Read the size of the picture, which is no larger than what is stored."""
+    told = (said(channel, f"ImageSize{name.upper()}") for name in AXES)
+    sizes = (int(one) if one.isdecimal() and len(one) < 10 else 0 for one in told)
+    return tuple(min(size, n) or n for size, n in zip(sizes, stored, strict=True))
+
+
+def _times(tree: Tree, count: int) -> Axis:
+    """Read the axis of time, in seconds from the first time on."""
+    told = tree.look(tree.root, f"{_info(tree)}/TimeInfo")
+    if told is None or count < 2:
+        return Axis("t")
+    with suppress(ValueError, TypeError, OverflowError):  # TypeError: None where a date is unclear
+        moments: list[Any] = [local_time(said(told, f"TimePoint{k + 1}")) for k in range(count)]
+        seconds = [(one - moments[0]).total_seconds() for one in moments]
+        return Axis.through("t", "s", np.array(seconds)) or Axis("t")
+    return Axis("t")
