@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
 from dask_tiled.model.files import File, RemoteFile, opened_fd, read_exactly
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, Index
 
 Fields: TypeAlias = Mapping[str, tuple[int, str]]
 """Offset and NumPy dtype of fields by name: ``{"width": (42, "u2")}``. A dtype may have a shape,
@@ -114,6 +114,34 @@ def read_table(
                 file.check()  # raises if the file was just truncated
             part[:] = np.ndarray(len(part), record, data, 0, (step,))
     return {name: values[name] for name in fields}
+
+
+def read_scattered(
+    path: str | os.PathLike[str], fields: Fields, places: Index, order: Order = "<"
+) -> dict[str, Array]:
+    """Read the same fields of headers that lie anywhere; the rest is as for :func:`read_table`.
+
+    Parameters
+    ----------
+    places : int64 array
+        The bytes of the file that the headers begin at.
+    """
+    record = record_dtype(fields, order)
+    file = File.at(path)
+    wrong = places[(places < 0) | (places > file.size - record.itemsize)]
+    if len(wrong):
+        problem, where, found = "a header lies beyond the file", f"byte {wrong[0]}", file.size
+        raise TruncatedFileError(problem, path=path, where=where, found=f"{found} bytes")
+    spans = [(place, place + record.itemsize) for place in places.tolist()]
+    if isinstance(file, RemoteFile):
+        data = b"".join(part.tobytes() for part in file.fetch(spans))
+    else:
+        with opened_fd(path) as fd:
+            data = b"".join(os.pread(fd, record.itemsize, place) for place, _ in spans)
+    if len(data) < record.itemsize * len(spans):
+        file.check()  # it has been cut off just now
+    values = np.frombuffer(data, record)
+    return {name: values[name].astype(record[name].newbyteorder("=")) for name in fields}
 
 
 def wrong_field(values: Mapping[str, Any], allowed: Allowed) -> str | None:

@@ -40,9 +40,10 @@ BLOCK_BYTES = 1 << 14
 """Parse this many bytes at a time, so that little is parsed after an error."""
 MAX_TOKEN = 1 << 17
 """Limit of a tag or comment: an incomplete one is rescanned with each block."""
-Take: TypeAlias = Mapping[str, Callable[[ET.Element], None]]
+Take: TypeAlias = Mapping[str, Callable[[ET.Element], ET.Element | None]]
 """Functions called with complete elements of some names, without namespace. The elements are
-then removed and not counted: there may be millions."""
+then removed and not counted: there may be millions. A small element that a function returns takes
+the place of the one it was given."""
 
 
 class _Builder:
@@ -51,9 +52,10 @@ class _Builder:
     Limited are document types (entities), elements and attributes, and tags.
     """
 
-    def __init__(self, take: Take, max_count: int) -> None:
+    def __init__(self, take: Take, max_count: int, max_depth: int) -> None:
         self.take = take
         self.max_count = max_count
+        self.max_depth = max_depth
         self.tree = ET.TreeBuilder()
         self.count = 0
         self.within: list[tuple[ET.Element, int]] = []  # open elements, with the count before each
@@ -83,18 +85,20 @@ class _Builder:
         attributes = dict(zip(names[1:], attributes.values(), strict=True))
         self.within.append((self.tree.start(names[0], attributes), self.count))
         self.count += 1 + len(attributes)
-        if self.count > self.max_count or len(self.within) > MAX_DEPTH:
-            told = f"more than {self.max_count} elements and attributes, or {MAX_DEPTH} elements"
-            raise ValueError(f"{told} inside each other")
+        if self.count > self.max_count or len(self.within) > self.max_depth:
+            told = f"more than {self.max_count} elements and attributes"
+            raise ValueError(f"{told}, or {self.max_depth} elements inside each other")
 
     def end(self, tag: str) -> None:
         element = self.tree.end(tag)
         _, before = self.within.pop()
         take = self.take.get(tag.rpartition("}")[2])
         if take is not None:
-            take(element)
+            kept = take(element)
             if self.within:
-                self.within[-1][0].remove(element)
+                parent = self.within[-1][0]
+                parent.remove(element)
+                parent.extend([] if kept is None else [kept])
                 self.count = before
 
 
@@ -115,6 +119,7 @@ def parse_xml(
     take: Take | None = None,
     max_bytes: int = MAX_BYTES,
     max_count: int = MAX_COUNT,
+    max_depth: int = MAX_DEPTH,
 ) -> ET.Element:
     """Parse XML.
 
@@ -129,21 +134,21 @@ def parse_xml(
         of them is an error in the XML.
     max_bytes : int
         Largest size of the document; by default 4 MiB.
-    max_count : int
-        Largest number of elements and attributes.
+    max_count, max_depth : int
+        Largest number of elements and attributes, and of nested elements.
 
     Raises
     ------
     CorruptFileError
-        The XML is malformed, too large, has more elements and attributes, more than 64 nested
-        elements, a tag or a comment of more than 128 KiB, or a document type.
+        The XML is malformed, too large, has more elements and attributes, more nested elements, a
+        tag or a comment of more than 128 KiB, or a document type.
     """
     try:
         if len(text) > max_bytes:
             raise ValueError(f"it is larger than {max_bytes} bytes")  # noqa: TRY301
         if not take and text.count(b"<") - text.count(b"</") > max_count:  # a quick check first
             raise ValueError(f"more than {max_count} elements")  # noqa: TRY301
-        return _Builder(take or {}, max_count).build(text)
+        return _Builder(take or {}, max_count, max_depth).build(text)
     except (expat.ExpatError, ValueError, LookupError) as error:  # LookupError: unknown encodings
         raise CorruptFileError("the XML cannot be read", path=path, found=str(error)) from error
 
