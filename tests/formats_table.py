@@ -36,6 +36,7 @@ from dask_tiled.testing import (
     write_mib,
     write_mib_series,
     write_mrc,
+    write_nd2,
     write_npy,
     write_nrrd,
     write_raw,
@@ -218,6 +219,12 @@ def make_ims(folder, stem):
     volumes = counting_frames((2, 2, 5, 9, 11), "u2")
     path = write_ims(folder / f"{stem}.ims", volumes, levels=2)
     return Sample({"path": path}, volumes, [path])
+
+
+def make_nd2(folder, stem, *, shape=(2, 3, 2, 5, 7), axes="tzcyx", **options):
+    array = counting_frames(shape, "u2")
+    path = write_nd2(folder / f"{stem}.nd2", array, axes, **options)
+    return Sample({"path": path}, array, [path])
 
 
 def make_raw_csr(folder, stem):
@@ -454,6 +461,9 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     ),
     "tiff ImageJ": partial(make_tiff, shape=(3, 4, 5, 7), imagej=True, metadata={"axes": "TZYX"}),
     "tiff series": make_tiff_series,
+    "nd2": make_nd2,
+    "nd2 rows filled up": partial(make_nd2, shape=(6, 3, 5, 7), axes="pcyx", padding=6),
+    "nd2 zlib": partial(make_nd2, shape=(12, 5, 7), axes="zyx", compressed=True),
     "raw_csr": make_raw_csr,
     "frms6": partial(make_frms6, binning=1),
     "frms6 binned": partial(make_frms6, binning=2),

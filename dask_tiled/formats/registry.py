@@ -100,8 +100,8 @@ class Format:
 # fmt: off
 _MODULES = (
     "npy", "mib", "frms6", "k2is", "hdf5", "dm", "ser", "blo", "seq", "mrc", "tvips", "nifti",
-    "edf", "fits", "mgh", "gis", "empad", "nrrd", "metaimage", "ripple", "ome_tiff", "tiff",
-    "zarr", "raw_csr", "beton", "raw",
+    "edf", "fits", "mgh", "gis", "empad", "nrrd", "metaimage", "ripple", "nd2",
+    "ome_tiff", "tiff", "zarr", "raw_csr", "beton", "raw",
 )
 # fmt: on
 """Modules and packages with formats, in the order in which they are tried."""

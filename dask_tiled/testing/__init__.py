@@ -28,7 +28,7 @@ options that do not match them; a TypeError is raised for dtypes that the format
 - Files of other cameras: `write_blo`, `write_edf`, `write_empad`, `write_frms6`, `write_k2is`,
   `write_ser`, `write_tvips`, `write_seq`, and `write_seq_corrections` for the correction files.
 - Volumes: `write_fits`, `write_gis`, `write_metaimage`, `write_mgh`, `write_nrrd`, `write_ripple`.
-- Light microscopes: `write_ims`.
+- Light microscopes: `write_ims`, `write_nd2`.
 - Sparse frames: `write_raw_csr`.
 - Comparison of a file of known contents with the reader: `check_format`.
 
@@ -58,6 +58,7 @@ from dask_tiled.testing.metaimage import write_metaimage
 from dask_tiled.testing.mgh import write_mgh
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
+from dask_tiled.testing.nd2 import write_nd2
 from dask_tiled.testing.nrrd import write_nrrd
 from dask_tiled.testing.raw import write_npy, write_raw
 from dask_tiled.testing.raw_csr import write_raw_csr
@@ -67,9 +68,10 @@ from dask_tiled.testing.ser import write_ser
 from dask_tiled.testing.tvips import write_tvips
 
 __all__ = [
-    "Gap", "check_format", "counting_frames", "iter_counting_frames", "iter_frames", "write_blo",
-    "write_direct_electron", "write_dm", "write_edf", "write_empad", "write_fits", "write_frms6",
-    "write_gis", "write_ims", "write_k2is", "write_metaimage", "write_mgh", "write_mib",
-    "write_mib_series", "write_mrc", "write_npy", "write_nrrd", "write_raw", "write_raw_csr",
-    "write_ripple", "write_seq", "write_seq_corrections", "write_ser", "write_tags", "write_tvips",
+    "Gap", "check_format", "counting_frames", "iter_counting_frames", "iter_frames",
+    "write_blo", "write_direct_electron", "write_dm", "write_edf", "write_empad",
+    "write_fits", "write_frms6", "write_gis", "write_ims", "write_k2is",
+    "write_metaimage", "write_mgh", "write_mib", "write_mib_series", "write_mrc", "write_nd2",
+    "write_npy", "write_nrrd", "write_raw", "write_raw_csr", "write_ripple", "write_seq",
+    "write_seq_corrections", "write_ser", "write_tags", "write_tvips",
 ]  # fmt: skip
