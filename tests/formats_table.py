@@ -31,6 +31,7 @@ from dask_tiled.testing import (
     write_gis,
     write_ims,
     write_k2is,
+    write_lif,
     write_metaimage,
     write_mgh,
     write_mib,
@@ -225,6 +226,12 @@ def make_nd2(folder, stem, *, shape=(2, 3, 2, 5, 7), axes="tzcyx", **options):
     array = counting_frames(shape, "u2")
     path = write_nd2(folder / f"{stem}.nd2", array, axes, **options)
     return Sample({"path": path}, array, [path])
+
+
+def make_lif(folder, stem, *, suffix=".lif", dtype="u2", shape=(2, 3, 2, 5, 7), axes="tczyx"):
+    array = counting_frames(shape, dtype)
+    path = write_lif(folder / f"{stem}{suffix}", {"cells": array}, axes)
+    return Sample({"path": path}, array, [path], sig_dims=3 if "s" in axes else 2)
 
 
 def make_raw_csr(folder, stem):
@@ -464,6 +471,9 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "nd2": make_nd2,
     "nd2 rows filled up": partial(make_nd2, shape=(6, 3, 5, 7), axes="pcyx", padding=6),
     "nd2 zlib": partial(make_nd2, shape=(12, 5, 7), axes="zyx", compressed=True),
+    "lif": make_lif,
+    "lif colours": partial(make_lif, dtype="u1", shape=(12, 5, 7, 3), axes="tyxs"),
+    "lif object": partial(make_lif, suffix=".lof", dtype="f4", shape=(12, 5, 7), axes="zyx"),
     "raw_csr": make_raw_csr,
     "frms6": partial(make_frms6, binning=1),
     "frms6 binned": partial(make_frms6, binning=2),

@@ -28,7 +28,7 @@ options that do not match them; a TypeError is raised for dtypes that the format
 - Files of other cameras: `write_blo`, `write_edf`, `write_empad`, `write_frms6`, `write_k2is`,
   `write_ser`, `write_tvips`, `write_seq`, and `write_seq_corrections` for the correction files.
 - Volumes: `write_fits`, `write_gis`, `write_metaimage`, `write_mgh`, `write_nrrd`, `write_ripple`.
-- Light microscopes: `write_ims`, `write_nd2`.
+- Light microscopes: `write_ims`, `write_nd2`, `write_lif`.
 - Sparse frames: `write_raw_csr`.
 - Comparison of a file of known contents with the reader: `check_format`.
 
@@ -54,6 +54,7 @@ from dask_tiled.testing.frms6 import write_frms6
 from dask_tiled.testing.gis import write_gis
 from dask_tiled.testing.ims import write_ims
 from dask_tiled.testing.k2is import write_k2is
+from dask_tiled.testing.lif import write_lif
 from dask_tiled.testing.metaimage import write_metaimage
 from dask_tiled.testing.mgh import write_mgh
 from dask_tiled.testing.mib import write_mib, write_mib_series
@@ -70,7 +71,7 @@ from dask_tiled.testing.tvips import write_tvips
 __all__ = [
     "Gap", "check_format", "counting_frames", "iter_counting_frames", "iter_frames",
     "write_blo", "write_direct_electron", "write_dm", "write_edf", "write_empad",
-    "write_fits", "write_frms6", "write_gis", "write_ims", "write_k2is",
+    "write_fits", "write_frms6", "write_gis", "write_ims", "write_k2is", "write_lif",
     "write_metaimage", "write_mgh", "write_mib", "write_mib_series", "write_mrc", "write_nd2",
     "write_npy", "write_nrrd", "write_raw", "write_raw_csr", "write_ripple", "write_seq",
     "write_seq_corrections", "write_ser", "write_tags", "write_tvips",

@@ -1,0 +1,147 @@
+"""The parts of a LIF or LOF file: the XML, the images in it, and the blocks of their pixels.
+
+Layout as public readers describe it, and real files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from xml.etree import ElementTree as ET
+
+import numpy as np
+
+from dask_tiled.formats import tools
+from dask_tiled.formats.tools.files import read_exactly
+from dask_tiled.formats.tools.text import parse_xml
+from dask_tiled.model.indexing import Array
+
+MARK, BETWEEN = 0x70, 0x2A
+TEXT: tools.Fields = {"mark": (0, "u4"), "between": (8, "u1"), "characters": (9, "u4")}
+BLOCKS: dict[str, tools.Fields] = {
+    "1": {"mark": (0, "u4"), "between": (8, "u1"), "size": (9, "u4"), "before_name": (13, "u1"),
+          "characters": (14, "u4")},
+    "2": {"mark": (0, "u4"), "between": (8, "u1"), "size": (9, "u8"), "before_name": (17, "u1"),
+          "characters": (18, "u4")},
+}  # fmt: skip
+"""The header of a block of memory, by the version of the file; its name follows."""
+OBJECT: tools.Fields = {
+    "before_major": (0, "u1"), "before_minor": (5, "u1"), "between": (10, "u1"), "size": (11, "u8"),
+}  # fmt: skip
+"""What follows the text at the start of a LOF file; its block comes next, and then the XML."""
+MARKS = dict.fromkeys(("between", "before_name", "before_major", "before_minor"), (BETWEEN,))
+MARKS |= {"mark": (MARK,)}
+LOF = "LMS_Object_File"
+MOST_BYTES, MOST_COUNT, MOST_BLOCKS = 1 << 27, 1 << 20, 100_000
+"""Limits of the XML, in bytes, and in elements and attributes; blocks of memory in a file."""
+
+
+class Image(NamedTuple):
+    """An image: its path in the tree, its block, and what the XML says of it."""
+
+    name: str
+    block: str
+    xml: ET.Element
+
+    def found(self, path: str) -> list[ET.Element]:
+        """List elements of the image."""
+        return self.xml.findall(path)
+
+
+def is_project(head: bytes) -> bool:
+    """Return whether a file begins as XLEF and XLIF files do, which have XML alone."""
+    text = head.replace(b"\0", b"").lstrip(b"\xff\xfe\xef\xbb\xbf \r\n")
+    return text.startswith(b"<") and b"<LMSDataContainerHeader" in text[:500]
+
+
+def read_file(file: tools.File) -> tuple[ET.Element, dict[str, tuple[int, int]]]:
+    """Read the XML, and where blocks begin and how long they are, by their names."""
+    if is_project(tools.read_head(file.path, 1 << 10)):
+        what, hint = "XLEF and XLIF files are not supported", "Open the LOF files that they name."
+        raise tools.DatasetError(what, path=file.path, expected="LIF or LOF", hint=hint)
+    text, at = _read_text(file, 0)
+    if text == LOF:
+        values = tools.read_fields(file.path, OBJECT, at=at)
+        allowed = {name: MARKS[name] for name in values if name in MARKS}
+        tools.check_fields(file.path, values, OBJECT, allowed, "not a LOF file", at=at)
+        at += tools.size_of(OBJECT)
+        return _parsed(file, _read_text(file, at + values["size"])[0]), {LOF: (at, values["size"])}
+    root = _parsed(file, text)
+    version = root.get("Version", "")
+    if version not in BLOCKS:
+        what, expected = "unsupported LIF version", " or ".join(BLOCKS)
+        raise tools.DatasetError(what, path=file.path, expected=expected, found=version)
+    fields, found = BLOCKS[version], dict[str, tuple[int, int]]()
+    size = tools.size_of(fields)
+    while at < file.size and len(found) < MOST_BLOCKS:
+        values = tools.read_fields(file.path, fields, at=at)
+        allowed = {name: MARKS[name] for name in values if name in MARKS}
+        tools.check_fields(file.path, values, fields, allowed, "no block begins here", at=at)
+        name = read_exactly(file.path, 2 * values["characters"], at + size, "the name of a block")
+        at += size + len(name)
+        found[name.decode("utf-16-le", "replace")] = at, values["size"]
+        at += values["size"]
+    return root, found
+
+
+def _read_text(file: tools.File, at: int) -> tuple[str, int]:
+    """Read a text behind its marks; return the byte behind it as well."""
+    values = tools.read_fields(file.path, TEXT, at=at)
+    allowed = {name: MARKS[name] for name in values if name in MARKS}
+    tools.check_fields(file.path, values, TEXT, allowed, "no text of Leica", at=at)
+    start, nbytes = at + tools.size_of(TEXT), 2 * values["characters"]
+    if nbytes > MOST_BYTES:
+        what, expected = "the XML is too long", f"{MOST_BYTES} bytes at most"
+        raise tools.CorruptFileError(what, path=file.path, expected=expected, found=nbytes)
+    data = read_exactly(file.path, nbytes, start, "the XML")
+    return data.decode("utf-16-le", "replace"), start + nbytes
+
+
+def _parsed(file: tools.File, text: str) -> ET.Element:
+    """Parse the XML; of what stands beside images only that stays which is looked at."""
+    limits = {"max_bytes": 2 * MOST_BYTES, "max_count": MOST_COUNT}
+    take = {"Attachment": _attachment, "TimeStampList": _stamp_list}
+    return parse_xml(text.encode("utf8", "replace"), file.path, take=take, **limits)
+
+
+def _attachment(element: ET.Element) -> ET.Element | None:
+    """Keep attributes of the hardware, and those of tiles."""
+    name = element.get("Name")
+    if name not in {"HardwareSetting", "TileScanInfo"}:
+        return None
+    kept = ET.Element("Attachment", element.attrib)
+    inner = element[:1] if name == "HardwareSetting" else element[:]
+    kept.extend(ET.Element(one.tag, one.attrib) for one in inner)
+    return kept
+
+
+def _stamp_list(element: ET.Element) -> ET.Element:
+    """Keep time stamps as one text; older files have an element for each."""
+    kept = ET.Element("TimeStampList")
+    halves = [(one.get("HighInteger", ""), one.get("LowInteger", "")) for one in element]
+    old = (f"{int(high) << 32 | int(low):x}" for high, low in halves)
+    kept.text = " ".join(old) if halves else element.text
+    return kept
+
+
+def images_of(root: ET.Element) -> Iterator[Image]:
+    """List the images of the tree, those in folders by their paths."""
+    projects = root.findall("Element")
+    waiting = [("", one) for one in projects]
+    while waiting:
+        above, element = waiting.pop(0)
+        name = f"{above}/{element.get('Name', '')}".lstrip("/")
+        xml, memory = element.find("Data/Image"), element.find("Memory")
+        if xml is not None:
+            yield Image(name, "" if memory is None else memory.get("MemoryBlockID", ""), xml)
+        inside = name if xml is not None or element not in projects else ""
+        waiting[:0] = [(inside, one) for one in element.findall("Children/Element")]
+
+
+def stamps_of(image: Image) -> Array:
+    """Read the time stamps of all frames, as they are counted."""
+    text = next((one.text or "" for one in image.found("TimeStampList")), "")
+    try:
+        return np.array([int(one, 16) for one in text.split()], "u8")
+    except (ValueError, OverflowError):
+        return np.empty(0, "u8")

@@ -1,0 +1,209 @@
+"""Leica LIF and LOF: images in any order of axes, mosaics, and what liffile and readlif read."""
+
+import numpy as np
+import pytest
+from checks import opens_or_says_why, refused
+from kinds import assert_as_told, by_row, path_of, rows_of
+
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    describe,
+    frame_facts,
+    open_dataset,
+)
+from dask_tiled.testing import check_format, counting_frames, write_lif
+
+CELLS = counting_frames((3, 2, 4, 5, 7), "u2")
+STAMPS = [132_564_512_000_000_000 + 10_000_000 * k for k in range(24)]
+HARDWARE = {"SystemTypeName": "TCS SP8", "Magnification": "63", "ZPosition": "2.5E-6"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    told = {"channels": ["Green", "Red"], "stamps": STAMPS, "hardware": HARDWARE}
+    lengths = {"t": 6.0, "z": 3e-6, "y": 4e-6, "x": 12e-6}
+    return write_lif(tmp_path / "cells.lif", {"cells": CELLS}, "tczyx", lengths=lengths, **told)
+
+
+def test_axes_and_facts(path):
+    desc = describe(path)
+    scales = {axis.name: (axis.units, axis.scale) for axis in desc.axes}
+    assert scales == {
+        "t": ("s", 3.0),
+        "c": ("", 1.0),
+        "z": ("m", 1e-6),
+        "y": ("m", 1e-6),
+        "x": ("m", 2e-6),
+    }
+    assert desc.axes[1].labels == ("Green", "Red")
+    assert desc.instrument["microscope"].value == "TCS SP8"
+    assert desc.instrument["magnification"].value == 63
+    assert desc.instrument["date"].value.startswith("2021-01-30T")
+    facts = frame_facts(path).compute()
+    assert facts.shape == CELLS.shape[:3]
+    steps = np.diff(facts["time"].ravel()) / np.timedelta64(1, "s")
+    assert (steps == 1).all()
+
+
+def test_time_stamps(path, tmp_path):
+    told = {"stamps": STAMPS, "old_stamps": True}
+    older = write_lif(tmp_path / "older.lif", {"cells": CELLS}, "tczyx", **told)
+    expected = frame_facts(path).compute()
+    np.testing.assert_array_equal(frame_facts(older).compute(), expected)
+    few = write_lif(tmp_path / "few.lif", {"cells": CELLS}, "tczyx", stamps=STAMPS[:3])
+    with pytest.raises(DatasetError, match="no time stamp for each frame"):
+        frame_facts(few)
+
+
+@pytest.mark.parametrize("axes", ["tczyx", "tzyxc", "ctzyx", "tzxyc", "ctzxy"])
+def test_order_of_axes(tmp_path, axes):
+    """Axes are shown as they are stored; those of length 1 are left out."""
+    path = write_lif(tmp_path / "cells.lif", {"cells": CELLS}, axes)
+    check_format(path, CELLS, cuts=4)
+    names = [name if name != "c" or axes[-1] != "c" else "s" for name in axes]
+    assert describe(path).dims == tuple(names)
+    short = CELLS[:1, :, :1]
+    other = write_lif(tmp_path / "short.lif", {"cells": short}, axes)
+    check_format(other, short[0, :, 0], cuts=4)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u4", "f4", "f8"])
+@pytest.mark.parametrize("name", ["a.lif", "a.lof"])
+def test_types_and_files(tmp_path, dtype, name):
+    frames = counting_frames((4, 5, 7), dtype)
+    check_format(write_lif(tmp_path / name, {"cells": frames}, "eyx"), frames, cuts=4)
+    if name == "a.lif":
+        old = write_lif(tmp_path / name, {"cells": frames}, "eyx", version=1)
+        check_format(old, frames, cuts=4)
+
+
+def test_colours(tmp_path):
+    """Samples are shown as red, green, blue, however they are stored."""
+    frames = counting_frames((4, 5, 7, 3), "u1")
+    names = ["Red", "Green", "Blue"]
+    for turn in (1, -1):
+        told = {"channels": names[::turn], "tags": [1, 2, 3][::turn]}
+        path = write_lif(tmp_path / "a.lif", {"cells": frames[..., ::turn]}, "zyxs", **told)
+        check_format(path, frames, cuts=4)
+        assert describe(path).axes[-1].labels == tuple(names)
+
+
+def test_several_images(tmp_path):
+    images = {"first": CELLS, "second": CELLS[::-1].copy(), "one": CELLS + 1}
+    path = write_lif(tmp_path / "cells.lif", images, "tczyx")
+    assert describe(path).metadata["lif"]["datasets"] == tuple(images)
+    for number, (name, pixels) in enumerate(images.items()):
+        for dataset in (name, number):
+            arr = open_dataset(path, dataset=dataset)
+            np.testing.assert_array_equal(arr.compute(), pixels)
+    with refused(path, "no such dataset", told=True):
+        open_dataset(path, dataset="third")
+
+
+def test_mosaics(tmp_path):
+    """Tiles are an axis, or lie where their positions say; later ones lie above."""
+    tiles = counting_frames((2, 3, 5, 7), "u2")
+    positions = [(2e-6, 0.0), (0.0, 4e-6), (2e-6, 5e-6)]
+    lengths = {"y": 4e-6, "x": 6e-6}
+    told = {"lengths": lengths, "positions": positions}
+    path = write_lif(tmp_path / "cells.lif", {"cells": tiles}, "cmyx", **told)
+    check_format(path, tiles, cuts=4)
+    expected = np.zeros((2, 7, 12), "u2")
+    for tile, (y, x) in zip(tiles.swapaxes(0, 1), [(2, 0), (0, 4), (2, 5)], strict=True):
+        expected[:, y : y + 5, x : x + 7] = tile
+    check_format(path, expected, cuts=4, mosaic=True)
+    assert describe(path, mosaic=True).dims == ("c", "y", "x")
+    flipped = write_lif(tmp_path / "other.lif", {"cells": tiles}, "cmyx", flipped=True, **told)
+    with refused(flipped, "flipped or swapped"):
+        open_dataset(flipped, mosaic=True)
+    few = write_lif(
+        tmp_path / "few.lif", {"cells": tiles}, "cmyx", lengths=lengths, positions=positions[:2]
+    )
+    with refused(few, "invalid tile positions", CorruptFileError, told=True):
+        open_dataset(few, mosaic=True)
+
+
+def test_no_mosaic(path):
+    with refused(path, "the image has no tiles with positions", told=True):
+        open_dataset(path, mosaic=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ('Version="2"', 'Version="3"', "unsupported LIF version"),
+        ('DataType="0"', 'DataType="1"', "unsupported channels"),
+        ('Resolution="16"', 'Resolution="00"', "invalid value"),
+        ('NumberOfElements="7"', 'NumberOfElements="0"', "invalid value"),
+        ('BytesInc="14"', 'BytesInc="01"', "positions have no room"),
+        ('BytesInc="14"', 'BytesInc="99"', "the block of the image is too short"),
+        ('"MemBlock_0"', '"MemBlock_1"', "the pixels of the image are not in the file"),
+        ("<Image>", "<Imago>", "the XML cannot be read"),
+    ],
+)
+def test_what_is_not_read(path, old, new, match):
+    data = path.read_bytes()
+    before, after = (text.encode("utf-16-le") for text in (old, new))
+    assert data.count(before)
+    path.write_bytes(data.replace(before, after, 1))
+    with refused(path, match):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf8", "utf-8-sig", "utf-16"])
+def test_projects(tmp_path, encoding):
+    path = tmp_path / "project.xlef"
+    xml = '<?xml version="1.0"?>\n<LMSDataContainerHeader Version="2"></LMSDataContainerHeader>'
+    path.write_bytes(xml.encode(encoding))
+    with refused(path, "XLEF and XLIF files are not supported"):
+        open_dataset(path)
+
+
+def test_cut_short(path):
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    with refused(path, kind=TruncatedFileError):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_damaged_files(path, seed):
+    rng = np.random.default_rng(seed)
+    data = bytearray(path.read_bytes())
+    at = int(rng.integers(len(data) - CELLS.nbytes + 100))
+    data[at : at + 2] = rng.bytes(2)
+    path.write_bytes(data)
+    opens_or_says_why(path, facts=True)
+
+
+@by_row(rows_of("lif"))
+def test_real_file(row):
+    assert_as_told(open_dataset(path_of(row)).compute(), row)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # readlif leaves files open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@by_row(rows_of("lif", "SERIES"))
+def test_real_images_equal_liffile_and_readlif(row):
+    path = path_of(row)
+    arr = open_dataset(path, dataset=row["item"])
+    assert_as_told(arr.compute(), row)
+    liffile = pytest.importorskip("liffile", reason="liffile is not installed")
+    with liffile.LifFile(path) as other:
+        image = next(one for one in other.images if one.name == row["item"])
+        np.testing.assert_array_equal(arr.compute(), image.asarray())
+        letters = {"emission": "λ", "excitation": "Λ"}
+        names = [letters.get(name, name.upper()) for name in arr.description.dims]
+        assert names == list(image.dims)
+        for axis, name in zip(arr.description.axes, names, strict=True):
+            points = axis.offset + axis.scale * np.arange(len(image.coords[name]))
+            np.testing.assert_allclose(points, image.coords[name], rtol=1e-6, atol=1e-15)
+        times = frame_facts(arr).compute()["time"].astype("M8[ms]").ravel()
+        np.testing.assert_array_equal(times, image.timestamps)
+    readlif = pytest.importorskip("readlif.reader", reason="readlif is not installed")
+    other = next(one for one in readlif.LifFile(path).get_iter_image() if one.name == row["item"])
+    frame = np.asarray(other.get_frame(z=0, t=0, c=0))
+    assert frame.shape == arr.shape[-2:]
+    np.testing.assert_array_equal(arr[(0,) * (arr.ndim - 2)].compute(), frame)
