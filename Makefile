@@ -121,6 +121,7 @@ bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/chunks.py
 	@$(VENVS)/bench/bin/python benchmarks/small_reads.py
 	@$(VENVS)/bench/bin/python benchmarks/many_pieces.py
+	@$(VENVS)/bench/bin/python benchmarks/microscopes.py
 	@$(VENVS)/bench/bin/python benchmarks/frame_facts.py
 	@$(VENVS)/bench/bin/python benchmarks/virtual.py
 	@$(VENVS)/bench/bin/python benchmarks/export.py --memory

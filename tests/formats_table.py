@@ -20,8 +20,10 @@ from zarr.codecs import BloscCodec, TransposeCodec
 
 from dask_tiled import to_beton
 from dask_tiled.testing import (
+    Tile,
     counting_frames,
     write_blo,
+    write_czi,
     write_direct_electron,
     write_dm,
     write_edf,
@@ -232,6 +234,23 @@ def make_lif(folder, stem, *, suffix=".lif", dtype="u2", shape=(2, 3, 2, 5, 7), 
     array = counting_frames(shape, dtype)
     path = write_lif(folder / f"{stem}{suffix}", {"cells": array}, axes)
     return Sample({"path": path}, array, [path], sig_dims=3 if "s" in axes else 2)
+
+
+def make_czi(folder, stem, *, dtype="u2", samples=(), compression=0, mosaic=True):
+    """A tile in each frame, or two that overlap."""
+    array = counting_frames((2, 3, 5, 7, *samples), dtype)
+    tiles = []
+    for (t, c), frame in zip(np.ndindex(2, 3), array.reshape(6, *array.shape[2:]), strict=True):
+        place = {"T": t, "C": c, "Y": 3}
+        if not mosaic:
+            tiles.append(Tile({**place, "X": 10}, frame))
+            continue
+        tiles.append(Tile({**place, "X": 13, "M": 1}, frame[:, 3:]))
+        under = frame[:, :4].copy()
+        under[:, 3] = 1
+        tiles.append(Tile({**place, "X": 10, "M": 0}, under))
+    path = write_czi(folder / f"{stem}.czi", tiles, compression=compression)
+    return Sample({"path": path}, array, [path], sig_dims=2 + len(samples))
 
 
 def make_raw_csr(folder, stem):
@@ -474,6 +493,9 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "lif": make_lif,
     "lif colours": partial(make_lif, dtype="u1", shape=(12, 5, 7, 3), axes="tyxs"),
     "lif object": partial(make_lif, suffix=".lof", dtype="f4", shape=(12, 5, 7), axes="zyx"),
+    "czi": make_czi,
+    "czi colours": partial(make_czi, dtype="u1", samples=(3,)),
+    "czi zstd": partial(make_czi, compression=6, mosaic=False),
     "raw_csr": make_raw_csr,
     "frms6": partial(make_frms6, binning=1),
     "frms6 binned": partial(make_frms6, binning=2),

@@ -100,7 +100,7 @@ class Format:
 # fmt: off
 _MODULES = (
     "npy", "mib", "frms6", "k2is", "hdf5", "dm", "ser", "blo", "seq", "mrc", "tvips", "nifti",
-    "edf", "fits", "mgh", "gis", "empad", "nrrd", "metaimage", "ripple", "nd2", "lif",
+    "edf", "fits", "mgh", "gis", "empad", "nrrd", "metaimage", "ripple", "nd2", "lif", "czi",
     "ome_tiff", "tiff", "zarr", "raw_csr", "beton", "raw",
 )
 # fmt: on

@@ -28,7 +28,7 @@ options that do not match them; a TypeError is raised for dtypes that the format
 - Files of other cameras: `write_blo`, `write_edf`, `write_empad`, `write_frms6`, `write_k2is`,
   `write_ser`, `write_tvips`, `write_seq`, and `write_seq_corrections` for the correction files.
 - Volumes: `write_fits`, `write_gis`, `write_metaimage`, `write_mgh`, `write_nrrd`, `write_ripple`.
-- Light microscopes: `write_ims`, `write_nd2`, `write_lif`.
+- Light microscopes: `write_ims`, `write_nd2`, `write_lif`, and `write_czi` of a `Tile` each.
 - Sparse frames: `write_raw_csr`.
 - Comparison of a file of known contents with the reader: `check_format`.
 
@@ -44,6 +44,7 @@ True
 
 from dask_tiled.testing.blo import write_blo
 from dask_tiled.testing.conformance import check_format
+from dask_tiled.testing.czi import Tile, write_czi
 from dask_tiled.testing.dm import write_dm
 from dask_tiled.testing.dm_tags import Gap, write_tags
 from dask_tiled.testing.edf import write_edf
@@ -69,8 +70,8 @@ from dask_tiled.testing.ser import write_ser
 from dask_tiled.testing.tvips import write_tvips
 
 __all__ = [
-    "Gap", "check_format", "counting_frames", "iter_counting_frames", "iter_frames",
-    "write_blo", "write_direct_electron", "write_dm", "write_edf", "write_empad",
+    "Gap", "Tile", "check_format", "counting_frames", "iter_counting_frames", "iter_frames",
+    "write_blo", "write_czi", "write_direct_electron", "write_dm", "write_edf", "write_empad",
     "write_fits", "write_frms6", "write_gis", "write_ims", "write_k2is", "write_lif",
     "write_metaimage", "write_mgh", "write_mib", "write_mib_series", "write_mrc", "write_nd2",
     "write_npy", "write_nrrd", "write_raw", "write_raw_csr", "write_ripple", "write_seq",

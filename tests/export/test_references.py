@@ -60,6 +60,7 @@ REFUSED = {
     **dict.fromkeys(NO_CHUNKS, "decode in blocks only"),
     "k2is": "lie in several files",
     "zarr": "lie in several files",
+    **dict.fromkeys(("czi", "czi colours"), "in pieces that overlap"),
     "nifti scaled": "are corrected, scaled or converted",
     "npy F": "lie spread over",
     "dm transposed": "lie spread over",

@@ -1,0 +1,288 @@
+"""Zeiss CZI (ZISRAW): tiles of any size at any place, several channels, scenes, and pyramids.
+
+A picture is one scene, and begins at the first pixel of its tiles; of tiles that overlap, the one
+with the larger number lies above. Axes are the dimensions that the tiles have, also of length 1.
+Layout as public readers describe it, and real files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.codecs.chunks import needs_imagecodecs
+from dask_tiled.errors import check_whole, choose_dataset, require
+from dask_tiled.formats import tools
+from dask_tiled.formats.czi.directory import (
+    FILE,
+    METADATA,
+    SEGMENT,
+    SIZED,
+    Tiles,
+    read_directory,
+    read_segment,
+)
+from dask_tiled.formats.czi.tiles import pieces_of
+from dask_tiled.formats.czi.times import read_times
+from dask_tiled.formats.tools.files import read_exactly
+from dask_tiled.formats.tools.text import parse_xml, plain_tree
+from dask_tiled.model.indexing import Array, Index
+from dask_tiled.model.instrument import entries
+
+HEADER: tools.Fields = {
+    **SEGMENT, "major": (32, "i4"), "minor": (36, "i4"), "part": (80, "i4"),
+    "directory": (84, "i8"), "metadata": (92, "i8"), "update_pending": (100, "i4"),
+}  # fmt: skip
+XML: tools.Fields = {**SEGMENT, "length": (32, "i4")}
+XML_STARTS = 288
+"""The byte of its segment at which the XML begins."""
+MOST_XML, MOST_COUNT, DEEPEST = 1 << 26, 1 << 20, 512
+DROPPED = "CustomAttributes", "DisplaySetting", "Experiment", "HardwareSetting", "Layers"
+"""Large parts of the XML that tell nothing of what is looked at."""
+NAV = "VRIHTCZ"
+"""Dimensions that are axes, slow ones first. Others that tiles have come before them."""
+NO_AXES = {*SIZED, "S", "M", "B"}
+"""Scenes, numbers of tiles, and blocks, which are always one."""
+SAMPLES = "blue", "green", "red", "alpha"
+MOST_MISSING = 1 << 20
+LARGEST = 1 << 60
+
+
+def sniff(path: str, head: bytes) -> str | None:
+    """Look for the name of the first segment."""
+    return None if head.startswith(FILE.encode() + b"\0") else f"does not begin with {FILE}"
+
+
+def describe(
+    paths: Sequence[str],
+    *,
+    dataset: int | str | None = None,
+    level: int = 0,
+    mosaic: bool = True,
+) -> tools.Description:
+    """Describe a scene of a file.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        One file.
+    dataset : int or str, optional
+        Name of a scene, or its number in the list of those that are there; by default the first.
+    level : int
+        Level of the pyramid, 0 for full resolution.
+    mosaic : bool
+        Whether tiles are put together by their positions, instead of being an axis "m".
+    """
+    file = tools.File.only(paths, "czi")
+    check_whole("level", level, least=0, path=file.path)
+    header = read_segment(file, 0, FILE, HEADER)
+    every, told = read_directory(file, header["directory"]), _read_xml(file, header["metadata"])
+    names, number, whole = _scene(file, every, told, dataset)
+    ratio, ratios, tiles = _at_level(file, every, whole, level)
+    corner = [int(whole.start[name].min()) for name in SIZED]
+    corners = [(tiles.start[n] - first) // ratio for n, first in zip(SIZED, corner, strict=True)]
+    axes, shape, frames = _frames(file, tiles, told["channels"])
+    if not mosaic:
+        numbers, which = _numbers_of(file, tiles)
+        axes, shape = [*axes, tools.Axis("m")], [*shape, len(numbers)]
+        frames, corners = frames * len(numbers) + which, [np.zeros_like(which)] * 2
+    layout = _layout(file, tiles, frames, shape, corners)
+    for name, first in zip(SIZED, corner, strict=True):
+        step = told["scaling"].get(name, 0.0)
+        axis = tools.Axis.calibrated(name.lower(), "m", step * ratio, step * first * mosaic)
+        axes.append(axis)
+    if len(layout.sig_shape) > len(SIZED):
+        axes.append(tools.Axis("s", labels=SAMPLES[: layout.sig_shape[-1]]))
+    if any(map(needs_imagecodecs, layout.decoders)):
+        require("imagecodecs", "tiff", file.path)
+    for k, axis in enumerate(axes):
+        if axis.name == "z":
+            axes[k] = tools.Axis.calibrated("z", "m", told["scaling"].get("Z", 0.0))
+    facts = {
+        "dataset": number,
+        "datasets": names,
+        "nav_shape_from": "the directory of the tiles",
+        "levels": tuple(ratios),
+        "level": level,
+        "mosaic": mosaic,
+        "origin": tuple(corner),
+        "tiles": len(tiles.position),
+        "compression": tuple(np.unique(tiles.compression).tolist()),
+        "update_pending": bool(header["update_pending"]),
+        **told,
+    }
+    return tools.Description.of("czi", layout, {"czi": facts}, tuple(axes))
+
+
+def _scene(
+    file: tools.File, every: Tiles, told: dict[str, Any], dataset: int | str | None
+) -> tuple[tuple[str, ...], int, Tiles]:
+    """Choose a scene: return the names of all, its number, and its tiles at full resolution."""
+    whole = every.some(every.ratio == 1)
+    if not len(whole.position):
+        raise tools.CorruptFileError("no tile is at full resolution", path=file.path)
+    scenes = whole.start.get("S", np.zeros_like(whole.position))
+    numbers = np.unique(scenes).tolist()
+    names = tuple(told["scenes"].get(str(one)) or f"scene {one}" for one in numbers)
+    number = choose_dataset(file.path, names, dataset)
+    return names, number, whole.some(scenes == numbers[number])
+
+
+def _at_level(
+    file: tools.File, every: Tiles, whole: Tiles, level: int
+) -> tuple[int, list[int], Tiles]:
+    """Find the tiles of a level: those of the scene, or within it where they do not say so."""
+    inside = np.ones(len(every.position), bool)
+    if "S" in every.start:
+        inside = every.start["S"] == whole.start["S"][0]
+    for name in SIZED:
+        low = int(whole.start[name].min())
+        high = int((whole.start[name] + whole.size[name]).max())
+        inside &= (every.start[name] >= low) & (every.start[name] < high)
+    every = every.some(inside)
+    ratios = [1, *(one for one in np.unique(every.ratio).tolist() if one > 1)]
+    if level >= len(ratios):
+        what, expected = "no such level", f"0 to {len(ratios) - 1}"
+        raise tools.DatasetError(what, path=file.path, expected=expected, found=level)
+    ratio = ratios[level]
+    return ratio, ratios, every.some(every.ratio == ratio) if level else whole
+
+
+def _frames(
+    file: tools.File, tiles: Tiles, channels: tuple[str, ...]
+) -> tuple[list[tools.Axis], list[int], Index]:
+    """Return the axes of frames, their lengths, and the number of the frame of each tile."""
+    others = sorted({*tiles.start} - NO_AXES - {*NAV})
+    axes, shape, frames = [], [], np.zeros(len(tiles.position), np.int64)
+    for name in (*others, *NAV):
+        if name not in tiles.start:
+            continue
+        start = tiles.start[name] - tiles.start[name].min()
+        shape.append(int(start.max()) + 1)
+        if math.prod(shape) > MOST_MISSING + 16 * len(frames):
+            what, where = "nearly all frames are missing", f"dimension {name}"
+            found = f"{len(frames)} tiles for {math.prod(shape)} frames"
+            raise tools.CorruptFileError(what, path=file.path, where=where, found=found)
+        labels = channels if name == "C" and len(channels) == shape[-1] else ()
+        axes.append(tools.Axis(name.lower(), labels=labels))
+        frames = frames * shape[-1] + start
+    return axes, shape, frames
+
+
+def _numbers_of(file: tools.File, tiles: Tiles) -> tuple[Index, Index]:
+    """Return the numbers of tiles, and for each tile which one it has."""
+    sizes = [len(np.unique(tiles.stored[name])) for name in SIZED]
+    if max(sizes) > 1:
+        what, hint = "tiles of several sizes cannot be an axis", "Leave out mosaic=False."
+        raise tools.DatasetError(what, path=file.path, hint=hint)
+    numbers = tiles.start.get("M", np.zeros_like(tiles.position))
+    found, which = np.unique(numbers, return_inverse=True)
+    return found, which
+
+
+def _layout(
+    file: tools.File, tiles: Tiles, frames: Index, shape: Sequence[int], corners: Sequence[Index]
+) -> tools.Layout:
+    """Lay out tiles in the order of their numbers: later ones lie above."""
+    order = np.argsort(tiles.start.get("M", np.zeros_like(frames)), kind="stable")
+    tiles, (y, x) = tiles.some(order), (one[order] for one in corners)
+    counts = np.bincount(frames)
+    there = np.flatnonzero(counts)
+    frame = (np.cumsum(counts > 0) - 1)[frames[order]]
+    sizes = [tiles.stored[name] for name in SIZED]
+    sig = tuple(int((first + n).max()) for first, n in zip((y, x), sizes, strict=True))
+    if len(there) * math.prod(sig) > LARGEST:
+        what, found = "the tiles are too far from each other", f"{sig} pixels"
+        raise tools.CorruptFileError(what, path=file.path, found=found)
+    table, decoders = pieces_of(file, tiles, frame, (y, x))
+    sig = (*sig, int(table.column("shape", 3).max())) if table.ndim > 3 else sig
+    several = bool((counts > 1).any())
+    partial = several or any((n != whole).any() for n, whole in zip(sizes, sig, strict=False))
+    layout = tools.Layout(
+        [file], (len(there),), sig, table, decoders, overlapping=several, partial=partial
+    )
+    total = math.prod(shape)
+    if len(there) == total:
+        return layout.show(tuple(shape))
+    numbers = np.full(total, -1)
+    numbers[there] = np.arange(len(there))
+    return layout.show(tuple(shape), numbers=numbers)
+
+
+def _read_xml(file: tools.File, at: int) -> dict[str, Any]:
+    """Read what the XML says; pixels may be right where it is damaged."""
+    told: dict[str, Any] = {"scaling": {}, "channels": (), "scenes": {}, "image": {}}
+    told |= {"instrument": "", "problem": ""}
+    try:
+        length = read_segment(file, at, METADATA, XML)["length"]
+        if not 0 <= length <= MOST_XML:
+            what, expected = "the XML is too long", f"{MOST_XML} bytes at most"
+            raise tools.CorruptFileError(what, path=file.path, expected=expected, found=length)  # noqa: TRY301
+        text = read_exactly(file.path, length, at + XML_STARTS, "the XML")
+        take = dict.fromkeys(DROPPED, lambda _: None)
+        limits = {"max_bytes": MOST_XML, "max_count": MOST_COUNT, "max_depth": DEEPEST}
+        root = parse_xml(text.rstrip(b"\0"), file.path, take=take, **limits)
+    except (tools.CorruptFileError, tools.TruncatedFileError) as error:
+        return {**told, "problem": str(error)}
+    for one in root.findall("Metadata/Scaling/Items/Distance"):
+        try:
+            told["scaling"][one.get("Id", "")] = float(one.findtext("Value", ""))
+        except ValueError:
+            continue
+    image, inner = root.find("Metadata/Information/Image"), "Dimensions/Channels/Channel"
+    if image is not None:
+        channels = image.findall(inner)
+        told["channels"] = tuple(one.get("Name") or one.get("Id") or "" for one in channels)
+        for one in image.findall("Dimensions/S/Scenes/Scene"):
+            told["scenes"][one.get("Index", "")] = one.get("Name", "")
+        told["image"] = {one.tag: (one.text or "").strip() for one in image if not len(one)}
+        if channels:
+            told["image"]["exposure"] = channels[0].findtext("ExposureTime", "")
+    instrument = root.find("Metadata/Information/Instrument")
+    if instrument is not None:
+        told["instrument"] = plain_tree(instrument)
+    return told
+
+
+def read_headers(desc: tools.Description) -> Array:
+    """Read when the frames were recorded, in seconds."""
+    file, told = desc.files[0], desc.metadata["czi"]
+    options = {key: told[key] for key in ("dataset", "level", "mosaic")}
+    whole, times = describe([file.path], **options), read_times(file)
+    axis = whole.dims.index("t") if "t" in whole.dims else None
+    length = 1 if axis is None else whole.shape[axis]
+    if len(times) < length:
+        what, expected = "no time for each frame", f"{length} times"
+        raise tools.DatasetError(what, path=file.path, expected=expected, found=len(times))
+    numbers = whole.layout.selection.numbers
+    places = np.arange(math.prod(whole.nav_shape))
+    if numbers is not None:
+        places = places[numbers >= 0]
+    t = 0 if axis is None else np.unravel_index(places, whole.nav_shape)[axis]
+    return np.broadcast_to(times[t], len(places)).astype([("time", "f8")])
+
+
+ROWS = (
+    ("microscope", "instrument/Microscopes/Microscope/@Name"),
+    ("microscope", "instrument/Microscopes/Microscope/System"),
+    ("magnification", "instrument/Objectives/Objective/NominalMagnification"),
+    ("detector", "instrument/Detectors/Detector/@Name"),
+    ("exposure_time", "image/exposure", "ns"),
+    ("date", "image/AcquisitionDateAndTime"),
+)
+
+FORMAT = tools.Format(
+    name="czi",
+    extensions=(".czi",),
+    summary="Zeiss CZI: scenes, mosaics, pyramids, channels, colours, all but raw compressions",
+    nav_shape_from="the directory of the tiles",
+    sniff=sniff,
+    describe=describe,
+    headers=read_headers,
+    instrument=entries({"czi": ROWS}),
+    peers=("czifile", "pylibCZIrw", "bioio"),
+    aliases=("zeiss", "zisraw"),
+)

@@ -1,0 +1,282 @@
+"""Zeiss CZI: tiles, mosaics, scenes, pyramids, compressions, and what others read of real files."""
+
+import struct
+import warnings
+
+import numpy as np
+import pytest
+from checks import opens_or_says_why, refused
+from kinds import assert_as_told, by_row, path_of, rows_of
+
+from dask_tiled import (
+    CorruptFileError,
+    TruncatedFileError,
+    describe,
+    frame_facts,
+    open_dataset,
+)
+from dask_tiled.formats.czi import tiles as czi_tiles
+from dask_tiled.testing import Tile, check_format, counting_frames, write_czi
+
+FRAMES = counting_frames((2, 3, 4, 12, 16), "u2")
+SCALING = {"X": 1e-7, "Y": 2e-7, "Z": 5e-7}
+INSTRUMENT = (
+    '<Instrument><Microscopes><Microscope Name="Axio"/></Microscopes><Objectives><Objective>'
+    "<NominalMagnification>20</NominalMagnification></Objective></Objectives></Instrument>"
+)
+
+
+def tiles_of(frames, letters="TCZ", corner=(0, 0), **place):
+    shape = frames.shape[: len(letters)]
+    for index in np.ndindex(shape):
+        start = {**dict(zip(letters, index, strict=True)), **place}
+        yield Tile({**start, "Y": corner[0], "X": corner[1]}, frames[index])
+
+
+@pytest.fixture
+def path(tmp_path):
+    told = {"scaling": SCALING, "channels": ["DAPI", "GFP", "BF"], "facts": INSTRUMENT}
+    return write_czi(tmp_path / "cells.czi", tiles_of(FRAMES, corner=(30, -40)), **told)
+
+
+def test_axes_and_facts(path):
+    desc = describe(path)
+    scales = {axis.name: (axis.units, axis.scale, axis.offset) for axis in desc.axes}
+    assert scales == {
+        "t": ("", 1.0, 0.0),
+        "c": ("", 1.0, 0.0),
+        "z": ("m", 5e-7, 0.0),
+        "y": ("m", 2e-7, pytest.approx(6e-6)),
+        "x": ("m", 1e-7, pytest.approx(-4e-6)),
+    }
+    assert desc.axes[1].labels == ("DAPI", "GFP", "BF")
+    assert desc.metadata["czi"]["origin"] == (30, -40)
+    values = {name: fact.value for name, fact in desc.instrument.items()}
+    assert values["microscope"] == "Axio"
+    assert values["magnification"] == 20
+    assert values["date"].startswith("2024-05-06T07:08:09")
+
+
+def test_times(tmp_path, path):
+    with refused(path, "the file has no times of its frames"):
+        frame_facts(path)
+    tiles = [*tiles_of(FRAMES)]
+    several = write_czi(tmp_path / "a.czi", tiles[:5] + tiles[6:], times=[0.5, 2.5])
+    facts = frame_facts(several).compute()
+    expected = np.broadcast_to(np.array([0.5, 2.5])[:, None, None], FRAMES.shape[:3]).copy()
+    expected[0, 1, 1] = np.nan
+    np.testing.assert_array_equal(facts["time"], expected)
+    few = write_czi(tmp_path / "b.czi", tiles, times=[0.5])
+    with refused(few, "no time for each frame", told=True):
+        frame_facts(few)
+
+
+@pytest.mark.parametrize("compression", [0, 2, 5, 6])
+@pytest.mark.parametrize("dtype", ["u1", "u2", "i4", "f4", "f8", "c8"])
+@pytest.mark.parametrize("looked", [0, 100])
+def test_types_and_compressions(tmp_path, monkeypatch, compression, dtype, looked):
+    """Headers of tiles are read at opening, or where there are many, with the pixels."""
+    monkeypatch.setattr(czi_tiles, "MOST_LOOKED", looked)
+    frames = counting_frames((2, 3, 12, 16), dtype)
+    path = write_czi(tmp_path / "a.czi", tiles_of(frames, "CZ"), compression=compression)
+    check_format(path, frames, cuts=4)
+
+
+@pytest.mark.parametrize("compression", [0, 1, 2, 4, 5, 6])
+@pytest.mark.parametrize("samples", [1, 3, 4])
+@pytest.mark.parametrize("looked", [0, 100])
+def test_colours(tmp_path, monkeypatch, compression, samples, looked):
+    """Samples are blue, green, red, as they are stored, whatever a compression makes of them."""
+    monkeypatch.setattr(czi_tiles, "MOST_LOOKED", looked)
+    if compression == 1 and samples == 4:
+        pytest.skip("JPEG has no alpha")
+    y, x = np.mgrid[:24, :32]
+    colours = [4 * y, 5 * x, 2 * (x + y), 255 - 3 * x][:samples]
+    frame = np.stack(colours, axis=-1).astype("u1")[..., slice(None) if samples > 1 else 0]
+    path = write_czi(tmp_path / "a.czi", tiles_of(frame[None], "C"), compression=compression)
+    arr = open_dataset(path)
+    assert arr.shape == (1, *frame.shape)
+    if samples > 1:
+        assert describe(path).axes[-1].labels == ("blue", "green", "red", "alpha")[:samples]
+    loss = abs(arr.compute()[0].astype(int) - frame).max()
+    assert loss <= (12 if compression == 1 else 0)
+
+
+def test_mosaics(tmp_path):
+    """Tiles lie where they say; those with larger numbers lie above; zeros where there is none."""
+    rng = np.random.default_rng(0)
+    corners = [(0, 0), (-3, 7), (5, 20), (2, 4)]
+    pixels = [rng.integers(1, 999, (2, 6, 9), "u2") for _ in corners]
+    order = [2, 0, 3, 1]
+    tiles = [
+        Tile({"C": c, "Y": corners[m][0], "X": corners[m][1], "M": m}, pixels[m][c])
+        for m in order
+        for c in range(2)
+    ]
+    path = write_czi(tmp_path / "a.czi", tiles)
+    expected = np.zeros((2, 14, 29), "u2")
+    for (y, x), tile in zip(corners, pixels, strict=True):
+        expected[:, y + 3 : y + 9, x : x + 9] = tile
+    check_format(path, expected, cuts=10)
+    stored = np.stack(pixels, axis=1)
+    check_format(path, stored, cuts=4, mosaic=False)
+    assert describe(path, mosaic=False).dims == ("c", "m", "y", "x")
+
+
+def test_tiles_of_several_sizes(tmp_path):
+    tiles = [Tile({"Y": 0, "X": 8 * m, "M": m}, np.full((4 + m, 8), m + 1, "u2")) for m in range(2)]
+    path = write_czi(tmp_path / "a.czi", tiles)
+    expected = np.zeros((5, 16), "u2")
+    expected[:4, :8], expected[:, 8:] = 1, 2
+    check_format(path, expected, cuts=4)
+    with refused(path, "tiles of several sizes cannot be an axis"):
+        open_dataset(path, mosaic=False)
+
+
+def test_scenes(tmp_path):
+    """One array a scene, by number or name; they may be far from each other."""
+    shapes = {3: (6, 8), 5: (4, 10)}
+    pictures = {scene: counting_frames((2, *shape), "u2") for scene, shape in shapes.items()}
+    tiles = [
+        tile
+        for scene, frames in pictures.items()
+        for tile in tiles_of(frames, "C", corner=(0, 90_000 * scene), S=scene)
+    ]
+    path = write_czi(tmp_path / "a.czi", tiles, scenes={5: "D7"})
+    for number, (name, frames) in enumerate(zip(("scene 3", "D7"), pictures.values(), strict=True)):
+        check_format(path, frames, cuts=3, dataset=number)
+        np.testing.assert_array_equal(open_dataset(path, dataset=name).compute(), frames)
+    with refused(path, "no such dataset", told=True):
+        open_dataset(path, dataset=2)
+
+
+def test_pyramids(tmp_path):
+    frame = counting_frames((40, 60), "u2")
+    corners = [(20 * y, 20 * x) for y, x in np.ndindex(2, 3)]
+    tiles = []
+    for m, (y, x) in enumerate(corners):
+        start = {"C": 0, "Y": 8 + y, "X": 4 + x, "S": 0, "M": m}
+        tiles.append(Tile(start, frame[y : y + 20, x : x + 20]))
+    small = frame[::2, ::2]
+    tiles += [
+        Tile({"C": 0, "Y": 8, "X": 4}, small[:, :20], 2),
+        Tile({"C": 0, "Y": 8, "X": 44}, small[:, 20:], 2),
+        Tile({"C": 0, "Y": 8, "X": 4, "S": 0}, frame[::4, ::4], 4),
+    ]
+    path = write_czi(tmp_path / "a.czi", tiles, scaling=SCALING)
+    check_format(path, frame[None], cuts=4)
+    check_format(path, frame[None, ::4, ::4], cuts=3, level=2)
+    assert describe(path).metadata["czi"]["levels"] == (1, 2, 4)
+    assert describe(path, level=2).axes[-1].scale == pytest.approx(4e-7)
+    with refused(path, "no such level", told=True):
+        open_dataset(path, level=3)
+
+
+def test_missing_frames(tmp_path):
+    tiles = [*tiles_of(FRAMES)]
+    path = write_czi(tmp_path / "a.czi", tiles[:5] + tiles[6:22])
+    expected = FRAMES.reshape(24, 12, 16).copy()
+    expected[[5, 22, 23]] = 0
+    arr = open_dataset(path)
+    np.testing.assert_array_equal(arr.compute().reshape(expected.shape), expected)
+    assert arr.description.missing.tolist() == [5, 22, 23]
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"compression": 104}, "unsupported compression"),
+        ({"part": 1}, "tiles in other files are not supported"),
+        ({"schema": b"DE"}, "unsupported directory entry"),
+    ],
+)
+def test_what_is_not_read(tmp_path, change, match):
+    path = write_czi(tmp_path / "a.czi", tiles_of(FRAMES), **change)
+    with refused(path, match, told=True):
+        open_dataset(path)
+
+
+def test_colours_beside_grey(tmp_path):
+    tiles = [Tile({"C": 0, "Y": 0, "X": 0}, np.zeros((4, 4), "u1"))]
+    tiles += [Tile({"C": 1, "Y": 0, "X": 0}, np.zeros((4, 4, 3), "u1"))]
+    path = write_czi(tmp_path / "a.czi", tiles)
+    with refused(path, "mixed grey and colour channels", told=True):
+        open_dataset(path)
+
+
+def test_damage(path):
+    data = path.read_bytes()
+    (directory, metadata) = struct.unpack_from("<qq", data, 84)
+    path.write_bytes(data[:84] + bytes(8) + data[92:])
+    with refused(path, "the file has no segment ZISRAWDIRECTORY", CorruptFileError):
+        open_dataset(path)
+    path.write_bytes(data[: directory + 200])
+    with refused(path):
+        open_dataset(path)
+    first = data.index(b"ZISRAWSUBBLOCK")
+    path.write_bytes(data[: first + 40] + struct.pack("<q", 1 << 40) + data[first + 48 :])
+    with refused(path, "a tile reaches beyond the file", TruncatedFileError, told=True):
+        open_dataset(path)
+    path.write_bytes(data[:metadata])
+    arr = open_dataset(path)
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+    assert "the file ends inside a header" in arr.metadata["czi"]["problem"]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_damaged_files(tmp_path, seed):
+    path = write_czi(tmp_path / "a.czi", tiles_of(FRAMES[:, :1, :1]), compression=6 * (seed % 2))
+    rng = np.random.default_rng(seed)
+    data = bytearray(path.read_bytes())
+    (directory,) = struct.unpack_from("<q", data, 84)
+    at = (0, directory, data.index(b"ZISRAWSUBBLOCK"))[seed % 3] + int(rng.integers(300))
+    data[at : at + 4] = rng.bytes(4)
+    path.write_bytes(data)
+    opens_or_says_why(path, most=1 << 62)
+
+
+@by_row(rows_of("czi"))
+def test_real_file(row):
+    assert_as_told(open_dataset(path_of(row)).compute(), row)
+
+
+@by_row(rows_of("czi", "SERIES"))
+def test_real_scenes_equal_pylibczirw(row):
+    path, scene = path_of(row), int(row["item"].split()[1])
+    arr = open_dataset(path, dataset=scene)
+    assert_as_told(arr.compute(), row)
+    czi = pytest.importorskip("pylibCZIrw.czi", reason="pylibCZIrw is not installed")
+    desc = arr.description
+    with czi.open_czi(str(path)) as other:
+        scenes = [*other.scenes_bounding_rectangle.values()]
+        box = scenes[scene] if scenes else other.total_bounding_rectangle
+        assert (box.y, box.x) == desc.metadata["czi"]["origin"]
+        names = desc.dims[: desc.nav_ndim]
+        for index in np.ndindex(desc.nav_shape):
+            place = {k.upper(): n for k, n in zip(names, index, strict=True)}
+            if place.pop("H", 0) or place.pop("V", 0):
+                continue  # these it does not choose
+            options = {"scene": scene} if scenes else {"roi": tuple(box)}
+            found = other.read(plane=place, **options)
+            pixels = arr[index].compute()
+            if pixels.any():
+                np.testing.assert_array_equal(found.reshape(pixels.shape), pixels)
+
+
+OLD_READER = "100x100", "FOV7_HV110_P0500510000", "mosaic_test", "nuc_small_new_red", "tiles"
+
+
+@pytest.mark.parametrize("name", [*OLD_READER, "tiles_z"])
+def test_real_files_equal_czifile(name):
+    path = path_of({"file": f"czi/{name}.czi"})
+    czifile = pytest.importorskip("czifile", reason="czifile is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with czifile.CziFile(path) as other:
+            expected = np.squeeze(other.asarray())
+            times = [one.data() for one in other.attachments() if "TimeStamps" in str(one)]
+    arr = open_dataset(path)
+    np.testing.assert_array_equal(np.squeeze(arr.compute()), expected)
+    if times:
+        found = np.unique(frame_facts(arr).compute()["time"])
+        np.testing.assert_array_equal(found, times[0][: arr.shape[arr.dims.index("t")]])
