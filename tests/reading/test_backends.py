@@ -348,7 +348,7 @@ def test_idle_descriptors_are_used_again(path, monkeypatch):
     monkeypatch.setattr(os, "open", lambda *args, **kw: opens.append(args[0]) or real(*args, **kw))
     for _ in range(3):
         arr.compute()
-    assert opens.count(str(path)) == len(descriptors._idle) == 2  # that of the map, and that of its lease
+    assert opens.count(str(path)) == len(descriptors._idle) == 2  # map, lease
 
 
 def test_direct_descriptors_are_others(path):
