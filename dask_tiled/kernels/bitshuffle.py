@@ -1,7 +1,6 @@
-"""Chunks whose bits lie in planes, compressed block by block or not: as detectors write HDF5.
+"""Decode bitshuffled chunks, with or without LZ4, as detectors write them to HDF5.
 
-Counts are small, so most planes are zero: what is not is all that is put together.
-
+Counts are small, so most bit planes are zero: only the others are joined.
 Layout facts: the source of the HDF5 filter of bitshuffle.
 """
 
@@ -22,16 +21,16 @@ from dask_tiled.kernels.words import big32, big64, byte, inner, little64, move
 
 SIGNATURE = types.int64(BYTES, NUMBERS, NUMBERS, NUMBER, NUMBER, types.uint8[::1], NUMBERS, NUMBER)
 HEADER = 12
-"""Bytes of all pixels, in 8 bytes, and of those of a block, in 4."""
+"""Header of a chunk: its decoded size (8 bytes), then that of a block (4 bytes), big-endian."""
 REGISTER_BITS, AT_ONCE = 256, 4
-"""So many registers of pixels are put together at once."""
+"""Width of a vector register, and how many registers are joined at once."""
 
 
 @intrinsic
 def _join(typingctx, pixel, out, at, src, start, width, planes, count, groups):
-    """Store the pixels of some groups, of which ``count`` planes are not zero.
+    """Store the pixels of ``groups`` groups, joined from their ``count`` nonzero planes.
 
-    A plane is ``width`` bytes; ``planes`` has the numbers of those, ``pixel`` is of their type.
+    A plane is ``width`` bytes, ``planes`` lists the nonzero planes, ``pixel`` is of the pixel type.
     """
     bits = pixel.bitwidth
 
@@ -77,7 +76,7 @@ def _join(typingctx, pixel, out, at, src, start, width, planes, count, groups):
 
 @inner
 def _is_zero(src, at, count):
-    """Return whether bytes are 0."""
+    """Return whether ``count`` bytes are all zero."""
     words, found = count // 8, np.uint64(0)
     for first in range(0, words, 16):
         for k in range(first, min(first + 16, words)):
@@ -91,14 +90,14 @@ def _is_zero(src, at, count):
 
 @inner
 def _columns(src, start, width, first, out, at, itemsize):
-    """Put the bits of pixels together, 8 pixels at a time from those of byte ``first`` on."""
+    """Join the bits of pixels, 8 pixels at a time, from byte ``first`` of the planes on."""
     for column in range(first, width):
         for part in range(itemsize):
             bits = np.uint64(0)
             for k in range(8):
                 plane = np.uint64(byte(src, start + (8 * part + k) * width + column))
                 bits |= plane << np.uint64(8 * k)
-            # the transpose of 8 rows of 8 bits: of single ones, then of squares of 2 and 4
+            # transpose an 8x8 bit matrix: swap bits, then squares of 2 and of 4
             swap = (bits ^ (bits >> np.uint64(7))) & np.uint64(0x00AA00AA00AA00AA)
             bits ^= swap ^ (swap << np.uint64(7))
             swap = (bits ^ (bits >> np.uint64(14))) & np.uint64(0x0000CCCC0000CCCC)
@@ -111,7 +110,7 @@ def _columns(src, start, width, first, out, at, itemsize):
 
 @inner
 def unshuffle(src, start, count, out, at, itemsize, planes):
-    """Put the bits of ``count`` pixels together, a multiple of 8."""
+    """Join the bit planes of ``count`` pixels, a multiple of 8."""
     width, first = count // 8, np.int64(0)
     if itemsize in (1, 2, 4):
         found = 0
@@ -132,7 +131,7 @@ def unshuffle(src, start, count, out, at, itemsize, planes):
 
 @inner
 def _packed_block(src, at, stop, out, size):
-    """Decompress the block behind its length; return where it ends, or -1."""
+    """Decompress the block after its 4-byte length; return its end, or -1 if it is damaged."""
     if stop - at < 4:
         return np.int64(-1)
     end = at + 4 + np.int64(big32(src, at))
@@ -142,7 +141,7 @@ def _packed_block(src, at, stop, out, size):
 
 @inner
 def _chunk(src, at, stop, itemsize, block, out, to, nbytes, scratch, planes):
-    """Decode a chunk; return whether that is ``nbytes``."""
+    """Decode a chunk; return whether it has ``nbytes`` decoded bytes."""
     packed = block == 0
     if packed and stop - at >= HEADER and big64(src, at) == nbytes:
         block = np.int64(big32(src, at + 8)) // itemsize
@@ -170,22 +169,22 @@ def _chunk(src, at, stop, itemsize, block, out, to, nbytes, scratch, planes):
 
 
 def unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
-    """Decode chunks; return how many, up to the first that is damaged.
+    """Decode chunks; return the number decoded before the first damaged one.
 
     Parameters
     ----------
     src : array of uint8
     starts, sizes : int64 arrays
-        Where in ``src`` chunks begin, and how many bytes each has.
+        Offset in ``src`` and size in bytes of each chunk.
     itemsize : int
         Bytes of a pixel.
     block : int
-        Pixels of a block; 0 where they are compressed by LZ4, and a header tells.
+        Pixels of a block; 0 for chunks compressed by LZ4, whose header holds the block size.
     out : array of uint8
     dests : int64 array
-        Where in ``out`` the pixels of each chunk go.
+        Offset in ``out`` of the pixels of each chunk.
     nbytes : int
-        Bytes of the pixels of a chunk.
+        Decoded bytes of a chunk.
     """
     scratch, planes = np.empty(SLACK, np.uint8), np.empty(64, np.int64)
     for k in range(starts.size):
@@ -203,5 +202,5 @@ def unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
 
 @cache
 def compiled_kernel() -> Any:
-    """Return :func:`unbitshuffle`, compiled."""
+    """Compile :func:`unbitshuffle`, once per process."""
     return compiled(f"{__name__}:unbitshuffle", SIGNATURE)

@@ -1,6 +1,6 @@
-"""Chunks of Blosc whose blocks are packed by LZ4; their pixels lie in planes of bytes or bits.
+"""Decode Blosc 1 chunks compressed by LZ4, with or without shuffled bytes or bits.
 
-Layout facts: the source of Blosc 1, and the description of the format of its chunks.
+Layout facts: the source of Blosc 1, and its description of the chunk format.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dask_tiled.kernels.words import byte, inner, little32, move, store16, store
 SIGNATURE = types.int64(BYTES, NUMBERS, NUMBERS, types.uint8[::1], NUMBERS, NUMBER)
 HEADER, VERSION, LZ4 = 16, 2, 1
 OF_BYTES, STORED, OF_BITS, ONE_STREAM = 1, 2, 4, 16
-"""Flags: the kind of planes, chunks that are not packed, and blocks that are not split."""
+"""Flags: byte shuffle, uncompressed chunk, bit shuffle, blocks not split into streams."""
 MOST_STREAMS, LEAST_STREAM = 16, 128
 
 
 @inner
 def _join(src, count, itemsize, out, at):
-    """Put the bytes of pixels together, which lie in planes."""
+    """Join the byte planes of ``count`` pixels."""
     if itemsize == 2:
         for k in range(count):
             high = np.uint16(byte(src, count + k)) << np.uint16(8)
@@ -44,7 +44,7 @@ def _join(src, count, itemsize, out, at):
 
 @inner
 def _unpacked(src, at, stop, streams, out, size):
-    """Decompress the streams of a block, each behind its length; return whether that was all."""
+    """Decompress the streams of a block, each after its length; return whether all are valid."""
     each = size // streams
     for k in range(streams):
         if stop - at < 4:
@@ -62,7 +62,7 @@ def _unpacked(src, at, stop, streams, out, size):
 
 @inner
 def _shuffled(src, size, flags, itemsize, out, at, planes):
-    """Put the pixels of a block together; return whether that is possible."""
+    """Unshuffle the pixels of a block; return whether its size allows that."""
     count, done = size // itemsize, np.int64(0)
     if flags & OF_BYTES and itemsize > 1:
         _join(src, count, itemsize, out, at)
@@ -78,7 +78,7 @@ def _shuffled(src, size, flags, itemsize, out, at, planes):
 
 @inner
 def _chunk(src, at, stop, out, to, nbytes, scratch, planes):
-    """Decode a chunk; return whether that is ``nbytes``, and whether its blocks are of LZ4."""
+    """Decode a chunk; return whether it is valid, compressed by LZ4 and of ``nbytes`` bytes."""
     flags, itemsize = np.int64(byte(src, at + 2)), np.int64(byte(src, at + 3))
     block, packed = np.int64(little32(src, at + 8)), np.int64(little32(src, at + 12))
     fits = np.int64(little32(src, at + 4)) == nbytes and packed <= stop - at
@@ -104,18 +104,18 @@ def _chunk(src, at, stop, out, to, nbytes, scratch, planes):
 
 
 def unblosc(src, starts, sizes, out, dests, nbytes):
-    """Decode chunks; return how many, up to the first that is damaged, or packed otherwise.
+    """Decode chunks; return the number decoded before the first damaged or unsupported one.
 
     Parameters
     ----------
     src : array of uint8
     starts, sizes : int64 arrays
-        Where in ``src`` chunks begin, and how many bytes each has.
+        Offset in ``src`` and size in bytes of each chunk.
     out : array of uint8
     dests : int64 array
-        Where in ``out`` the pixels of each chunk go.
+        Offset in ``out`` of the pixels of each chunk.
     nbytes : int
-        Bytes of the pixels of a chunk.
+        Decoded bytes of a chunk.
     """
     scratch, planes = np.empty(SLACK, np.uint8), np.empty(64, np.int64)
     for k in range(starts.size):
@@ -132,5 +132,5 @@ def unblosc(src, starts, sizes, out, dests, nbytes):
 
 @cache
 def compiled_kernel() -> Any:
-    """Return :func:`unblosc`, compiled."""
+    """Compile :func:`unblosc`, once per process."""
     return compiled(f"{__name__}:unblosc", SIGNATURE)

@@ -1,8 +1,8 @@
-"""Machine code on disk: a file for each function and its types, with a checksum of what it holds.
+"""Machine code on disk: one file for each function and its types, with a checksum.
 
-numba loads what it finds in its cache, and one flipped bit of that ends the process. What differs
-from its checksum is not loaded here: it is compiled and written again. Files appear whole or not at
-all, and no two kernels share one, so that any number of processes can read and write at once.
+One flipped bit in numba's own cache ends the process. Here a file that does not match its checksum
+is not loaded: its function is compiled and saved again. Files are replaced atomically, and kernels
+share none, so any number of processes can read and write at once.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ NAMES = {
         "IndexDataCacheFile": Use("the files of the machine code of a function", IN_MEMORY),
     },
 }
-"""By the module of numba: the names, their use, and what happens without them."""
+"""By numba module: the private names, their use, and what happens without them."""
 FunctionCache: Any = find("numba.core.caching", "FunctionCache")
 IndexDataCacheFile: Any = find("numba.core.caching", "IndexDataCacheFile")
 CHANGED = (AttributeError, NotImplementedError, TypeError)
-"""What is raised where numba keeps machine code in another way."""
+"""Errors raised if another release of numba stores machine code differently."""
 
 MOST_BYTES = 1 << 26
-"""No function has more."""
+"""Upper limit of the size of a file."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def digest_of(folder: Path) -> str:
-    """Return a digest of all modules in a folder: their functions call each other."""
+    """Return a digest of all modules of a folder, as their functions call each other."""
     modules = sorted(folder.glob("*.py"))
     return hashlib.sha256(b"".join(module.read_bytes() for module in modules)).hexdigest()
 
 
 SOURCES = digest_of(Path(__file__).parent)
-"""Of what this process compiles: taken early, before anybody changes a module."""
+"""Digest of the sources of this process, taken at import: a module may change on disk later."""
 
 
 class CodeCache(FunctionCache):  # type: ignore[misc]
-    """Where numba looks for a function's machine code, and leaves it.
+    """Load and save the machine code of one function.
 
-    ``options`` tell with what it is compiled, beside its types.
+    ``options`` are the compiler options, part of the key beside the types.
     """
 
     def __init__(self, function: Any, options: object) -> None:
@@ -58,34 +58,34 @@ class CodeCache(FunctionCache):  # type: ignore[misc]
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load machine code; where it is not there, say that it is compiled."""
+        """Load machine code; announce a compilation if there is none."""
         found = super().load_overload(sig, target_context)
         if found is None:
             NOTICE.begin()
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write machine code, if there is a place for it."""
+        """Save machine code, if the folder can be written to."""
         with suppress(OSError):
             super().save_overload(sig, data)
 
 
 class _Files(IndexDataCacheFile):  # type: ignore[misc]
-    """The files of one function, without numba's index, in which processes overwrite each other."""
+    """Files of one function, without numba's index, which concurrent processes overwrite."""
 
     def load(self, key: Any) -> Any:
-        """Return what was saved; None where that is not there, or not as it was written."""
+        """Return the saved code, or None if it is missing or damaged."""
         content = _content(self._path(key))
         code = content[2 * DIGEST_BYTES :]
         if content != _sealed(self._made_from(key), code):
             return None
         try:
-            return pickle.loads(code)  # noqa: S301 - it is what was written
-        except Exception:  # noqa: BLE001 - for a library that is another one now
+            return pickle.loads(code)  # noqa: S301 - the checksum matches
+        except Exception:  # noqa: BLE001 - of another version of a library
             return None
 
     def save(self, key: Any, data: Any) -> None:
-        """Write what numba made."""
+        """Save code compiled by numba, with its key and checksum."""
         content = _sealed(self._made_from(key), self._dump(data))
         with self._open_for_write(self._path(key)) as file:
             file.write(content)
@@ -100,7 +100,7 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]
 
 
 def _content(path: str | Path) -> bytes:
-    """Read a file, whatever has been put in its place; nothing where that cannot be."""
+    """Read a file of any kind; return no bytes if it cannot be read."""
     try:
         return read_head(path, MOST_BYTES)
     except (OSError, DatasetError):
@@ -112,21 +112,21 @@ def _sealed(made_from: bytes, code: bytes) -> bytes:
 
 
 class CacheState(NamedTuple):
-    """What the folder with the machine code of this package is like."""
+    """State of the folder that holds the machine code of this package."""
 
     folder: str | None
-    """None where no folder can be written to: everything is compiled in every process."""
+    """None if no folder is writable: each process compiles everything."""
     files: int
     nbytes: int
     damaged: tuple[str, ...]
-    """Files that are not as they were written. They are compiled again when they are needed."""
+    """Files that do not match their checksum; compiled again when needed."""
 
 
 def look() -> CacheState:
-    """Read all machine code of this package that is on disk, and load none of it."""
+    """Check the checksums of all machine code on disk, loading none."""
     try:
         folder = Path(CodeCache(digest_of, None).cache_path)
-    except (RuntimeError, *CHANGED):  # of numba
+    except (RuntimeError, *CHANGED):  # raised by numba
         return CacheState(None, 0, 0, ())
     contents = {path.name: _content(path) for path in sorted(folder.glob("*.nbc"))}
     damaged = [

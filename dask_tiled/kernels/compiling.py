@@ -1,7 +1,7 @@
-"""What is said while kernels are compiled, and afterwards how long it took.
+"""Announce that kernels are compiled, and report the time it took.
 
-In a notebook each cell that compiles shows it. Elsewhere, and where somebody handles messages, it
-is a warning of the logger ``dask_tiled``, once in a process; Python writes that to stderr.
+In a notebook the text appears below the cell that compiles. Elsewhere, or with handlers of
+logging, it is a warning of the logger ``dask_tiled``, once per process; by default on stderr.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dask_tiled.notebooks import CellText, notebook_shell
 
 LOGGER = logging.getLogger("dask_tiled")
 SOON = 1.0
-"""Seconds: kernels that follow one another so soon are compiled for the same work."""
+"""Seconds: kernels that follow one another sooner are reported together."""
 NOTICEABLE = 0.2
 
 
 class Notice:
-    """Tells that something is compiled, and how long that took."""
+    """Announcement of a compilation, and of its duration."""
 
     def __init__(self) -> None:
         self._spent, self._is_said = 0.0, False
@@ -31,7 +31,7 @@ class Notice:
         self._shown: _Shown | None = None
 
     def begin(self) -> None:
-        """Say that a kernel is compiled which is not there."""
+        """Announce the first kernel to be compiled."""
         if not self._is_said:
             self._is_said = True
             atexit.register(self._last)
@@ -39,7 +39,7 @@ class Notice:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Measure what is compiled, or only loaded, one kernel at a time."""
+        """Measure the compiling or loading of one kernel."""
         if self._end is not None:
             self._end.cancel()
         start = time.perf_counter()
@@ -64,26 +64,26 @@ class Notice:
     def _finish(self) -> None:
         self._say(f"... compiled in {self._spent:.1f} s")
         if self._shown is None:
-            self._spent = -float("inf")  # it is not said again
-        else:  # but in other cells
+            self._spent = -float("inf")  # report once per process
+        else:  # once per notebook cell
             self._shown.close()
             self._spent, self._is_said, self._shown = 0.0, False, None
 
     def _end_cell(self, _result: object) -> None:
-        """Say it in the cell that compiled, before the next one runs."""
+        """Report the duration in the cell that compiled, before the next one runs."""
         if self._end is not None:
             self._end.cancel()
         self._finish()
 
     def _last(self) -> None:
-        """Say it now where the process ends too soon."""
+        """Report the duration at exit, if the timer is still pending."""
         if self._end is not None and self._end.is_alive():
             self._end.cancel()
             self._finish()
 
 
 class _Shown:
-    """Lines below the cell that runs now, the end of which calls ``at_end``."""
+    """Lines below the running cell; ``at_end`` is called after it."""
 
     def __init__(self, shell: Any, at_end: Callable[[object], None]) -> None:
         self._events, self._at_end = shell.events, at_end
@@ -91,12 +91,12 @@ class _Shown:
         self._events.register("post_run_cell", at_end)
 
     def add(self, line: str) -> None:
-        """Show one more line below the others."""
+        """Append a line."""
         self._lines.append(line)
         self._text.show("\n".join(self._lines))
 
     def close(self) -> None:
-        """Leave them as they are."""
+        """Leave the lines in place, and unregister ``at_end``."""
         self._events.unregister("post_run_cell", self._at_end)
 
 

@@ -1,7 +1,7 @@
 """The numba kernels of corrections: dark and gain, and the repair of excluded pixels.
 
-Arrays are (frames, pixels), the pixels of a frame in C order. As with the decoders' kernels,
-nothing is checked here. Positions come from a plan, which keeps them inside.
+Arrays are (frames, pixels), the pixels of a frame in C order. As in the decoders' kernels, nothing
+is checked here: positions come from a plan, which keeps them in bounds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import from_dtype, types
 from dask_tiled.kernels.decoding import compiled
 
 BLOCK = 2048
-"""Pixels whose dark and gain stay in the first-level cache while all frames pass."""
+"""Pixels whose dark and gain stay in the L1 cache while all frames pass."""
 
 
 def correct(tile, dark, gain, out):
@@ -24,7 +24,7 @@ def correct(tile, dark, gain, out):
     for start in range(0, pixels, BLOCK):
         stop = min(start + BLOCK, pixels)
         for f in range(frames):
-            # Views of their own, or the loop is not vectorised.
+            # Slices in local variables, or the loop is not vectorised.
             src, dst = tile[f, start:stop], out[f, start:stop]
             offsets, factors = dark[start:stop], gain[start:stop]
             for p in range(stop - start):
@@ -32,10 +32,10 @@ def correct(tile, dark, gain, out):
 
 
 def repair(src, pixels, bounds, neighbours, out):
-    """Set pixel ``pixels[i]`` to the mean of ``src`` at its neighbours.
+    """Set pixel ``pixels[i]`` to the mean of its neighbours in ``src``.
 
-    They are ``neighbours[bounds[i]:bounds[i + 1]]``, and are summed in float64, in that order.
-    ``src`` and ``out`` may be the same array: neighbours that are repaired, too, come before.
+    The neighbours are ``neighbours[bounds[i]:bounds[i + 1]]``, summed in float64, in that order.
+    ``src`` and ``out`` may be the same array, if a repaired neighbour comes earlier in ``pixels``.
     """
     for f in range(src.shape[0]):
         for i in range(pixels.size):
@@ -47,7 +47,7 @@ def repair(src, pixels, bounds, neighbours, out):
 
 @cache
 def correct_kernel(native: np.dtype, out: np.dtype) -> Any:
-    """Compile :func:`correct` for tiles of one type, and float32 or float64 results."""
+    """Compile :func:`correct` for tiles of one dtype and float32 or float64 results."""
     real = from_dtype(out)
     tile = types.Array(from_dtype(native), 2, "C", readonly=True)
     plane = types.Array(real, 1, "C", readonly=True)

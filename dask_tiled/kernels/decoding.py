@@ -1,13 +1,13 @@
-"""The numba kernels that turn bytes into pixels, a machine word at a time.
+"""The numba kernels that decode bytes to pixels, a machine word at a time.
 
-Every one of them has one signature, so each is compiled once::
+All have one signature, so that each is compiled once::
 
     kernel(src, starts, step, out, dests, out_step, count, nbytes, lag)
 
 ``src`` and ``out`` are bytes. Run ``r`` is ``count`` units; its unit ``k`` is the ``nbytes`` bytes
 at ``src[starts[r] + k * step]``, and its pixels go to ``out[dests[r] + k * out_step]``. Offsets
-need not be multiples of a word: loads and stores are unaligned ones. Nothing is checked here; the
-caller has made sure that every run lies inside ``src`` and ``out``.
+may be any: loads and stores are unaligned. Nothing is checked here; the caller guarantees that
+every run lies inside ``src`` and ``out``.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ NUMBER, NUMBERS = types.int64, types.int64[::1]
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 SIGNATURE = types.void(BYTES, NUMBERS, NUMBER, types.uint8[::1], NUMBERS, *[NUMBER] * 4)
 REORDER = {"reassoc", "contract", "nsz"}
-"""Sums of floats may be added up in another order, several at a time."""
+"""Fast-math flags of float sums: the compiler may reorder additions to vectorise them."""
 RUNS_AHEAD, SHORT_RUN = 16, 4096
 _COMPILING = threading.Lock()
 
 
 @inlined
 def _look_ahead(src, starts, r, nbytes):
-    """Ask for a short run that comes later: the processor foresees none that lie apart."""
+    """Prefetch a short run ahead: hardware does not predict runs that lie far apart."""
     if r + RUNS_AHEAD < starts.size and 0 <= nbytes <= SHORT_RUN:
         for at in range(0, nbytes + 1, LINE_BYTES):
             fetch(src, starts[r + RUNS_AHEAD] + at)
 
 
 def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
-    """Copy units as they are."""
+    """Copy units unchanged."""
     whole = step == nbytes and out_step == nbytes
     for r in range(starts.size):
         _look_ahead(src, starts, r, step * count)
@@ -69,7 +69,7 @@ def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
         if whole:
             move(out, d, src, s, count * nbytes)
             continue
-        if nbytes == 2 and step == -2 and out_step == 2:  # pixels of a turned chip
+        if nbytes == 2 and step == -2 and out_step == 2:  # 16-bit pixels of a rotated chip
             for k in range(count):
                 store16(out, d + 2 * k, little16(src, s - 2 * k))
             continue
@@ -89,7 +89,7 @@ def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
 
 
 def truth(src, starts, step, out, dests, out_step, count, nbytes, lag):
-    """Set every byte but 0 to 1: booleans are no other."""
+    """Set every nonzero byte to 1, as NumPy's booleans require."""
     if step == nbytes and out_step == nbytes:
         count, nbytes = 1, count * nbytes
     for r in range(starts.size):
@@ -115,7 +115,7 @@ def swap2(src, starts, step, out, dests, out_step, count, nbytes, lag):
         if step == nbytes and out_step == nbytes:
             for i in range(count * nbytes // 2):
                 store16(out, d + 2 * i, big16(src, s + 2 * i))
-        elif nbytes == 8 and step == -8 and out_step == 8:  # 12-bit pixels of a turned chip
+        elif nbytes == 8 and step == -8 and out_step == 8:  # 12-bit pixels of a rotated chip
             for k in range(count):
                 store64(out, d + 8 * k, _swap_lanes(little64(src, s - 8 * k)))
         elif nbytes == 2 and out_step == 2:
@@ -149,8 +149,8 @@ def swap4(src, starts, step, out, dests, out_step, count, nbytes, lag):
 def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Reverse the bytes of every 8-byte word.
 
-    Merlin's raw 6- and 12-bit counters come out right by this alone: their words are big-endian and
-    hold pixel 0 in the lowest lane.
+    This alone decodes Merlin's raw 6- and 12-bit counters: their words are big-endian and hold
+    pixel 0 in the lowest lane.
     """
     whole = step == nbytes and out_step == nbytes
     for r in range(starts.size):
@@ -168,11 +168,11 @@ def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):
 
 
 def biased(src, starts, step, out, dests, out_step, count, nbytes, lag):
-    """Reverse the bytes of big-endian integers, and move them by half of their range: (u)int."""
+    """Convert big-endian integers, and flip the sign bit: signed to unsigned or back."""
     sign = np.uint8(0x80)
     for r in range(starts.size):
         s, d = starts[r], dests[r]
-        if nbytes == 2 and step == 2 and out_step == 2:  # constant steps, or it is not vectorised
+        if nbytes == 2 and step == 2 and out_step == 2:  # constant strides are vectorised
             for k in range(count):
                 store16(out, d + 2 * k, big16(src, s + 2 * k) ^ np.uint16(0x8000))
             continue
@@ -217,7 +217,7 @@ def unpack12(src, starts, step, out, dests, out_step, count, nbytes, lag):
 
 @inlined
 def _spread(word):
-    """Widen the two lower 16-bit lanes of a word to 32 bits."""
+    """Widen the two lower 16-bit lanes of a word to 32 bits each."""
     return (word & np.uint64(0xFFFF)) | ((word & np.uint64(0xFFFF0000)) << np.uint64(16))
 
 
@@ -230,10 +230,10 @@ def _join(out, d, high, low):
 
 
 def join24(src, starts, step, out, dests, out_step, count, nbytes, lag):
-    """Join two 12-bit counters, the high one first, the low one ``lag`` bytes on."""
+    """Join two 12-bit counters: the high one at the unit, the low one ``lag`` bytes after it."""
     for r in range(starts.size):
         s, d = starts[r], dests[r]
-        if step == 8 and out_step == 16:  # constant steps, or the loop is not vectorised
+        if step == 8 and out_step == 16:  # constant strides are vectorised
             for k in range(count):
                 _join(out, d + 16 * k, big64(src, s + 8 * k), big64(src, s + 8 * k + lag))
         else:
@@ -246,7 +246,7 @@ def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag)
     """Join two 12-bit counters whose words hold pixel 0 in the highest lane."""
     for r in range(starts.size):
         s, d = starts[r], dests[r]
-        if step == -8 and out_step == 16:  # constant steps, or the loop is not vectorised
+        if step == -8 and out_step == 16:  # constant strides are vectorised
             for k in range(count):
                 at = s - 8 * k
                 high, low = _swap_lanes(little64(src, at)), _swap_lanes(little64(src, at + lag))
@@ -259,7 +259,7 @@ def join24_reversed(src, starts, step, out, dests, out_step, count, nbytes, lag)
 
 
 def conjugate(src, starts, step, out, dests, out_step, count, nbytes, lag):
-    """Copy little-endian numbers, and change the sign of their imaginary part."""
+    """Copy little-endian complex numbers, conjugated."""
     sign = np.uint8(0x80)
     for r in range(starts.size):
         for k in range(count):
@@ -269,7 +269,7 @@ def conjugate(src, starts, step, out, dests, out_step, count, nbytes, lag):
 
 
 def real(src, starts, step, out, dests, out_step, count, nbytes, lag):
-    """Copy real numbers, and give them an imaginary part of 0."""
+    """Copy real numbers to complex ones, with an imaginary part of 0."""
     for r in range(starts.size):
         for k in range(count):
             d = dests[r] + k * out_step
@@ -279,29 +279,29 @@ def real(src, starts, step, out, dests, out_step, count, nbytes, lag):
 
 @cache
 def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) -> Any:
-    """Compile a function of this module, or ``"module:function"``, for the types of a signature.
+    """Compile a function of this module, or ``"module:function"``, for a signature.
 
-    The machine code is kept on disk. Where that is damaged, or there is no place for it, the kernel
-    is compiled again.
+    The machine code is cached on disk. If it is damaged, or the folder cannot be written to, the
+    kernel is compiled again.
     """
     options: Any = {"nogil": True, "fastmath": REORDER if reorder else False}
     module, _, function = name.rpartition(":")
     python = getattr(importlib.import_module(module or __name__), function)
-    python.__qualname__ = function  # machine code is found by it, also of those made by others
+    python.__qualname__ = function  # names the cache file, also of a factory's functions
     with _COMPILING, NOTICE.timed():
         kernel = njit(**options)(python)
         try:
-            kernel._cache.__class__  # noqa: SLF001, B018 - numba calls what is there
+            kernel._cache.__class__  # noqa: SLF001, B018 - raises if numba has no such attribute
             kernel._cache = CodeCache(python, reorder)  # noqa: SLF001 - as cache=True does
             kernel.compile(signature)
-        except Exception as error:  # noqa: BLE001 - numba finds no folder, or cannot load a file
+        except Exception as error:  # noqa: BLE001 - no cache folder, or a broken file
             if isinstance(error, CHANGED):
                 numba_is = f"numba {version('numba')} keeps machine code in another way"
                 warn_once(f"{numba_is} ({error}): {IN_MEMORY}", RuntimeWarning)
             kernel = njit(**options)(python)
             try:
                 kernel.compile(signature)
-            except FileNotFoundError as lost:  # numba asks for it
+            except FileNotFoundError as lost:  # numba looks up the working directory
                 problem = "kernels cannot be compiled: the working directory is gone"
                 raise DatasetError(problem, hint="Go to another one: os.chdir.") from lost
         kernel.disable_compile()

@@ -1,4 +1,4 @@
-"""Compiled folds, for pixels and results of some types; imported where they are used."""
+"""Compiled folds by dtype of pixels, results and weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dask_tiled.kernels.fused_folds import fold_signature
 
 @cache
 def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Callable[..., None]:
-    """Return a function of :mod:`dask_tiled.kernels.folds`, or ``run_program``."""
+    """Compile a function of :mod:`dask_tiled.kernels.folds`, or ``run_program``."""
     module = "primitives" if name == "run_program" else "folds"
     signature = fold_signature(*map(from_dtype, (pixel, result, weight)))
     return compiled(f"dask_tiled.kernels.{module}:{name}", signature, reorder=True)
@@ -23,7 +23,7 @@ def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Call
 
 @cache
 def primitive(name: str, *dtypes: np.dtype) -> int:
-    """Return the address of a function of :mod:`dask_tiled.kernels.primitives`."""
+    """Compile a function of :mod:`dask_tiled.kernels.primitives`; return its address."""
     signature = types.void(*(types.CPointer(from_dtype(one)) for one in dtypes), NUMBER)
     return _address_of(compiled(f"dask_tiled.kernels.primitives:{name}", signature, reorder=True))
 
@@ -32,7 +32,7 @@ def primitive(name: str, *dtypes: np.dtype) -> int:
 def fold_units(
     name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype, decoder: str
 ) -> Callable[..., None]:
-    """Return :func:`dask_tiled.kernels.fused_folds.fold_units` for a decoder and a fold."""
+    """Bind :func:`dask_tiled.kernels.fused_folds.fold_units` to a decoder and a fold."""
     arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
     frame = NUMBERS, NUMBERS, NUMBERS, NUMBER, NUMBERS
     signature = types.void(NUMBER, NUMBER, BYTES, *frame, *[NUMBER] * 7, *arrays)
@@ -45,7 +45,7 @@ def fold_units(
 def fold_in_place(
     name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype
 ) -> Callable[..., None]:
-    """Return :func:`dask_tiled.kernels.fused_folds.fold_in_place` for a fold."""
+    """Bind :func:`dask_tiled.kernels.fused_folds.fold_in_place` to a fold."""
     arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
     signature = types.void(NUMBER, BYTES, *[NUMBERS] * 4, NUMBER, *arrays)
     driver = compiled("dask_tiled.kernels.fused_folds:fold_in_place", signature)
@@ -54,14 +54,14 @@ def fold_in_place(
 
 @cache
 def add_packed(result: np.dtype) -> Callable[..., None]:
-    """Return :func:`dask_tiled.kernels.fused_folds.add_packed` for sums of a type."""
+    """Compile :func:`dask_tiled.kernels.fused_folds.add_packed` for results of one dtype."""
     frame = NUMBERS, NUMBERS, NUMBER, NUMBERS
     signature = types.void(BYTES, *frame, NUMBER, NUMBER, from_dtype(result)[:, ::1])
     return compiled("dask_tiled.kernels.fused_folds:add_packed", signature)
 
 
 def _address_of(kernel: Any) -> int:
-    """Return the address of the machine code of a compiled function."""
+    """Return the address of a compiled function's machine code."""
     (made,) = kernel.overloads.values()
     address: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
     return address

@@ -1,12 +1,12 @@
-"""Folds: what a reduction does with some pixels of some frames, in numba.
+"""Folds: accumulate the pixels of a tile into the results of a reduction, in numba.
 
-Every fold has one signature::
+All folds have one signature::
 
     fold(tile, rows, first, results, weights)
 
-``tile`` holds pixels ``first`` and on of some frames, and ``rows`` tells which row of the results
-each frame goes to. Folds by frame have a result in each row, or several; folds by pixel have one
-for each pixel. A tile that is larger than the innermost cache is taken block by block.
+``tile`` holds the pixels of some frames from number ``first`` on, and ``rows`` the row of the
+results of each frame. Folds by frame have one or several results in a row; folds by pixel have one
+for each pixel. A tile larger than the L1 cache is processed block by block.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from numba.extending import intrinsic
 from dask_tiled.kernels.words import inlined, inner, sum_nibbles, view
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
-"""Every other pixel of a word of 8 bytes."""
+"""Masks of every other pixel of an 8-byte word."""
 BLOCK, DEPTH = 1024, 32
-"""Pixels and frames of a block, for weights: four masks stay in the innermost cache."""
+"""Pixels and frames of a block of a weighted sum: four masks of it stay in the L1 cache."""
 FEW_BYTES = 1 << 19
-"""Weights of so many bytes stay in the middle cache, and two whole frames follow one another."""
+"""Weights up to this size stay in the L2 cache, so two whole frames are processed at a time."""
 
 
 @intrinsic
 def _reversed(typingctx, value):
-    """Reverse the bytes of a whole number."""
+    """Reverse the bytes of an integer."""
 
     def codegen(context, builder, signature, values):
         return values[0] if value.bitwidth == 8 else builder.bswap(values[0])
@@ -37,10 +37,10 @@ def _reversed(typingctx, value):
 
 @inlined
 def sum_row(row, reverse):
-    """Add up unsigned pixels of 1, 2 or 4 bytes, a word of 8 bytes at a time.
+    """Sum unsigned pixels of 1, 2 or 4 bytes, a word of 8 bytes at a time.
 
-    Every other pixel of a word is added to one sum, the rest to another, so that each has twice its
-    bits to grow into. A word is short enough for the compiler to add up several at once.
+    The even pixels of a word are added to one sum and the odd ones to another, so each has twice
+    its bits to grow into. The compiler vectorises the loop over words.
     """
     size = row.itemsize
     per_word = 8 // size
@@ -49,7 +49,7 @@ def sum_row(row, reverse):
     count = row.size // per_word
     words = view(row, 0, count, np.uint64)
     total = np.uint64(0)
-    step = 256 if size == 1 else 1 << 15  # as many as the bits are enough for
+    step = 256 if size == 1 else 1 << 15  # words before the sums could overflow
     for first in range(0, count, step):
         even, odd = np.uint64(0), np.uint64(0)
         part = words[first : first + step]
@@ -67,19 +67,19 @@ def sum_row(row, reverse):
 
 
 def sum_frames(tile, rows, first, results, weights):
-    """Add up the pixels of each frame: unsigned ones of up to 4 bytes."""
+    """Sum the pixels of each frame: unsigned, of up to 4 bytes."""
     for i in range(tile.shape[0]):
         results[rows[i], 0] += sum_row(tile[i], reverse=False)
 
 
 def sum_reversed_frames(tile, rows, first, results, weights):
-    """Add up the pixels of each frame: such ones, whose bytes are in the other order."""
+    """Sum the pixels of each frame: unsigned, of up to 4 bytes, in reversed byte order."""
     for i in range(tile.shape[0]):
         results[rows[i], 0] += sum_row(tile[i], reverse=True)
 
 
 def sum_packed_frames(tile, rows, first, results, weights):
-    """Add up the pixels of each frame: such of 12 bits, 16 in every 24 bytes."""
+    """Sum the pixels of each frame: packed, 16 pixels of 12 bits in 24 bytes."""
     for i in range(tile.shape[0]):
         data = view(tile[i], 0, tile[i].size * tile.itemsize, np.uint8)
         total = np.uint64(0)
@@ -95,10 +95,10 @@ def sum_packed_frames(tile, rows, first, results, weights):
 
 @inlined
 def _count_row(row, limit, reverse):
-    """Count whole pixels that are greater than a limit: in their own type, many at once."""
+    """Count integer pixels greater than a limit, in their own dtype to keep vectors dense."""
     kind = row.dtype.type
     limit, total = kind(limit), 0
-    step = (1 << (8 * min(row.itemsize, 2) - 1)) - 1  # as far as they can count
+    step = (1 << (8 * min(row.itemsize, 2) - 1)) - 1  # pixels before the counters could overflow
     for start in range(0, row.size, step):
         part, found = row[start : start + step], kind(0)
         for j in range(part.size):
@@ -109,14 +109,14 @@ def _count_row(row, limit, reverse):
 
 
 def count_frames(tile, rows, first, results, weights):
-    """Count the pixels of each frame that are greater than what stands beside the result."""
+    """Count the pixels of each frame greater than the limit in column 1 of the results."""
     for i in range(tile.shape[0]):
         row = results[rows[i]]
         row[0] += _count_row(tile[i], row[1], reverse=False)
 
 
 def count_reversed_frames(tile, rows, first, results, weights):
-    """Count the pixels of each frame: such ones, whose bytes are in the other order."""
+    """Count the pixels of each frame greater than the limit, in reversed byte order."""
     for i in range(tile.shape[0]):
         row = results[rows[i]]
         row[0] += _count_row(tile[i], row[1], reverse=True)
@@ -124,12 +124,12 @@ def count_reversed_frames(tile, rows, first, results, weights):
 
 @inlined
 def _have_one_row(rows, i):
-    """Return whether four frames go to one row: taken together, they move its results only once."""
+    """Return whether the next four frames share a result row, which is then updated once."""
     return i + 3 < rows.size and rows[i] == rows[i + 1] == rows[i + 2] == rows[i + 3]
 
 
 def sum_pixels(tile, rows, first, results, weights):
-    """Add up the frames."""
+    """Sum each pixel over the frames."""
     i = 0
     while i < tile.shape[0]:
         part, a = results[rows[i], first : first + tile.shape[1]], tile[i]
@@ -146,18 +146,18 @@ def sum_pixels(tile, rows, first, results, weights):
 
 @inner
 def _less(a, b):
-    """Return the lesser of two values, or the one that is no number."""
+    """Return the lesser of two values, or NaN if ``a`` is."""
     return a if a < b or a != a else b  # noqa: PLR0124
 
 
 @inner
 def _greater(a, b):
-    """Return the greater of two values, or the one that is no number."""
+    """Return the greater of two values, or NaN if ``a`` is."""
     return a if a > b or a != a else b  # noqa: PLR0124
 
 
 def min_frames(tile, rows, first, results, weights):
-    """Find the least pixel of each frame: whole numbers."""
+    """Find the minimum of each frame, of integer pixels."""
     for i in range(tile.shape[0]):
         least = results[rows[i], 0]
         for j in range(tile.shape[1]):
@@ -166,7 +166,7 @@ def min_frames(tile, rows, first, results, weights):
 
 
 def max_frames(tile, rows, first, results, weights):
-    """Find the greatest pixel of each frame: whole numbers."""
+    """Find the maximum of each frame, of integer pixels."""
     for i in range(tile.shape[0]):
         greatest = results[rows[i], 0]
         for j in range(tile.shape[1]):
@@ -175,7 +175,7 @@ def max_frames(tile, rows, first, results, weights):
 
 
 def min_reversed_frames(tile, rows, first, results, weights):
-    """Find the least pixel of each frame: such ones, whose bytes are in the other order."""
+    """Find the minimum of each frame, of integer pixels in reversed byte order."""
     for i in range(tile.shape[0]):
         least = results[rows[i], 0]
         for j in range(tile.shape[1]):
@@ -184,7 +184,7 @@ def min_reversed_frames(tile, rows, first, results, weights):
 
 
 def max_reversed_frames(tile, rows, first, results, weights):
-    """Find the greatest pixel of each frame: such ones, whose bytes are in the other order."""
+    """Find the maximum of each frame, of integer pixels in reversed byte order."""
     for i in range(tile.shape[0]):
         greatest = results[rows[i], 0]
         for j in range(tile.shape[1]):
@@ -194,13 +194,13 @@ def max_reversed_frames(tile, rows, first, results, weights):
 
 @inlined
 def _some_frames(tile, rows, i):
-    """Return four frames of one row, or one frame four times, and the number of the next one."""
+    """Return four frames of one result row, or one frame four times, and the index after them."""
     k = 1 if _have_one_row(rows, i) else 0
     return tile[i], tile[i + k], tile[i + 2 * k], tile[i + 3 * k], i + 3 * k + 1
 
 
 def min_pixels(tile, rows, first, results, weights):
-    """Find the least value of each pixel, or one that is no number."""
+    """Find the minimum of each pixel over the frames; NaN propagates."""
     i = 0
     while i < tile.shape[0]:
         part = results[rows[i], first : first + tile.shape[1]]
@@ -210,7 +210,7 @@ def min_pixels(tile, rows, first, results, weights):
 
 
 def max_pixels(tile, rows, first, results, weights):
-    """Find the greatest value of each pixel, or one that is no number."""
+    """Find the maximum of each pixel over the frames; NaN propagates."""
     i = 0
     while i < tile.shape[0]:
         part = results[rows[i], first : first + tile.shape[1]]
@@ -221,9 +221,9 @@ def max_pixels(tile, rows, first, results, weights):
 
 @intrinsic
 def _factor(typingctx, value, weight):
-    """Convert a number to the type of products: that of the weights, or 8 bytes if it is whole.
+    """Convert a number to the dtype of products: int64 for integer weights, else theirs.
 
-    Without that, numba would go over to double precision.
+    Otherwise numba would promote to float64.
     """
     kind = types.int64 if isinstance(weight, types.Integer) else weight
 
@@ -235,7 +235,7 @@ def _factor(typingctx, value, weight):
 
 @inlined
 def _dot(p, a):
-    """Multiply the pixels of a frame by the weights of a mask, and add up."""
+    """Return the dot product of a frame's pixels and one mask."""
     one = a.dtype.type(0)
     total = _factor(one, one)
     for j in range(p.size):
@@ -245,9 +245,9 @@ def _dot(p, a):
 
 @inlined
 def _dot_2_by_4(p, q, a, b, c, d):
-    """Multiply the pixels of two frames by the weights of four masks each, and add up.
+    """Return the dot products of two frames and four masks.
 
-    What is in the registers is used several times; there are no more of them everywhere.
+    Each loaded value is used several times; larger blocks would exceed the registers of some CPUs.
     """
     one = a.dtype.type(0)
     zero = _factor(one, one)
@@ -266,10 +266,11 @@ def _dot_2_by_4(p, q, a, b, c, d):
 
 
 def dot_frames(tile, rows, first, results, weights):
-    """Add up the pixels of each frame, weighted in as many ways as there are rows of weights.
+    """Add the dot products of each frame with each row of weights to the results.
 
-    Within a block the sums have the type of the weights. Where frames or masks are left over, the
-    last one is taken again, which costs less than taking it alone; but for a mask that is alone.
+    Within a block, sums have the dtype of the weights. If frames or masks are left over, the last
+    one is repeated, which costs less than a kernel for the remainder; a single mask has its own
+    path.
     """
     frames, masks = tile.shape[0], weights.shape[0]
     last = masks - 1
@@ -284,7 +285,7 @@ def dot_frames(tile, rows, first, results, weights):
                     results[rows[i], 0] += _dot(tile[i, start:end], weights[0, low:high])
                 continue
             for m in range(0, masks, 4):
-                # Slices of rows: those of a slice are not known to be dense.
+                # Slice rows, not slices: numba does not know that slices of slices are contiguous.
                 a, b = weights[m, low:high], weights[min(m + 1, last), low:high]
                 c, d = weights[min(m + 2, last), low:high], weights[min(m + 3, last), low:high]
                 for i in range(top, stop, 2):

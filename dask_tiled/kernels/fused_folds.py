@@ -1,7 +1,7 @@
-"""Decode and fold in one go: a few thousand pixels at a time, which never leave the inner cache.
+"""Decode and fold a few thousand pixels at a time, which stay in the L1 cache.
 
-Decoders and folds are compiled by themselves, and handed over as addresses, so that every pair of
-them works together without being compiled again.
+Decoders and folds are compiled separately and passed as addresses, so that any pair works without
+another compilation.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dask_tiled.kernels.decoding import NUMBER, NUMBERS, SIGNATURE
 from dask_tiled.kernels.words import LINE_BYTES, add_nibbles, fetch, view
 
 PACKED_FRAMES = 8
-"""Packed frames that are added up together: more streams than this slow the memory down."""
+"""Packed frames added at once: with more streams than this, memory slows down."""
 
 
 def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:
-    """Return the types of a fold: see :mod:`dask_tiled.kernels.folds`."""
+    """Return numba's signature of a fold; see :mod:`dask_tiled.kernels.folds`."""
     tile = types.Array(pixel, 2, "C", readonly=True)
     return types.void(tile, NUMBERS, NUMBER, result[:, ::1], weight[:, ::1])
 
 
 def call_address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    """Call the function of a signature whose address is the first of the values."""
+    """Emit a call of the function whose address is the first of ``values``."""
     address, *values = values
     convention = context.call_conv
     kind = convention.get_function_type(signature.return_type, signature.args)
@@ -42,7 +42,7 @@ def call_address(context: Any, builder: Any, signature: Any, values: Any) -> Any
 
 @intrinsic
 def call_decoder(typingctx, address, src, starts, step, out, dests, out_step, count, nbytes, lag):
-    """Run a decoder."""
+    """Call a decoder by its address."""
 
     def codegen(context, builder, signature, values):
         return call_address(context, builder, SIGNATURE, values)
@@ -52,7 +52,7 @@ def call_decoder(typingctx, address, src, starts, step, out, dests, out_step, co
 
 @intrinsic
 def call_fold(typingctx, address, tile, rows, first, results, weights):
-    """Run a fold."""
+    """Call a fold by its address."""
     fold = fold_signature(tile.dtype, results.dtype, weights.dtype)
 
     def codegen(context, builder, signature, values):
@@ -89,22 +89,22 @@ def fold_units(
         Addresses of the decoder and of the fold.
     src : array of uint8
     offsets : int64 array
-        Where in ``src`` each frame begins.
+        Offset in ``src`` of each frame.
     rows : int64 array
-        Number of each frame in the results.
+        Row of each frame in the results.
     starts : int64 array
-        Where in a frame each run of ``count`` units begins; the units are ``step`` bytes apart.
+        Offset in a frame of each run of ``count`` units; the units are ``step`` bytes apart.
     firsts : int64 array
-        Position in a frame of the first pixel of each run; its pixels are neighbours.
+        Number in the frame of the first pixel of each run; the pixels of a run are contiguous.
     nbytes, out_nbytes, lag : int
-        Bytes of a unit, encoded and decoded, and what the decoder needs to know.
+        Encoded and decoded bytes of a unit, and the last argument of the decoder.
     block, group, depth : int
-        Units of a run, runs and frames in a block. If there are several runs, they are whole, and
-        the fold takes their pixels for neighbours.
+        Units of a run, runs, and frames in a block. With several runs, a block holds whole
+        runs, and the fold treats their pixels as contiguous.
     scratch : array
-        Room for a block.
+        Memory for a decoded block.
     results, weights : 2D arrays
-        What the fold works on.
+        Arguments of the fold.
     """
     out = view(scratch, 0, scratch.size * scratch.itemsize, np.uint8)
     pixels = out_nbytes // scratch.itemsize
@@ -125,7 +125,7 @@ def fold_units(
                         places[i] = offsets[first + k] + starts[r + g] + unit * step
                         dests[i] = i * units * out_nbytes
                 call_decoder(decode, src, places, step, out, dests, out_nbytes, units, nbytes, lag)
-                if frames == 1 and starts.size == 1:  # what comes next, while this is folded
+                if frames == 1 and starts.size == 1:  # prefetch the next block during the fold
                     at = places[0] + units * step
                     if unit + units == count:
                         at = offsets[min(first + 1, offsets.size - 1)] + starts[0]
@@ -136,9 +136,9 @@ def fold_units(
 
 
 def fold_in_place(fold, src, offsets, rows, starts, firsts, nbytes, pixels, results, weights):
-    """Fold frames where they lie; arguments are those of :func:`fold_units`.
+    """Fold frames where they lie in ``src``; see :func:`fold_units` for the arguments.
 
-    ``nbytes`` are those of a run, and ``pixels``, an empty array, tells the type of its pixels.
+    ``nbytes`` is the size of a run; ``pixels``, an empty array, has the dtype of its pixels.
     """
     for k in range(offsets.size):
         row = rows[k : k + 1]
@@ -149,10 +149,10 @@ def fold_in_place(fold, src, offsets, rows, starts, firsts, nbytes, pixels, resu
 
 
 def add_packed(src, offsets, starts, step, firsts, count, nbytes, results):
-    """Add up frames of packed pixels of 12 bits, which are unpacked in registers and nowhere else.
+    """Add packed frames of 12-bit pixels, unpacked in registers only.
 
-    Arguments are those of :func:`fold_units`. A unit has 16 pixels in every 24 bytes, and
-    ``results`` is a row of whole numbers.
+    See :func:`fold_units` for the arguments. A unit has 16 pixels in every 24 bytes, and
+    ``results`` is one row of integers.
     """
     sums = view(results, 0, results.size, results)
     for r in range(starts.size):

@@ -1,4 +1,4 @@
-"""Read many small parts of a file one after the other, without Python in between."""
+"""Read many small parts of a file, one after the other, outside Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIGNATURE = types.int64(types.int64, types.int64[::1], types.int64, types.uint8[
 
 @intrinsic
 def pread(typingctx, fd, out, at, count, offset):
-    """Call the system's pread: read bytes of a file to a place in an array."""
+    """Call the system's pread: read ``count`` bytes at an offset of a file into an array."""
 
     def codegen(context, builder, signature, values):
         fd, *_, count, offset = values
@@ -28,7 +28,7 @@ def pread(typingctx, fd, out, at, count, offset):
 
 
 def gather(fd, offsets, width, out):
-    """Read ``width`` bytes at each offset; give the number of those that were read in full."""
+    """Read ``width`` bytes at each offset; return the number of parts read in full."""
     for i in range(offsets.size):
         done = 0
         while done < width:

@@ -1,8 +1,8 @@
-"""The numba kernels that make a level of a pyramid: means of two pixels along some axes.
+"""The numba kernels of pyramid levels: means of pairs of pixels along some axes.
 
-Arrays are (frames, z, y, x). The last axis is halved; ``step_z`` and ``step_y`` are 2 where the
-others are, else 1. At the end of an axis of odd length, a mean is of what is there. Means of whole
-numbers are rounded to the nearest, halves to the even one.
+Arrays are (frames, z, y, x). The last axis is always halved; ``step_z`` and ``step_y`` are 2 for a
+halved axis, else 1. At the end of an axis of odd length, the mean is of the pixels that exist.
+Means of integers are rounded to nearest, ties to even.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from dask_tiled.kernels.words import inlined
 
 @inlined
 def _pair(row, x):
-    """Add two pixels; unsigned numbers are never counted from the end, so loops are vectorised."""
+    """Add two neighbours; unsigned indices need no wraparound, so loops are vectorised."""
     k = np.uint64(2) * x
     return np.int64(row[k]) + np.int64(row[k + np.uint64(1)])
 
 
 @inlined
 def _rounded(total, shift):
-    """Divide a sum by a power of two."""
+    """Divide an integer sum by ``2**shift``, rounding ties to even."""
     return (total + (1 << (shift - 1)) - 1 + ((total >> shift) & 1)) >> shift
 
 
 def halve_counts(pixels, out, step_z, step_y, sums):
-    """Set ``out`` to means; no ``sums``."""
+    """Set ``out`` to the means of integers of up to 32 bits; ``sums`` is not used."""
     depth, height, width = pixels.shape[1:]
     half, last, end = np.uint64(width // 2), width - 1, out.shape[3] - 1
     for f, z, y in np.ndindex(out.shape[:3]):
-        # What has no neighbour counts twice: the mean is the same. The end of a row of even length
-        # is set once more: a branch before a loop would keep it from being vectorised.
+        # A pixel without a neighbour counts twice: the mean is the same. The end of a row of even
+        # length is written twice, as a branch before the loop would prevent vectorising.
         z0, y0 = z * step_z, y * step_y
         z1, y1 = min(z0 + step_z, depth) - 1, min(y0 + step_y, height) - 1
         a, b = pixels[f, z0, y0], pixels[f, z0, y1]
@@ -54,12 +54,12 @@ def halve_counts(pixels, out, step_z, step_y, sums):
 
 
 def halve_floats(pixels, out, step_z, step_y, sums):
-    """Set ``out`` to means; ``sums``, as long as a row, are of float64."""
+    """Set ``out`` to the means of floats; ``sums`` is a float64 buffer of the length of a row."""
     depth, height, width = pixels.shape[1:]
     for f, z, y in np.ndindex(out.shape[:3]):
         planes = min(step_z, depth - z * step_z)
         lines = min(step_y, height - y * step_y)
-        part = 1.0 / (planes * lines)  # a power of two: nothing is rounded, or too large
+        part = 1.0 / (planes * lines)  # a power of two: exact, and sums do not overflow
         sums[:] = 0
         for k in range(planes):
             for i in range(lines):
@@ -74,7 +74,7 @@ def halve_floats(pixels, out, step_z, step_y, sums):
 
 
 def halve_long(pixels, out, step_z, step_y, sums):
-    """Set ``out`` to means of numbers of 64 bits, whose sum would be too long; no ``sums``."""
+    """Set ``out`` to the means of 64-bit integers, without overflow; ``sums`` is not used."""
     number = out.dtype.type
     depth, height, width = pixels.shape[1:]
     for f, z, y in np.ndindex(out.shape[:3]):
@@ -100,7 +100,7 @@ def halve_long(pixels, out, step_z, step_y, sums):
 
 @cache
 def halving_kernel(dtype: np.dtype) -> Any:
-    """Compile the kernel for whole numbers or floats of 32 bits or more."""
+    """Compile the kernel for integers, or floats of 32 bits or more."""
     name = "halve_floats"
     if dtype.kind in "iu":
         name = "halve_long" if dtype.itemsize > 4 else "halve_counts"

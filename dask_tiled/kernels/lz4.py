@@ -1,6 +1,6 @@
-"""LZ4 blocks, decoded the way its authors do: copies go a little further than they have to.
+"""Decode LZ4 blocks as its authors do: copies may overshoot their end.
 
-Layout facts: the description of the block format of LZ4.
+Layout facts: the description of the LZ4 block format.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from numba import njit
 from dask_tiled.kernels.words import byte, copy16, fill, inner, little16, little64, move, store64
 
 SLACK = 16
-"""Bytes behind the room for a block that copies may overwrite."""
+"""Bytes after the output that copies may overwrite."""
 TOO_LONG = np.int64(1 << 62)
 LONG = 128
-"""Bytes of a match that are worth calls."""
+"""Bytes of a match from which calls of memset and memcpy pay off."""
 STEP = np.array([0, 8, 8, 9, 8, 10, 12, 14])
-"""The least multiple of a distance that is no less than a word, by the distance."""
+"""By match distance: its least multiple that is at least a word."""
 REPEAT = np.array([sum(1 << 8 * at for at in range(0, 8, k or 8)) for k in range(8)], np.uint64)
-"""What repeats so many bytes in a word, which it is multiplied by."""
+"""By match distance: the factor that repeats its bytes across a word."""
 
 
 @inner
 def _length(src, at, stop, length):
-    """Read the bytes that prolong a length, and where they end; too long a one if they do not."""
+    """Read the continuation bytes of a length; return their end and the length.
+
+    Without an end, the length is ``TOO_LONG``.
+    """
     while at < stop:
         more = np.int64(byte(src, at))
         at += 1
@@ -35,12 +38,12 @@ def _length(src, at, stop, length):
 
 @inner
 def _repeat(out, at, back, count):
-    """Copy what stands ``back`` bytes before, which may be what is written meanwhile."""
+    """Copy ``count`` bytes from ``back`` bytes before; source and target may overlap."""
     if back == 1:
         fill(out, at, count, byte(out, at - 1))
         return
     stop = at + count
-    if count > LONG:  # each time twice as many
+    if count > LONG:  # double the size of each copy
         start = at - back
         while at < stop:
             some = min(at - start, stop - at)
@@ -59,9 +62,9 @@ def _repeat(out, at, back, count):
 
 @njit
 def unlz4(src, at, stop, out, size):
-    """Decode the block in ``src[at:stop]``; return whether it makes ``size`` bytes.
+    """Decode the block ``src[at:stop]``; return whether it yields ``size`` bytes.
 
-    ``out`` has room for ``SLACK`` more; nothing is read outside of ``src`` and written elsewhere.
+    ``out`` has ``SLACK`` more bytes; no access goes beyond either array.
     """
     end, done = src.size, np.int64(0)
     while at < stop:

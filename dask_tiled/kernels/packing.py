@@ -1,9 +1,8 @@
-"""Chunks of Blosc whose bits lie in planes, packed by LZ4: what exports store by default.
+"""Encode Blosc 1 chunks with bit shuffle and LZ4, the default of exports.
 
-Counts are small, so most planes are zero: those are neither made nor searched. LZ4 goes over what
-is random in strides that grow.
-
-Layout facts: the descriptions of the chunks of Blosc 1, and of the blocks of LZ4.
+Counts are small, so most bit planes are zero: they are neither made nor searched. In incompressible
+data, the steps of the match search grow.
+Layout facts: the descriptions of Blosc 1 chunks and of LZ4 blocks.
 """
 
 from __future__ import annotations
@@ -33,25 +32,26 @@ from dask_tiled.kernels.words import (
 )
 
 BLOCK_BYTES = 1 << 18
-"""At most: a block, and what it is packed to, stay in the cache."""
+"""Largest block: it stays in the cache together with its output."""
 FLAGS = 0x34
-"""Bits in planes, blocks in one part, and LZ4."""
+"""Bit shuffle, blocks not split into streams, and LZ4."""
 HEADER = 16
 REGISTER_BYTES, AT_ONCE, PLANES = 64, 4, 8
-"""So many registers of pixels are taken apart at once, to so many planes: in the innermost cache,
-neighbours of more would drive one another out."""
+"""Registers of pixels shuffled at once, and planes written in a pass: with more, the lines of
+their output would evict one another from the L1 cache."""
 HASH_BITS, PRIME = 12, np.uint64(0x9E3779B185EBCA87)
 SLACK = 16
-"""Bytes behind a block that copies may read."""
+"""Bytes after a block that copies may read."""
 LAST_LITERALS, LAST_MATCH, FARTHEST = 5, 12, 65535
-"""Bytes at the end of LZ4 that are no match, and where none begins; how far a match is away."""
+"""Literals that end a block, bytes at its end where no match begins, and the largest distance."""
 
 
 @intrinsic
 def _take_apart(typingctx, pixel, src, at, out, to, width, planes, count, groups):
-    """Store ``count`` planes of the pixels of some groups; the inverse of what is read of HDF5.
+    """Store ``count`` bit planes of groups of pixels; the inverse of bitshuffle's ``_join``.
 
-    A plane is ``width`` bytes; ``planes`` has the numbers of those, ``pixel`` is of their type.
+    A plane is ``width`` bytes, ``planes`` lists the planes to store, ``pixel`` is of the pixel
+    type.
     """
     bits = pixel.bitwidth
 
@@ -92,7 +92,7 @@ def _take_apart(typingctx, pixel, src, at, out, to, width, planes, count, groups
 
 @inner
 def _bits_of(src, at, nbytes, itemsize):
-    """Return which bits any of the pixels has, whose number is a multiple of 8."""
+    """Return the union of the bits of all pixels; ``nbytes`` is a multiple of 8."""
     found = np.uint64(0)
     for k in range(nbytes // 8):
         found |= little64(src, at + 8 * k)
@@ -105,7 +105,7 @@ def _bits_of(src, at, nbytes, itemsize):
 
 @inner
 def _shuffle(src, at, count, itemsize, out, planes, found):
-    """Store planes of ``count`` pixels, a multiple of 8."""
+    """Store the nonzero bit planes of ``count`` pixels, a multiple of 8."""
     width, size = count // 8, AT_ONCE * REGISTER_BYTES
     groups = count * itemsize // size
     for first in range(0, found, PLANES):
@@ -131,7 +131,7 @@ def _shuffle(src, at, count, itemsize, out, planes, found):
 
 @inner
 def _longer(out, to, length):
-    """Store what a length has beyond the 15 of a token; return where that ends."""
+    """Store the continuation bytes of a length of 15 or more; return their end."""
     if length >= 15:
         length -= 15
         while length >= 255:
@@ -145,7 +145,7 @@ def _longer(out, to, length):
 
 @inner
 def _sequence(src, first, at, back, count, out, to):
-    """Store the literals from ``first`` on, and a match of ``count`` bytes that follows them."""
+    """Store the literals from ``first`` on, then a match of ``count`` bytes; return the end."""
     literals, more = at - first, count - 4
     out[to] = (min(literals, 15) << 4) | min(more, 15)
     to += 1
@@ -165,7 +165,7 @@ def _sequence(src, first, at, back, count, out, to):
 
 @inner
 def _common(src, one, other, stop):
-    """Count the equal bytes from two places on, of which the later one is ``other``."""
+    """Count the equal bytes after two positions; ``other`` is the later one."""
     at = other
     while at + 8 <= stop:
         differ = little64(src, one) ^ little64(src, at)
@@ -181,16 +181,16 @@ def _common(src, one, other, stop):
 
 @inner
 def _slot(src, at):
-    """Return the place in the table for the five bytes at a place."""
+    """Return the hash slot of the five bytes at a position."""
     return ((little64(src, at) << np.uint64(24)) * PRIME) >> np.uint64(64 - HASH_BITS)
 
 
 @inner
 def _matches(src, begin, stop, end, first, base, stride, table, out, to):
-    """Pack ``src[begin:stop]``, whose matches lie in it; what is left are literals.
+    """Encode ``src[begin:stop]`` with matches inside it; leave the remaining bytes as literals.
 
-    ``end`` is that of the block, ``base`` is added to places in the table, in which they grow.
-    Return where what is stored ends, and the first of the literals that are left.
+    ``end`` is the end of the block. ``base`` is added to the positions in the table, which only
+    grow. Return the end of the output and the position of the first literal left.
     """
     at, last, longest = begin, min(stop - 5, end - LAST_MATCH), min(stop, end - LAST_LITERALS)
     step, tries = 1, stride << 6
@@ -218,11 +218,14 @@ def _matches(src, begin, stop, end, first, base, stride, table, out, to):
 
 @inner
 def _packed(src, size, found, planes, width, base, stride, table, out, to):
-    """Pack planes, of which those that are not listed are zero and not there; return the end."""
+    """Encode a block of bit planes; unlisted ones are zero and not stored in ``src``.
+
+    Return the end of the output.
+    """
     first, at, one, some = np.int64(0), np.int64(0), np.int64(1), 0
     while at < size:
         stop = at
-        while some < found and planes[some] * width == stop:  # neighbours are searched as one
+        while some < found and planes[some] * width == stop:  # search adjacent planes together
             stop += width
             some += 1
         to, first = _matches(src, at, stop, size, first, base, stride, table, out, to)
@@ -243,9 +246,9 @@ def _packed(src, size, found, planes, width, base, stride, table, out, to):
 
 @inlined
 def _block(src, at, nbytes, itemsize, stride, base, table, planes, scratch, out, to):
-    """Pack a block; return where it ends. What LZ4 makes no smaller is stored as it is."""
+    """Encode a block; return its end. If LZ4 makes it no smaller, store it uncompressed."""
     count = nbytes // itemsize
-    if count % 8:  # Blosc leaves such a block alone
+    if count % 8:  # Blosc does not shuffle such a block
         move(out, to, src, at, nbytes)
         return to + nbytes
     found, width = np.int64(0), count // 8
@@ -268,19 +271,19 @@ def _block(src, at, nbytes, itemsize, stride, base, table, planes, scratch, out,
 
 
 def pack(src, itemsize, stride, planes, table, scratch, out):
-    """Pack a chunk; return how many bytes that makes, of which ``out`` has room for enough.
+    """Encode a chunk; return its size. ``out`` must have room for the worst case.
 
     Parameters
     ----------
     src : array of uint8
-        The pixels, some hundred of them at least.
+        The pixels, at least some hundred.
     itemsize : int
         Bytes of a pixel: 1, 2, 4 or 8.
     stride : int
-        Bytes from one place that is looked at to the next, at first: more are faster.
+        Initial step of the match search in bytes: larger is faster, and finds fewer matches.
     planes, table, scratch : arrays of int64, int32 and uint8
-        Scratch memory for the numbers of planes, the hash table (filled with positions out of
-        reach) and a block. Allocating it in Python saves 0.4 s of compiling.
+        Scratch memory for plane numbers, the hash table (filled with positions out of reach) and a
+        block. Allocating it in Python saves 0.4 s of compiling.
     out : array of uint8
     """
     group = AT_ONCE * REGISTER_BYTES
@@ -303,7 +306,7 @@ def pack(src, itemsize, stride, planes, table, scratch, out):
 
 @cache
 def compiled_kernel() -> Any:
-    """Return :func:`pack`, compiled, with scratch memory."""
+    """Compile :func:`pack`, and bind it to its scratch memory."""
     room = types.int64[::1], types.int32[::1], types.uint8[::1]
     signature = types.int64(BYTES, NUMBER, NUMBER, *room, types.uint8[::1])
     return partial(_pack, compiled(f"{__name__}:pack", signature))

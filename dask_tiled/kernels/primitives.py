@@ -1,11 +1,11 @@
 """Primitives: single steps on vectors of pixels, and the driver that runs a program of them.
 
 A primitive takes addresses and a number of pixels, so that one driver, compiled once, can call all
-of them; those of numpy are the inner loops of its ufuncs. Those of this module have one form::
+of them; NumPy's are the inner loops of its ufuncs. Those of this module have one form::
 
     primitive(a, b, c, out, n)
 
-with as many operands as they need; the rest are not looked at. The pixels of each are neighbours.
+with as many operands as needed; the rest are ignored. Operands are contiguous.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from dask_tiled.kernels.fused_folds import call_address
 from dask_tiled.kernels.words import inner
 
 SOME = 128
-"""Pixels that are looked at at once."""
+"""Pixels compared at a time."""
 PRIMITIVE = types.void(*[types.voidptr] * layout.MOST_OPERANDS, types.int64)
 
 
 def cast(a, b, c, out, n):
-    """Convert pixels."""
+    """Cast pixels to the dtype of ``out``."""
     pixels, converted = carray(a, n), carray(out, n)
     for k in range(n):
         converted[k] = pixels[k]
 
 
 def _truncate(wide, upper):
-    """Make a primitive that converts floats to whole numbers by way of those of a wider type.
+    """Build a primitive that casts floats to integers through a wider type.
 
-    What does not fit that is its least number, or else the processor would decide, by place.
-    Numbers ``upper`` are those from the limit of the wider type up to twice that, too.
+    A value out of its range becomes its minimum; otherwise the result would depend on the
+    processor. With ``upper``, values from the limit of the wider type up to twice that are in
+    range, too.
     """
     least = wide(np.iinfo(wide).min)
     limit = -float(least)
@@ -62,14 +63,14 @@ truncate64, truncate_u64 = _truncate(np.int64, upper=False), _truncate(np.int64,
 
 
 def truth(a, b, c, out, n):
-    """Tell which pixels are not zero."""
+    """Set ``out`` to whether each pixel is nonzero."""
     pixels, converted = carray(a, n), carray(out, n)
     for k in range(n):
         converted[k] = pixels[k] != 0
 
 
 def spread(a, b, c, out, n):
-    """Repeat one value."""
+    """Fill ``out`` with one value."""
     repeated = carray(out, n)
     value = carray(a, 1)[0]
     for k in range(n):
@@ -77,16 +78,16 @@ def spread(a, b, c, out, n):
 
 
 def select(a, b, c, out, n):
-    """Take pixels of b where a is true, and of c elsewhere."""
+    """Set ``out`` to the pixels of b where a is true, and of c elsewhere."""
     wanted, chosen = carray(a, n), carray(out, n)
     these, others = carray(b, n), carray(c, n)
     for k in range(n):
-        x, y = these[k], others[k]  # both, or it is not done several at a time
+        x, y = these[k], others[k]  # load both, or the loop is not vectorised
         chosen[k] = x if wanted[k] else y
 
 
 def _unary(ufunc):
-    """Make a primitive of a ufunc that gives floats, to which pixels are converted on the way."""
+    """Build a primitive of a unary ufunc, computed in the dtype of ``out``."""
 
     def primitive(a, b, c, out, n):
         pixels, results = carray(a, n), carray(out, n)
@@ -98,7 +99,7 @@ def _unary(ufunc):
 
 
 def _binary(ufunc):
-    """Make one of a ufunc of two operands."""
+    """Build a primitive of a binary ufunc, computed in the dtype of ``out``."""
 
     def primitive(a, b, c, out, n):
         these, others, results = carray(a, n), carray(b, n), carray(out, n)
@@ -115,7 +116,7 @@ divide = _binary(np.divide)
 
 
 def look_up(a, b, c, out, n):
-    """Take what the table b has for each pixel of one or two bytes."""
+    """Set ``out`` to the entries of table b for pixels of one or two bytes."""
     pixels, results = carray(a, n), carray(out, n)
     size = 1 << (8 * pixels.itemsize)
     table = carray(b, size)
@@ -133,23 +134,23 @@ def add_row(a, b, c, out, n):
 
 
 def add_row_of_words(a, b, c, out, n):
-    """Add all pixels to one sum: unsigned ones of up to 4 bytes."""
+    """Add all pixels, unsigned ones of up to 4 bytes, to one sum."""
     carray(out, 1)[0] += sum_row(carray(a, n), reverse=False)
 
 
 def add_each(a, b, c, out, n):
-    """Add each pixel to a sum of its own."""
+    """Add each pixel to its own sum."""
     pixels, sums = carray(a, n), carray(out, n)
     for k in range(n):
         sums[k] += pixels[k]
 
 
 def add_groups(a, b, c, out, n):
-    """Add as many neighbouring pixels as b says to each sum."""
+    """Add groups of adjacent pixels to one sum each; b is the size of a group."""
     size = carray(b, 1)[0]
     pixels, sums = carray(a, n * size), carray(out, n)
     kind = sums.dtype.type
-    if size == 2:  # a number that is known, or the groups are added up one by one
+    if size == 2:  # a constant size, or groups are not vectorised
         for k in range(n):
             sums[k] += kind(pixels[2 * k]) + kind(pixels[2 * k + 1])
     elif size == 4:
@@ -166,9 +167,9 @@ def add_groups(a, b, c, out, n):
 
 
 def add_products(a, b, c, out, n):
-    """Add all products of pixels and weights to one sum."""
+    """Add the dot product of pixels and weights to one sum."""
     pixels, weights, total = carray(a, n), carray(b, n), carray(out, 1)
-    kind = weights.dtype.type  # or numba would go over to double precision
+    kind = weights.dtype.type  # or numba would promote to float64
     added = kind(0)
     for k in range(n):
         added += kind(pixels[k]) * weights[k]
@@ -176,9 +177,10 @@ def add_products(a, b, c, out, n):
 
 
 def _moments_row(skips):
-    """Make what adds the differences of all pixels from a value b to c, and their squares.
+    """Build a primitive that adds differences of pixels from b to c, and their squares to out.
 
-    The first one is b; only numbers count if it ``skips`` others.
+    If b is NaN, it becomes the first pixel; with ``skips`` the first number, and NaN pixels are
+    ignored.
     """
 
     def primitive(a, b, c, out, n):
@@ -199,7 +201,7 @@ def _moments_row(skips):
 
 
 def _moments_each(skips):
-    """Make what does so for each pixel, with a value of its own."""
+    """Build the same primitive for sums by pixel, each with its own shift."""
 
     def primitive(a, b, c, out, n):
         pixels, shift, total, squares = carray(a, n), carray(b, n), carray(c, n), carray(out, n)
@@ -217,7 +219,7 @@ moments_each, nanmoments_each = _moments_each(skips=False), _moments_each(skips=
 
 
 def count(a, b, c, out, n):
-    """Count how often each value occurs, in four tables: a value may follow itself."""
+    """Count each value, in four tables: equal neighbours do not wait for one another."""
     pixels = carray(a, n)
     size = 1 << (8 * pixels.itemsize)
     counts = carray(out, 4 * size)
@@ -232,7 +234,7 @@ def count(a, b, c, out, n):
 
 
 def bins(a, b, c, out, n):
-    """Count the pixels in each bin: of b their number, and how many a unit has; c are the edges."""
+    """Add a histogram of the pixels; b is the number of bins and the bins per unit, c the edges."""
     pixels, number, scale = carray(a, n), int(carray(b, 2)[0]), carray(b, 2)[1]
     edges, counts = carray(c, number + 1), carray(out, number)
     first, last = edges[0], edges[number]
@@ -248,38 +250,38 @@ def bins(a, b, c, out, n):
 
 
 def argmax_each(a, b, c, out, n):
-    """Keep the greatest pixels in c, and in out the least b of these: one for all pixels of a."""
+    """Keep each maximum in c, and its smallest position in out; b is the position of all of a."""
     _keep_each(carray(a, n), carray(b, 1)[0], carray(c, n), carray(out, n), least=False)
 
 
 def argmin_each(a, b, c, out, n):
-    """Keep the least pixels in c, and in out the least b of these: one for all pixels of a."""
+    """Keep each minimum in c, and its smallest position in out; b is the position of all of a."""
     _keep_each(carray(a, n), carray(b, 1)[0], carray(c, n), carray(out, n), least=True)
 
 
 def argmax_row(a, b, c, out, n):
-    """Keep the greatest of all pixels in c, and in out the least b of it: they only rise."""
+    """Keep the maximum of all pixels in c, and its smallest position in out; b are ascending."""
     _keep_one(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=False)
 
 
 def argmin_row(a, b, c, out, n):
-    """Keep the least of all pixels in c, and in out the least b of it: they only rise."""
+    """Keep the minimum of all pixels in c, and its smallest position in out; b are ascending."""
     _keep_one(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=True)
 
 
 def argmax_row_of_whole(a, b, c, out, n):
-    """Do what ``argmax_row`` does for up to 65,535 whole numbers, several at a time."""
+    """Vectorise ``argmax_row`` for up to 65,535 integers."""
     _keep_whole(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=False)
 
 
 def argmin_row_of_whole(a, b, c, out, n):
-    """Do what ``argmin_row`` does for as many."""
+    """Vectorise ``argmin_row`` for up to 65,535 integers."""
     _keep_whole(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=True)
 
 
 @inner
 def is_better(x, y, earlier, least):
-    """Return whether a pixel comes before another one in what numpy looks for: NaN is the first."""
+    """Return whether pixel x replaces y as in NumPy: NaN wins, and ties go to the earlier one."""
     return (
         (x < y if least else x > y) | ((x == y) & earlier) | ((x != x) & ((y == y) | earlier))  # noqa: PLR0124
     )
@@ -295,7 +297,7 @@ def _keep_each(pixels, place, best, places, least):
 
 @inner
 def _keep_one(pixels, places, best, place, least):
-    if places[0] < place[0]:  # these are the first of a row
+    if places[0] < place[0]:  # the first pixels of a row
         best[0], place[0] = pixels[0], places[0]
     found, at = best[0], place[0]
     for start in range(0, pixels.size, SOME):
@@ -309,7 +311,7 @@ def _keep_one(pixels, places, best, place, least):
 
 @inner
 def _keep_whole(pixels, places, best, place, least):
-    if places[0] < place[0]:  # these are the first of a row
+    if places[0] < place[0]:  # the first pixels of a row
         best[0], place[0] = pixels[0], places[0]
     found = best[0]
     for k in range(pixels.size):
@@ -325,7 +327,7 @@ def _keep_whole(pixels, places, best, place, least):
 
 @inner
 def _go_beyond(pixels, found, least):
-    """Return whether any pixel is beyond what was found: several at a time."""
+    """Return whether any pixel is beyond the extreme found so far; vectorised."""
     beyond = False
     for k in range(pixels.size):
         beyond |= _is_beyond(pixels[k], found, least)
@@ -334,13 +336,13 @@ def _go_beyond(pixels, found, least):
 
 @inner
 def _is_beyond(x, found, least):
-    """Return whether a pixel is less or greater, or NaN."""
+    """Return whether a pixel is less or greater than the extreme, or NaN."""
     return not (x >= found if least else x <= found)
 
 
 @intrinsic
 def call_loop(typingctx, address, args, dims, steps, data):
-    """Run an inner loop of numpy."""
+    """Call an inner loop of a NumPy ufunc."""
     numbers = types.void(*[types.int64] * 5)
 
     def codegen(context, builder, signature, values):
@@ -356,7 +358,7 @@ def call_loop(typingctx, address, args, dims, steps, data):
 
 @intrinsic
 def call_primitive(typingctx, address, a, b, c, out, n):
-    """Run a primitive of this module."""
+    """Call a primitive of this module."""
     numbers = types.void(*[types.int64] * 6)
 
     def codegen(context, builder, signature, values):
@@ -369,7 +371,7 @@ def call_primitive(typingctx, address, a, b, c, out, n):
 
 
 def run_program(tile, rows, first, program, header):
-    """Run the steps of a program on pixels ``first`` and on of some frames.
+    """Run the steps of a program on the pixels of some frames, from number ``first`` on.
 
     Parameters
     ----------
@@ -379,10 +381,10 @@ def run_program(tile, rows, first, program, header):
         Numbers of the frames.
     first : int
     program : 2D int64 array
-        A step in each row: see ``dask_tiled.kernels.step_layout``. Without data, it is one of
-        this module.
+        A step in each row: see ``dask_tiled.kernels.step_layout``. Without data, it is a primitive
+        of this module.
     header : 2D int64 array
-        Of the program, and a second row to work with.
+        Header of the program, and a second row as scratch memory.
     """
     columns, per_frame, vector = (
         header[0, layout.COLUMNS],
@@ -438,7 +440,7 @@ def run_program(tile, rows, first, program, header):
 
 @intrinsic
 def _numbers(typingctx, address):
-    """Take an address for that of whole numbers."""
+    """Convert an address to a pointer to int64."""
     numbers = types.CPointer(types.int64)
 
     def codegen(context, builder, signature, values):

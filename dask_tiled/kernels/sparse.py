@@ -1,4 +1,4 @@
-"""The numba kernel of sparse masks: sums of the pixels of frames at some places, with weights."""
+"""The numba kernel of sparse masks: weighted sums of the pixels of each frame."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numba import from_dtype, types
 from dask_tiled.kernels.decoding import compiled
 
 AT_ONCE = 4
-"""Frames that are gone through together, so that no addition waits for the one before it."""
+"""Frames summed together, so that no addition waits for the one before it."""
 
 
 def weighted_sums(frames, places, masks, weights, sums):
-    """Set ``sums[f, m]`` to the sum of frame ``f``, which is one row, under mask ``m``.
+    """Set ``sums[f, m]`` to the weighted sum of frame ``f``, one row of pixels, under mask ``m``.
 
-    Entry ``k`` is the weight of pixel ``places[k]`` in mask ``masks[k]``. Places ascend, so that
-    frames are read from start to end. Nothing is checked: entries lie inside.
+    Entry ``k`` is the weight of pixel ``places[k]`` in mask ``masks[k]``. Places ascend, so frames
+    are read from start to end. Nothing is checked: entries must lie in bounds.
     """
     count = frames.shape[0]
     whole = count - count % AT_ONCE
@@ -41,7 +41,7 @@ def weighted_sums(frames, places, masks, weights, sums):
 
 @cache
 def sums_kernel(pixel: np.dtype) -> Any:
-    """Compile :func:`weighted_sums` for pixels of a type; sums and weights are float64."""
+    """Compile :func:`weighted_sums` for one pixel dtype; sums and weights are float64."""
     frames = types.Array(from_dtype(pixel), 2, "C", readonly=True)
     numbers = types.Array(types.int32, 1, "C", readonly=True)
     weights = types.Array(types.float64, 1, "C", readonly=True)

@@ -1,15 +1,15 @@
-"""How steps of programs are written down as numbers, for who writes and for who runs them."""
+"""Layout of the steps of a program as integers, shared by its writer and its driver."""
 
 FIXED, TILE, ARRAY = 0, 1, 2
-"""Where an operand lies: always in the same place, in the tile, or in an array of rows."""
+"""Location of an operand: a fixed address, the tile, or an array with a row per frame."""
 ADDRESS, DATA, OPERANDS, GROUP, PLACES = 0, 1, 2, 3, 4
-"""Columns of a step: what is called, with what beside, how many operands, for how many pixels at
-once, then the places of the operands."""
+"""Columns of a step: address of the function, its extra data, number of operands, pixels in a
+group; then the locations of the operands."""
 MODE, BASE, ROW_BYTES, ROW_NUMBERS, STEP = 0, 1, 2, 3, 4
-"""Columns of a place."""
+"""Columns of an operand's location."""
 PLACE_COLUMNS = 5
 MOST_OPERANDS = 4
 STEP_COLUMNS = PLACES + PLACE_COLUMNS * MOST_OPERANDS
 COLUMNS, PER_FRAME, VECTOR, PIECE = 0, 1, 2, 3
-"""Where the header of a program has the pixels of a row, the rows of a frame, the pixels of a
-vector, and those of a frame that are taken before those of the next one; 0 is all."""
+"""Positions in the header of a program: pixels of a row, rows of a frame, pixels of a vector, and
+pixels of a frame processed before the next frame; 0 is all."""

@@ -1,4 +1,4 @@
-"""Machine words at byte offsets, and what is done to whole words: numba has no names for these."""
+"""Machine words at byte offsets, and operations on them that numba does not offer."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LINE_BYTES = 64
-"""A line of the cache."""
+"""Bytes of a cache line."""
 AHEAD = 1024
-"""So many bytes before they are needed, bytes are asked for."""
+"""Distance of prefetches, in bytes."""
 
 inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
-"""Decorator for long helper functions: no entry point for Python, which must not call them."""
+"""Decorator for long helpers: compiled without an entry point for Python."""
 inlined = njit(inline="always")
-"""Decorator for short helper functions: compiled as part of their callers, in half the time."""
+"""Decorator for short helpers: inlined in their callers, which halves the compile time."""
 
 
 def place_in(context, builder, signature, args, k, kind):
-    """Point to what lies in array ``k`` of the arguments, at the byte that the next one gives."""
+    """Return a pointer into array argument ``k``, at the byte offset in the next argument."""
     data = context.make_array(signature.args[k])(context, builder, args[k]).data
     return builder.bitcast(builder.gep(data, [args[k + 1]]), kind.as_pointer())
 
 
 def _loader(bits: int, *, big: bool) -> Any:
-    """Make ``load(array, offset)``: one word at a byte offset, big- or little-endian."""
+    """Build ``load(array, offset)``: one word at a byte offset, big- or little-endian."""
 
     @intrinsic
     def load(typingctx: Any, array: Any, offset: Any) -> Any:
@@ -43,7 +43,7 @@ def _loader(bits: int, *, big: bool) -> Any:
 
 
 def _storer(bits: int) -> Any:
-    """Make ``store(array, offset, word)``."""
+    """Build ``store(array, offset, word)``: one little-endian word at a byte offset."""
 
     @intrinsic
     def store(typingctx: Any, array: Any, offset: Any, word: Any) -> Any:
@@ -64,7 +64,7 @@ store16, store32, store64 = (_storer(bits) for bits in (16, 32, 64))
 
 @intrinsic
 def view(typingctx, array, offset, count, kind):
-    """Return ``count`` elements from a byte offset on; ``ndarray.view`` takes longer to compile.
+    """View ``count`` elements from a byte offset; compiles faster than ``ndarray.view``.
 
     ``kind`` is the type of the elements, or an array of that type.
     """
@@ -139,7 +139,7 @@ def spread_bits(typingctx, out, at, word):
 
 @intrinsic
 def reverse_bits(typingctx, word):
-    """Turn a word round, so that its highest bit becomes the lowest."""
+    """Reverse the bits of a word."""
 
     def codegen(context, builder, signature, args):
         return builder.bitreverse(args[0])
@@ -149,7 +149,7 @@ def reverse_bits(typingctx, word):
 
 @intrinsic
 def lowest_bit(typingctx, word):
-    """Return the number of the lowest bit that a word has, which is not 0."""
+    """Return the number of the lowest bit set in a nonzero word."""
 
     def codegen(context, builder, signature, args):
         return builder.cttz(args[0], ir.IntType(1)(1))
@@ -158,22 +158,22 @@ def lowest_bit(typingctx, word):
 
 
 def _prefetch(builder, place):
-    """Ask for the line of the cache at a place."""
+    """Emit a prefetch of the cache line at a pointer."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), (byte, flag, flag, flag))
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(prefetch, [place, flag(0), flag(3), flag(1)])  # to read, to keep, data
+    builder.call(prefetch, [place, flag(0), flag(3), flag(1)])  # read, high locality, data cache
 
 
 def _fetch(builder, data, start, nbytes):
-    """Ask for the bytes ``AHEAD`` of some: the pages of a file are far apart in memory."""
+    """Prefetch bytes ``AHEAD`` of ``start``: hardware prefetch stops at the end of a page."""
     for line in range(0, nbytes, LINE_BYTES):
         _prefetch(builder, builder.gep(data, [builder.add(start, start.type(AHEAD + line))]))
 
 
 @intrinsic
 def fetch(typingctx, src, at):
-    """Ask for the line of the cache that holds a byte; nothing happens where there is none."""
+    """Prefetch the cache line of a byte; an offset out of bounds is harmless."""
 
     def codegen(context, builder, signature, args):
         _prefetch(builder, place_in(context, builder, signature, args, 0, ir.IntType(8)))
@@ -183,15 +183,15 @@ def fetch(typingctx, src, at):
 
 
 def _nibbles(builder, data, start):
-    """Return the 16 pixels of 12 bits that are packed into 24 bytes, as a vector."""
+    """Unpack 16 pixels of 12 bits from 24 bytes, as a vector."""
     byte, word, index = ir.IntType(8), ir.IntType(16), ir.IntType(32)
     row, lanes = ir.VectorType(byte, 16), ir.VectorType(word, 16)
-    # Two loads of 16 bytes, for 12 bytes each: every half of a register gets its own.
+    # Two loads of 16 bytes, of which 12 are used: one for each half of a register.
     halves = []
     for first in (0, 8):
         pointer = builder.gep(data, [builder.add(start, start.type(first))])
         halves.append(builder.load(builder.bitcast(pointer, row.as_pointer()), align=1))
-    # Pixels 2 k and 2 k + 1 share the three bytes from 3 k on, and the one in the middle.
+    # Pixels 2 k and 2 k + 1 share three bytes from 3 k on; the middle one is in both.
     pairs = [3 * (lane // 2) + lane % 2 + part for lane in range(8) for part in (0, 1)]
     pairs += [16 + 4 + at for at in pairs]
     both = builder.shuffle_vector(*halves, ir.Constant(ir.VectorType(index, 32), pairs))
@@ -218,7 +218,7 @@ def spread_nibbles(typingctx, out, at, src, start):
 
 @intrinsic
 def sum_nibbles(typingctx, src, start):
-    """Add up 256 pixels of 12 bits, packed into 384 bytes: as many as 16-bit lanes can take."""
+    """Sum 256 pixels of 12 bits, packed into 384 bytes: as many as fit 16-bit lanes."""
 
     def codegen(context, builder, signature, args):
         source = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -234,10 +234,10 @@ def sum_nibbles(typingctx, src, start):
 
 @intrinsic
 def add_nibbles(typingctx, results, first, src, starts, further):
-    """Add 16 pixels of 12 bits of several frames to whole numbers from ``first`` on.
+    """Add 16 pixels of 12 bits of several frames to the integers from ``first`` on.
 
-    Those of a frame are packed into 24 bytes, ``further`` on from its start. They are added up in
-    registers, of 16 frames at most: as many as 16-bit lanes can take.
+    The pixels of a frame are packed into 24 bytes, ``further`` bytes after its start. They are
+    added in registers, of at most 16 frames, as many as fit 16-bit lanes.
     """
 
     def codegen(context, builder, signature, args):
