@@ -1,1 +1,1 @@
-"""From a box of a layout to pixels in memory: which bytes, fetched how, decoded, corrected."""
+"""Read a box of a layout into memory: plan the bytes, fetch, decode, correct."""

@@ -1,4 +1,4 @@
-"""How many bytes reading takes, before anything is read: of files, and of memory."""
+"""Predict, before reading, the bytes of files that are fetched and the memory that it takes."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from dask_tiled.reading.remote import KEPT
 from dask_tiled.remote.fetching import REQUEST_BYTES
 
 AT_ONCE = 1 << 18
-"""The bytes of so many frames are found at a time."""
+"""Frames whose byte ranges are planned at a time."""
 MOST_CELLS = 1 << 24
-"""Of boxes that cut one another into more parts each is taken to be by itself."""
+"""Boxes that divide one another into more cells than this are treated as disjoint."""
 FRAME_BYTES = 96
-"""Memory that the numbers of a frame take, and where its bytes are."""
+"""Memory of the number and the byte ranges of a frame."""
 
 
 class Read(NamedTuple):
-    """What a task reads of a source."""
+    """The part of a source that a task reads."""
 
     box: Box
     parts: tuple[Box, ...]
-    """Boxes of the signal axes of the box, one for each tile; none if it is read as a whole."""
+    """Boxes of the signal axes, one for each tile; empty if the box is read as a whole."""
 
 
 class Amount(NamedTuple):
-    """Bytes that are fetched from files, and those of the pixels that they decode to."""
+    """Bytes fetched from files, and bytes of the pixels that they decode to."""
 
     fetched: int
     decoded: int
 
 
 def amount_of(source: Source, reads: Mapping[Read, int]) -> Amount:
-    """Find how much is fetched and decoded for some reads of a source, each some times.
+    """Count the bytes fetched and decoded by reads of a source, each with its number of repeats.
 
-    It is what readers plan, by the same function. Units are fetched frame by frame, so those of all
-    reads of the same part of frames are counted together; blocks are once for each read.
+    The readers' own planning is used. Units are fetched frame by frame, so all reads of the same
+    part of a frame are counted together; blocks are counted once for each read.
     """
     if source.layout.has_blocks:
         found = [
@@ -61,7 +61,7 @@ def amount_of(source: Source, reads: Mapping[Read, int]) -> Amount:
 
 
 def _by_parts(source: Source, reads: Mapping[Read, int]) -> Iterable[Mapping[Read, int]]:
-    """Put reads together that read the same parts of frames."""
+    """Group reads by the part of the frames that they read."""
     groups: dict[object, dict[Read, int]] = {}
     for read, times in reads.items():
         alike = read.parts, read.box[source.layout.nav_ndim :]
@@ -70,7 +70,7 @@ def _by_parts(source: Source, reads: Mapping[Read, int]) -> Iterable[Mapping[Rea
 
 
 def _by_frames(source: Source, reads: Mapping[Read, int]) -> Iterator[tuple[Amount, int]]:
-    """Find the bytes of reads that have the parts of frames in common, and how many times."""
+    """Yield the bytes of reads of the same part of frames, and their number of repeats."""
     layout, first = source.layout, next(iter(reads))
     if len(layout.pieces) == 1 and not layout.selection.absent():  # all frames are alike
         sizes = (([b - a for a, b in x.box[: layout.nav_ndim]], n) for x, n in reads.items())
@@ -93,7 +93,7 @@ def _frames(source: Source, box: Box) -> Index:
 
 
 def _of_frames(source: Source, read: Read, frames: Index) -> Iterator[Ranges]:
-    """Find what readers fetch of frames: each part of them, and what corrections need beside."""
+    """Yield the ranges that readers fetch: parts of the frames, and the halos of corrections."""
     layout, corrections = source.layout, source.conversion.corrections
     sig = region_of(layout, read.box).sig
     for part in read.parts or (None,):
@@ -106,7 +106,7 @@ def _of_frames(source: Source, read: Read, frames: Index) -> Iterator[Ranges]:
 
 
 def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
-    """Add up bytes; a block is fetched once, whatever is taken of it."""
+    """Sum the bytes of ranges; a block is fetched once, whatever part of it is used."""
     fetched = decoded = 0
     seen = set[object]()
     for one in ranges:
@@ -125,9 +125,9 @@ def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
 
 
 def passes_of(sources: Iterable[tuple[Source, Mapping[Read, int]]]) -> float:
-    """Return how many times pixels are read, in the mean of those that are read at all.
+    """Return how often pixels are read, the mean over all pixels that are read at all.
 
-    Slices of one array are looked at together, if they have the same steps.
+    Slices of one array with equal steps are counted together.
     """
     groups: dict[object, Counter[Box]] = {}
     for source, reads in sources:
@@ -148,7 +148,7 @@ def _volume(box: Box) -> int:
 
 
 def _union(boxes: Collection[Box]) -> int:
-    """Count the pixels in any of some boxes."""
+    """Count the pixels in the union of boxes."""
     ends = np.array([*boxes], np.int64).reshape(len(boxes), -1, 2)
     edges = [np.unique(ends[:, axis]) for axis in range(ends.shape[1])]
     if math.prod(map(len, edges)) > MOST_CELLS:
@@ -164,9 +164,9 @@ def _union(boxes: Collection[Box]) -> int:
 
 
 def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None) -> int:
-    """Return the bytes that reading a box takes beside its pixels, or tile by tile with the tile.
+    """Return the memory to read a box in bytes, besides its pixels; with tiles, including the tile.
 
-    Mapped pages are not among them: the system takes these back when it needs them.
+    Mapped pages are not counted: the system reclaims them on demand.
     """
     layout, conversion = source.layout, source.conversion
     shape = [b - a for a, b in box]
@@ -178,7 +178,7 @@ def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None)
     window = SHOWN_BYTES if source.io in ("mmap", "auto", "once") else BLOCK_BYTES
     if is_url(layout.files[0].path):
         total += KEPT * REQUEST_BYTES
-    elif source.io != "mmap":  # "auto" chooses when it reads
+    elif source.io != "mmap":  # "auto" chooses the backend later
         total += BLOCK_BYTES + 2 * ALIGNMENT
     total += min(window, frames * frame * layout.dtype.itemsize) * _picks(source, box)
     if layout.has_blocks:
@@ -193,9 +193,9 @@ def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None)
 
 
 def _picks(source: Source, box: Box) -> int:
-    """Return how many times as large as its bytes the pixels of a window are beside the tile.
+    """Return the memory of partly used units, as a multiple of the encoded bytes of a window.
 
-    They are where only a part of the pixels of units is wanted, which is copied.
+    Such units are decoded to a scratch array, from which the wanted pixels are copied.
     """
     region = region_of(source.layout, box)
     ranges = frame_ranges(source.layout, region.frames[:1], region.sig)
@@ -204,9 +204,9 @@ def _picks(source: Source, box: Box) -> int:
 
 
 def _blocks_of(source: Source, box: Box, tile_shape: Sequence[int] | None) -> int:
-    """Return the bytes of the blocks that are decoded at the same time, and of one in the file.
+    """Return the memory of the decoded blocks held at once, and of an encoded block.
 
-    They stay as long as tiles need them.
+    Blocks are held as long as tiles need them.
     """
     region = region_of(source.layout, box)
     ranges = [*frame_ranges(source.layout, region.frames, region.sig)]

@@ -1,4 +1,4 @@
-"""Backends: how the bytes of read ranges are fetched."""
+"""Backends: fetch the bytes of read ranges."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.rest import can_rest, leased, rests
 
 MAPPED_BYTES = 32 << 20
-"""So much is mapped at a time: touched pages count as memory of the process."""
+"""Largest window to map: touched pages count as memory of the process."""
 LEAST_MAPPED_BYTES = 1 << 20
-"""So much even where memory is short."""
+"""Smallest window, even where memory is short."""
 MAPPED_SHARE = 64
-"""One part of so many of what a thread of a worker may use is mapped at a time, and no more."""
+"""A worker maps at most 1/64 of the memory limit of a thread at a time."""
 BLOCK_BYTES = 2 << 20
-"""Bytes that are read at a time: they stay in a core's share of the cache."""
+"""Bytes of a read: they stay in a core's share of the cache."""
 SHOWN_BYTES = 8 << 20
-"""So much of it is shown at a time: what is decoded of it stays in the outer cache."""
+"""Largest window to yield: its decoded pixels stay in the outer cache."""
 KEPT_BYTES = 1 << 30
-"""So much of files, and no more, stays mapped from one chunk to the next."""
+"""Total size of the files that stay mapped between chunks."""
 KEPT_MAPS = 8
-"""So many files, and no more, stay mapped."""
+"""Number of files that stay mapped between chunks."""
 OPEN_FILES = 8
-"""So many files are mapped at once for one chunk."""
+"""Files held open at once for a chunk."""
 GAPS = 1.25
-"""Frames that lie so many times farther apart than what is read of them are read one by one."""
+"""If frames are spaced by more than this many times their bytes, each is read by itself."""
 POPULATED_BYTES = 1 << 18
-"""Pages of so many bytes are asked for at once."""
-MADV_POPULATE_READ, EHWPOISON = 22, 133  # Python does not name them
+"""Bytes populated by one madvise call."""
+MADV_POPULATE_READ, EHWPOISON = 22, 133  # missing in Python's modules
 SPARSE = 16
-"""Of frames that lie so many times farther apart, mapped pages are read one by one."""
+"""If frames are spaced by more than this many times their bytes, mapped pages load singly."""
 ALIGNMENT = 4096
-"""Direct reads begin and end at multiples of this, in the file and in memory."""
+"""Alignment of direct reads, in the file and in memory."""
 
 _kept: WeakKeyDictionary[File, _Map] = WeakKeyDictionary()
-"""Whole files, for as long as the array lives that was the first to read them."""
+"""Maps of whole files; each lives as long as the array that was the first to read the file."""
 GIVES_BACK.append(_kept.clear)
 
 
 class Backend(ABC):
-    """Fetches bytes for the work on one chunk, in one thread."""
+    """Fetches bytes for one chunk, in one thread."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
@@ -72,32 +72,31 @@ class Backend(ABC):
         ----------
         ranges : ReadRanges
         limit : int, optional
-            Largest span of a window in bytes; by default that of the backend, which need not show
-            as much.
+            Maximum span of a window in bytes; by default that of the backend, which may be smaller.
 
         Yields
         ------
         Window
-            Of a part of the read ranges; valid until the next one is asked for.
+            A part of the read ranges with its bytes; valid until the next window is requested.
         """
 
-    def expect(self, ranges: Iterable[Ranges]) -> None:  # noqa: B027 - most need not know
-        """Get to know what will be asked for, before it is."""
+    def expect(self, ranges: Iterable[Ranges]) -> None:  # noqa: B027 - optional
+        """Announce the ranges that will be read, so that they can be requested early."""
 
     @abstractmethod
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Fetch some bytes of a file; they are valid until the next ones are asked for."""
+        """Fetch a byte range of a file; valid until the next call."""
 
     def view(self, file: File, start: int, stop: int) -> Bytes | None:  # noqa: ARG002
-        """Show some bytes where they lie, until the chunk is done; None if they do not."""
+        """Return a view of mapped bytes, valid until the chunk is done; None if unsupported."""
         return None
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:  # noqa: ARG002
-        """Fetch bytes to where they are wanted; tell whether that is done, or is no way to go."""
+        """Read bytes into ``out``; return False if the backend does not support that."""
         return False
 
     def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
-        """Enter what is made for a key, once, and leave it when the work on the chunk is done."""
+        """Enter the context manager made for a key, once, and exit it when the chunk is done."""
         if key not in self._kept:
             self._kept[key] = self._open.enter_context(make())
         return self._kept[key]
@@ -111,9 +110,9 @@ class Backend(ABC):
 
 
 class _Local(Backend):
-    """Fetches bytes of files of this machine, a few of which stay open until the chunk is done.
+    """Reads local files, of which a few stay open until the chunk is done.
 
-    Descriptors are given back early where there are not enough of them.
+    Descriptors are released early if the process runs short of them.
     """
 
     direct = False
@@ -124,7 +123,7 @@ class _Local(Backend):
         self._lent = ExitStack()
 
     def give_back(self) -> None:
-        """Give back all descriptors."""
+        """Release all descriptors."""
         self._fds.clear()
         self._lent.close()
 
@@ -138,14 +137,14 @@ class _Local(Backend):
 
     def __exit__(self, *error: object) -> None:
         self._fds.clear()
-        close: Callable[..., object] = self._lent.__exit__  # after an error, not to be lent again
+        close: Callable[..., object] = self._lent.__exit__  # closes them after an error
         with ExitStack() as stack:
             stack.callback(super().__exit__, *error)
             stack.callback(close, *error)
 
 
 class _Map:
-    """Some bytes of a file, mapped: not closed by hand, but gone with the last array on them."""
+    """A mapped part of a file; unmapped with the last array that refers to it."""
 
     def __init__(self, fd: int, start: int, stop: int, *, sparse: bool = False) -> None:
         self.start, self.stop = start - start % mmap.ALLOCATIONGRANULARITY, stop
@@ -156,9 +155,9 @@ class _Map:
         self._populated = np.zeros(-(-len(self.data) // POPULATED_BYTES), bool)
 
     def populate(self, start: int, stop: int) -> bool:
-        """Have pages before they are touched, once; tell whether none is refused.
+        """Populate pages before they are touched, once; return whether all are readable.
 
-        Other systems, and kernels before 5.14, have them when they are touched.
+        Other systems, and Linux before 5.14, load pages when they are touched.
         """
         first = (start - self.start) // POPULATED_BYTES
         last = -(-(stop - self.start) // POPULATED_BYTES)
@@ -171,10 +170,10 @@ class _Map:
 
 
 def _refuses(address: int, nbytes: int) -> bool:
-    """Ask for mapped pages, and tell whether one of them cannot be had."""
+    """Populate mapped pages; return whether one of them cannot be read."""
     if sys.platform != "linux":
         return False
-    # Not by the mmap of Python, which has other threads wait for the disk.
+    # Not ``mmap.madvise`` of Python, which holds the GIL while the disk is read.
     pages = ctypes.c_void_p(address), ctypes.c_size_t(nbytes)
     status = _libc().madvise(*pages, MADV_POPULATE_READ)
     return bool(status) and ctypes.get_errno() in {errno.EFAULT, EHWPOISON}
@@ -186,10 +185,10 @@ def _libc() -> ctypes.CDLL:
 
 
 class Mapped(_Local):
-    """Maps a window of a file at a time: nothing is copied.
+    """Maps a window of a file at a time, without a copy.
 
-    To touch a page that a file has no more ends the process. So it is looked at before each window
-    is shown; and afterwards, so that two versions of it never mix.
+    Touching a page beyond the end of a file ends the process. So the file is checked before each
+    window is used; and afterwards, so that two versions of the file never mix.
     """
 
     def __init__(self) -> None:
@@ -198,37 +197,37 @@ class Mapped(_Local):
         self._window = _window(thread_limit())
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Map the file around each window, unless that was done before."""
+        """Map the file around each window, unless it is mapped already."""
         sparse = _spread(ranges) > SPARSE
         for part in self.parts(ranges, limit):
             mapped = self._around(part.file, *part.span, sparse=sparse)
             yield Window(part, mapped.data, mapped.start)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Map a file around some bytes."""
+        """Map a file around a byte range."""
         mapped = self._around(file, start, stop, sparse=False)
         return mapped.data[start - mapped.start : stop - mapped.start]
 
     def view(self, file: File, start: int, stop: int) -> Bytes | None:
-        """Map a file around some bytes."""
+        """Map a file around a byte range."""
         return self(file, start, stop)
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
-        """Copy mapped bytes, many at once: the C library does not read the memory it writes to."""
+        """Copy mapped bytes in large parts: memcpy then writes without loading the target."""
         for first in range(0, len(out), self._window):
             part = out[first : first + self._window]
             np.copyto(part, self(file, start + first, start + first + len(part)))
         return True
 
     def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
-        """Cut read ranges into those of windows."""
+        """Split read ranges into those of windows."""
         return ranges.split(min(self._window, limit or SHOWN_BYTES))
 
     @contextmanager
     def lease(self, file: File) -> Iterator[int]:
         """Hold a lease of a file: see :func:`leased`.
 
-        It has a descriptor of its own: leases of other windows of the file may end before.
+        It has its own descriptor: leases of other windows of the file may end earlier.
         """
         with lent_fd(file, release=self.give_back) as fd, leased(fd) as refused:
             yield refused
@@ -242,16 +241,16 @@ class Mapped(_Local):
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         stop = max(stop, min(start + self._window, file.size))
-        # A map takes a second descriptor.
+        # A map duplicates the descriptor.
         make = lambda: _Map(self._fd(file), start, stop, sparse=sparse)  # noqa: E731
         try:
             return with_room(make, file.path, self.give_back)
-        except ValueError:  # Python finds the file too short
+        except ValueError:  # raised by mmap for a file that is too short
             file.check(os.fstat(self._fd(file)))
             raise
 
     def give_back(self) -> None:
-        """Give back all descriptors, and the maps that take some."""
+        """Release all descriptors, and drop the maps, which hold some."""
         self._maps.clear()
         super().give_back()
 
@@ -261,20 +260,20 @@ class Mapped(_Local):
 
 
 def _window(limit: int | None) -> int:
-    """Return the bytes to map at a time, of those that a thread may use."""
+    """Return the size of a window for the memory limit of a thread."""
     share = MAPPED_BYTES if limit is None else limit // MAPPED_SHARE
     return min(MAPPED_BYTES, max(LEAST_MAPPED_BYTES, share))
 
 
 class Resting(Mapped):
-    """Maps files that rest, and has each of their pages before it is touched."""
+    """Maps files at rest, and populates pages before they are touched."""
 
     def __init__(self) -> None:
         super().__init__()
         self._window = min(self._window, SHOWN_BYTES)
 
     def takes(self, file: File) -> bool:  # noqa: ARG002
-        """Return whether a file that rests is mapped."""
+        """Return whether a file at rest may be mapped: not by workers of a cluster."""
         return not on_a_cluster()
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
@@ -286,17 +285,17 @@ class Resting(Mapped):
 
 
 class Kept(Resting):
-    """Leaves small files mapped.
+    """Keeps small files mapped between chunks.
 
-    That is memory of the process, which the system takes back when it needs it.
+    Their pages count as memory of the process; the system reclaims them on demand.
     """
 
     def takes(self, file: File) -> bool:
-        """Return whether there is room for a file among those that stay mapped."""
+        """Return whether a file is, or can be, kept mapped."""
         return super().takes(file) and self.keeps(file) is not None
 
     def keeps(self, file: File) -> _Map | None:
-        """Map a whole file to stay so, unless that is done; None where it would be too much."""
+        """Map a whole file to keep it, if it is not yet; return None if the limits are exceeded."""
         found = _kept.get(file)
         if found is None and file.size <= KEPT_BYTES:
             try:
@@ -308,7 +307,7 @@ class Kept(Resting):
         return found
 
     def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
-        """Count only the pages that are read: those between them are mapped as well."""
+        """Count only the pages that are read: those between them are mapped anyway."""
         most = limit or min(self._window, SHOWN_BYTES)
         return ranges.split(most * max(1, int(_spread(ranges, mmap.PAGESIZE))))
 
@@ -319,7 +318,7 @@ class Kept(Resting):
 class Buffered(_Local):
     """Reads a block at a time into one buffer.
 
-    After each read the file is looked at, so that nobody decodes a mixture of two versions.
+    The file is checked after each read, so that two versions of it are never mixed.
     """
 
     def __init__(self, release: Callable[[], None] = lambda: None) -> None:
@@ -328,7 +327,7 @@ class Buffered(_Local):
         self._release = release
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Read the span of each window, or of each frame where frames lie far apart."""
+        """Read the span of each window, or each frame by itself where frames lie far apart."""
         if not self.direct and _spread(ranges) > GAPS:
             yield from self._gather(ranges)
             return
@@ -336,12 +335,12 @@ class Buffered(_Local):
             yield Window(part, *self._read(part.file, *part.span))
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Read some bytes."""
+        """Read a byte range into the buffer."""
         data, origin = self._read(file, start, stop)
         return data[start - origin : stop - origin]
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
-        """Read bytes to where they are wanted, unless these may not be read there."""
+        """Read bytes into ``out``, unless reads are direct, which need aligned memory."""
         if not self.direct:
             self._read_into(file, start, out, len(out))
         return not self.direct
@@ -351,7 +350,7 @@ class Buffered(_Local):
         return True
 
     def give_back(self) -> None:
-        """Give back all descriptors, and what somebody else can."""
+        """Release all descriptors, also those of the mapped backend."""
         super().give_back()
         self._release()
 
@@ -371,7 +370,7 @@ class Buffered(_Local):
             done = gather(fd, offsets, width, self._buffer)
             if done < len(offsets):
                 start = int(offsets[done])
-                self._read(ranges.file, start, start + width)  # once more, to learn why
+                self._read(ranges.file, start, start + width)  # repeated to raise its error
                 raise OSError(errno.EIO, "bytes could not be read at once", ranges.file.path)
             ranges.file.check(os.fstat(fd))
             places = np.arange(len(offsets)) * width - low
@@ -391,7 +390,7 @@ class Buffered(_Local):
         return self._buffer[:wanted], start
 
     def _read_into(self, file: File, start: int, out: Bytes, wanted: int) -> None:
-        """Read bytes of a file to memory that may have room for more."""
+        """Read bytes of a file into memory that may be larger."""
         fd, done = self._fd(file), 0
         while done < wanted:
             try:
@@ -413,16 +412,16 @@ class Buffered(_Local):
 
 
 class Direct(Buffered):
-    """Reads a block at a time past the page cache, for files that are much larger than memory."""
+    """Reads blocks with O_DIRECT, for files much larger than memory: the page cache is bypassed."""
 
     direct = True
 
 
 class Leased(Backend):
-    """Maps windows of small files that do not rest, each under a lease, and reads all else.
+    """Maps windows of small files not at rest, each under a lease, and reads all others.
 
-    While there is a lease, no other program can cut the file short. Whoever opens it for writing
-    waits until the work on one window is done, which is never that of a user's function.
+    Under a lease no other program can truncate the file: opening it for writing blocks until the
+    work on the window is done. User functions never run under a lease.
     """
 
     def __init__(self, mapped: Kept, buffered: Buffered) -> None:
@@ -430,11 +429,11 @@ class Leased(Backend):
         self._mapped, self._buffered = mapped, buffered
 
     def takes(self, file: File) -> bool:
-        """Return whether a file may be mapped while there is a lease of it."""
+        """Return whether a file may be mapped under a lease."""
         return can_rest(file) and self._mapped.takes(file)
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Map the windows for which there is a lease."""
+        """Map each window if its lease is granted, else read it."""
         for part in self._mapped.parts(ranges, limit):
             with self._mapped.lease(part.file) as refused:
                 if not refused:
@@ -443,20 +442,20 @@ class Leased(Backend):
                 yield from self._buffered.windows(part, limit)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Read some bytes."""
+        """Read a byte range into a buffer."""
         return self._buffered(file, start, stop)
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
-        """Read bytes to where they are wanted."""
+        """Read bytes into ``out``."""
         return self._buffered.fill(file, start, out)
 
 
 class Auto(Backend):
-    """Maps files that rest, or of which there is a lease, and reads all others.
+    """Maps files at rest or under a lease, and reads all others.
 
-    Pages that stay mapped are neither read nor mapped again. Files that are gone through ``once``
-    are mapped a window at a time, unless few of its pages are wanted. Workers of a cluster, which
-    stop at some size of the process, map none.
+    Pages that stay mapped are neither read nor mapped again. With ``once``, files are mapped a
+    window at a time, or read if only few of their pages are needed. Workers of a cluster map
+    nothing, as mapped pages count towards their memory limit.
     """
 
     def __init__(self, *, once: bool = False) -> None:
@@ -469,21 +468,21 @@ class Auto(Backend):
         self._chosen: dict[File, Backend] = {}
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Choose for the file."""
+        """Fetch windows with the backend chosen for the file."""
         if self._once and _spread(ranges) > GAPS:
             return self._buffered.windows(ranges, limit)
         return self._of(ranges.file).windows(ranges, limit)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Choose for the file."""
+        """Fetch a byte range with the backend chosen for the file."""
         return self._of(file)(file, start, stop)
 
     def view(self, file: File, start: int, stop: int) -> Bytes | None:
-        """Choose for the file."""
+        """View bytes with the backend chosen for the file."""
         return self._of(file).view(file, start, stop)
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
-        """Choose for the file."""
+        """Read into ``out`` with the backend chosen for the file."""
         return self._of(file).fill(file, start, out)
 
     def _of(self, file: File) -> Backend:
@@ -495,13 +494,13 @@ class Auto(Backend):
 
     def __exit__(self, *error: object) -> None:
         self._chosen.clear()
-        with ExitStack() as stack:  # all of them, even if one raises
+        with ExitStack() as stack:  # exit all, even if one raises
             for leave in (super().__exit__, self._buffered.__exit__, self._mapped.__exit__):
                 stack.callback(leave, *error)
 
 
 def _spread(ranges: ReadRanges, least: int = 1) -> float:
-    """Return the distance of frames by the bytes that are read of each, ``least`` or more."""
+    """Return the spacing of frames, relative to the bytes read of each, at least ``least``."""
     start, stop = ranges.span
     low, high = ranges.units.reach
     return (stop - start) / (max(high - low, least) * len(ranges.offsets))
@@ -517,7 +516,7 @@ BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "dir
 
 
 def backend_for(io: str) -> Backend:
-    """Make the backend of a name; "once" is "auto" for what is gone through from end to end."""
+    """Create the backend of that name; "once" is "auto" for a single pass over the files."""
     if io in ("auto", "once"):
         return Auto(once=io == "once")
     return BACKENDS[io]()

@@ -1,4 +1,4 @@
-"""Whether a task is done by a worker of a cluster, which counts its memory and sends results."""
+"""Detect workers of a cluster, which limit their memory and send results over the network."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def on_a_cluster() -> bool:
-    """Return whether this is a task of a distributed worker."""
+    """Return whether the caller is a task of a distributed worker."""
     return _worker() is not None
 
 
 def thread_limit() -> int | None:
-    """Return the bytes that a thread of this task's worker may use; None without a limit."""
+    """Return the memory limit of a thread of this worker in bytes; None without a limit."""
     worker = _worker()
     limit: int | None = worker.memory_manager.memory_limit if worker else None
     return limit // worker.state.nthreads if limit else None

@@ -1,4 +1,4 @@
-"""How a tile is corrected: which of its pixels are repaired, and from which neighbours."""
+"""Plan the correction of a tile: the pixels to repair, and the neighbours to use."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Lattice = Sequence[tuple[int, int, int]]
 
 
 class Halo(NamedTuple):
-    """Excluded pixels in a tile that does not show all that they are repaired from."""
+    """Excluded pixels of a tile that are repaired from pixels outside it."""
 
     planes: Sequence[Floats | None]
-    box: Box  # where all of that lies
-    steps: Steps  # in the box
-    repaired: Index  # in the box, of which some are
-    pixels: Index  # of the tile
+    box: Box  # bounding box of the pixels needed
+    steps: Steps  # positions in the box
+    repaired: Index  # positions in the box of the pixels to copy
+    pixels: Index  # positions in the tile
 
     @property
     def cuts(self) -> list[Cut]:
-        """The same of each signal axis."""
+        """The box as a cut of each signal axis."""
         return [Cut(a, 1, b - a) for a, b in self.box]
 
     def repair(self, block: Array, out: Floats) -> None:
-        """Write the pixels of every frame."""
+        """Correct and repair the box, and copy the repaired pixels of every frame to ``out``."""
         place = tuple(slice(*edges) for edges in self.box)
         planes = [None if plane is None else plane[place] for plane in self.planes]
         raw = _flat(block)
@@ -43,7 +43,7 @@ class Halo(NamedTuple):
 
 
 class Plan:
-    """How tiles are corrected that show a part of the frame: start, step, length of each axis."""
+    """The correction of tiles of one part of the frame: start, step and length along each axis."""
 
     __slots__ = ("_fill", "_filled", "_planes", "_steps", "_terms", "halos")
 
@@ -84,9 +84,10 @@ class Plan:
         )
 
     def apply(self, tile: Array, out: Floats) -> None:
-        """Correct a tile, and repair its excluded pixels but for those that need a halo.
+        """Correct a tile, and repair its excluded pixels except those that need a halo.
 
-        Both are frames by the shape of the part, C-contiguous; raw pixels are in native byte order.
+        Both arrays have the shape (frames, *part) and are C-contiguous; raw pixels are in native
+        byte order.
         """
         raw, corrected = _flat(tile), _flat(out)
         if out.dtype not in self._terms:
@@ -104,7 +105,7 @@ def _halo(
     some: Index,
     place: Index,
 ) -> Halo:
-    """Make the halo of some excluded pixels: of all pixels that they depend on."""
+    """Build the halo of some excluded pixels from all pixels that they depend on."""
     chain = repairs.needed_for(some)
     near, used = repairs.near[chain], repairs.used[chain]
     points = [repairs.pixels[some], near[used]]
@@ -120,13 +121,13 @@ def _halo(
 
 
 def _ends(numbers: Index, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Return the corners of the smallest box that holds some pixels."""
+    """Return the corners of the bounding box of pixels."""
     points = np.unravel_index(numbers, shape)
     return [int(x.min()) for x in points], [int(x.max()) + 1 for x in points]
 
 
 def _place(pixels: Index, sig: Lattice) -> tuple[Index, Bools]:
-    """Return the position of pixels in a flat frame of a tile, and whether the tile shows them."""
+    """Return the positions of pixels in a flattened tile, and a mask of those inside the tile."""
     start, step, length = np.array(sig, dtype=np.int64).reshape(-1, 3).T
     step = np.where(length > 1, step, 1)
     index, rest = np.divmod(pixels - start, step)
@@ -135,9 +136,9 @@ def _place(pixels: Index, sig: Lattice) -> tuple[Index, Bools]:
 
 
 def _shown(plane: Floats, sig: Lattice) -> Floats:
-    """Return the part of a frame that a tile shows."""
+    """Slice a frame like the tile."""
     for axis, (start, step, length) in enumerate(sig):
-        # The end of a slice that runs backwards to the first pixel cannot be written as a number.
+        # A slice that runs backwards to the first pixel has no integer stop.
         place = (slice(None),) * axis
         plane = plane[(*place, slice(start, None, step if length > 1 else 1))]
         plane = plane[(*place, slice(length))]
@@ -151,7 +152,7 @@ def _flat(frames: Array) -> Array:
 def _terms(
     planes: Sequence[Floats | None], size: int, dtype: np.dtype
 ) -> tuple[Floats, Floats] | None:
-    """Return dark and gain as the kernel takes them, or None where there is neither."""
+    """Return dark and gain as the kernel takes them, or None without either."""
     dark, gain = planes
     if dark is None and gain is None:
         return None
@@ -162,7 +163,7 @@ def _terms(
 
 
 def _correct(raw: Array, terms: tuple[Floats, Floats] | None, out: Array) -> None:
-    """Apply dark and gain to (frames, pixels)."""
+    """Apply dark and gain to an array of (frames, pixels)."""
     if terms is None:
         np.copyto(out, raw)
         return

@@ -1,4 +1,4 @@
-"""How many bytes of files are fetched: counted where somebody asks, and only as long."""
+"""Count the bytes fetched from files, while a counter is active."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from contextlib import contextmanager
 from threading import Lock
 
 counters: list[Counter] = []
-"""Those that count; where there are none, nobody needs to be told."""
+"""The active counters; callers skip counting if there are none."""
 
 
 class Counter:
-    """Bytes that all threads of this process have fetched while it was there."""
+    """Bytes fetched by all threads of this process while the counter is active."""
 
     def __init__(self) -> None:
         self.nbytes = 0
         self._lock = Lock()
 
     def add(self, nbytes: int) -> None:
-        """Count some more."""
+        """Add fetched bytes."""
         with self._lock:
             self.nbytes += nbytes
 
 
 @contextmanager
 def counted() -> Iterator[Counter]:
-    """Count what is fetched meanwhile: the bytes of units and blocks, not what lies between."""
+    """Count the bytes of units and blocks fetched in the context, without gaps between them."""
     counter = Counter()
     counters.append(counter)
     try:
@@ -35,6 +35,6 @@ def counted() -> Iterator[Counter]:
 
 
 def fetched(nbytes: int) -> None:
-    """Tell those who count."""
+    """Add fetched bytes to all active counters."""
     for counter in [*counters]:
         counter.add(nbytes)

@@ -49,7 +49,7 @@ def read_into(
 
 
 def _decoded(piece: BlockRange, backend: Backend, kept: dict[Hashable, Array] | None) -> Array:
-    """Decode a block, unless that was done before."""
+    """Decode a block, or return it from the cache of the chunk."""
     key = piece.key
     if kept and key in kept:
         return kept[key]
@@ -62,8 +62,8 @@ def _decoded(piece: BlockRange, backend: Backend, kept: dict[Hashable, Array] | 
 
 
 def run_kernel(window: Window, out: Array) -> None:
-    """Decode read ranges into an array."""
-    # numba takes long to import: only where pixels are made
+    """Decode the read ranges of a window into an array."""
+    # numba is slow to import: only when pixels are decoded
     from dask_tiled.kernels.decoding import compiled
 
     ranges = window.ranges
@@ -92,7 +92,7 @@ def run_kernel(window: Window, out: Array) -> None:
 def view_of(
     ranges: Sequence[Ranges], shape: tuple[int, ...], dtype: np.dtype, backend: Backend
 ) -> Array | None:
-    """Look at pixels where they lie mapped, read-only; None unless they lie as numpy has them."""
+    """Return a read-only view of mapped pixels; None unless they are contiguous and native."""
     if len(ranges) != 1 or not _lies_as(ranges[0], math.prod(shape), dtype):
         return None
     first, stop = ranges[0].span
@@ -105,24 +105,24 @@ def view_of(
 
 
 def _lies_as(piece: Ranges, pixels: int, dtype: np.dtype) -> TypeGuard[ReadRanges]:
-    """Return whether a piece is all of the pixels, and lies in the file as numpy has them."""
+    """Return whether a piece is all of the pixels, contiguous and of a native dtype."""
     if not isinstance(piece, ReadRanges) or not piece.lies_as(dtype):
         return False
     return piece.nbytes == pixels * dtype.itemsize
 
 
 MOST_BYTES = 1 << 20
-"""So much is read in one go."""
+"""Maximum span of ranges that are read together."""
 
 
 def together(ranges: Iterable[Ranges]) -> Iterator[BlockRange | BlockRun | list[ReadRanges]]:
-    """Put neighbours together. The order stays: of pieces that overlap, later ones are shown."""
+    """Group adjacent ranges of a file, in their order: where pieces overlap, later ones win."""
     group: list[ReadRanges] = []
     low, high = 0, 0
     for piece in ranges:
         start, stop = piece.span if isinstance(piece, ReadRanges) else (0, 0)
         first, last = min(low, start), max(high, stop)
-        # Nothing is read that no piece wants: backends know best how to go over gaps.
+        # Groups have no gaps: backends decide how to read over those.
         dense = isinstance(piece, ReadRanges) and stop - start <= piece.nbytes
         near = dense and start <= high and stop >= low and last - first <= MOST_BYTES
         if group and not (near and isinstance(piece, ReadRanges) and piece.file == group[0].file):

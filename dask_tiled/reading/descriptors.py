@@ -1,4 +1,4 @@
-"""Descriptors of files, lent to one reader after another: some stay open for the next chunk."""
+"""File descriptors, lent to one reader at a time; some stay open for the next chunk."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dask_tiled.model.files import File
 from dask_tiled.model.paths import GIVES_BACK, SHORT, allowed, with_room
 
 IDLE = 32
-"""Largest number of open descriptors that wait in each process for the next chunk."""
+"""Maximum number of idle descriptors in a process."""
 
 Key = tuple[File, bool]
-"""A version of a file, and whether reads go past the page cache."""
+"""A version of a file, and whether its reads are direct."""
 
-# A deque, whose operations need no lock that a fork or a garbage collection could leave locked.
+# A deque, whose operations need no lock that a fork or the garbage collector could leave held.
 _idle: deque[tuple[Key, int]] = deque()
 
 
@@ -27,12 +27,12 @@ _idle: deque[tuple[Key, int]] = deque()
 def lent_fd(
     file: File, *, direct: bool = False, release: Callable[[], None] = lambda: None
 ) -> Iterator[int]:
-    """Lend a descriptor of a file that is still the one that was opened, before and after.
+    """Lend a descriptor of a file, and check before and after that the file is unchanged.
 
-    ``release`` is that of :func:`with_room`.
+    ``release`` is passed to :func:`with_room`.
     """
-    file.check()  # opening something else that has its name could wait for ever
-    key = replace(file), direct  # another object: arrays that are gone have no file any more
+    file.check()  # opening a FIFO of that name could block for ever
+    key = replace(file), direct  # a copy: the key must not keep the File of a dropped array alive
     fd = _take(key)
     if fd is None:
         fd = with_room(partial(_open, file.path, direct=direct), file.path, release)
@@ -48,7 +48,7 @@ def lent_fd(
 
 
 def _shorten(most: int) -> None:
-    """Close those that have waited the longest."""
+    """Close the descriptors idle for the longest time."""
     while len(_idle) > most:
         try:
             os.close(_idle.popleft()[1])

@@ -1,4 +1,4 @@
-"""From a box of an array to the bytes that hold it."""
+"""Find the byte ranges that hold a box of an array."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class _Overlap(NamedTuple):
-    """What a piece gives to a cut of an axis: where it goes, how much, from which pixel on."""
+    """The overlap of a piece and a cut of an axis, in the output and in the piece."""
 
     place: int
     length: int
@@ -33,18 +33,18 @@ class _Overlap(NamedTuple):
 
 
 def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[Ranges]:
-    """Find the bytes of some frames, and a cut of each.
+    """Find the byte ranges of a part of some frames.
 
     Pieces of a file that hold the same part of their frames are read together.
 
     Parameters
     ----------
     layout : Layout
-        Where the bytes lie.
+        Location of the bytes.
     frames : int64 array
-        Numbers of the frames, in any order. Those that are not there are left out.
+        Numbers of the frames, in any order. Missing ones are skipped.
     sig : sequence of Cut
-        What is wanted of each signal axis.
+        The part along each signal axis.
 
     Yields
     ------
@@ -78,7 +78,7 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
             known[axes] = overlaps, found
         overlaps, found = known[axes]
         if not all(o.length for o in overlaps):
-            continue  # a stride has stepped over the piece
+            continue  # a stride skips the piece
         places = [c[positions] - pieces.start[which, k] for k, c in enumerate(coordinates)]
         if isinstance(decoder, BlockDecoder):
             offset, nbytes = int(pieces.offset[i]), int(pieces.nbytes[i])
@@ -99,7 +99,7 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
 
 
 class _Met(NamedTuple):
-    """The pieces that a box meets, and which frame meets which of them."""
+    """The pieces that a box intersects, and the pairs of piece and frame."""
 
     pieces: Columns
     which: Index
@@ -107,8 +107,8 @@ class _Met(NamedTuple):
 
 
 def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _Met:
-    """Find the pieces that a box meets, and which of some frames lie in each."""
-    if len(layout.pieces) == 1:  # as in most files: nothing to look for
+    """Find the pieces that a box intersects, and the frames in each."""
+    if len(layout.pieces) == 1:  # as in most files: no search is needed
         pieces = layout.pieces.rows()
         inside = np.ones(len(coordinates[0]) if coordinates else 1, bool)
         for k, axis in enumerate(coordinates):
@@ -140,7 +140,7 @@ def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _M
 
 
 def _frames_alone(layout: Layout, met: _Met, sig: Sequence[Cut]) -> Bools:
-    """Find the blocks that are a frame each, which is wanted once and as it is."""
+    """Return a mask of the blocks that are one frame each, wanted once and whole."""
     shape, one = met.pieces.shape, (1,) * len(layout.grid)
     many = np.array([bool(getattr(decoder, "many", "")) for decoder in layout.decoders])
     found: Bools = many[met.pieces.decoder]
@@ -155,9 +155,9 @@ def _frames_alone(layout: Layout, met: _Met, sig: Sequence[Cut]) -> Bools:
 def _together(
     layout: Layout, met: _Met, n: int, alone: Bools
 ) -> Iterator[tuple[int, Index | slice]]:
-    """Put pieces together that are read in one go: a piece of each kind, and what meets them.
+    """Group pieces that are read together: yield the first of each group, and its frames.
 
-    Blocks are read one by one, but for frames that are ``alone`` in them.
+    Blocks are read one by one, except frames that are ``alone`` in them.
     """
     pieces, which = met.pieces, met.which
     if len(layout.pieces) == 1:
@@ -184,7 +184,7 @@ def _together(
 
 
 def _labels(pieces: Columns, n: int) -> Index:
-    """Give each piece the number of its kind: one file, one decoder, one part of a frame."""
+    """Assign each piece the number of its kind: one file, one decoder, one part of a frame."""
     axes = (column.T for columns in pieces[4:] for column in [columns[:, n:]])
     keys = [pieces.file, pieces.decoder, *(column for axis in axes for column in axis)]
     keys = [key for key in keys if len(key) and (key != key[0]).any()]
@@ -197,7 +197,7 @@ def _labels(pieces: Columns, n: int) -> Index:
 
 
 def _overlap(cut: Cut, start: int, size: int) -> _Overlap:
-    """Find what of a cut lies in ``start .. start + size``."""
+    """Return the overlap of a cut with ``start .. start + size``."""
     first = max(0, -(-(start - cut.start) // cut.step))
     stop = min(cut.length, -(-(start + size - cut.start) // cut.step))
     return _Overlap(first, max(0, stop - first), cut.start + cut.step * first - start, cut.step)
@@ -214,7 +214,7 @@ def _units(
     sig: Sequence[Cut],
     overlaps: Sequence[_Overlap],
 ) -> tuple[Units, int]:
-    """Find the units of a frame that a piece contributes to a box, and the offset of the first."""
+    """Return the units of a frame that a piece contributes to a box, and the first one's offset."""
     counts = [overlap.length for overlap in overlaps]
     size, itemsize = decoder.pixels, decoder.dtype.itemsize
     last = overlaps[-1]
@@ -256,21 +256,21 @@ def _units(
 
 
 class Region(NamedTuple):
-    """What a box holds."""
+    """The frames and the signal axes of a box."""
 
-    frames: Index  # numbers of its frames, in C order
+    frames: Index  # frame numbers, in C order
     sig: tuple[Cut, ...]
-    """What it holds of each signal axis of the files, of those that are not shown too."""
-    nav_counts: tuple[int, ...]  # length along each navigation axis that is shown
+    """Cut of each signal axis of the files, also of axes dropped by an integer index."""
+    nav_counts: tuple[int, ...]  # length along each navigation axis that is not dropped
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape that the box is decoded in: its frames on one axis, and every signal axis."""
+        """Shape of the decoded box: its frames on one axis, and all signal axes."""
         return (len(self.frames), *(cut.length for cut in self.sig))
 
 
 def region_of(layout: Layout, box: Box) -> Region:
-    """Find what a box, a part of ``layout.shape``, holds."""
+    """Return the frames and the signal axes of a box, a part of ``layout.shape``."""
     cuts = cut_to(layout.cuts, box)
     n = len(layout.nav_shape)
     counts = tuple(cut.length for cut in cuts[:n] if cut.kept)
@@ -278,5 +278,5 @@ def region_of(layout: Layout, box: Box) -> Region:
 
 
 def cut_to(cuts: Iterable[Cut], box: Box) -> tuple[Cut, ...]:
-    """Cut axes, some of which are not shown, to a box of those that are."""
+    """Cut axes to a box that has only those not dropped."""
     return cut_again(cuts, (Cut(start, 1, stop - start) for start, stop in box))

@@ -1,4 +1,4 @@
-"""The bytes of a file that hold a part of an array."""
+"""Byte ranges of a file that hold a part of an array."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from dask_tiled.model.indexing import Index
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The units of one frame that a piece gives to a box: the same in each of its frames."""
+    """The units of a frame that a piece contributes to a box, equal in all of its frames."""
 
     decoder: Decoder
     loops: tuple[Loop, ...]
-    """Distances of the units from the first of them, in the file and in the output."""
+    """Offsets of the units relative to the first, in the file and in the output."""
     dest: int
-    """Byte of a frame of the output, or of the scratch array of ``pick``, for the first unit."""
-    frame_bytes: int  # bytes of a frame there
-    place: tuple[slice, ...]  # where in a frame of the output their pixels go
+    """Offset of the first unit in a frame of the output, or of the scratch array of ``pick``."""
+    frame_bytes: int  # bytes of a frame of the output or scratch array
+    place: tuple[slice, ...]  # part of a frame of the output
     pick: Pick | None
-    """What is taken out of the units, where not all of their pixels are wanted, or where these
-    are of another type than the output."""
+    """Selection of pixels from the decoded units, if not all are wanted or their dtype is not that
+    of the output."""
 
     @cached_property
     def runs(self) -> Runs:
-        """The units as few long runs, from the first unit on."""
+        """The units as few long runs, relative to the first unit."""
         return make_runs(self.loops).moved(0, self.dest)
 
     def are_as_shown(self) -> bool:
-        """Return whether runs of units lie in the file just as they are shown, pixel by pixel."""
+        """Return whether runs of units are contiguous in the file and copied unchanged."""
         nbytes = self.decoder.nbytes
         return self.decoder.is_copy and (nbytes, nbytes) == (self.runs.step, self.runs.out_step)
 
@@ -48,12 +48,12 @@ class Units:
 
     @cached_property
     def reach(self) -> tuple[int, int]:
-        """First byte that is touched, and the one after the last, from the first unit on."""
+        """First byte and end of the bytes touched, relative to the first unit."""
         reaches = [loop.reach for loop in self.loops]
         return sum(low for low, _ in reaches), sum(high for _, high in reaches) + self.decoder.reach
 
     def part(self, axis: int, first: int, stop: int) -> tuple[Units, int]:
-        """Take some positions along a loop, and tell how far on in the file the first unit is."""
+        """Slice a loop; return the units, and the offset of their first one in the file."""
         loop, further, out_further = self.loops[axis].part(first, stop)
         loops = (*self.loops[:axis], loop, *self.loops[axis + 1 :])
         if self.pick is None:
@@ -67,27 +67,27 @@ class Units:
         return part, further
 
     def extents(self) -> list[int]:
-        """Return the bytes that each loop spans; 0 where it cannot be cut."""
+        """Return the span in bytes of each loop; 0 for loops that cannot be split."""
         spans = [high - low for low, high in (loop.reach for loop in self.loops)]
         if self.pick is None:
             return spans
-        # Whole rows are needed, and a cut of an inner loop would change the steps of outer ones.
+        # Whole rows are needed, and splitting an inner loop would change the steps of outer ones.
         outer = next((k for k, loop in enumerate(self.loops[:-1]) if loop.length > 1), None)
         return [span * (k == outer) for k, span in enumerate(spans)]
 
 
 class ReadRanges(NamedTuple):
-    """The bytes that one piece gives to a box."""
+    """The byte ranges that a piece contributes to a box."""
 
     file: File
-    units: Units  # what is read of each frame
-    offsets: Index  # byte of the file at which the first unit of each frame begins
-    frames: Index  # position of each frame in the output, in ascending order
-    ascending: bool  # whether the offsets are in ascending order, too
+    units: Units  # units of each frame
+    offsets: Index  # offset of the first unit of each frame
+    frames: Index  # position of each frame in the output, ascending
+    ascending: bool  # whether the offsets are ascending, too
 
     @property
     def span(self) -> tuple[int, int]:
-        """First byte that is touched, and the one after the last."""
+        """First byte and end of the bytes touched."""
         first, last = self.offsets[0], self.offsets[-1]
         if not self.ascending:
             first, last = self.offsets.min(), self.offsets.max()
@@ -96,20 +96,21 @@ class ReadRanges(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes that are read."""
+        """Number of bytes read."""
         decoder, runs = self.units.decoder, self.units.runs
         halves = 2 if decoder.lag else 1
         return len(self.offsets) * len(runs.starts) * runs.length * decoder.nbytes * halves
 
     def runs(self) -> Runs:
-        """Return the units of all frames as runs, from bytes of the file on."""
+        """Return the units of all frames as runs, with absolute offsets."""
         places = self.frames
         if self.units.pick is not None:
             places = np.arange(len(places))
         dests = places * self.units.frame_bytes
         runs = self.units.runs
         if len(self.offsets) > 1 and 0 < self.offsets[1] - self.offsets[0] < abs(runs.step):
-            # The frames are nearer to each other than the units: files are read along their grain.
+            # Frames are interleaved more finely than units: make them the inner loop, for reads in
+            # order.
             loops = [Loop.over(self.offsets, dests), *self.units.loops]
             return make_runs(loops).moved(int(self.offsets[0]), int(dests[0]) + self.units.dest)
         if len(runs.starts) == 1:
@@ -118,7 +119,7 @@ class ReadRanges(NamedTuple):
         return runs._replace(starts=starts.ravel(), dests=places.ravel())
 
     def lies_as(self, dtype: np.dtype) -> bool:
-        """Return whether the bytes are pixels of a type, one after the other, as numpy has them."""
+        """Return whether the bytes are contiguous pixels of a NumPy dtype."""
         units, size = self.units, dtype.itemsize
         if not units.decoder.is_copy or units.decoder.nbytes != size or units.pick is not None:
             return False
@@ -127,21 +128,21 @@ class ReadRanges(NamedTuple):
         return one_run and bool((np.diff(self.offsets) == runs.length * size).all())
 
     def between(self, first: int, stop: int) -> ReadRanges:
-        """Take the frames at some positions of the output, which become the first ones."""
+        """Take the frames in a range of output positions, renumbered from 0."""
         low, high = np.searchsorted(self.frames, (first, stop))
         return self._replace(offsets=self.offsets[low:high], frames=self.frames[low:high] - first)
 
     def in_file_order(self) -> ReadRanges:
-        """Take the frames as they lie in the file; they are no longer in the output's order."""
+        """Sort the frames by file offset, no longer by output position."""
         if self.ascending:
             return self
         order = np.argsort(self.offsets, kind="stable")
         return self._replace(offsets=self.offsets[order], frames=self.frames[order], ascending=True)
 
     def split(self, limit: int) -> Iterator[ReadRanges]:
-        """Cut into parts that span at most ``limit`` bytes each, as far as units allow that."""
+        """Split into parts that span at most ``limit`` bytes each, as far as units can be split."""
         low, high = self.span
-        most = limit + self.units.decoder.lag  # what every unit reaches over cannot be cut
+        most = limit + self.units.decoder.lag  # a unit's two halves lie ``lag`` bytes apart
         if high - low <= most:
             yield self
             return
@@ -159,7 +160,7 @@ class ReadRanges(NamedTuple):
             yield from self._part(axis, start, start + count).split(limit)
 
     def _part(self, axis: int, first: int, stop: int) -> ReadRanges:
-        """Take some positions along the frames (axis 0) or along one of the loops."""
+        """Slice along the frames (axis 0) or along one of the loops."""
         if axis == 0:
             return self._replace(offsets=self.offsets[first:stop], frames=self.frames[first:stop])
         units, further = self.units.part(axis - 1, first, stop)
@@ -167,15 +168,15 @@ class ReadRanges(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Read ranges, and bytes that contain them."""
+    """Read ranges, and the bytes that contain them."""
 
     ranges: ReadRanges
     data: npt.NDArray[np.uint8]
-    origin: int  # the byte of the file that ``data`` begins with
+    origin: int  # file offset of ``data``
 
     @property
     def offsets(self) -> Index:
-        """Byte of the data at which the first unit of each frame begins."""
+        """Offset in ``data`` of the first unit of each frame."""
         return self.ranges.offsets - self.origin
 
 
@@ -189,7 +190,7 @@ class Loop(NamedTuple):
 
     @classmethod
     def over(cls, offsets: Index, out_offsets: Index) -> Loop:
-        """Make a loop over the offsets, counted from the first, noticing even spacing."""
+        """Build a loop from offsets, relative to the first, and detect even spacing."""
         steps, out_steps = np.diff(offsets), np.diff(out_offsets)
         if (steps == steps[:1]).all() and (out_steps == out_steps[:1]).all():
             step, out_step = (int(s[0]) if len(s) else 0 for s in (steps, out_steps))
@@ -198,14 +199,14 @@ class Loop(NamedTuple):
 
     @property
     def reach(self) -> tuple[int, int]:
-        """The least and the greatest offset in the file."""
+        """Least and greatest offset in the file."""
         if self.listed is not None:
             return int(self.listed[0].min()), int(self.listed[0].max())
         last = (self.length - 1) * self.step
         return min(last, 0), max(last, 0)
 
     def part(self, first: int, stop: int) -> tuple[Loop, int, int]:
-        """Take some of the offsets, and tell how far on the first of them is."""
+        """Slice the loop; return it, and the offsets of its first position."""
         stop = min(stop, self.length)
         if self.listed is None:
             part = Loop(stop - first, self.step, self.out_step)
@@ -222,7 +223,7 @@ class Loop(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Starts in the file and places in the output, and the innermost loop that begins at each."""
+    """The innermost loop, and its starts in the file and in the output."""
 
     starts: Index
     step: int
@@ -231,24 +232,24 @@ class Runs(NamedTuple):
     out_step: int
 
     def moved(self, start: int, dest: int) -> Runs:
-        """Begin further on, in the file and in the output."""
+        """Shift all starts, in the file and in the output."""
         return self._replace(starts=self.starts + start, dests=self.dests + dest)
 
 
 class Pick(NamedTuple):
-    """How wanted pixels are taken out of decoded units."""
+    """Selection of pixels from decoded units."""
 
     shape: tuple[int, ...]
-    """Shape of the scratch array that the whole units of a frame are decoded into."""
-    pixels: Index  # positions to take along its last axis
+    """Shape of the scratch array for the decoded units of a frame."""
+    pixels: Index  # positions along its last axis
 
 
 def make_runs(loops: Sequence[Loop]) -> Runs:
     """Flatten nested loops, the outermost first.
 
-    Neighbouring loops that continue each other in the file and in the output become one. The loop
-    with the shortest step in the file becomes the innermost, so that a file is read along its grain
-    whatever the order of its axes.
+    Adjacent loops that continue each other in the file and in the output are merged. The loop with
+    the shortest step in the file becomes the innermost, so that files are read in order whatever
+    the order of their axes.
     """
     merged: list[Loop] = []
     for loop in loops:
@@ -270,7 +271,7 @@ def make_runs(loops: Sequence[Loop]) -> Runs:
 
 
 def _continues(outer: Loop, inner: Loop) -> bool:
-    """Return whether the end of the inner loop is where the outer one goes on."""
+    """Return whether the outer loop continues where the inner one ends."""
     return (
         outer.listed is None
         and inner.listed is None

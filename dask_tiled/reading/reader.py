@@ -1,4 +1,4 @@
-"""What is read, and how a chunk of it is: whole, tile by tile, or window by window."""
+"""Read the chunks of a source: whole, tile by tile, or window by window."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.remote import Remote
 
 Make = Callable[[tuple[int, ...]], Array]
-"""Gives the memory for pixels, if it is wanted: an array of that shape and of their type."""
+"""Allocates the output, if it is needed: returns an array of a shape and the source's dtype."""
 
 LARGE_BYTES = 4096
-"""More than this is no part of every task."""
+"""Sources larger than this are not part of every task."""
 CONVERTED_BYTES = 1 << 19
-"""So much is decoded at a time before it is converted: it stays in the cache."""
+"""Bytes decoded before they are converted: they stay in the cache."""
 
 
 class Source:
-    """The pixels that a layout holds, as they are shown.
+    """The pixels of a layout, after conversion.
 
-    It is a plain class, so that dask passes it on as one value and does not look inside.
+    A plain class, so that dask passes it on as one value without traversing it.
     """
 
     __slots__ = ("_token", "conversion", "io", "layout")
@@ -49,12 +49,12 @@ class Source:
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the pixels."""
+        """Dtype of the pixels."""
         return self.conversion.dtype
 
     @property
     def token(self) -> str:
-        """What tells it from every other source, in every process."""
+        """Identity, equal in every process."""
         if not self._token:
             values = self.layout.__dask_tokenize__(), self.conversion.__dask_tokenize__(), self.io
             # repr is the same in every process, and exact for numbers.
@@ -63,12 +63,12 @@ class Source:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is too large to be a part of every task."""
+        """Whether the source is too large to be part of every task."""
         return self.nbytes > LARGE_BYTES
 
     @property
     def nbytes(self) -> int:
-        """Bytes of numbers that a task needs to know what it reads."""
+        """Bytes of the arrays that describe the source."""
         corrections = self.conversion.corrections
         arrays: list[Any] = [self.layout.pieces, self.layout.selection.numbers]
         if corrections is not None:
@@ -76,18 +76,18 @@ class Source:
         return sum(array.nbytes for array in arrays if array is not None)
 
     def cut(self, cuts: Sequence[Cut]) -> Source:
-        """Show a part."""
+        """Return a part of the source."""
         return Source(self.layout.cut(cuts), self.conversion, self.io)
 
     def __dask_tokenize__(self) -> tuple[str, str]:
-        # dask does not look inside what this returns: values only.
+        # dask does not traverse the result: plain values only.
         return "dask_tiled.Source", self.token
 
 
 class Workspace:
-    """What the readers of a task share: backends, and memory that is used again.
+    """Backends and reusable memory, shared by the readers of a task.
 
-    Leaving it closes what is open; it may be entered again.
+    Exiting closes the backends; a workspace may be entered again.
     """
 
     def __init__(self) -> None:
@@ -95,13 +95,13 @@ class Workspace:
         self._memory: dict[Hashable, Array] = {}
 
     def backend(self, source: Source) -> Backend:
-        """Return the backend that suits a source."""
+        """Return the backend for a source."""
         path = source.layout.files[0].path
         backend = Remote() if is_url(path) else backend_for(source.io)
         return self._backends.setdefault(type(backend), backend)
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype, use: str = "native") -> Array:
-        """Return memory that nobody else uses until the next call for the same use."""
+        """Return memory with arbitrary content, valid until the next call for the same use."""
         size, key = math.prod(shape), (use, dtype)
         if key not in self._memory or self._memory[key].size < size:
             self._memory[key] = np.zeros(size, dtype)
@@ -111,7 +111,7 @@ class Workspace:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with ExitStack() as stack:  # all of them, even if one raises
+        with ExitStack() as stack:  # exit all, even if one raises
             for backend in self._backends.values():
                 stack.callback(backend.__exit__, *error)
 
@@ -150,7 +150,7 @@ class Reader:
         self._halos = any(plan.halos for plan in self._plans)
 
     def whole(self, out: Array | None = None) -> Array:
-        """Read all pixels: an array of the shape of the chunk, ``out`` if that is given."""
+        """Read all pixels into ``out``, or into a new array of the shape of the chunk."""
         make: Make = partial(np.empty, dtype=self.source.dtype) if out is None else out.reshape
         if 0 in self.region.shape:
             return make(self.shape)
@@ -158,11 +158,11 @@ class Reader:
         return pixels.reshape(self.shape) if out is None else out
 
     def tile(self, first: int, stop: int, part: int, make: Make, *, view: bool = True) -> Array:
-        """Read some frames, and the part of that number of each: an array with all signal axes.
+        """Read a part of some frames, an array with all signal axes.
 
-        Where the pixels lie in mapped memory as numpy has them, it may be a read-only ``view`` of
-        that, until the work on the chunk is done: files are found to be the same then. Otherwise
-        it is what ``make`` gives.
+        With ``view``, mapped pixels that are contiguous and native are returned as a read-only
+        view, valid until the chunk is done; then the file is checked once more. Otherwise the array
+        is one that ``make`` returns.
         """
         shape = (stop - first, *self._shapes[part])
         ranges = self._between(first, stop, part)
@@ -181,12 +181,12 @@ class Reader:
         return tile
 
     def windows(self, limit: int | None) -> Iterator[Window]:
-        """Fetch the bytes of the chunk as they lie in its files; none of them may be blocks.
+        """Fetch the bytes of the chunk in the order of the ranges; blocks are not supported.
 
         Yields
         ------
         Window
-            Of at most ``limit`` bytes; valid until the next one is asked for.
+            At most ``limit`` bytes; valid until the next window is requested.
         """
         for piece in self.ranges:
             if isinstance(piece, ReadRanges):
@@ -197,16 +197,16 @@ class Reader:
 
     @property
     def ranges(self) -> list[Ranges]:
-        """What is read of the files for the first part."""
+        """Ranges of the files for the first part."""
         return self._ranges[0]
 
     @property
     def absent(self) -> Index:
-        """Which frames of the chunk are missing."""
+        """Positions of the missing frames of the chunk."""
         return np.flatnonzero(self._absent) if self._absent is not None else np.empty(0, np.int64)
 
     def _view(self, ranges: Sequence[Ranges], shape: tuple[int, ...]) -> Array | None:
-        """Return a tile without reading it, where it lies in a mapped file as it is."""
+        """Return a tile as a view of a mapped file, or None."""
         if not self.source.conversion.nothing or self._absent is not None:
             return None
         return view_of(ranges, shape, self.source.conversion.dtype, self._backend)
@@ -235,7 +235,7 @@ class Reader:
         if self._absent is not None:
             tile[self._absent[first:stop]] = conversion.fill_value
         if self._kept and part == len(self._ranges) - 1:
-            end = len(self.region.frames)  # of blocks that only corrections need
+            end = len(self.region.frames)  # blocks only used by corrections
             for key in [key for key in self._kept if self._ends.get(key, end) <= stop]:
                 del self._kept[key]
 
@@ -251,11 +251,11 @@ class Reader:
         return [piece for piece in some if len(piece.frames)]
 
     def _corrected(self, native: Array, tile: Array, frames: Index, part: int) -> Array:
-        """Correct pixels, in the tile itself where nothing else is to be done."""
+        """Correct pixels, in the tile itself unless they are scaled or cast afterwards."""
         conversion, plan = self.source.conversion, self._plans[part]
         scaled = conversion.scaling is not None
         dtype = conversion.corrections.dtype(native.dtype)  # type: ignore[union-attr]
-        if scaled:  # in double precision, and so is what is scaled
+        if scaled:  # scaled in float64, so corrected in it
             dtype = np.result_type(dtype, np.float64)
         last = tile.dtype == dtype and not scaled
         corrected = tile if last else np.empty(tile.shape, dtype)
@@ -269,7 +269,7 @@ class Reader:
 
 
 def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:
-    """Return which pixels of a tile any of the ranges gives."""
+    """Return a mask of the pixels of a tile that any of the ranges covers."""
     held = np.zeros(shape, bool)
     for piece in ranges:
         inside = piece.units.place if isinstance(piece, ReadRanges) else piece.place
@@ -279,7 +279,7 @@ def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:
 
 
 def _spans(ranges: Sequence[Ranges]) -> tuple[Index, Index]:
-    """Return the positions of the first and the last frame of each piece."""
+    """Return the positions of the first and the last frame of each range."""
     ends = np.array([(piece.frames[0], piece.frames[-1]) for piece in ranges], np.int64)
     firsts, lasts = ends.reshape(-1, 2).T
     return firsts, lasts

@@ -1,4 +1,4 @@
-"""The backend for files behind URLs: few requests for a chunk, ahead of the work on it."""
+"""The backend for files behind URLs: few requests for a chunk, sent ahead of its decoding."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.remote.fetching import GAP_BYTES, cut_out, merge, requests, submit
 
 AHEAD = 8
-"""So many requests run ahead of the work on a chunk."""
+"""Requests sent ahead."""
 KEPT = 32
-"""So many answers, and no more, wait for it, or for being asked for again."""
+"""Responses kept until they are used, or used again."""
 
 
 class Remote(Backend):
-    """Asks servers for what a chunk needs, in few requests, some of which run ahead of the work.
+    """Requests the bytes of a chunk from servers, a few requests ahead of the decoding.
 
-    What lies near to each other is asked for together.
+    Nearby ranges are merged into one request.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Remote(Backend):
         self._answers: dict[tuple[RemoteFile, int, int], Future[Bytes]] = {}
 
     def expect(self, ranges: Iterable[Ranges]) -> None:
-        """Note which bytes of which files will be asked for."""
+        """Note the byte ranges of files that will be needed."""
         for piece in ranges:
             if isinstance(piece, ReadRanges):
                 file, spans = piece.file, [part.span for part in _clusters(piece)]
@@ -52,14 +52,14 @@ class Remote(Backend):
         self._places.clear()
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Yield what has come, window by window; what nobody wants between them is not there."""
+        """Yield the windows of the responses; large gaps between ranges are not fetched."""
         for cluster in _clusters(ranges):
             for part in cluster.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
                 start, stop = part.span
                 yield Window(part, self(part.file, start, stop), start)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Return some bytes of a file."""
+        """Return a byte range of a file, waiting for its requests."""
         if not self._places:
             self._arrange()
         remote = _behind_url(file)
@@ -68,12 +68,12 @@ class Remote(Backend):
         last = int(np.searchsorted(firsts, stop))
         wanted = self._requests[at + max(first, 0) : at + last]
         gaps = any(a[2] != b[1] for a, b in pairwise(wanted))
-        if first < 0 or gaps or not wanted or stop > wanted[-1][2]:  # nobody expected it
+        if first < 0 or gaps or not wanted or stop > wanted[-1][2]:  # not announced
             return remote.fetch([(start, stop)])[0]
-        ahead = self._ahead if last < len(firsts) else AHEAD  # the next file is begun, too
+        ahead = self._ahead if last < len(firsts) else AHEAD  # begins the next file, too
         wanted += self._requests[at + last : at + last + ahead]
         for request in wanted:
-            answer = self._answers.pop(request, None)  # it becomes the last one that was used
+            answer = self._answers.pop(request, None)  # inserted again as the most recently used
             if answer is None:
                 found, *span = request
                 answer = submit(found.place, found.version, *span)
@@ -92,7 +92,7 @@ class Remote(Backend):
         super().__exit__(*error)
 
     def _arrange(self) -> None:
-        """Put all requests in order: by file, and by byte."""
+        """Merge the expected ranges to requests, in the order of files and offsets."""
         self._requests.clear()
         for file, spans in self._expected.items():
             starts, stops = map(np.concatenate, zip(*spans, strict=True))
@@ -100,7 +100,7 @@ class Remote(Backend):
             firsts = np.array([start for start, _ in wanted], np.int64)
             self._places[file] = len(self._requests), firsts
             self._requests += [(file, *span) for span in wanted]
-        # A frame may be spread over such files, which take turns then.
+        # A frame may be spread over several such files, whose requests then alternate.
         long = sum(len(firsts) > 1 for _, firsts in self._places.values())
         self._ahead = max(1, AHEAD // max(1, long))
 
@@ -112,7 +112,7 @@ def _behind_url(file: File) -> RemoteFile:
 
 
 def _clusters(ranges: ReadRanges) -> Iterator[ReadRanges]:
-    """Cut read ranges where more lies between them than is worth asking for."""
+    """Split read ranges at gaps too large to be fetched."""
     low, high = ranges.units.reach
     if high - low > GAP_BYTES and ranges.nbytes * GAPS < (high - low) * len(ranges.offsets):
         yield from ranges.split(GAP_BYTES)

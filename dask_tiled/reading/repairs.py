@@ -1,7 +1,7 @@
-"""From which pixels of a frame its excluded ones are repaired.
+"""Choose the pixels from which the excluded pixels of a frame are repaired.
 
-Those with good neighbours come first, then those next to them, and so on inwards: ring by ring,
-each pixel becomes the mean of its neighbours in the rings before.
+Pixels with good neighbours come first, then the next ones inwards: ring by ring, each pixel becomes
+the mean of its neighbours in earlier rings.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dask_tiled.model.indexing import Array, Index
 Bools = npt.NDArray[np.bool_]
 
 CELL = 256
-"""Pixels: of inner rings, those in one cell of this size are repaired from one box."""
+"""Edge of a cell in pixels: inner pixels of a cell are repaired from one box."""
 
 
 class Steps(NamedTuple):
-    """Pixels to repair in their order, and the pixels whose mean each becomes."""
+    """Pixels in the order of repair, and the neighbours whose mean each becomes."""
 
     pixels: Index
     bounds: Index
@@ -32,17 +32,17 @@ class Steps(NamedTuple):
 
     @classmethod
     def none(cls) -> Self:
-        """Return no steps."""
+        """Return an empty plan."""
         nothing = np.zeros(0, np.int64)
         return cls(nothing, np.zeros(1, np.int64), nothing)
 
     @classmethod
     def of(cls, pixels: Index, near: Index, used: Bools) -> Self:
-        """Return the steps for pixels whose neighbours are used or not."""
+        """Return the steps for pixels, and a mask of their neighbours to use."""
         return cls(pixels, np.concatenate([[0], np.cumsum(used.sum(axis=1))]), near[used])
 
     def repair(self, frames: Array) -> None:
-        """Repair frames, each of one axis."""
+        """Repair flattened frames in place."""
         if self.pixels.size:
             from dask_tiled.kernels.corrections import repair_kernel
 
@@ -50,19 +50,19 @@ class Steps(NamedTuple):
 
 
 class Repairs(NamedTuple):
-    """The excluded pixels of a frame, ring by ring; pixels are counted in C order."""
+    """The excluded pixels of a frame, ring by ring; pixels are numbered in C order."""
 
     pixels: Index
     rings: list[slice]
     near: Index
-    """The pixels in the box around each, in C order."""
+    """Neighbours of each pixel, in C order."""
     used: Bools
-    """Which of them are in the rings before."""
+    """Mask of the neighbours that are good or in earlier rings."""
     parents: Index
-    """Where these are in ``pixels``; -1 for good ones, and for those that are not used."""
+    """Indices of the neighbours in ``pixels``; -1 for good and for unused ones."""
 
     def with_all(self, shown: Bools, near_shown: Bools) -> Bools:
-        """Return which of some shown pixels depend on nothing but shown ones."""
+        """Return a mask of the shown pixels that depend on shown pixels only."""
         whole = shown & (near_shown | ~self.used).all(axis=1)
         for ring in self.rings[1:]:
             parents = self.parents[ring]
@@ -70,15 +70,15 @@ class Repairs(NamedTuple):
         return whole
 
     def needed_for(self, some: Index) -> Index:
-        """Return which excluded pixels some depend on, and these themselves."""
-        needed = np.zeros(len(self.pixels) + 1, bool)  # the last one stands for the good ones
+        """Return the excluded pixels that ``some`` depend on, including themselves."""
+        needed = np.zeros(len(self.pixels) + 1, bool)  # the last entry stands for good pixels
         needed[some] = True
         for ring in reversed(self.rings[1:]):
             needed[self.parents[ring][needed[ring]]] = True
         return np.flatnonzero(needed[:-1])
 
     def grouped(self, some: Index, shape: tuple[int, ...]) -> list[Index]:
-        """Group pixels: each of the first ring is alone, others are with those nearby."""
+        """Group pixels: each of the first ring by itself, inner ones by cell."""
         first = some < self.rings[0].stop if self.rings else some < 0
         inner = some[~first]
         cells = np.stack(np.unravel_index(self.pixels[inner], shape)) // CELL
@@ -89,10 +89,10 @@ class Repairs(NamedTuple):
 
 @lru_cache(maxsize=16)
 def repairs_of(corrections: Corrections, shape: tuple[int, ...]) -> Repairs:
-    """Return from what the excluded pixels of frames of a shape are repaired."""
+    """Plan the repair of the excluded pixels of frames of a shape."""
     pixels: Any = corrections.excluded_pixels
     steps = [step for step in itertools.product((-1, 0, 1), repeat=len(shape)) if any(step)]
-    padded = tuple(n + 2 for n in shape)  # no pixel outside is good
+    padded = tuple(n + 2 for n in shape)  # pixels outside the frame count as excluded
     strides = np.array([math.prod(padded[k + 1 :]) for k in range(len(shape))], np.int64)
     offsets = np.array(steps, np.int64) @ strides
     ring = np.full(padded, len(pixels) + 1, np.int64)
@@ -113,7 +113,7 @@ def repairs_of(corrections: Corrections, shape: tuple[int, ...]) -> Repairs:
     used = ring[near] < ring[places, None]
     number = np.full(ring.shape, -1, np.int64)
     number[places] = np.arange(len(places))
-    inside = np.where(used, near, places[:, None])  # what is not used may lie outside
+    inside = np.where(used, near, places[:, None])  # unused neighbours may lie outside
     return Repairs(
         _unpadded(places, padded, shape),
         [slice(a, b) for a, b in itertools.pairwise(ends)],

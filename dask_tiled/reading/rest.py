@@ -1,4 +1,4 @@
-"""Which files rest: what may be changed while it is read is not to be mapped."""
+"""Detect files at rest: a file that may change while it is read must not be mapped."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from dask_tiled.model.files import File
 from dask_tiled.model.paths import SHORT, is_url, with_room
 
 REST_SECONDS = 60
-"""A file that has been left alone for so long is taken for one that stays so."""
+"""A file unchanged for this long is assumed to stay so."""
 
 
 def rests(file: File, fd: int) -> bool:
-    """Return whether a file stays as it is, as far as can be told: to map it is safe then.
+    """Return whether a file is at rest, so that it is safe to map it.
 
-    It has been left alone for as many seconds as ``dask-tiled.rest-seconds`` of dask's
-    configuration says, lies on this machine, and neither grows nor is open for writing. As it lies
-    here, its times are of the clock of this machine; such as are still to come tell no age.
+    It has been unchanged for ``dask-tiled.rest-seconds`` of dask's configuration, lies on this
+    machine, and neither grows nor is open for writing. The times of a local file are of this
+    machine's clock; a time in the future is no evidence of rest.
 
     Raises
     ------
     DatasetError
-        The configuration is no number of seconds.
+        The configuration is not a number of seconds.
     """
     name = "dask-tiled.rest-seconds"
     seconds = check_whole(name, config.get(name, REST_SECONDS), least=0)
@@ -40,14 +40,14 @@ def rests(file: File, fd: int) -> bool:
 
 
 def can_rest(file: File) -> bool:
-    """Return whether a file lies on this machine and does not grow."""
+    """Return whether a file is local and does not grow."""
     return not (file.grows or is_remote(file.path))
 
 
 def is_written(fd: int) -> bool:
-    """Return whether another program has a file open for writing, where that can be told.
+    """Return whether another program has a file open for writing, as far as the system reports it.
 
-    Linux tells the owner of a file, and root.
+    Linux reports it to the owner of the file and to root.
     """
     with leased(fd) as refused:
         return refused == errno.EAGAIN
@@ -55,15 +55,15 @@ def is_written(fd: int) -> bool:
 
 @contextmanager
 def leased(fd: int) -> Iterator[int]:
-    """Hold a lease of a file: to open it for writing, or to cut it short, has to wait.
+    """Hold a read lease of a file: opening it for writing, or truncating it, blocks meanwhile.
 
-    Linux grants one to the owner of a file, and to root, while no program has it open for writing.
-    The signal that asks for it back is one that is ignored by default.
+    Linux grants a lease to the owner of the file and to root, while no program has the file open
+    for writing. The signal that breaks the lease is one ignored by default.
 
     Yields
     ------
     int
-        0, or the number of the error if there is no lease.
+        0, or the errno if no lease was granted.
     """
     try:
         import fcntl
@@ -79,7 +79,7 @@ def leased(fd: int) -> Iterator[int]:
     try:
         yield 0
     finally:
-        with suppress(OSError):  # it has been taken away, which Linux does after 45 s
+        with suppress(OSError):  # Linux revokes a lease after 45 s
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
@@ -89,8 +89,8 @@ REMOTE = {
     "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
 }
 # fmt: on
-"""Types of network file systems; everything in user space counts as one, too,
-but for what lies on a block device of this machine."""
+"""Types of network file systems; all in user space count as one, too, except those on a local block
+device."""
 
 
 MOUNTS = "/proc/self/mountinfo"
@@ -98,9 +98,9 @@ _mounts: dict[tuple[int, int], str] = {}
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a file lies on a network file system, where mapped pages can fail to come.
+    """Return whether a file lies on a network file system, where loading mapped pages can fail.
 
-    Where the system has no table of mounts to look it up in, it counts as local.
+    A file counts as local if the system has no table of mounts.
     """
     if is_url(path):
         return True
@@ -115,7 +115,7 @@ def is_remote(path: str) -> bool:
 
 
 def _types() -> dict[tuple[int, int], str]:
-    """List the types of the mounted file systems by device."""
+    """Return the types of the mounted file systems by device."""
     try:
         table = with_room(partial(open, MOUNTS, encoding="utf-8", errors="surrogateescape"), MOUNTS)
     except OSError as error:
@@ -128,7 +128,7 @@ def _types() -> dict[tuple[int, int], str]:
 
 
 def parse_mount(line: str) -> tuple[tuple[int, int], str]:
-    """Read device and type from a line of ``/proc/self/mountinfo``."""
+    """Parse the device and the type in a line of ``/proc/self/mountinfo``."""
     before, _, after = line.partition(" - ")
     major, _, minor = before.split()[2].partition(":")
     kind = after.split()[0]
