@@ -1,1 +1,1 @@
-"""Blocks of arrays: aligned, read ahead, gone through in order, with a bar."""
+"""Blocks of arrays: align, read ahead, iterate, run tasks, show progress."""

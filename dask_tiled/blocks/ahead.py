@@ -63,7 +63,7 @@ def in_order(
     """
     ahead: deque[tuple[int, Future[T_co]]] = deque()
     errors: list[Exception] = []
-    following: list[Job[T_co]] = []  # the one that there was no room for
+    following: list[Job[T_co]] = []  # the job that exceeded the limit
 
     def fill() -> None:
         held = sum(nbytes for nbytes, _ in ahead)
@@ -72,7 +72,7 @@ def in_order(
                 some = following.pop() if following else next(jobs)
             except StopIteration:
                 return
-            except Exception as error:  # noqa: BLE001 - it is raised where its turn comes
+            except Exception as error:  # noqa: BLE001 - raised in its turn
                 errors.append(error)
                 return
             held += some.nbytes

@@ -13,8 +13,8 @@ from dask_tiled.tiling.scheme import negotiate
 from dask_tiled.tiling.sizes import grown
 
 TASK_BYTES = 16 << 20
-"""Bytes that one task reads, unless a shard is larger. The allocator reuses memory of this size;
-that of large chunks costs page faults."""
+"""Bytes read by a task, unless a shard is larger. The allocator reuses memory of this size, while
+larger chunks cause page faults."""
 
 
 def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
@@ -23,11 +23,11 @@ def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
 
 
 def aligned_chunks(given: Given, grid: tuple[int, ...]) -> Chunks:
-    """Choose chunks that are multiples of a grid; small ones if they are read as fast."""
+    """Choose chunks that are multiples of a grid, small ones where reading is as fast."""
     desc, shape = given.description, given.shape
     if desc is not None:
         chunk, task = math.prod(given.chunksize), TASK_BYTES // given.dtype.itemsize
-        # Frames that are divided are read by as few tasks as the memory of a chunk allows.
+        # Divided frames are read by as few tasks as the memory of a chunk allows.
         sizes = grown(grid, shape, max(chunk, task), desc.nav_ndim)
         frames = zip(sizes[desc.nav_ndim :], shape[desc.nav_ndim :], strict=True)
         cut = any(n < size for n, size in frames)

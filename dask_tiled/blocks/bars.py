@@ -10,29 +10,29 @@ from dask_tiled.notebooks import CellText, notebook_shell
 
 
 def progress_bar(*, show: bool | None, **options: Any) -> Any:
-    """Return a bar of tqdm: widgets in a notebook that has them, otherwise text.
+    """Return a tqdm bar: widgets in a notebook that supports them, otherwise text.
 
-    It counts bytes unless ``options``, those of tqdm, name another unit. With ``show=None`` it
-    is hidden where stderr is neither a terminal nor a notebook.
+    It counts bytes unless ``options``, passed to tqdm, name another unit. With ``show=None`` it is
+    hidden unless stderr is a terminal or a notebook.
     """
     options = {"unit": "B", "unit_scale": True, **options}
     options["disable"] = None if show is None else not show
     from tqdm import TqdmWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TqdmWarning)  # it misses the widgets aloud
+        warnings.simplefilter("ignore", TqdmWarning)  # tqdm warns of missing widgets
         from tqdm.auto import tqdm
     if notebook_shell() is not None:
         options["disable"] = bool(options.get("disable"))
         if "tqdm.notebook" not in {base.__module__ for base in tqdm.__mro__}:
             options["file"] = _Cell()
-    elif sys.stderr is None:  # a program without a terminal
+    elif sys.stderr is None:  # a program without a console
         options["disable"] = True
     return tqdm(**options)
 
 
 class _Cell:
-    """A file that shows what is written last below the cell, where stderr would be red."""
+    """A text stream that shows the last write below the cell, where stderr would be red."""
 
     encoding = "utf-8"
 
@@ -40,9 +40,9 @@ class _Cell:
         self._text = CellText()
 
     def write(self, text: str) -> None:
-        """Show a bar; the end of the line leaves it there."""
+        """Show a bar in place of the last one."""
         if text.strip():
             self._text.show(text.strip())
 
     def flush(self) -> None:
-        """Do nothing: it is shown."""
+        """Do nothing: nothing is buffered."""

@@ -19,16 +19,16 @@ from dask_tiled.opening import opened
 
 
 class ArrayBlock(NamedTuple):
-    """A chunk of an array, computed.
+    """A computed chunk of an array.
 
     Attributes
     ----------
     number : int
-        Position of the array among several.
+        Position of the array in the sequence of arrays.
     where : tuple of slice
-        The part of the array that it is.
+        Location of the chunk in the array.
     pixels : array
-        Its own memory, writeable.
+        A writeable array that owns its memory.
     """
 
     number: int
@@ -37,7 +37,7 @@ class ArrayBlock(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """A chunk that is still to be computed."""
+    """A chunk to be computed."""
 
     number: int
     where: tuple[slice, ...]
@@ -51,7 +51,7 @@ class _Wanted(NamedTuple):
     def compute(self) -> ArrayBlock:
         try:
             pixels = np.asarray(self.arr[self.where].compute(scheduler="synchronous"))
-            # What dask repeats along an axis lies in memory but once.
+            # dask may return a broadcast view.
             owned = pixels if pixels.flags.writeable else pixels.copy()
         except Exception as error:
             error.add_note(f"in the part {self.where} of array {self.number}, {self.arr.name}")
@@ -67,31 +67,31 @@ def iter_blocks(
     Parameters
     ----------
     arr : dask.array.Array, DataArray of xarray or path-like, or iterable of arrays
-        One array, or what :func:`open_dataset` opens, or several arrays, one after the other; an
-        iterator is asked for the next one only when it is time to read it.
+        An array, anything that :func:`open_dataset` opens, or several arrays to be read one after
+        the other; an iterator is advanced only when its next array is to be read.
     prefetch : int
-        So many chunks are read ahead at most, by as many threads; with 0 there are none, and every
-        chunk is read when it is asked for.
+        Maximum number of chunks read ahead, and of threads; with 0, chunks are read on demand in
+        the calling thread.
     max_bytes : int
-        So many bytes are read ahead at most. A chunk that is larger is read ahead alone.
+        Maximum bytes read ahead. A larger chunk is read ahead alone.
 
     Yields
     ------
     ArrayBlock
-        ``block.pixels``, and the slices ``block.where`` of the array that they are.
+        ``block.pixels``, and their location in the array, the slices ``block.where``.
 
     Raises
     ------
     TilingError
-        An array has chunks of unknown size, or is none.
+        An array has chunks of unknown size, or an item is not an array.
     DatasetError
-        Whatever reading a chunk raises, after all chunks before it have been handed out.
+        Any error of reading a chunk, raised after all chunks before it were yielded.
 
     Notes
     -----
-    When the iterator is exhausted, closed or forgotten, reads that have begun are waited for, and
-    no thread is left. Bytes of chunks that were handed out are not counted. Chunks are computed in
-    this process: one that a cluster keeps has to be asked for with ``compute()``.
+    When the iterator is exhausted, closed or garbage-collected, it waits for reads in progress, and
+    ends its threads. Chunks that were yielded do not count towards ``max_bytes``. Chunks are
+    computed in this process: call ``compute()`` for chunks that a cluster holds.
     """
     prefetch = check_whole("prefetch", prefetch, least=0)
     max_bytes = check_whole("max_bytes", max_bytes, least=0)
@@ -101,7 +101,7 @@ def iter_blocks(
 
 
 def _wanted(arrays: Iterable[Any]) -> Iterator[_Wanted]:
-    """List the chunks of arrays."""
+    """Yield the chunks of arrays, not yet computed."""
     for number, data in enumerate(arrays):
         arr = as_array(data, error=TilingError)
         if any(math.isnan(n) for axis in arr.chunks for n in axis):

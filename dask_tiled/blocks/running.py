@@ -124,7 +124,7 @@ class _Tasks(DaskMethodsMixin):
 
     @property
     def __dask_optimize__(self) -> Callable[..., Any]:
-        optimize: Callable[..., Any] = self.of.__dask_optimize__  # that of the user, or ours
+        optimize: Callable[..., Any] = self.of.__dask_optimize__  # the user's, or ours
         return optimize
 
     def __dask_graph__(self) -> HighLevelGraph:
@@ -148,7 +148,7 @@ def _rebuilt(graph: Any, of: da.Array, keys: list[Key], **_: Any) -> _Tasks:
 
 
 def _run(collections: list[Any], bar: _Bar) -> list[Array]:
-    """Run tasks, and return the values of the arrays beside them."""
+    """Run the tasks, the first collection, and return the values of the others."""
     client = getattr(get_scheduler(), "__self__", None)
     if client is None or not hasattr(client, "scheduler_info"):
         with Callback(posttask=lambda key, *_: bar.update(key)):
@@ -160,7 +160,7 @@ def _run(collections: list[Any], bar: _Bar) -> list[Array]:
     futures = futures_of([tasks, *beside])
     try:
         for future in as_completed(futures, loop=client.loop):
-            future.result()  # raises what the task has raised
+            future.result()  # raises the error of the task
             bar.update(future.key)
         return [*compute(*beside, traverse=False)]
     finally:
@@ -184,7 +184,7 @@ class _Bar:
             self._clock.start()
 
     def _tick(self) -> None:
-        """Update the clock before the first chunk is done: numba may have to compile."""
+        """Refresh the elapsed time, also before the first chunk: numba may have to compile."""
         while not self._closed.wait(TICK):
             self.bar.refresh()
 
