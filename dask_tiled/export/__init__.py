@@ -1,1 +1,1 @@
-"""Out again: zarr, and references to bytes."""
+"""Export: zarr copies, and references to the bytes of files."""

@@ -1,4 +1,4 @@
-"""Decoders of this package as codecs of zarr, so that references can point to packed pixels."""
+"""Zarr 3 codecs that decode packed pixels, so that references can point to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReadingCodec(BytesBytesCodec):
     name : str
         One of :data:`~dask_tiled.export.decoders.NAMES`.
     told : str
-        Its configuration, as JSON.
+        The configuration as JSON.
     """
 
     name: str
@@ -38,13 +38,13 @@ class ReadingCodec(BytesBytesCodec):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read the codec from a document of zarr."""
+        """Build the codec from its zarr document."""
         codec = cls(data.get("name", ""), json.dumps(data.get("configuration") or {}))
-        decoder_of(codec.name, codec.told)  # which checks them
+        decoder_of(codec.name, codec.told)  # raises if they are invalid
         return codec
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the codec for a document of zarr."""
+        """Return the zarr document of the codec."""
         return {"name": self.name, "configuration": json.loads(self.told)}
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
@@ -63,7 +63,7 @@ class ReadingCodec(BytesBytesCodec):
         raise NotImplementedError("dask-tiled reads the files of detectors, and writes none")
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Refuse to foretell the bytes of a stored chunk."""
+        """Raise: the size of a stored chunk is not fixed."""
         raise NotImplementedError("stored chunks have any size")
 
 

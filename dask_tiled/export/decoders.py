@@ -1,6 +1,6 @@
-"""Decoders of this package that documents of others name: of packed pixels, and of whole chunks.
+"""Decoders of packed pixels and of whole chunks, as named in zarr documents.
 
-What they decode to are little-endian pixels.
+They return little-endian pixels.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from dask_tiled.model.pieces import FARTHEST
 from dask_tiled.reading.ranges import Units
 
 UNITS, PIPELINE = "dask_tiled.units", "dask_tiled.pipeline"
-"""Names of the codecs of packed pixels, and of codecs that zarr has no names for."""
+"""Names of the codec of packed pixels, and of the codec that runs a pipeline unknown to zarr."""
 NAMES = UNITS, PIPELINE, *UNKNOWN_TO_ZARR
-"""All names, which are those of entry points, too."""
+"""All codec names, which are entry points as well."""
 
 
 class Rate(NamedTuple):
-    """Bytes that a kernel reads and writes at a time."""
+    """Bytes that a kernel reads and writes per step."""
 
     read: int
     written: int
-    alone: bool = False  # a unit is no more than that
+    alone: bool = False  # whether a unit is a single step
 
 
-# No other kernels are called: the documents come from others.
+# Documents are untrusted: no other kernels are called.
 RATES = {
     "copy": Rate(1, 1),
     "truth": Rate(1, 1),
@@ -56,9 +56,9 @@ RATES = {
 
 @lru_cache
 def decoder_of(name: Any, told: str) -> PackedBytes | PackedUnits | PackedChunk:
-    """Return the decoder of a codec with a configuration, which is told as JSON.
+    """Return the decoder of a codec, given its configuration as JSON.
 
-    Its ``size`` returns the bytes of all pixels of a chunk, and ``decode`` these bytes.
+    Its ``size`` returns the decoded bytes of a chunk, and ``decode`` decodes the chunk.
 
     Raises
     ------
@@ -74,35 +74,35 @@ def decoder_of(name: Any, told: str) -> PackedBytes | PackedUnits | PackedChunk:
 
 
 class PackedBytes(NamedTuple):
-    """A codec of bytes that zarr does not know."""
+    """A bytes-to-bytes codec unknown to zarr."""
 
     name: str
     config: Mapping[str, Any]
 
     def size(self, data: Bytes) -> int:
-        """Return the bytes that a chunk claims to become."""
+        """Return the decoded size that a chunk claims in its header."""
         return claimed_bytes(self.name, self.config, data)
 
     def decode(self, data: Bytes, size: int) -> Bytes:
-        """Undo the codec, with room for ``size`` bytes; errors are those of the codec."""
+        """Decode a chunk of at most ``size`` bytes; errors are those of the codec."""
         return decoded(self.name, self.config, data, size)
 
 
 class UnitRuns(NamedTuple):
-    """Units of a chunk that one decoder turns into pixels: runs of them at equal distances.
+    """Runs of equally spaced units of a chunk, decoded by one kernel.
 
     Attributes
     ----------
     decoder : str
-        One of :mod:`dask_tiled.kernels.decoding`.
+        A kernel of :mod:`dask_tiled.kernels.decoding`.
     nbytes : int
         Bytes of a unit.
     lag : int
-        Distance to the second unit that is read with it, or 0.
+        Distance to the second part of a unit, or 0.
     length, step, out_step : int
         Units in a run, and bytes from one to the next, in the chunk and in its pixels.
     starts, dests : sequence of int
-        Bytes at which the first unit of each run begins, and its pixels.
+        Offset of the first unit of each run, and of its pixels.
     """
 
     decoder: str
@@ -116,7 +116,7 @@ class UnitRuns(NamedTuple):
 
     @classmethod
     def of(cls, units: Units, start: int) -> Self:
-        """Describe units of a frame, the first of which begins at byte ``start`` of the chunk."""
+        """Describe the units of a frame whose first one is at byte ``start`` of the chunk."""
         decoder, runs = units.decoder, units.runs
         starts, dests = (runs.starts + start).tolist(), runs.dests.tolist()
         steps = runs.length, runs.step, runs.out_step
@@ -124,17 +124,17 @@ class UnitRuns(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Bytes of the pixels of a unit."""
+        """Decoded bytes of a unit."""
         rate = RATES[self.decoder]
         return self.nbytes // rate.read * rate.written
 
     @property
     def size(self) -> int:
-        """Bytes of all pixels."""
+        """Decoded bytes of all units."""
         return len(self.starts) * self.length * self.width
 
     def is_valid(self) -> bool:
-        """Return whether a kernel may be called with the numbers: no sum of them overflows."""
+        """Return whether the numbers are safe to pass to a kernel: no sum of them overflows."""
         rate, places = RATES[self.decoder], (*self.starts, *self.dests)
         return (
             all(type(n) is int and abs(n) < FARTHEST for n in (*self[1:6], *places))
@@ -145,7 +145,7 @@ class UnitRuns(NamedTuple):
         )
 
     def reach(self) -> tuple[int, int, int, int]:
-        """Return first bytes and those after the last: of what is read, and of pixels."""
+        """Return the first byte and the end of the bytes read, then of the pixels written."""
         far, out_far = ((self.length - 1) * step for step in (self.step, self.out_step))
         return (
             min(self.starts) + min(far, 0),
@@ -156,14 +156,14 @@ class UnitRuns(NamedTuple):
 
 
 class PackedUnits(NamedTuple):
-    """Pixels as detectors store them: packed, swapped, turned, with gaps."""
+    """Decoder of pixels as detectors store them: packed, byte-swapped, flipped, with gaps."""
 
     units: tuple[UnitRuns, ...]
-    """Together they give all pixels of a chunk."""
+    """Together they cover all pixels of a chunk."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Read the configuration of the codec."""
+        """Parse the configuration of the codec."""
         try:
             units = tuple(UnitRuns(**one) for one in config["units"])
             well = len(units) > 0 and all(one.is_valid() for one in units)
@@ -175,11 +175,11 @@ class PackedUnits(NamedTuple):
         return cls(units)
 
     def size(self, _: Bytes) -> int:
-        """Return the bytes of all pixels of a chunk."""
+        """Return the decoded bytes of a chunk."""
         return sum(runs.size for runs in self.units)
 
     def decode(self, data: Bytes, size: int) -> Bytes:
-        """Return the bytes of all pixels of a chunk; in no others a kernel reads or writes."""
+        """Decode a chunk, after a check that kernels stay in bounds."""
         from dask_tiled.kernels.decoding import compiled
 
         if self.size(data) != size:
@@ -198,18 +198,18 @@ class PackedUnits(NamedTuple):
 
 
 class PackedChunk(NamedTuple):
-    """A chunk with codecs that zarr has no names for, decoded as we do."""
+    """Decoder of a chunk whose codecs are unknown to zarr."""
 
     codecs: str
-    """Documents of the codecs, as JSON."""
+    """Codec documents, as JSON."""
     shape: tuple[int, ...]
     dtype: np.dtype
     edge: tuple[int, ...]
-    """Shape of chunks at the edges that are stored without what lies outside, or ``shape``."""
+    """Shape of chunks at an edge that are stored without padding, or ``shape``."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Read the configuration of the codec."""
+        """Parse the configuration of the codec."""
         codecs, shape, dtype = (config.get(name) for name in ("codecs", "shape", "dtype"))
         edge = config.get("edge", [])
         lists = all(isinstance(one, list) for one in (codecs, shape, edge))
@@ -224,18 +224,18 @@ class PackedChunk(NamedTuple):
         return cls(told, whole, np.dtype(dtype), tuple(edge) or whole)
 
     def size(self, _: Bytes) -> int:
-        """Return the bytes of all pixels of a chunk."""
+        """Return the decoded bytes of a chunk."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def decode(self, data: Bytes, size: int) -> Bytes:
-        """Return the bytes of all pixels of a chunk; those outside of the array are 0."""
+        """Decode a chunk; pixels outside of the array are 0."""
         try:
             if size != self.size(data):
-                raise ValueError(f"chunks of {size} bytes")  # noqa: TRY301 - as those of codecs
+                raise ValueError(f"chunks of {size} bytes")  # noqa: TRY301 - handled as errors of codecs
             pipeline = shared_pipeline(self.codecs, self.shape, self.dtype)
             pixels = pipeline.decode(data, inside=self.edge)
             if pixels.shape not in (self.shape, self.edge):
-                raise ValueError(f"{pixels.shape} pixels")  # noqa: TRY301 - as those of codecs
+                raise ValueError(f"{pixels.shape} pixels")  # noqa: TRY301 - handled as errors of codecs
         except Exception as error:
             expected = f"{self.shape} {self.dtype}, as {len(data)} bytes of {self.codecs}"
             raise _corrupt(PIPELINE, expected, str(error) or repr(error)) from error

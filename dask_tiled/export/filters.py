@@ -1,4 +1,4 @@
-"""Decoders of this package as codecs of numcodecs: what references in zarr format 2 name."""
+"""Numcodecs codecs that decode packed pixels, named in references of zarr format 2."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from dask_tiled.errors import CorruptFileError
 from dask_tiled.export.decoders import decoder_of
 
 
-class Filter(Codec):  # type: ignore[misc] # it has no types
-    """A codec that only decodes, with a configuration that is looked at then."""
+class Filter(Codec):  # type: ignore[misc] # untyped
+    """A codec that only decodes, and checks its configuration when it does."""
 
     def __init__(self, **configuration: Any) -> None:
         self.configuration = configuration
 
     def get_config(self) -> dict[str, Any]:
-        """Return the document of the codec."""
+        """Return the configuration with the codec id."""
         return {"id": self.codec_id, **self.configuration}
 
     def encode(self, buf: Any) -> Any:
-        """Refuse."""
+        """Raise: the codec only decodes."""
         raise NotImplementedError("dask-tiled reads the files of detectors, and writes none")
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Decode a chunk."""
+        """Decode a chunk, into ``out`` if given."""
         data = ensure_contiguous_ndarray(buf).view(np.uint8)
         decoder = decoder_of(self.codec_id, json.dumps(self.configuration))
         size = decoder.size(data)

@@ -1,1 +1,1 @@
-"""Zarr without a copy: references to the bytes of files, and stores that decode."""
+"""Virtual zarr: references to the bytes of files, and stores that decode on request."""

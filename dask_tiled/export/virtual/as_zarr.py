@@ -21,36 +21,36 @@ CHUNK_BYTES = 4 << 20
 
 
 def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
-    """Show an opened array as zarr, format 3: nothing is copied, nothing is read before it is used.
+    """Present an opened array as a zarr 3 array: nothing is copied, and pixels are read on request.
 
     Parameters
     ----------
     arr : TiledArray, DataArray of xarray that holds one, or path-like
-        An opened array, or a part of one; or what :func:`open_dataset` opens.
+        An opened array, a part of one, or anything that :func:`open_dataset` opens.
     chunks : optional
-        zarr chunks, as dask takes them; by default those of the array, or where these are larger
-        than 4 MiB, such as a file is best read in.
+        zarr chunks, in any form that dask accepts; by default those of the array, or if they exceed
+        4 MiB, chunks in which the file is read efficiently.
 
     Returns
     -------
     zarr.Array
-        Read-only, of the shape, the type and the fill value of ``arr``, with the names of its axes,
-        and what is known of the file as attributes. Its ``store`` is a group with the array,
-        ``data``, and coordinates of the axes that the file gives a scale: what
-        ``xarray.open_zarr(..., consolidated=False)`` opens. It pickles.
+        Read-only, with the shape, dtype and fill value of ``arr``, the names of its axes, and the
+        metadata of the file as attributes. Its ``store`` is a group of the array, ``data``, and the
+        coordinates of calibrated axes, which ``xarray.open_zarr(..., consolidated=False)`` opens.
+        It can be pickled.
 
     Raises
     ------
     DatasetError
-        The array was computed, or zarr has no type for its pixels.
+        The array was computed, or zarr does not support its dtype.
     TilingError
         Chunks are not equal along an axis.
 
     Notes
     -----
-    A chunk is read and decoded anew whenever zarr asks for it, in a thread. While an array is read,
-    memory holds the chunks that zarr asks for at once: ``async.concurrency`` of its configuration,
-    10 by default. A file that is not what was opened any more raises :class:`StaleFileError`.
+    Each request of zarr for a chunk reads and decodes it, in a thread. Meanwhile memory holds the
+    chunks that zarr requests concurrently: ``async.concurrency`` of its configuration, 10 by
+    default. If a file has changed since it was opened, :class:`StaleFileError` is raised.
     """
     import zarr
 

@@ -1,4 +1,4 @@
-"""Make the zarr metadata of an opened array and its group."""
+"""Create the zarr metadata of an opened array and its group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shown_where_it_lies(data: Any) -> Description:
 
 
 def documents_of(desc: Description, chunks: tuple[int, ...], **options: Any) -> dict[str, bytes]:
-    """Return the values that :func:`create_group` writes, by key."""
+    """Return the documents that :func:`create_group` writes, by key."""
     made: dict[str, Any] = {}
     create_group(made, desc, chunks, **options)
     return {key: buffer.to_bytes() for key, buffer in made.items()}
@@ -54,14 +54,14 @@ def create_group(
     Raises
     ------
     DatasetError
-        zarr has no such pixels.
+        zarr does not support the dtype.
     """
     import zarr
     from zarr.errors import ZarrUserWarning
 
     def create(name: str, dims: tuple[str, ...], attributes: dict[str, Any], **values: Any) -> None:
         if zarr_format == 2:
-            # xarray takes every pixel of a fill value for one that is missing.
+            # xarray masks pixels that are equal to a fill value.
             values["fill_value"] = None
             attributes["_ARRAY_DIMENSIONS"] = dims
         else:
@@ -74,11 +74,11 @@ def create_group(
     attributes = attributes_of(desc.axes, [desc])
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that are not in its core
+            warnings.simplefilter("ignore", ZarrUserWarning)  # codecs outside zarr's core
             create(DATA, desc.dims, attributes, shape=desc.shape, chunks=chunks, **told)
             same = zarr.open_array(store, path=DATA, mode="r").dtype == told["dtype"]
         if not same:
-            raise TypeError("another type when it is read")  # noqa: TRY301 - as zarr tells of others
+            raise TypeError("another type when it is read")  # noqa: TRY301 - handled as errors of zarr
     except (TypeError, ValueError) as error:
         problem, path = f"zarr has no pixels of type {desc.dtype}", desc.files[0].path
         raise DatasetError(problem, path=path, found=str(error)) from error

@@ -28,11 +28,11 @@ METADATA = ".zmetadata"
 BEGIN = json.dumps({MARK: ""})[:-2].encode()
 """First bytes of references that are written here: of the JSON, and of a folder's metadata."""
 ROWS = 100_000
-"""References in a file, all of which fsspec caches."""
+"""References in a file, which fsspec caches as a whole."""
 
 
 def are_references(path: str) -> bool:
-    """Return whether a file, or the metadata in a folder, begins as references written here."""
+    """Return whether a file, or the metadata in a folder, is of references written here."""
     told = os.path.join(path, METADATA) if os.path.isdir(path) else path
     return os.path.isfile(told) and read_head(told, len(BEGIN)) == BEGIN
 

@@ -39,35 +39,34 @@ def to_references(
     Parameters
     ----------
     arr : TiledArray, DataArray of xarray that holds one, or path-like
-        An opened array, or a part of one, or what :func:`open_dataset` opens, whose frames, or
-        compressed chunks, are a range of bytes in one file each.
+        An opened array, a part of one, or anything that :func:`open_dataset` opens. Each frame, or
+        each compressed chunk, must be a byte range of one file.
     target : path-like or store of an icechunk session, optional
-        The JSON file to write, whose folder is made if need be; with the suffix ``.parquet`` or
-        ``.parq`` a folder of Parquet files, which suits millions of chunks. Or an empty store,
-        which needs a container of virtual chunks for the folder of the files, and knows when they
-        were changed. What it is given is not committed.
+        The JSON file to write; missing parent folders are created. With the suffix ``.parquet`` or
+        ``.parq``, a folder of Parquet files, which suits millions of chunks. Or an empty icechunk
+        store, which needs a virtual chunk container for the folder of the files, and detects
+        changed files. Changes to it are not committed.
     zarr_format : {2, 3}, optional
-        By default 3 for icechunk, 2 for Parquet, which knows no other, and for JSON that which most
-        readers know: 2 where no frame is missing and zarr and numcodecs know the pixels by
-        themselves, 3 for others, such as those that codecs of this package decode.
+        By default 3 for icechunk, and 2 for Parquet, which supports no other. For JSON the format
+        that more readers support: 2 if no frame is missing and the codecs are part of zarr and
+        numcodecs; otherwise 3, as for codecs of this package.
     overwrite : bool
-        Replace a file that this function wrote before. Nothing else is ever replaced.
+        Replace references that this function wrote before. Nothing else is ever replaced.
 
     Returns
     -------
     dict
-        The references, version 1, of a group with the array ``data``, and coordinates of the axes
-        that the file gives a scale. Missing frames have none: zarr shows the fill value.
+        The references, version 1, of a group with the array ``data`` and the coordinates of
+        calibrated axes. Missing frames have no reference: zarr returns the fill value.
 
     Raises
     ------
     DatasetError
-        The array was computed; its pixels are corrected, scaled or converted; a frame or a chunk of
-        them is no range of bytes in one file, or is compressed in a way that zarr has no codec for;
-        zarr has no type for them; something else is at ``target``, or it has no container for the
-        files.
+        The array was computed; its pixels are corrected, scaled or converted; a frame or a chunk is
+        not a byte range of one file, or zarr has no codec for its compression; zarr does not
+        support its dtype; ``target`` exists, or has no container for the files.
     StaleFileError
-        A file is not the one that was opened any more.
+        A file has changed since it was opened.
     """
     desc = shown_where_it_lies(arr)
     if zarr_format not in (None, 2, 3):
@@ -122,7 +121,7 @@ def _set_in(store: Any, desc: Description, ranges: ByteRanges, codecs: dict[str,
         raise DatasetError("the store holds something already", found=zarr.open(store, mode="r"))
     create_group(store, desc, ranges.shape, **codecs)
     urls = [*map(url_of, desc.files)]
-    # icechunk compares whole seconds: wait until that of the last change is over.
+    # icechunk compares whole seconds: wait until the second of the last change is over.
     seconds = [-(-file.mtime_ns // 10**9) for file in desc.files]
     rest = max(seconds) - time.time()
     time.sleep(rest if 0 < rest < 1 else 0)
@@ -141,5 +140,5 @@ def _set_in(store: Any, desc: Description, ranges: ByteRanges, codecs: dict[str,
 
 
 def url_of(file: File) -> str:
-    """Return the URL of a file, as references have it: fsspec and icechunk undo no escapes."""
+    """Return the URL of a file, not percent-encoded: fsspec and icechunk do not decode it."""
     return file.path if "://" in file.path else f"file://{file.path}"

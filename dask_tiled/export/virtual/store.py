@@ -114,7 +114,7 @@ class VirtualStore(MemoryStore):
     supports_writes = supports_deletes = False
 
     def __init__(self, contents: Contents) -> None:
-        super().__init__(contents, read_only=True)  # type: ignore[arg-type] # nothing is written
+        super().__init__(contents, read_only=True)  # type: ignore[arg-type] # read-only
         self.contents = contents
 
     def __repr__(self) -> str:
@@ -151,7 +151,7 @@ class VirtualStore(MemoryStore):
         """Return a value; None for a missing key."""
         if key not in self.contents:
             return None
-        value = MemoryStore({key: self.contents[key]})  # a FileNotFoundError is no missing key
+        value = MemoryStore({key: self.contents[key]})  # FileNotFoundError must propagate
         return value.get_sync(key, prototype=prototype, byte_range=byte_range)
 
     async def getsize(self, key: str) -> int:

@@ -19,9 +19,9 @@ from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import ceil_div
 
 CORE = {"blosc", "crc32c", "gzip", "zstd"}
-"""Codecs that many readers of format 2 accept alone only, readers of format 3 in a row."""
+"""Codecs that many readers support singly in format 2, and combined in format 3."""
 OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
-"""Codecs without a counterpart in zarr: one of ours decodes the whole pipeline."""
+"""Image codecs without an equivalent in zarr: our codec decodes the whole pipeline."""
 
 
 def stored(
@@ -34,7 +34,7 @@ def stored(
     Raises
     ------
     DatasetError
-        The chunks are no byte ranges, or the format has no such codecs.
+        The chunks are not byte ranges, or the format has no such codecs.
     """
     if not desc.conversion.nothing:
         raise refused(desc, "are corrected, scaled or converted when they are read")
@@ -64,7 +64,7 @@ def _in_format_3(ranges: ByteRanges) -> dict[str, Any]:
         ours = ReadingCodec.from_dict({"name": PIPELINE, "configuration": chunk | edge})
         return {"serializer": BytesCodec(), "compressors": ours, "fill_value": ranges.fill}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ZarrUserWarning)  # codecs of numcodecs are not in its core
+        warnings.simplefilter("ignore", ZarrUserWarning)  # numcodecs is not in zarr's core
         made = [get_codec_class(one["name"]).from_dict(one) for one in ranges.codecs]
     lead = sum(one["name"] in ARRAY_CODECS for one in ranges.codecs)
     packs = {"filters": made[:lead], "compressors": made[lead + 1 :]}
@@ -72,9 +72,9 @@ def _in_format_3(ranges: ByteRanges) -> dict[str, Any]:
 
 
 def _in_format_2(ranges: ByteRanges, *, ours: bool) -> dict[str, Any] | None:
-    """Return options for format 2; None if it has no such codecs.
+    """Return options for format 2; None if its codecs do not suffice.
 
-    With ``ours``, codecs of this package are used, too: readers need the package.
+    With ``ours``, codecs of this package may be used: readers then need the package.
     """
     import_module("dask_tiled.export.filters")
     codecs = [one for one in ranges.codecs if one["name"] != BYTES]
@@ -97,6 +97,7 @@ def _numcodec(ranges: ByteRanges, name: str, configuration: dict[str, Any]) -> A
         return as_numcodecs(name, configuration | told)
     if name == ROWS or name in ARRAY_CODECS or ranges.edge:
         return None
-    # Of bilevel images, white may be any number, and of JPEG the header may say other colours.
+    # White of bilevel images may be stored as 0 or 1, and JPEG headers may state another colour
+    # space.
     colours = ranges.dtype.kind == "b" or "colorspace_jpeg" in configuration
     return None if name in IMAGE_CODECS and colours else as_numcodecs(name, configuration)

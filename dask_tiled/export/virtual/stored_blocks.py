@@ -1,4 +1,4 @@
-"""Find chunks that files store with codecs which zarr has, too."""
+"""Find stored chunks whose codecs zarr supports, too."""
 
 from __future__ import annotations
 

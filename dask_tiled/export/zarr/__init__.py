@@ -1,1 +1,1 @@
-"""Export to zarr, and what compares it with its source."""
+"""Export to zarr, and compare exports with their source."""

@@ -84,7 +84,7 @@ class Encoder:
             else:
                 data = self._encoded_by_zarr(data)
                 end += len(data)
-                if end + index.nbytes + 4 > len(memory):  # the encoded size is not bounded
+                if end + index.nbytes + 4 > len(memory):  # the encoded size is unbounded
                     memory = np.concatenate((memory, np.empty(end, np.uint8)))
                 memory[start:end] = data
             index[place] = start, end - start

@@ -1,4 +1,4 @@
-"""Export growing files: write rows as they are completed, show the array when all are there."""
+"""Export growing files: write rows when they are complete, and publish the finished array."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _SAMPLES = 64
 
 
 def check_seconds(name: str, value: Any) -> float:
-    """Take a length of time from a caller.
+    """Check a duration in seconds.
 
     Raises
     ------
     DatasetError
-        It is no positive number.
+        It is not a positive number.
     """
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not value > 0:
@@ -56,12 +56,12 @@ def follow_files(
     resume: bool,
     show: bool | None,
 ) -> None:
-    """Write rows beside a path as they come, and move all to the path in the end.
+    """Write rows beside a path as they arrive, and move all to the path at the end.
 
     Parameters
     ----------
     rest : float
-        Seconds without growth after which nothing more is expected.
+        Seconds without growth after which the files count as finished.
     show : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
 
@@ -77,7 +77,7 @@ def follow_files(
         raise DatasetError("growing files can only be exported to a path", path=str(store))
     arr, desc = refreshed(arr)
     given = Given.of(arr)
-    # Zarr chunks and tasks are chosen once, however long the array becomes.
+    # Zarr chunks and tasks are chosen once, whatever the final length.
     long = given if arr.is_settled else with_many_frames(given, arr.scheme.requests)
     chunk, shard = grids_of(long, settings.chunks, settings.shards)
     sizes = [axis[0] for axis in aligned_chunks(long, shard or chunk)]
@@ -121,14 +121,14 @@ def _attempt_of(step: Step, desc: Description, settings: Settings) -> str:
     )
     prefix = step.stack.base.prefix
     document = json.loads(step.documents[f"{prefix}zarr.json"])
-    for name in ("shape", "attributes"):  # they say how many frames there are
+    for name in ("shape", "attributes"):  # they depend on the number of frames
         del document[name]
     told = tokenize(json.dumps(document, sort_keys=True), prefix, settings.attributes)
     return f"{source}-{told}"
 
 
 def _note_sample(place: Place, layout: Layout) -> None:
-    """Note the last frame, by which a later attempt recognises the file and the complete rows."""
+    """Note a digest of the last frame, to recognise the file and complete rows when resuming."""
     frame = layout.n_frames - 1
     sample = Sample.of(layout, frame)
     if sample is not None:
@@ -136,7 +136,7 @@ def _note_sample(place: Place, layout: Layout) -> None:
 
 
 def _still_right(place: Place, step: Step, desc: Description, size: int) -> set[str]:
-    """Return the keys of complete rows of a stopped export, if the frames are the same."""
+    """Return the keys of complete rows of a stopped export, if the file still has its frames."""
     layout, samples = desc.layout, sorted(place.noted().get(_SAMPLE, []))
     for frame, digest in samples[:: -(-len(samples) // _SAMPLES) or 1]:
         sample = Sample.of(layout, frame) if frame < layout.n_frames else None

@@ -13,12 +13,12 @@ from dask_tiled.tiling.bases import Chunks, largest_divisor
 from dask_tiled.tiling.sizes import cut, equal_chunks, grown
 
 CHUNK_BYTES = 1 << 20
-"""Bytes of a zarr chunk before compression, unless one frame is larger: they stay in the cache from
+"""Bytes of a zarr chunk before compression, unless one frame is larger: it stays in the cache from
 the file to the compressor."""
 SHARD_BYTES = 16 << 20
-"""Bytes of a shard before compression: to make a file takes as long as to compress some 100 kB."""
+"""Bytes of a shard before compression: creating a file takes as long as compressing some 100 kB."""
 SMALL = 256
-"""Pixels along an axis at which True adds no further level."""
+"""Pixels along an axis up to which ``pyramid=True`` adds no further level."""
 LEAST_BYTES = 128 << 10
 """Shards cover the same area in all levels, as long as they are at least this large."""
 
@@ -42,7 +42,7 @@ class Pyramid(NamedTuple):
 def grids_of(
     given: Given, chunks: Any, shards: Any, *, keeps: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Choose the zarr chunks and the shards: as asked for, or of whole frames.
+    """Choose zarr chunks and shards: those requested, or of whole frames.
 
     With ``keeps``, defaults divide the dask chunks.
     """
@@ -63,7 +63,7 @@ def grids_of(
             shard = None
     if shard is None:
         return grid, None
-    # A shard that holds a whole axis may be longer than that.
+    # A shard that covers an axis may be longer than it.
     axes = zip(shard, grid, shape, strict=True)
     shard = tuple(-(-n // k) * k if n == size else n for n, k, size in axes)
     if any(n % k for n, k in zip(shard, grid, strict=True)):
@@ -77,7 +77,7 @@ def common_sizes(chunks: Chunks) -> tuple[int, ...]:
 
 
 def divides(grid: Sequence[int], chunks: Chunks) -> bool:
-    """Return whether edges of chunks are edges of a grid."""
+    """Return whether chunk edges lie on the grid."""
     axes = zip(chunks, grid, strict=True)
     return not any(n % size for axis, size in axes for n in axis[:-1])
 
@@ -137,7 +137,7 @@ def pyramid_of(
 
 
 def _binned_axes(given: Given, image: Mapping[str, Any]) -> int:
-    """Count the axes that are halved: those of a frame or of a volume."""
+    """Count the halved axes: those of a frame or of a volume."""
     (described,) = image["ome"]["multiscales"]
     if given.ndim == 3 and all(axis.get("type") == "space" for axis in described["axes"]):
         return 3
@@ -170,7 +170,7 @@ def _next(
             min(n, whole) if covers[k] else largest_divisor(whole, n)
             for k, (n, whole) in enumerate(zip(chunk, stored, strict=True))
         )
-    # A shard that holds a whole axis may be longer than that.
+    # A shard that covers an axis may be longer than it.
     shard = tuple(
         -(-n // k) * k if covered else n
         for n, k, covered in zip(stored, chunk, covers, strict=True)

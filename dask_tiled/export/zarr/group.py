@@ -1,4 +1,4 @@
-"""A group around an array, as xarray shows it: names of dimensions, coordinates, attributes."""
+"""The group of an exported array: dimension names, coordinates and attributes for xarray."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.model.mark import MARK, attributes_of
 
 DATA = "data"
-"""The name of the array in its group."""
+"""Name of the array in its group."""
 _NAME = re.compile(r"(?!\.|__)[^/\\\0\ud800-\udfff]+")
 LARGEST = 1 << 63
-"""Whole numbers from here on are written as text: netCDF and HDF5 have no larger ones."""
+"""Limit of integers: larger ones are written as text, as netCDF and HDF5 have no such type."""
 
 
 class Coordinate(NamedTuple):
-    """Where the pixels along an axis lie."""
+    """Coordinates of the pixels along an axis."""
 
     name: str
     numbers: Array
     """Positions, or labels."""
     attributes: dict[str, str]
-    """The units, where there are any."""
+    """The units, if known."""
 
 
 class Labels(NamedTuple):
@@ -38,19 +38,19 @@ class Labels(NamedTuple):
 
     dims: tuple[str, ...]
     axes: tuple[Axis, ...]
-    """By the names of the dimensions; plain ones where nothing is known."""
+    """One for each dimension, with its name; uncalibrated if nothing is known."""
     coords: dict[str, tuple[Any, ...]]
-    """By name: the dimension, numbers and attributes."""
+    """Dimension, values and attributes of each coordinate, by name."""
     attrs: dict[str, Any]
 
 
 def dimension_names(axes: Sequence[Axis | None]) -> list[str]:
-    """Name all dimensions, those of which nothing is known as xarray does."""
+    """Return the names of dimensions; unnamed ones are named as in xarray."""
     return [(axis and axis.name) or f"dim_{k}" for k, axis in enumerate(axes)]
 
 
 class Dimensions:
-    """The dimensions of several arrays: those of one name have one length and one scale.
+    """Dimensions of several arrays: equal names have equal lengths and scales.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ class Dimensions:
     def of(
         self, variable: str, axes: Sequence[Axis | None], shape: Sequence[int]
     ) -> tuple[Axis, ...]:
-        """Return the axes of an array by the names of its dimensions.
+        """Return the axes of an array, renamed to its dimension names.
 
-        A name that stands for another axis already begins with that of the array.
+        If a name already stands for another axis, the name of the array is prepended.
         """
         found: list[Axis] = []
         for name, axis, size in zip(dimension_names(axes), axes, shape, strict=True):
@@ -88,8 +88,8 @@ def coordinates_of(
 ) -> Iterator[Coordinate]:
     """Yield the coordinates of axes with labels, a scale, an offset or units.
 
-    An axis has none where its name cannot be that of an array, is that of another one, which
-    may be ``taken`` already, or of a second axis.
+    An axis has no coordinate if its name is not a valid array name, is in ``taken``, or is shared
+    by two axes.
     """
     for name, axis, size in zip(names, axes, shape, strict=True):
         if axis is None or not names_an_array(name, taken) or names.count(name) > 1:
@@ -102,9 +102,9 @@ def coordinates_of(
 
 
 def names_an_array(name: str, others: Sequence[str]) -> bool:
-    """Return whether an array in a group may have a name, which is not that of another one.
+    """Return whether an array in a group may have a name, given the names of the others.
 
-    zarr takes a backslash for a slash; no file has a longer name, or one with NUL.
+    zarr treats a backslash as a slash; file names are limited in length, and have no NUL.
     """
     taken = DATA, "c", "zarr.json", *others
     return bool(_NAME.fullmatch(name)) and len(name.encode()) < 256 and name not in taken
@@ -113,7 +113,7 @@ def names_an_array(name: str, others: Sequence[str]) -> bool:
 def labels_of(
     axes: Sequence[Axis | None], shape: Sequence[int], of: Sequence[Description]
 ) -> Labels:
-    """Return which axes an array has, and what is known of the files it was made of."""
+    """Return the dimensions and coordinates of an array, and the metadata of its source files."""
     names = dimension_names(axes)
     dims = [one if names.count(one) == 1 else f"{one}_{k}" for k, one in enumerate(names)]
     coords = {one.name: tuple(one) for one in coordinates_of(dims, axes, shape)}
@@ -123,7 +123,7 @@ def labels_of(
 
 
 def _told_by(desc: Description) -> dict[str, Any]:
-    """Write down what files say: numbers, texts and lists of them, which netCDF can hold."""
+    """Convert metadata of files to numbers, texts and lists of them, which netCDF supports."""
     mark = attributes_of((), [desc])[MARK]
     first, *others = mark["files"]
     source = f"{first} and {len(others)} more" if others else first
@@ -134,7 +134,7 @@ def _told_by(desc: Description) -> dict[str, Any]:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Go through nested metadata; names are put together with dots, and what is empty is left."""
+    """Flatten nested metadata: names are joined with dots, and empty values are dropped."""
     if isinstance(value, dict):
         for key, item in value.items():
             inner = key.strip("/").replace("/", ".")
@@ -149,11 +149,11 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def fits(value: Any) -> bool:
-    """Return whether netCDF and HDF5 have such a number, if it is one."""
+    """Return whether netCDF and HDF5 can store a value, if it is an integer."""
     return not isinstance(value, int) or -LARGEST <= value < LARGEST
 
 
 def own_attributes(attributes: Mapping[str, Any], given: Given) -> dict[str, Any]:
-    """Leave out of the attributes of an object of xarray those of the files it shows."""
+    """Drop attributes of an xarray object that are metadata of its source files."""
     known = labels_of(given.shown.axes, given.shape, given.shown.of).attrs if attributes else {}
     return {name: value for name, value in attributes.items() if name not in known}

@@ -1,4 +1,4 @@
-"""Make the metadata documents of an export: zarr writes them to memory."""
+"""Create the metadata documents of an export: zarr writes them to memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEVEL = "level_"
 
 
 class Settings(NamedTuple):
-    """The options of :func:`to_zarr` that say how an array is stored."""
+    """Options of :func:`to_zarr` that determine how an array is stored."""
 
     chunks: Any = None
     shards: Any = None
@@ -58,7 +58,7 @@ class _Node(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its path in the root group."""
+        """Path of the array in the root group."""
         return f"{self.folder}/{DATA}".removeprefix("/")
 
 
@@ -66,7 +66,7 @@ class Layout(NamedTuple):
     """Documents and arrays of an export, without pixels."""
 
     documents: dict[str, bytes]
-    """By their keys."""
+    """Documents by key."""
     stack: Stack
     """The array, and the levels of its pyramid."""
     results: tuple[Level, ...] = ()
@@ -80,7 +80,7 @@ def layout_of(
     results: Sequence[Result] = (),
     own: Sequence[Axis | None] = (),
 ) -> Layout:
-    """Make the documents of an array, of the levels of its pyramid, and of results.
+    """Create the documents of an array, of the levels of its pyramid, and of results.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def layout_of(
     Raises
     ------
     DatasetError
-        zarr refuses it, or a result cannot have its name.
+        zarr rejects the settings, or the name of a result is invalid.
     """
     import zarr
 
@@ -210,14 +210,14 @@ def _consolidate(store: Any) -> None:
     import zarr
 
     with warnings.catch_warnings():
-        # Not in the specification yet; other readers ignore it.
+        # not in the specification yet; other readers ignore it
         warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
         zarr.consolidate_metadata(store)
 
 
 def _options(compressors: Any, dtype: np.dtype, names: Any) -> dict[str, Any]:
     """Return options of :func:`zarr.create_array`."""
-    if dtype.kind in "iu":  # NumPy has two types of 8 bytes, of which zarr knows one
+    if dtype.kind in "iu":  # NumPy has two int64 types, zarr one
         dtype = np.dtype(dtype.str)
     return {
         "dtype": dtype,
@@ -258,8 +258,8 @@ def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:
     from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
     if isinstance(compressors, str) and compressors == "auto":
-        # Counts of a detector leave most bits of a pixel unused: bits of the same place, brought
-        # together, are runs of zeros, which LZ4 finds as fast as it can read.
+        # Counts of a detector leave most bits of a pixel unused: bit shuffle turns them into runs
+        # of zeros, which LZ4 finds at the speed of memory.
         compressors = ZstdCodec(level=1)
         if dtype.kind in "biufc":
             size = dtype.itemsize

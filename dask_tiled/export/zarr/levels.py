@@ -1,4 +1,4 @@
-"""Levels of a pyramid, each made of the pixels of the one before while these are in memory."""
+"""Levels of a pyramid, each computed from the one before while its pixels are in memory."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from dask_tiled.export.zarr.parts import Part, Pixels
 from dask_tiled.model.indexing import Array, Box
 
 BLOCK_BYTES = 64 << 20
-"""Pixels of which as many levels as possible are made in one go, unless more are stored as one."""
+"""Largest block from which several levels are computed in one pass, unless a shard is larger."""
 
 
 class Level(NamedTuple):
-    """An array of pixels that is stored."""
+    """A stored array of pixels."""
 
     prefix: str
-    """That of its keys."""
+    """Prefix of its keys."""
     encoder: Encoder
 
     @property
     def name(self) -> str:
-        """The name of the array in its group."""
+        """Name of the array in its group."""
         return self.prefix.removesuffix("/") or "pixels"
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what is stored under one key, before they are encoded."""
+        """Decoded bytes of a key."""
         return _nbytes(self.encoder, self.encoder.stored)
 
     def __str__(self) -> str:
@@ -40,11 +40,11 @@ class Level(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Levels that are made in one go: all but the first of means of the one before."""
+    """Levels written in one pass, each but the first computed from the one before."""
 
     levels: tuple[Level, ...]
     binned: int = 0
-    """So many of the last axes are halved from one level to the next."""
+    """Number of last axes that are halved from one level to the next."""
     stored: bool = False
     """Whether the first level is stored already, and only read."""
 
@@ -55,14 +55,14 @@ class Stack(NamedTuple):
 
     @property
     def unit(self) -> tuple[int, ...]:
-        """Shape of blocks of the first level of which whole keys of all levels are made."""
+        """Shape of the blocks of the first level that fill whole keys of all levels."""
         unit = self.base.encoder.stored
         for k, level in enumerate(self.levels):
             unit = self._common(unit, level.encoder.stored, k)
         return unit
 
     def _common(self, unit: Sequence[int], stored: Sequence[int], k: int) -> tuple[int, ...]:
-        """Make blocks larger, so that they are whole blocks of the level ``k``, too."""
+        """Extend blocks to whole blocks of level ``k``."""
         base = self.base.encoder
         axes = zip(unit, stored, base.stored, base.shape, strict=True)
         first = len(base.shape) - self.binned
@@ -72,10 +72,10 @@ class Stack(NamedTuple):
         )
 
     def passes(self, fits: Callable[[tuple[int, ...]], bool] | None = None) -> list[Stack]:
-        """Divide the levels: those of later passes are made of the last level of the one before.
+        """Divide the levels into passes; each begins with the last level of the one before.
 
-        Blocks of a pass have at most ``BLOCK_BYTES`` if it makes more than one level of means and
-        what is stored as one is not larger.
+        A pass that computes more than one level has blocks of at most ``BLOCK_BYTES``, or of a key
+        if that is larger.
 
         Parameters
         ----------
@@ -100,14 +100,14 @@ class Stack(NamedTuple):
             levels = levels[count - 1 :]
 
     def keys(self, box: Box) -> Iterator[str]:
-        """List what is stored of a block of the first level, but not what is there already."""
+        """Yield the keys to write for a block of the first level."""
         for k, level in enumerate(self.levels):
             if k or not self.stored:
                 yield from (level.prefix + key for key, _ in level.encoder.keys(box))
             box = _halved_box(box, self.binned)
 
     def parts(self, pixels: Pixels) -> Iterator[tuple[Level, str, Region, Iterator[Part]]]:
-        """Yield the zarr chunks of a block of the first level, and of those made of it.
+        """Yield the zarr chunks of a block of the first level, and of the levels computed from it.
 
         Yields
         ------
@@ -115,9 +115,9 @@ class Stack(NamedTuple):
         str
             Key without prefix.
         tuple of slices
-            What is stored under it.
+            Region of the level stored under the key.
         iterator of Part
-            Its zarr chunks, all of which have to be taken before the next key.
+            Its zarr chunks, to be exhausted before the next key.
         """
         box, base, above = pixels.box, self.base, self.levels[1:]
         chunk = base.encoder.chunk
@@ -144,7 +144,7 @@ class Stack(NamedTuple):
                 yield level, key, region, block.parts(region, level.encoder.chunk)
 
     def _is_even(self, chunk: Sequence[int], box: Box) -> bool:
-        """Return whether no mean is of pixels of two zarr chunks."""
+        """Return whether no mean combines pixels of two zarr chunks."""
         first = len(box) - self.binned
         axes = zip(chunk[first:], box[first:], strict=True)
         return all(not n % 2 or n >= stop - start for n, (start, stop) in axes)
@@ -152,7 +152,7 @@ class Stack(NamedTuple):
     def _halving(
         self, parts: Iterator[Part], corner: Sequence[int], means: Array
     ) -> Iterator[Part]:
-        """Make means of zarr chunks as they pass, while they are in the cache."""
+        """Yield zarr chunks, and average each while it is in the cache."""
         chunk, first = self.base.encoder.chunk, means.ndim - self.binned
         for place, given in parts:
             pixels = np.ascontiguousarray(given)
@@ -180,22 +180,22 @@ def halved_shape(shape: Sequence[int], binned: int) -> tuple[int, ...]:
 
 
 def halved(pixels: Array, binned: int, to: Array | None = None) -> Array:
-    """Make means of two pixels along each of the last axes.
+    """Average pairs of pixels along each of the last axes.
 
     Parameters
     ----------
     pixels : ndarray
-        Of numbers or truth values.
+        Of numbers or booleans.
     binned : int
         Number of axes, at most 3.
     to : ndarray, optional
-        What is set to them, and returned.
+        Output array.
 
     Returns
     -------
     ndarray
-        Of the same type: whole numbers are rounded to the nearest, halves to the even one. At the
-        end of an axis of odd length a mean is of what is there.
+        Of the same dtype: means of integers are rounded to nearest, ties to even. At the end of an
+        axis of odd length, the mean is of the pixels that exist.
     """
     from dask_tiled.kernels.halving import halving_kernel
 

@@ -1,4 +1,4 @@
-"""The pixels of zarr chunks, one after the other, in memory that stays in the cache."""
+"""Iterate over the pixels of zarr chunks, in memory that stays in the cache."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from dask_tiled.reading.reader import Reader, Source, Workspace
 Place = tuple[int, ...]
 """Position of a zarr chunk in a shard, counted in chunks."""
 Part = tuple[Place, Array]
-"""The pixels of a zarr chunk, fewer at the end of an axis; valid until the next one."""
+"""Position and pixels of a zarr chunk, cropped at the end of an axis; valid until the next one."""
 
 
 TOGETHER_BYTES = 4 << 20
-"""Chunks that are cut from the same frames are read one after the other up to this size of all of
-them: what is read of the file for the first stays in the cache for the last."""
+"""Chunks cut from the same frames are read one after the other up to this total size: the bytes of
+the file then stay in the cache from the first to the last."""
 CUT_BYTES = 1 << 20
-"""Frames that are cut into zarr chunks, all of which are in memory, are decoded so many at once."""
+"""Frames decoded at a time, when they are cut into zarr chunks that are all held in memory."""
 MOST_CUTS = 256
-"""A frame is cut into no more zarr chunks while it is decoded: each takes a call for few pixels."""
+"""Maximum number of zarr chunks per frame cut during decoding: each costs a call for few pixels."""
 
 
 class Pixels:
-    """A block of an array: its pixels in memory, or what to read them from.
+    """A block of an array: pixels in memory, or a source to read them from.
 
-    A source is decoded one zarr chunk at a time, each into the memory of the one before, which
-    takes a fraction of the time that a large block in fresh memory takes. Where that would go over
-    the same frames again and again, the block is decoded once and for all: into its zarr chunks, if
-    the frames of each follow one another, stay in the cache, and are cut into few.
+    A source is decoded one zarr chunk at a time into the same memory, which takes a fraction of the
+    time that a large block in fresh memory takes. If that would read the same frames repeatedly,
+    the block is decoded once: directly into its zarr chunks, if the frames of a chunk are
+    consecutive, stay in the cache, and are cut into few chunks.
 
     Parameters
     ----------
     held : ndarray or Source
     box : tuple of (int, int)
-        Where in the array the block is.
+        Location of the block in the array.
     """
 
     def __init__(self, held: Array | Source, box: Box, workspace: Workspace) -> None:
@@ -55,7 +55,7 @@ class Pixels:
         return self.held
 
     def parts(self, region: Sequence[slice], chunk: tuple[int, ...]) -> Iterator[Part]:
-        """Yield the zarr chunks of a region of the array that begins with one, in C order."""
+        """Yield the zarr chunks of a region in C order; the region begins at a chunk edge."""
         box = tuple((some.start, some.stop) for some in region)
         if isinstance(self.held, Source) and not self._is_one_pass(box, chunk):
             if self._is_cut_fast(chunk):
@@ -85,18 +85,18 @@ class Pixels:
                 yield tuple(k for k, _ in (*nav, *sig)), tile.reshape(lengths)
 
     def _cut_once(self, region: Sequence[slice], chunk: tuple[int, ...]) -> Iterator[Part]:
-        """Yield the zarr chunks of a region; those of the whole block are decoded at the first."""
+        """Yield the zarr chunks of a region; the first call decodes those of the whole block."""
         if not self._chunks:
             self._chunks = dict(self._decoded_chunks(chunk))
         starts = zip(region, self.box, chunk, strict=True)
         first = [(some.start - low) // n for some, (low, _), n in starts]
         counts = (-(-(x.stop - x.start) // n) for x, n in zip(region, chunk, strict=True))
         for place in product(*map(range, counts)):
-            # Nobody asks for it a second time.
+            # Each chunk is requested once.
             yield place, self._chunks.pop(tuple(a + b for a, b in zip(first, place, strict=True)))
 
     def _decoded_chunks(self, chunk: tuple[int, ...]) -> Iterator[Part]:
-        """Decode the block, a few frames at a time, which are cut while they are in the cache."""
+        """Decode the block a few frames at a time, and cut them while they are in the cache."""
         assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
         nav_ndim, dtype = self.held.layout.nav_ndim, self.held.dtype
         shape = tuple(stop - start for start, stop in self.box)
@@ -112,7 +112,7 @@ class Pixels:
             found = [np.empty((stop - first, *(b - a for _, (a, b) in cut)), dtype) for cut in cuts]
             for start in range(first, stop, depth):
                 tile = reader.tile(start, min(start + depth, stop), 0, make)
-                tile = tile.reshape(len(tile), *shape[nav_ndim:])  # without axes that are gone
+                tile = tile.reshape(len(tile), *shape[nav_ndim:])  # without dropped axes
                 for cut, pixels in zip(cuts, found, strict=True):
                     inside = (slice(*ends) for _, ends in cut)
                     pixels[start - first :][: len(tile)] = tile[(slice(None), *inside)]
@@ -122,7 +122,7 @@ class Pixels:
             first = stop
 
     def _is_one_pass(self, box: Box, chunk: tuple[int, ...]) -> bool:
-        """Return whether the chunks of a region, read one by one, go over the frames once."""
+        """Return whether reading the chunks of a region one by one reads its frames once."""
         assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
         nav_ndim = self.held.layout.nav_ndim
         shape = tuple(stop - start for start, stop in box)
@@ -134,7 +134,7 @@ class Pixels:
         return fits and _are_runs(shape[:nav_ndim], chunk[:nav_ndim])
 
     def _is_cut_fast(self, chunk: tuple[int, ...]) -> bool:
-        """Return whether a block is cut while it is decoded at little cost of memory and time."""
+        """Return whether a block can be cut during decoding at little cost of memory and time."""
         assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
         nav_ndim = self.held.layout.nav_ndim
         shape = [stop - start for start, stop in self.box]
@@ -146,7 +146,7 @@ class Pixels:
 
 
 def _are_runs(shape: Sequence[int], chunk: Sequence[int]) -> bool:
-    """Return whether the frames of every chunk follow one another."""
+    """Return whether the frames of every chunk are consecutive."""
     counts = list(map(min, chunk, shape))
     first = next((k for k, n in enumerate(counts) if n > 1), len(counts))
     return counts[first + 1 :] == list(shape[first + 1 :])

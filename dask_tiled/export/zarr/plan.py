@@ -34,9 +34,9 @@ class Pass(NamedTuple):
     source: Level | None = None
     """The stored level to read; None for the array itself."""
     step: int = 0
-    """Number of the step that has stored it."""
+    """Index of the step that stores this level."""
     results: tuple[str, ...] = ()
-    """Names of the results computed of the same tiles."""
+    """Names of the results computed from the same tiles."""
 
     @property
     def block_bytes(self) -> int:
@@ -118,7 +118,7 @@ def plan_of(
     relay: bool = False,
     first: ChunkGrid | None = None,
 ) -> Plan:
-    """Decide how an array is exported.
+    """Plan the export of an array.
 
     Parameters
     ----------
@@ -127,12 +127,12 @@ def plan_of(
     relay : bool
         Whether an intermediate store is possible.
     first : ChunkGrid, optional
-        Chunks and shards of the array; by default as the settings say.
+        Chunks and shards of the array; by default from the settings.
 
     Raises
     ------
     DatasetError, TilingError
-        The array cannot be stored so.
+        The array cannot be stored with these settings.
     """
     own = given.shown.axes
     given, names = _labelled(given, settings)
@@ -164,7 +164,7 @@ _MISFIT = "the zarr chunks or shards do not divide the chunks of the array"
 def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> Step:
     """Divide a step into passes; the first one computes results where its tasks can."""
     documents, stack, _ = layout
-    # dask computes results of the same blocks, whatever they are cut into afterwards.
+    # dask computes results of the same blocks, whatever chunks are cut from them afterwards.
     is_opened = given.description is not None
     keeps = bool(results) and is_opened and divides(stack.base.encoder.stored, given.chunks)
     passes = []

@@ -1,4 +1,4 @@
-"""Intermediate stores, where tasks would read the same bytes again and again."""
+"""Plan intermediate stores, for exports whose tasks would read the same bytes repeatedly."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dask_tiled.tiling.bases import Chunks
 from dask_tiled.tiling.sizes import cut
 
 MOST_TIMES = 4
-"""Number of reads of the same bytes from which on an intermediate store is faster."""
+"""Number of reads of the same bytes from which an intermediate store is faster."""
 PAGE_BYTES = 4096
-"""The least that a disk reads."""
+"""Least bytes of a disk read."""
 LOOKED_AT = 1 << 20
 """Number of positions searched for a frame that is not missing."""
 
@@ -29,7 +29,7 @@ def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> ChunkGrid |
     """Choose the chunks and shards of an intermediate store; None if none is needed.
 
     The parts of frames that fit into memory may be smaller than a disk page or a compressed block.
-    Then whole frames are read and stored in parts first.
+    Then whole frames are read first, and stored in parts.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> ChunkGrid |
 
 
 def times_read(desc: Description, sizes: Sequence[int]) -> float:
-    """Return how often every byte is read by tasks that each take a part of all frames."""
+    """Return how often each byte is read by tasks that read one part of all frames each."""
     count = math.prod(-(-n // size) for n, size in zip(desc.sig_shape, sizes, strict=True))
     if count == 1:
         return 1
@@ -70,7 +70,7 @@ def times_read(desc: Description, sizes: Sequence[int]) -> float:
 
 
 def _nbytes(desc: Description, frames: Index, sizes: Sequence[int]) -> int:
-    """Count the bytes that are fetched for the first part of frames."""
+    """Count the bytes fetched for the first part of frames."""
     cuts = desc.layout.cuts[len(desc.layout.nav_shape) :]
     found = 0
     for piece in frame_ranges(desc.layout, frames, cut_to(cuts, tuple((0, n) for n in sizes))):

@@ -1,4 +1,4 @@
-"""Results that are computed while an array is written, and stored beside it."""
+"""Results computed during an export, and stored beside the array."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Result(NamedTuple):
     name: str
     given: Given
     apart: str = ""
-    """Reason not to compute it of the tiles that are written; empty if it is."""
+    """Reason to compute it separately from the written tiles; empty if it is computed from them."""
 
     def moved(self, why: str) -> Result:
-        """Mark it as computed apart, unless it has a reason already."""
+        """Mark the result as computed separately, unless it has a reason already."""
         return self if self.apart else self._replace(apart=why)
 
 
@@ -54,12 +54,12 @@ def results_of(arrays: Mapping[str, da.Array], arr: da.Array) -> tuple[Result, .
 
 
 def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
-    """Refuse names of results that cannot be those of arrays in a group.
+    """Check that the names of results are valid, and free in the group.
 
     Raises
     ------
     DatasetError
-        One is no such name, or that of something else in the group.
+        A name is invalid, or taken in the group.
     """
     names = Counter(map(_as_a_folder, {DATA, *others, *(one.name for one in results)}))
     for one in results:
@@ -72,17 +72,17 @@ def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
 
 
 def _as_a_folder(name: str) -> str:
-    """Return a name as some file systems know it: macOS and Windows tell no case apart."""
+    """Return a name as file systems of macOS and Windows compare it: without case."""
     return normalize("NFC", name).casefold()
 
 
 def computed(result: Result, pixels: Any) -> Array:
-    """Return what was computed of a result.
+    """Check a computed result against the shape and dtype of its dask array.
 
     Raises
     ------
     DatasetError
-        It has not the shape that dask says, or a type whose numbers would be cut.
+        The shape differs, or the dtype cannot be cast safely.
     """
     found, told = np.asarray(pixels), result.given
     if found.shape != told.shape or not np.can_cast(found.dtype, told.dtype, "safe"):

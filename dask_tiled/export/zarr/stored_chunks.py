@@ -81,14 +81,14 @@ class StoredChunks:
         Raises
         ------
         DatasetError
-            Some of it is not there, or cannot be decoded.
+            A chunk is missing, or cannot be decoded.
         """
         out = np.empty([stop - start for start, stop in box], self.encoder.dtype)
         for key, region in self.encoder.keys(box):
             for place, theirs, ours in self._meeting(region, box):
                 try:
                     found = self.read(key, place)
-                except Exception as error:  # whatever a codec says
+                except Exception as error:  # codecs raise errors of any type
                     problem, where = "what was stored cannot be read again", self.prefix + key
                     raise DatasetError(problem, where=where, found=str(error)) from error
                 if found is None:
@@ -142,12 +142,12 @@ class StoredChunks:
 def level_array(place: Place, level: Level, chunks: Sequence[tuple[int, ...]]) -> da.Array:
     """Return a stored level as a dask array."""
     return da.map_blocks(
-        partial(_read_block, place, level),  # dask does not look inside
+        partial(_read_block, place, level),  # dask does not traverse it
         Grid.of(tuple(chunks)),
         chunks=tuple(chunks),
         dtype=level.encoder.dtype,
         meta=np.empty((0,) * len(chunks), level.encoder.dtype),
-        name=f"stored-level-{uuid.uuid4().hex}",  # what is stored may change
+        name=f"stored-level-{uuid.uuid4().hex}",  # stored data may change
     )
 
 

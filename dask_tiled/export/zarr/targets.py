@@ -22,7 +22,7 @@ from dask_tiled.tiling.bases import Grid
 
 
 class Target:
-    """A zarr array with its pyramid that tasks write to. dask does not look inside."""
+    """A zarr array with its pyramid, written by tasks; dask does not traverse it."""
 
     def __init__(self, stack: Stack, place: Place) -> None:
         self.stack = stack
@@ -39,14 +39,14 @@ class Target:
         Parameters
         ----------
         held : ndarray or Source
-            Its pixels, or the source to read them from.
+            The pixels of the box, or the source to read them from.
         """
         shape = tuple(stop - start for start, stop in box)
         if isinstance(held, np.ndarray) and held.shape != shape:
             problem = "a chunk has another shape than dask says"
             raise DatasetError(problem, expected=shape, found=held.shape)
         entries = self.put(box, held)
-        # The source files are unchanged: the entries may be resumed from.
+        # The source files are unchanged, so a later attempt may resume from these entries.
         self.place.note(entries)
 
     def put(self, box: Box, held: Array | Source) -> dict[str, list[int]]:
@@ -91,7 +91,7 @@ def write_blocks(
         target.write,
         arr,
         beside=results,
-        name=f"to-zarr-{target.token}",  # never the same twice: no cache can know the result
+        name=f"to-zarr-{target.token}",  # unique, so that no cache reuses the result
         wanted=wanted,
         show=show,
         title="to_zarr",

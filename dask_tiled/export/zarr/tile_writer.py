@@ -1,4 +1,4 @@
-"""Write an array tile by tile, as what is computed of it beside sees its tiles."""
+"""Write an array tile by tile, while results are computed from the same tiles."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from dask_tiled.tiling.negotiation import TilingRequest
 
 @dataclass(frozen=True, eq=False)
 class WriteTiles:
-    """The job of writing chunks whose edges are edges of what is stored."""
+    """The job of writing chunks whose edges lie on those of stored keys."""
 
     target: Target
     done: Collection[tuple[int, ...]]
-    """Where the chunks begin of which all is stored."""
+    """First positions of the chunks that are stored completely."""
 
     @property
     def request(self) -> TilingRequest:
-        """Which tiles it wishes: any."""
+        """Tiling request: any tiles."""
         return TilingRequest()
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of its results: True for each chunk."""
+        """Dtype of the results: True for each chunk."""
         return np.dtype(bool)
 
     def begin(self, chunk: Chunk) -> TileWriter:
-        """Begin to write a chunk."""
+        """Create the writer of a chunk."""
         is_done = tuple(start for start, _ in chunk.box) in self.done
         return TileWriter(self.target, chunk, is_done=is_done)
 
@@ -49,19 +49,19 @@ class WriteTiles:
 
 
 class _Run(NamedTuple):
-    """Frames of a chunk that follow one another, of which whole keys are made."""
+    """Consecutive frames of a chunk that fill whole keys."""
 
     first: int
     stop: int
     box: Box
-    """Where in the array they are."""
+    """Location in the array."""
 
 
 class TileWriter:
-    """Gathers the tiles of one chunk, and stores what becomes whole.
+    """Collects the tiles of a chunk, and stores complete runs.
 
-    Frames are gathered in as few runs as whole keys can be made of: a row of shards, as a rule
-    one. Tiles may be parts of frames.
+    Frames are collected in the smallest runs that fill whole keys: usually a row of one shard.
+    Tiles may be parts of frames.
     """
 
     def __init__(self, target: Target, chunk: Chunk, *, is_done: bool) -> None:
@@ -69,7 +69,7 @@ class TileWriter:
         self._chunk = chunk
         self._is_done = is_done
         unit = target.stack.unit[: chunk.nav_ndim]
-        # Along axes before this one, every position begins a key.
+        # On the axes before this one, every position begins a key.
         self._axis = next((k for k, n in enumerate(unit) if n > 1), max(0, len(unit) - 1))
         self._size = unit[self._axis] if unit else 1
         self._gathered: dict[_Run, tuple[Array | None, int]] = {}
@@ -77,7 +77,7 @@ class TileWriter:
         self._entries: dict[str, list[int]] = {}
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
-        """Put a tile into its place, and store the runs that it makes whole."""
+        """Copy a tile to its place, and store the runs that it completes."""
         part = self._chunk.part(info)
         while len(tile) and not self._is_done:
             run = self._run_at(first)
@@ -94,7 +94,7 @@ class TileWriter:
             tile, first = tile[len(some) :], first + len(some)
 
     def _run_at(self, frame: int) -> _Run:
-        """Find the run of a frame, by its number in the chunk."""
+        """Return the run of a frame, given its number in the chunk."""
         nav, k = self._chunk.nav_shape or (1,), self._axis
         inner = math.prod(nav[k + 1 :])
         outer, row = divmod(frame // inner, nav[k])
@@ -109,7 +109,7 @@ class TileWriter:
         return _Run(first, first + (high - low) * inner, whole)
 
     def _room(self, run: _Run) -> Array:
-        """Return memory for a run: that of one before, where there is any so large."""
+        """Return memory for a run, reused from an earlier one if it is large enough."""
         shape = run.stop - run.first, *self._chunk.sig_shape
         if self._unused and len(self._unused[-1]) >= shape[0]:
             return self._unused.pop()[: shape[0]]
@@ -121,7 +121,7 @@ class TileWriter:
         self._unused.append(pixels)
 
     def result(self) -> Array:
-        """Note what was stored: files have been found to be the same as before."""
+        """Note the stored keys in the journal: the source files are unchanged."""
         self._target.place.note(self._entries)
         return np.ones((1,) * len(self._chunk.box), bool)
 
@@ -134,7 +134,7 @@ def write_and_compute(
     *,
     show: bool | None,
 ) -> list[Array]:
-    """Write the chunks of an array, an opened one tile by tile, and compute results beside."""
+    """Write the chunks of an array, tile by tile if it is an opened one, and compute results."""
     desc = description_of(arr)
     if desc is None:
         return write_blocks(arr, target, done, show=show, results=results)

@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 
 
 def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
-    """Compare an array with what is stored of it, chunk by chunk, bit by bit.
+    """Compare an array with its export, chunk by chunk, bit by bit.
 
-    Of a group with a pyramid, all levels are compared with what they are made of.
+    In a group with a pyramid, all levels are compared with the pixels they were computed from.
 
     Parameters
     ----------
     store : path-like, zarr store, group or array
-        Where the array was exported to.
+        The exported array.
     arr : dask.array.Array, object of xarray, or path-like
-        What was exported.
+        The array that was exported.
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
 
     Raises
     ------
     VerificationError
-        There is a difference: of shape or dtype, metadata or a chunk that is missing or cannot be
-        decoded, or a pixel. The error has its place, ``where``, and what was ``expected`` and
-        ``found`` there. It is the first difference in its chunk; which chunk is compared first is
-        not defined.
+        There is a difference: of shape, dtype or metadata, a chunk that is missing or cannot be
+        decoded, or a pixel. The error has its location, ``where``, and the ``expected`` and
+        ``found`` values. It is the first difference in its chunk; the order of chunks is not
+        defined.
     DatasetError
-        ``arr`` is no array, or whatever reading it raises.
+        ``arr`` is not an array, or reading it fails.
     """
     if is_array(store):
         found = f"{type(store).__name__}, then {type(arr).__name__}"
@@ -70,7 +70,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         if any(0 in level.encoder.stored for level in levels):
             raise ValueError("chunks of no pixels")
     if arr.dtype.names:
-        arr = arr.astype(np.result_type(arr.dtype))  # zarr stores fields without gaps, in order
+        arr = arr.astype(np.result_type(arr.dtype))  # zarr stores fields in order, without gaps
     shape = arr.shape
     for array in arrays:
         compared: tuple[tuple[str, Any, Any], ...] = (
@@ -90,14 +90,14 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
     stack = Stack(levels, binned)
     by_level = dict(zip(levels, arrays, strict=True))
     for part in stack.passes():
-        if part.stored:  # and has been compared
+        if part.stored:  # compared in the pass before
             blocks = da.from_array(by_level[part.base], part.unit, name=False)
         else:
             blocks = aligned(arr, part.unit)
         run_on_blocks(
             _Comparison(part, [by_level[level] for level in part.levels], path).compare,
             blocks,
-            name=f"verify-zarr-{uuid.uuid4().hex}",  # what is stored may change
+            name=f"verify-zarr-{uuid.uuid4().hex}",  # stored data may change
             show=progress,
             title="verify_zarr",
         )
@@ -105,7 +105,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
 
 @contextmanager
 def _telling_of(path: str) -> Iterator[None]:
-    """Raise VerificationError for anything that zarr raises."""
+    """Convert any error of zarr to a VerificationError."""
     try:
         yield
     except (DatasetError, OSError):
@@ -136,12 +136,12 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
         array: Any = opened.get(name) if isinstance(opened, zarr.Group) else opened
         if not isinstance(array, zarr.Array):
             raise VerificationError("no array is stored", path=path, where=name)
-        if isinstance(array.store, LocalStore):  # workers of a cluster have folders of their own
+        if isinstance(array.store, LocalStore):  # workers have other working directories
             root = os.path.abspath(array.store.root)
             local = LocalStore(root, read_only=True)
             try:
                 array = zarr.open_array(local, path=array.path, mode="r")
-            except FileNotFoundError:  # the group knows it, but it is gone
+            except FileNotFoundError:  # listed in the group, but deleted
                 raise VerificationError("no array is stored", path=path, where=name) from None
         arrays.append(array)
     return arrays, binned
@@ -162,7 +162,7 @@ def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], int]:
 
 
 class _Comparison:
-    """Compares blocks with stored levels. One value: dask does not look inside."""
+    """Compares blocks with stored levels. A plain value: dask does not traverse it."""
 
     def __init__(self, stack: Stack, arrays: Sequence[zarr.Array[Any]], path: str) -> None:
         self.stack = stack
@@ -170,7 +170,7 @@ class _Comparison:
         self.path = path
 
     def compare(self, box: Box, held: Array | Source) -> None:
-        """Raise the first difference of a box of the array from what is stored."""
+        """Raise for the first difference between a box of the array and its stored chunks."""
         pairs = zip(self.stack.levels, self.arrays, strict=True)
         stored = {level: _chunks_of(level, array) for level, array in pairs}
         with Workspace() as workspace:
@@ -189,7 +189,7 @@ class _Comparison:
         except Exception as error:
             said = str(error)
             raise VerificationError(problem, path=self.path, where=where, found=said) from error
-        if found is None:  # zarr reads what is missing as zeros
+        if found is None:  # zarr would return zeros
             raise VerificationError("a chunk is missing", path=self.path, where=where)
         return found
 
@@ -209,7 +209,7 @@ def _chunks_of(level: Level, array: zarr.Array[Any]) -> StoredChunks:
 def compare_pixels(
     expected: Array, found: Array, corner: Sequence[int], path: str, inside: str = ""
 ) -> None:
-    """Raise the first difference between parts of arrays that begin at a corner."""
+    """Raise for the first difference between two arrays; ``corner`` is their first position."""
     first = _first_difference(expected, found.astype(expected.dtype, copy=False))
     if first is not None:
         inner = np.unravel_index(first, expected.shape)
@@ -224,12 +224,12 @@ def compare_pixels(
 
 
 def _first_difference(a: Array, b: Array) -> int | None:
-    """Find the first pixel that differs in any bit, so that NaN is equal to itself."""
+    """Return the index of the first pixel that differs in any bit: equal NaN are equal."""
     if a.dtype.hasobject:
         differs = np.asarray(a != b).reshape(-1)
     else:
         one, other = (np.ascontiguousarray(x).reshape(-1).view("u1") for x in (a, b))
-        words = one.size // 8 * 8  # compared in less time than bytes are
+        words = one.size // 8 * 8  # words are compared faster than bytes
         same = (one[:words].view("u8") == other[:words].view("u8")).all()
         if same and (one[words:] == other[words:]).all():
             return None

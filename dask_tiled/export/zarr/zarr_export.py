@@ -1,4 +1,4 @@
-"""Export to zarr: whole shards or chunks, from one task each, visible only when complete."""
+"""Export to zarr: one task writes each shard or chunk, and only complete exports are visible."""
 
 from __future__ import annotations
 
@@ -54,112 +54,108 @@ def to_zarr(
 ) -> zarr.Array[Any]:
     """Write an array to zarr, format 3.
 
-    What zarr stores under one key, a shard or a chunk, is written by exactly one task, and ends
-    with its CRC32C: whoever reads it is told of any damage. Zeros are stored, too, so that what is
-    missing is never taken for zeros.
+    Each zarr key, a shard or a chunk, is written by exactly one task, and ends with its CRC32C, so
+    that readers detect any damage. Chunks of zeros are stored, too: missing data are never read as
+    zeros.
 
-    Each worker holds, beside 16 MiB or less, what a shard is encoded to, and pixels: of an opened
-    array those of a zarr chunk, where these are whole frames that follow one another; otherwise
-    those of a task, which are a dask chunk, 16 MiB, or a shard, whichever is most. Beside results
-    it is those of as many frames as shards are made of. Levels of a pyramid add a third of the
-    pixels that a task goes over.
+    Besides at most 16 MiB, each worker holds an encoded shard, and pixels: of an opened array those
+    of a zarr chunk, if zarr chunks are consecutive whole frames; otherwise those of a task, which
+    is a dask chunk, 16 MiB or a shard, whichever is largest. With results, it holds the frames of a
+    row of shards. Levels of a pyramid add a third of the pixels of a task.
 
     Parameters
     ----------
     arr : dask.array.Array, numpy.ndarray, DataArray of xarray, or path-like
-        An opened array, or any other with known chunks; or what :func:`open_dataset` opens.
+        An opened array, any other with known chunks, or anything that :func:`open_dataset` opens.
     store : path-like or zarr store
-        Where to; also an address that fsspec knows.
+        The target; also a URL that fsspec supports.
     chunks : optional
-        zarr chunks, as dask takes them; by default whole frames, about 1 MiB.
+        zarr chunks, in any form that dask accepts; by default whole frames, about 1 MiB.
     shards : optional
-        Shards, as dask takes chunks; multiples of the zarr chunks. By default about 16 MiB, or none
-        where ``chunks`` are given.
+        Shards, in any form that dask accepts for chunks; multiples of the zarr chunks. By default
+        about 16 MiB, or none if ``chunks`` are given.
     compressors : optional
-        What :func:`zarr.create_array` takes; by default LZ4 after a shuffle of bits, by Blosc, for
-        numbers. A checksum follows.
+        Any value that :func:`zarr.create_array` accepts; by default Blosc with bit shuffle and LZ4
+        for numbers. A checksum follows.
     layout : {"group", "array"}
-        Whether the array is the member ``data`` of a group, beside its coordinates: an array for
-        every axis that has a scale, an offset or units; or is all that is written. The former is
-        what ``xarray.open_zarr`` opens.
+        With "group", the array is the member ``data`` of a group, with a coordinate array for every
+        axis that has a scale, an offset or units, as ``xarray.open_zarr`` expects. With "array",
+        only the array is written.
     overwrite : bool
-        Replace an array or a group of zarr, whoever wrote it. At a path, it stays until the new one
-        is complete. Nothing else is ever replaced: no other folder, and none with other files.
+        Replace a zarr array or group, whoever wrote it. At a path, it stays until the new one is
+        complete. Nothing else is ever replaced: no other folder, and none with other files.
     resume : bool
-        Go on where an export of the same array with the same settings to the same place was
-        stopped: what the journal has, and is found whole, is not computed again. Without it, that
-        is thrown away.
+        Continue a stopped export of the same array with the same settings to the same place: keys
+        in its journal that are intact are not computed again. If False, they are discarded.
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
     dimension_names : sequence of str or Axis, optional
-        By default those of the opened file, also of the axes that are left in what was computed of
-        it; in a group, others are called as xarray does, ``dim_0`` and so on. An :class:`Axis`
-        tells units and scale, too.
+        By default those of the opened file, also for the remaining axes of arrays computed from it;
+        in a group, unnamed ones are named as in xarray, ``dim_0`` and so on. An :class:`Axis` also
+        sets units and scale.
     attributes : mapping, optional
-        More attributes of the array, beside axes and metadata of the opened file, and attributes
-        of an object of xarray. What JSON has no form for is written as text.
+        Further attributes of the array, besides axes and metadata of the opened file, and
+        attributes of an xarray object. Values without a form in JSON are written as text.
     pyramid : bool or int
-        Write levels for viewers beside the array, too, this many or, if True, until none of the
-        axes in question is longer than 256 pixels. Each is made of the one before, of means of two
-        pixels along the axes of frames or of a volume: the signal axes of an opened array, the last
-        two axes of any other, all three of a volume. Means have the type of the pixels: whole
-        numbers are rounded to the nearest, halves to the even one. At the end of an axis of odd
-        length, means are of the pixels that are there.
+        Also write levels for viewers: this many or, if True, until no halved axis is longer than
+        256 pixels. Each level consists of means of pairs of pixels of the one before, along the
+        axes of frames or of a volume: the signal axes of an opened array, the last two axes of any
+        other, all three of a volume. Means have the dtype of the pixels: those of integers are
+        rounded to nearest, ties to even. At the end of an axis of odd length, the mean is of the
+        pixels that exist.
     with_results : mapping of str to array, optional
-        What is computed of the array and stored beside it, by the names of these arrays in the
-        group: virtual images, mean frames, statistics. Results of ``arr``, as it is given here, are
-        computed of the tiles that are written, so that the files are read once; they are, bit for
-        bit, what ``compute()`` returns. Results of a part of it or of another array, those that
-        take several passes, and all of them where ``chunks`` or ``shards`` that were asked for do
-        not divide the chunks of ``arr``, are computed before that. They are held in memory until
-        the export is complete.
+        Arrays computed from ``arr``, such as virtual images, mean frames and statistics, which are
+        stored in the group under these names. Results of ``arr`` itself are computed from the tiles
+        that are written, so the files are read once; their values are bit for bit those of
+        ``compute()``. Computed before are results of a part of it or of another array, those that
+        need several passes, and all of them if the requested ``chunks`` or ``shards`` do not divide
+        the chunks of ``arr``. They are held in memory until the export is complete.
     follow : bool
-        The files are still being written: write what is complete as it comes, to a path. The end
-        is there with all frames of the ``nav_shape`` that the array was opened with, or of the
-        header that told their number while they came; or when the files rest.
+        Follow files that are still being written: write completed rows as they come, to a path. The
+        export ends with all frames of the ``nav_shape`` that the array was opened with, or of the
+        number in the header; or when the files no longer grow.
     rest : float
-        Seconds without growth after which files that are followed count as finished. Frames that
-        are missing then are filled, with a warning.
+        Seconds without growth after which followed files count as finished. Missing frames are then
+        filled, with a warning.
 
     Returns
     -------
     zarr.Array
-        The array as written; of a group, that member.
+        The exported array; the member ``data`` of a group.
 
     Warns
     -----
     UserWarning
-        An export to the same path was stopped, of another array or with other settings: it is
-        thrown away. Or files that were followed rest before all frames are there.
+        A stopped export to the same path, of another array or with other settings, is discarded; or
+        followed files stopped growing before all frames were there.
 
     Raises
     ------
     DatasetError
-        Something else is there already, another export is writing there, it cannot be written
-        (the disk is full, for example), or the arguments cannot be exported.
+        The target exists, another export is writing to it, it cannot be written (the disk is full,
+        for example), or the arguments cannot be exported.
     StaleFileError
-        A file was changed, replaced or removed; one that is followed did not only grow.
+        A file was changed, replaced or removed; a followed one was changed other than by growing.
     TilingError
         The array has chunks of unknown size, or the zarr chunks or shards do not suit its shape.
 
     Notes
     -----
-    At a path, the array is written beside its place, below ``store + ".part"``, together with a
-    journal, and moved to its place when it is complete: an export that was killed, interrupted or
-    cancelled is never seen as an array, and the next call goes on with it. An error leaves nothing.
-    Files are flushed to the disk before they show. An array that is replaced stays until then, so
-    it may be what ``arr`` reads.
+    At a path, the array is written to ``store + ".part"``, with a journal, and moved to its place
+    when it is complete: an export that was killed, interrupted or cancelled is never visible as an
+    array, and the next call resumes it. An error leaves nothing. Files are flushed to disk before
+    the move. A replaced array stays until then, so ``arr`` may read it.
 
-    Where tasks would read the same bytes of an opened array four times or more, as for chunks of
-    few pixels of all frames of a large file, a path is written in two steps: all frames are stored
-    in parts first, which takes as much room once more until the export is complete.
+    If tasks would read the same bytes of an opened array four times or more, as for chunks of few
+    pixels of all frames of a large file, an export to a path runs in two steps: all frames are
+    first stored in parts, which needs disk space for a second copy until the export is complete.
 
-    In any other store it is written in place, and what tells readers of it comes last. What it
-    replaces is removed first, so an array that may read it is refused. Of two exports to one place,
-    the one that has begun last goes on.
+    In any other store, the array is written in place, and its metadata last. An array that it
+    replaces is removed first, so ``arr`` must not read it: if it may, the export is refused. Of two
+    exports to one place, the one that began last continues.
 
-    Arrays are the same if dask gives them the same name. It does so for files that have not
-    changed, and for what is computed of them in the same way.
+    Arrays are the same if dask gives them the same name: it does so for unchanged files, and for
+    equal computations from them.
 
     Examples
     --------
@@ -198,7 +194,7 @@ def _export(
     resume: bool,
     show: bool | None,
 ) -> None:
-    """Execute a plan, except for what an earlier attempt has stored."""
+    """Execute a plan, except for the keys that an earlier attempt has stored."""
     attempts = [step.attempt for step in plan.steps]
     reads = partial(may_read, [arr, *results.values()])
     told = {one.name: one for one in plan.results}
@@ -232,7 +228,7 @@ def _opened(store: Any, member: str) -> zarr.Array[Any]:
     import zarr
 
     path = local_path(store)
-    if path is not None:  # given a path, zarr would take a name with ``::`` for a URL
+    if path is not None:  # zarr would take a name with ``::`` for a URL
         place = zarr.storage.LocalStore(path, read_only=True)
         return zarr.open_array(place, mode="r", path=member)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".
@@ -240,7 +236,7 @@ def _opened(store: Any, member: str) -> zarr.Array[Any]:
 
 
 def check_blocks(arr: da.Array) -> None:
-    """Refuse an array with chunks of unknown size, or that are not NumPy arrays.
+    """Check that the chunks have known sizes, and are NumPy arrays.
 
     Raises
     ------
@@ -260,7 +256,7 @@ def check_blocks(arr: da.Array) -> None:
 
 
 def _check_results(results: Mapping[str, da.Array], layout: Any, *, follow: bool) -> None:
-    """Refuse results that cannot be stored, before anything is made."""
+    """Check that results can be stored, before anything is written."""
     for one in results.values():
         check_blocks(one)
     if results and layout == "array":
@@ -272,7 +268,7 @@ def _check_results(results: Mapping[str, da.Array], layout: Any, *, follow: bool
 
 
 def _check(arr: da.Array, attributes: Any, layout: Any) -> None:
-    """Refuse what cannot be exported, before anything is made."""
+    """Check that the array and its attributes can be exported, before anything is written."""
     check_blocks(arr)
     if not isinstance(attributes, Mapping | None):
         raise DatasetError("invalid attributes", expected="a mapping", found=repr(attributes))
