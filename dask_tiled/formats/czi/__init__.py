@@ -1,1 +1,1 @@
-"""Zeiss CZI: a directory of tiles, their bytes, and what the XML says of the picture."""
+"""Zeiss CZI: the directory of tiles, their bytes, and the metadata in XML."""

@@ -1,7 +1,8 @@
-"""Zeiss CZI (ZISRAW): tiles of any size at any place, several channels, scenes, and pyramids.
+"""Zeiss CZI (ZISRAW): tiles of any size and position, channels, scenes, and pyramids.
 
-A picture is one scene, and begins at the first pixel of its tiles; of tiles that overlap, the one
-with the larger number lies above. Axes are the dimensions that the tiles have, also of length 1.
+An array is one scene, and begins at the first pixel of its tiles; where tiles overlap, the one with
+the larger number is on top. Axes are the dimensions of the tiles, including those of length 1.
+
 Layout as public readers describe it, and real files.
 """
 
@@ -38,21 +39,21 @@ HEADER: tools.Fields = {
 }  # fmt: skip
 XML: tools.Fields = {**SEGMENT, "length": (32, "i4")}
 XML_STARTS = 288
-"""The byte of its segment at which the XML begins."""
+"""Offset of the XML in its segment."""
 MOST_XML, MOST_COUNT, DEEPEST = 1 << 26, 1 << 20, 512
 DROPPED = "CustomAttributes", "DisplaySetting", "Experiment", "HardwareSetting", "Layers"
-"""Large parts of the XML that tell nothing of what is looked at."""
+"""Large XML elements that are not used."""
 NAV = "VRIHTCZ"
-"""Dimensions that are axes, slow ones first. Others that tiles have come before them."""
+"""Dimensions in the order of axes, slow ones first. Unknown dimensions precede them."""
 NO_AXES = {*SIZED, "S", "M", "B"}
-"""Scenes, numbers of tiles, and blocks, which are always one."""
+"""Dimensions that are not axes: scenes, mosaic tiles, and blocks (always 0)."""
 SAMPLES = "blue", "green", "red", "alpha"
 MOST_MISSING = 1 << 20
 LARGEST = 1 << 60
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the name of the first segment."""
+    """Check the name of the first segment."""
     return None if head.startswith(FILE.encode() + b"\0") else f"does not begin with {FILE}"
 
 
@@ -70,11 +71,11 @@ def describe(
     paths : sequence of str
         One file.
     dataset : int or str, optional
-        Name of a scene, or its number in the list of those that are there; by default the first.
+        Name of a scene, or its index among the scenes present; by default the first.
     level : int
         Level of the pyramid, 0 for full resolution.
     mosaic : bool
-        Whether tiles are put together by their positions, instead of being an axis "m".
+        Assemble tiles by their positions; if False, tiles are an axis "m".
     """
     file = tools.File.only(paths, "czi")
     check_whole("level", level, least=0, path=file.path)
@@ -120,7 +121,7 @@ def describe(
 def _scene(
     file: tools.File, every: Tiles, told: dict[str, Any], dataset: int | str | None
 ) -> tuple[tuple[str, ...], int, Tiles]:
-    """Choose a scene: return the names of all, its number, and its tiles at full resolution."""
+    """Choose a scene; return the names of all, its number, and its tiles at full resolution."""
     whole = every.some(every.ratio == 1)
     if not len(whole.position):
         raise tools.CorruptFileError("no tile is at full resolution", path=file.path)
@@ -134,7 +135,7 @@ def _scene(
 def _at_level(
     file: tools.File, every: Tiles, whole: Tiles, level: int
 ) -> tuple[int, list[int], Tiles]:
-    """Find the tiles of a level: those of the scene, or within it where they do not say so."""
+    """Select the tiles of a level: of the scene, or within its bounds if tiles name no scene."""
     inside = np.ones(len(every.position), bool)
     if "S" in every.start:
         inside = every.start["S"] == whole.start["S"][0]
@@ -173,7 +174,7 @@ def _frames(
 
 
 def _numbers_of(file: tools.File, tiles: Tiles) -> tuple[Index, Index]:
-    """Return the numbers of tiles, and for each tile which one it has."""
+    """Return the distinct tile numbers, and the index of each tile's number among them."""
     sizes = [len(np.unique(tiles.stored[name])) for name in SIZED]
     if max(sizes) > 1:
         what, hint = "tiles of several sizes cannot be an axis", "Leave out mosaic=False."
@@ -186,7 +187,7 @@ def _numbers_of(file: tools.File, tiles: Tiles) -> tuple[Index, Index]:
 def _layout(
     file: tools.File, tiles: Tiles, frames: Index, shape: Sequence[int], corners: Sequence[Index]
 ) -> tools.Layout:
-    """Lay out tiles in the order of their numbers: later ones lie above."""
+    """Build the layout from tiles in the order of their numbers, later ones on top."""
     order = np.argsort(tiles.start.get("M", np.zeros_like(frames)), kind="stable")
     tiles, (y, x) = tiles.some(order), (one[order] for one in corners)
     counts = np.bincount(frames)
@@ -213,7 +214,7 @@ def _layout(
 
 
 def _read_xml(file: tools.File, at: int) -> dict[str, Any]:
-    """Read what the XML says; pixels may be right where it is damaged."""
+    """Read the metadata in XML; if it is damaged, report that, as pixels may be intact."""
     told: dict[str, Any] = {"scaling": {}, "channels": (), "scenes": {}, "image": {}}
     told |= {"instrument": "", "problem": ""}
     try:
@@ -248,7 +249,7 @@ def _read_xml(file: tools.File, at: int) -> dict[str, Any]:
 
 
 def read_headers(desc: tools.Description) -> Array:
-    """Read when the frames were recorded, in seconds."""
+    """Read the acquisition times of the frames, in seconds."""
     file, told = desc.files[0], desc.metadata["czi"]
     options = {key: told[key] for key in ("dataset", "level", "mosaic")}
     whole, times = describe([file.path], **options), read_times(file)

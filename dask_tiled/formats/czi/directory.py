@@ -1,4 +1,4 @@
-"""The segments of a CZI file, and the directory that says where its tiles lie.
+"""The segments of a CZI file, and the directory of its tiles.
 
 Layout as public readers describe it, and real files.
 """
@@ -21,7 +21,7 @@ SEGMENT: tools.Fields = {"id": (0, "S16"), "allocated": (16, "i8"), "used": (24,
 SEGMENT_BYTES = tools.size_of(SEGMENT)
 COUNT: tools.Fields = {**SEGMENT, "count": (32, "i4")}
 ENTRIES = 160
-"""The byte of the directory at which entries begin."""
+"""Offset of the entries in the directory segment."""
 ENTRY: tools.Fields = {
     "pixel_type": (2, "i4"), "position": (6, "i8"), "part": (14, "i4"), "compression": (18, "i4"),
     "ndim": (28, "i4"),
@@ -30,16 +30,16 @@ ENTRY_BYTES, NDIM, SCHEMA = tools.size_of(ENTRY), ENTRY["ndim"][0], b"DV"
 DIMENSION = np.dtype(
     [("name", "<u4"), ("start", "<i4"), ("size", "<i4"), ("coordinate", "<f4"), ("stored", "<i4")]
 )
-"""So many of them follow an entry as it says. A name is up to four letters."""
+"""A dimension; an entry ends with ``ndim`` of them. Names have up to four letters."""
 MOST_DIMENSIONS = 40
 SIZED = "YX"
-"""The dimensions along which a tile has several pixels."""
+"""Dimensions along which a tile may have several pixels."""
 
 
 class Tiles(NamedTuple):
-    """Tiles, column by column: where they begin along all dimensions, and their sizes.
+    """Tiles, column by column: their starts along all dimensions, and their sizes.
 
-    A dimension that no tile has is not there; where some lack one, they begin at 0.
+    Dimensions that no tile has are left out; a tile that lacks a dimension starts at 0.
     """
 
     pixel_type: Index
@@ -52,7 +52,7 @@ class Tiles(NamedTuple):
     stored: Mapping[str, Index]
 
     def some(self, which: Any) -> Tiles:
-        """Return some of them, by their numbers or by what is true of them."""
+        """Select tiles by number or by mask."""
         if which.dtype == np.bool_ and which.all():
             return self
         numbers = (column[which] for column in self[:5])
@@ -60,14 +60,14 @@ class Tiles(NamedTuple):
 
     @property
     def ratio(self) -> Index:
-        """How many pixels of the picture a stored one stands for, at least one."""
+        """Pixels of full resolution per stored pixel, along an axis; at least 1."""
         longest = np.maximum(self.size["X"], self.size["Y"])
         stored = np.where(longest == self.size["X"], self.stored["X"], self.stored["Y"])
         return np.maximum(1, np.rint(longest / np.maximum(stored, 1))).astype(np.int64)
 
 
 def read_segment(file: tools.File, at: int, name: str, fields: tools.Fields) -> dict[str, Any]:
-    """Read the start of a segment, which has to have a name."""
+    """Read the header of a segment, and check its name."""
     if at < 0 or (at == 0 and name != FILE):
         what, hint = f"the file has no segment {name}", "It was never finished."
         raise tools.CorruptFileError(what, path=file.path, found=f"byte {at}", hint=hint)
@@ -79,12 +79,12 @@ def read_segment(file: tools.File, at: int, name: str, fields: tools.Fields) -> 
 
 
 def read_directory(file: tools.File, at: int) -> Tiles:
-    """Read the entries of all tiles.
+    """Read the directory entries of all tiles.
 
     Raises
     ------
     DatasetError, CorruptFileError, TruncatedFileError
-        An entry is of another kind, makes no sense, or is not there.
+        An entry is of an unsupported schema, invalid, or missing.
     """
     head = read_segment(file, at, DIRECTORY, COUNT)
     count, used = head["count"], head["used"] or head["allocated"]
@@ -118,7 +118,7 @@ def read_directory(file: tools.File, at: int) -> Tiles:
 
 
 def _alike(data: Bytes, count: int) -> list[Bytes]:
-    """Return all entries as one table, if they have equally many dimensions."""
+    """Return all entries as one table if their number of dimensions is equal, else no table."""
     ndim = int(data[NDIM : NDIM + 4].view("<u4")[0])
     step = ENTRY_BYTES + ndim * DIMENSION.itemsize
     if ndim > MOST_DIMENSIONS or step * count > len(data):
@@ -129,7 +129,7 @@ def _alike(data: Bytes, count: int) -> list[Bytes]:
 
 
 def _one_by_one(file: tools.File, data: Bytes, count: int, at: int) -> list[Bytes]:
-    """Go from entry to entry; return a table for each number of dimensions."""
+    """Parse entry by entry; return a table for each number of dimensions."""
     raw, places, place = data.tobytes(), dict[int, list[int]](), 0
     for _ in range(count):
         ndim = int.from_bytes(raw[place + NDIM : place + NDIM + 4], "little")
@@ -147,7 +147,7 @@ def _one_by_one(file: tools.File, data: Bytes, count: int, at: int) -> list[Byte
 
 
 def _columns(file: tools.File, at: int, table: Bytes) -> Tiles:
-    """Take the entries of a table apart."""
+    """Split a table of entries into columns."""
     if (table[:, :2] != np.frombuffer(SCHEMA, np.uint8)).any():
         what, where = "unsupported directory entry", f"the directory at byte {at}"
         schemas = {bytes(one).decode("latin1") for one in np.unique(table[:, :2], axis=0)}

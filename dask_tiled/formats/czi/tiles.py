@@ -1,4 +1,4 @@
-"""The bytes of the tiles of a CZI file: where they lie, and how they become pixels.
+"""The tiles of a CZI file: location, compression and pixel type.
 
 Layout as public readers describe it, and real files.
 """
@@ -30,18 +30,18 @@ from dask_tiled.model.pieces import PieceTable, piece_table
 SUBBLOCK: tools.Fields = {
     "id": (0, "S16"), "metadata": (32, "i4"), "data": (40, "i8"), "ndim": (76, "i4"),
 }  # fmt: skip
-"""The header of a tile: that of its segment, lengths, and a copy of its entry in the directory."""
+"""Header of a tile: the segment header, lengths, and a copy of the directory entry."""
 BEFORE_ENTRY, LEAST_BYTES = 16, 256
-"""After the header of the segment, that of the tile has so many bytes or more."""
+"""Bytes between the segment header and the entry, and minimum size of a tile's header."""
 PACKING: tools.Fields = {"length": (0, "u1"), "kind": (1, "u1"), "flags": (2, "u1")}
-"""What stands before the data of ``ZSTD_1``, where there is more than the length."""
+"""Header of ``ZSTD_1`` data; only its length is present if that is 1."""
 SPLIT = 1
-"""The kind, and the flag, that says whether low and high bytes of pixels lie apart."""
+"""Value of ``kind``, and bit of ``flags``, for pixels split into low and high bytes."""
 TYPES = {
     0: ("<u1", 1), 1: ("<u2", 1), 2: ("<f4", 1), 3: ("<u1", 3), 4: ("<u2", 3), 8: ("<f4", 3),
     9: ("<u1", 4), 10: ("<c8", 1), 12: ("<i4", 1), 13: ("<f8", 1),
 }  # fmt: skip
-"""Types of pixels, and the samples of each: blue, green and red, or those and alpha."""
+"""Pixel types: dtype, and samples per pixel: blue, green, red, and possibly alpha."""
 PLAIN, JPEG, LZW, JPEG_XR, ZSTD, ZSTD_1 = 0, 1, 2, 4, 5, 6
 BYTES = [{"name": "bytes"}]
 CODECS = {
@@ -53,16 +53,18 @@ CODECS = {
     ZSTD_1: [*BYTES, {"name": "zstd"}],
 }
 KINDS = 2, max(TYPES) + 1, max(CODECS) + 1, 3
-"""What a decoder depends on: storage, type, compression, and what is known of split bytes."""
+"""Number of values of each property of a decoder: stored plain, type, compression, split bytes
+(unknown, no, yes)."""
 SHUFFLE = {"name": "numcodecs.shuffle", "configuration": {"elementsize": 2}}
 IMAGES = {JPEG, JPEG_XR}
-"""Their decoders give red, green and blue."""
+"""Codecs that decode to red, green, blue."""
 MOST_LOOKED = 20_000
-"""Of so many tiles the headers are read at opening; of more, when the tiles are read."""
+"""Maximum number of tiles whose headers are read at opening; otherwise they are read with the
+tiles."""
 
 
 class Places(NamedTuple):
-    """Where the data of tiles lie, how long they are, and whether their bytes are split."""
+    """Offsets and lengths of the data of tiles, and whether their bytes are split."""
 
     offset: Index
     nbytes: Index
@@ -70,12 +72,12 @@ class Places(NamedTuple):
 
 
 def samples_of(file: tools.File, tiles: Tiles) -> int:
-    """Return the samples of a pixel, after a look at what tiles are not read.
+    """Check that the tiles are supported; return the samples per pixel.
 
     Raises
     ------
     DatasetError
-        Tiles lie in other files, or are of a type or a compression that is not read.
+        Tiles lie in other files, or have an unsupported pixel type or compression.
     CorruptFileError
         A tile has no pixels.
     """
@@ -103,14 +105,14 @@ def samples_of(file: tools.File, tiles: Tiles) -> int:
 def pieces_of(
     file: tools.File, tiles: Tiles, frame: Index, corners: tuple[Index, Index]
 ) -> tuple[PieceTable, list[tools.Decoder | tools.BlockDecoder]]:
-    """Make a piece of each tile: (frame, y, x), and samples where there are several.
+    """Build a piece for each tile, of shape (frame, y, x), or with a last axis of samples.
 
     Parameters
     ----------
     frame : int64 array
-        Numbers of the frames that tiles lie in.
+        Number of the frame of each tile.
     corners : tuple of int64 array
-        Their first rows and columns.
+        First row and first column of each tile.
     """
     samples, count = samples_of(file, tiles), len(frame)
     items = np.zeros(max(TYPES) + 1, np.int64)
@@ -156,7 +158,7 @@ def pieces_of(
 
 
 def _look(file: tools.File, tiles: Tiles, needed: Index) -> Places:
-    """Read the headers of tiles."""
+    """Read and check the headers of tiles; return the location of their data."""
     header = read_scattered(file.path, SUBBLOCK, tiles.position)
     wrong = np.flatnonzero((header["id"] != TILE.encode()) | (header["ndim"] != tiles.ndim))
     if len(wrong):
@@ -185,13 +187,13 @@ def _look(file: tools.File, tiles: Tiles, needed: Index) -> Places:
 
 
 def _header_bytes(header: Any) -> Any:
-    """Return the bytes from the beginning of tiles to their data."""
+    """Return the length of the headers of tiles, up to their data."""
     entry = BEFORE_ENTRY + ENTRY_BYTES + DIMENSION.itemsize * header["ndim"].astype(np.int64)
     return SEGMENT_BYTES + np.maximum(LEAST_BYTES, entry) + header["metadata"]
 
 
 def _packing(packing: Any) -> tuple[Index, Index]:
-    """Return how long the headers of packed data are, and whether bytes are split, or -1."""
+    """Return the lengths of ``ZSTD_1`` headers, and whether bytes are split; -1 if unsupported."""
     length = packing["length"].astype(np.int64)
     flag = (packing["flags"] & SPLIT).astype(np.int64)
     known = (length == 3) & (packing["kind"] == SPLIT)
@@ -223,7 +225,7 @@ def _decoder(
 def decode(
     block: Block, fetch: Fetch, *, compression: int, split: int, located: bool, stored: np.dtype
 ) -> Array:
-    """Decode a tile, after a look at its header where that was not read at opening."""
+    """Decode a tile, reading its header first if ``located`` is False."""
     file, offset, nbytes = block.file, block.offset, block.nbytes
     needed = math.prod(block.shape) * stored.itemsize
     if not located:

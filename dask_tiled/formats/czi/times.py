@@ -1,4 +1,4 @@
-"""The times at which the frames of a CZI file were recorded, in an attachment.
+"""Acquisition times of the frames of a CZI file, stored in an attachment.
 
 Layout as public readers describe it, and real files.
 """
@@ -18,19 +18,19 @@ HEADER: tools.Fields = {**SEGMENT, "attachments": (104, "i8")}
 COUNT: tools.Fields = {**SEGMENT, "count": (32, "i4")}
 ENTRY: tools.Fields = {"position": (12, "i8"), "name": (48, "S80")}
 CONTENT = 288
-"""The byte of its segment at which a list of attachments begins, and at which one does."""
+"""Offset of the content in an attachment segment, and of the entries in their directory."""
 ENTRY_BYTES, MOST_ENTRIES = 128, 10_000
 NAME = b"TimeStamps"
 TIMES: tools.Fields = {"size": (0, "i4"), "count": (4, "i4")}
 
 
 def read_times(file: tools.File) -> Array:
-    """Read the times of all positions along T, in seconds.
+    """Read the acquisition time of each position along T, in seconds.
 
     Raises
     ------
     DatasetError
-        There are none.
+        The file has no times.
     """
     at = read_segment(file, 0, FILE, HEADER)["attachments"]
     count = read_segment(file, at, ATTACHMENTS, COUNT)["count"] if at > 0 else 0

@@ -1,1 +1,1 @@
-"""Leica LIF and LOF: blocks of bytes, and XML that describes the images in them."""
+"""Leica LIF and LOF: memory blocks, and the XML that describes their images."""

@@ -1,4 +1,4 @@
-"""The parts of a LIF or LOF file: the XML, the images in it, and the blocks of their pixels.
+"""The structure of LIF and LOF files: XML, images, and memory blocks of pixels.
 
 Layout as public readers describe it, and real files.
 """
@@ -24,38 +24,38 @@ BLOCKS: dict[str, tools.Fields] = {
     "2": {"mark": (0, "u4"), "between": (8, "u1"), "size": (9, "u8"), "before_name": (17, "u1"),
           "characters": (18, "u4")},
 }  # fmt: skip
-"""The header of a block of memory, by the version of the file; its name follows."""
+"""Header of a memory block by file version, followed by the name of the block."""
 OBJECT: tools.Fields = {
     "before_major": (0, "u1"), "before_minor": (5, "u1"), "between": (10, "u1"), "size": (11, "u8"),
 }  # fmt: skip
-"""What follows the text at the start of a LOF file; its block comes next, and then the XML."""
+"""Header of the block of a LOF file, after the text at its start; the XML follows the block."""
 MARKS = dict.fromkeys(("between", "before_name", "before_major", "before_minor"), (BETWEEN,))
 MARKS |= {"mark": (MARK,)}
 LOF = "LMS_Object_File"
 MOST_BYTES, MOST_COUNT, MOST_BLOCKS = 1 << 27, 1 << 20, 100_000
-"""Limits of the XML, in bytes, and in elements and attributes; blocks of memory in a file."""
+"""Limits: bytes of the XML, its elements and attributes, and memory blocks of a file."""
 
 
 class Image(NamedTuple):
-    """An image: its path in the tree, its block, and what the XML says of it."""
+    """An image: its path in the tree, the name of its memory block, and its XML element."""
 
     name: str
     block: str
     xml: ET.Element
 
     def found(self, path: str) -> list[ET.Element]:
-        """List elements of the image."""
+        """Return the elements of the image at a path."""
         return self.xml.findall(path)
 
 
 def is_project(head: bytes) -> bool:
-    """Return whether a file begins as XLEF and XLIF files do, which have XML alone."""
+    """Return whether a file begins like XLEF and XLIF files, which hold only XML."""
     text = head.replace(b"\0", b"").lstrip(b"\xff\xfe\xef\xbb\xbf \r\n")
     return text.startswith(b"<") and b"<LMSDataContainerHeader" in text[:500]
 
 
 def read_file(file: tools.File) -> tuple[ET.Element, dict[str, tuple[int, int]]]:
-    """Read the XML, and where blocks begin and how long they are, by their names."""
+    """Read the XML, and the offset and length of each memory block by name."""
     if is_project(tools.read_head(file.path, 1 << 10)):
         what, hint = "XLEF and XLIF files are not supported", "Open the LOF files that they name."
         raise tools.DatasetError(what, path=file.path, expected="LIF or LOF", hint=hint)
@@ -85,7 +85,7 @@ def read_file(file: tools.File) -> tuple[ET.Element, dict[str, tuple[int, int]]]
 
 
 def _read_text(file: tools.File, at: int) -> tuple[str, int]:
-    """Read a text behind its marks; return the byte behind it as well."""
+    """Read a text with its markers; return the text and the offset of its end."""
     values = tools.read_fields(file.path, TEXT, at=at)
     allowed = {name: MARKS[name] for name in values if name in MARKS}
     tools.check_fields(file.path, values, TEXT, allowed, "no text of Leica", at=at)
@@ -98,14 +98,14 @@ def _read_text(file: tools.File, at: int) -> tuple[str, int]:
 
 
 def _parsed(file: tools.File, text: str) -> ET.Element:
-    """Parse the XML; of what stands beside images only that stays which is looked at."""
+    """Parse the XML, dropping attachments that are not used."""
     limits = {"max_bytes": 2 * MOST_BYTES, "max_count": MOST_COUNT}
     take = {"Attachment": _attachment, "TimeStampList": _stamp_list}
     return parse_xml(text.encode("utf8", "replace"), file.path, take=take, **limits)
 
 
 def _attachment(element: ET.Element) -> ET.Element | None:
-    """Keep attributes of the hardware, and those of tiles."""
+    """Keep attributes of hardware settings and of tiles; drop other attachments."""
     name = element.get("Name")
     if name not in {"HardwareSetting", "TileScanInfo"}:
         return None
@@ -116,7 +116,7 @@ def _attachment(element: ET.Element) -> ET.Element | None:
 
 
 def _stamp_list(element: ET.Element) -> ET.Element:
-    """Keep time stamps as one text; older files have an element for each."""
+    """Convert the time stamps of older files, one element each, to the text of newer ones."""
     kept = ET.Element("TimeStampList")
     halves = [(one.get("HighInteger", ""), one.get("LowInteger", "")) for one in element]
     old = (f"{int(high) << 32 | int(low):x}" for high, low in halves)
@@ -125,7 +125,7 @@ def _stamp_list(element: ET.Element) -> ET.Element:
 
 
 def images_of(root: ET.Element) -> Iterator[Image]:
-    """List the images of the tree, those in folders by their paths."""
+    """Yield the images of the tree, named by their paths in its folders."""
     projects = root.findall("Element")
     waiting = [("", one) for one in projects]
     while waiting:
@@ -139,7 +139,7 @@ def images_of(root: ET.Element) -> Iterator[Image]:
 
 
 def stamps_of(image: Image) -> Array:
-    """Read the time stamps of all frames, as they are counted."""
+    """Read the time stamps of all frames, in ticks of 100 ns."""
     text = next((one.text or "" for one in image.found("TimeStampList")), "")
     try:
         return np.array([int(one, 16) for one in text.split()], "u8")

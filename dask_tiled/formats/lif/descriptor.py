@@ -1,7 +1,7 @@
-"""Leica LIF and LOF: images of a microscope, described by XML, each in a block of bytes.
+"""Leica LIF and LOF: microscope images, each stored in a memory block and described by XML.
 
-Axes are shown in the order in which they are stored, slow ones first; those of length 1 are left
-out. Layout as public readers describe it, and real files.
+Axes are in the order in which they are stored, slow ones first, without those of length 1. Layout
+as public readers describe it, and real files.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ NAMES = {
     9: "excitation", 10: "m", 11: "loop",
 }  # fmt: skip
 BLUE = 3
-"""The tag of a channel; where it comes first, samples are stored as blue, green, red."""
+"""Channel tag of blue: if the first sample has it, samples are stored as blue, green, red."""
 FILETIME = 11_644_473_600
-"""Seconds from 1601, from which time stamps count steps of 100 ns, to 1970."""
+"""Seconds from 1601, the epoch of time stamps (in ticks of 100 ns), to 1970."""
 
 
 class Stored(NamedTuple):
-    """An axis as it is stored: its length, and bytes from one position to the next."""
+    """An axis as stored: its length, and its stride in bytes."""
 
     axis: tools.Axis
     size: int
@@ -59,7 +59,7 @@ class Stored(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A box of the array, and the byte at which it begins."""
+    """A box of the array, and the file offset of its first pixel."""
 
     start: tuple[int, ...]
     shape: tuple[int, ...]
@@ -67,7 +67,7 @@ class Box(NamedTuple):
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the marks around a text, and how that begins."""
+    """Check the markers and the beginning of the first text."""
     begins = "<LMS".encode("utf-16-le"), LOF.encode("utf-16-le")
     known = head[:4] == MARK.to_bytes(4, "little") and head[8:9] == bytes([BETWEEN])
     known = (known and head[13:].startswith(begins)) or is_project(head)
@@ -86,7 +86,7 @@ def describe(
     dataset : int or str, optional
         Number or name of an image; by default the first.
     mosaic : bool
-        Whether tiles are put together by their positions, instead of being an axis "m".
+        Assemble tiles by their positions; if False, tiles are an axis "m".
     """
     file = tools.File.only(paths, "lif")
     root, blocks = read_file(file)
@@ -125,7 +125,7 @@ def describe(
     nav = max(0, len(axes) - 2 - samples)
     shape = tuple(one.size for one in axes)
     start, sizes, offsets = (np.array(column) for column in zip(*boxes, strict=True))
-    lead = np.zeros((len(boxes), 1), np.int64)  # one axis more, of length 1
+    lead = np.zeros((len(boxes), 1), np.int64)  # a leading axis of length 1
     steps = (0, *(one.step for one in axes))
     table = piece_table(np.hstack([lead, start]), np.hstack([lead + 1, sizes]), offsets, steps)
     grid, decoders = (1, *shape[:nav]), [tools.plain(dtype)]
@@ -137,7 +137,7 @@ def describe(
 
 
 def _dtype(file: tools.File, image: Image, channels: Sequence[dict[str, Any]]) -> np.dtype:
-    """Return the type of the pixels, which is that of all channels."""
+    """Return the dtype of the pixels, which all channels share."""
     kinds = {("uf"[one["DataType"]], -(-one["Resolution"] // 8)) for one in channels}
     known = {(kind, n): f"<{kind}{2 ** (n - 1).bit_length()}" for kind in "uf" for n in range(1, 9)}
     del known["f", 1]
@@ -154,7 +154,7 @@ def _dtype(file: tools.File, image: Image, channels: Sequence[dict[str, Any]]) -
 def _axes(
     file: tools.File, image: Image, channels: Sequence[dict[str, Any]], dtype: np.dtype
 ) -> list[Stored]:
-    """Return the axes, slow ones first: those of the dimensions and that of the channels."""
+    """Return the axes of dimensions and channels, slow ones first."""
     found = image.found("ImageDescription/Dimensions/DimensionDescription")
     dims = [parse_keys(file.path, one.attrib, DIMENSION) for one in found]
     names = [NAMES.get(one["DimID"], f"dimension_{one['DimID']}") for one in dims]
@@ -195,7 +195,7 @@ def _place(
     channels: Sequence[dict[str, Any]],
     dtype: np.dtype,
 ) -> int:
-    """Return where the pixels begin, in a block that has to be long enough."""
+    """Return the file offset of the pixels, after a check of the length of their block."""
     offset, size = blocks.get(image.block) or blocks.get(LOF) or (0, 0)
     if not size:
         what, where = "the pixels of the image are not in the file", image.name
@@ -212,7 +212,7 @@ def _place(
 
 
 def _boxes(axes: Sequence[Stored], offsets: Sequence[int]) -> list[Box]:
-    """Return the box of all channels, or one for each where they are not equally spaced."""
+    """Return one box of all channels, or one for each channel if they are not evenly spaced."""
     start, shape = (0,) * len(axes), tuple(one.size for one in axes)
     if len(set(np.diff(offsets).tolist())) < 2:
         return [Box(start, shape, offsets[0])]
@@ -226,7 +226,7 @@ def _boxes(axes: Sequence[Stored], offsets: Sequence[int]) -> list[Box]:
 def _assembled(
     file: tools.File, image: Image, axes: list[Stored], boxes: Sequence[Box]
 ) -> tuple[list[Stored], list[Box]]:
-    """Put tiles where their positions say; later ones lie above."""
+    """Place tiles at their positions, later ones on top."""
     places = {one.axis.name: k for k, one in enumerate(axes)}
     info = next(iter(image.found("Attachment[@Name='TileScanInfo']")), None)
     if "m" not in places or info is None or not {"x", "y"} <= {*places}:
@@ -265,7 +265,7 @@ def _assembled(
 
 
 def _hardware(image: Image) -> dict[str, str]:
-    """Return what is said of the microscope and of its settings."""
+    """Return the hardware settings of the microscope."""
     found: dict[str, str] = {}
     for setting in image.found("Attachment[@Name='HardwareSetting']")[:1]:
         found |= setting.attrib
@@ -275,12 +275,12 @@ def _hardware(image: Image) -> dict[str, str]:
 
 
 def _moment(stamp: int) -> str:
-    """Write a time stamp as a date."""
+    """Format a time stamp as an ISO date."""
     return since_1970(stamp / 1e7 - FILETIME).isoformat()
 
 
 def read_headers(desc: tools.Description) -> Array:
-    """Read when the frames were recorded."""
+    """Read the acquisition times of the frames."""
     file, told = desc.files[0], desc.metadata["lif"]
     root, _ = read_file(file)
     stamps = stamps_of([*images_of(root)][told["dataset"]])

@@ -1,1 +1,1 @@
-"""Nikon ND2: a map of chunks, trees of values, and frames whose channels take turns."""
+"""Nikon ND2: the chunk map, trees of metadata, and frames of interleaved channels."""

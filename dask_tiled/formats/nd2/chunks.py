@@ -1,4 +1,4 @@
-"""The chunks of an ND2 file, and the map of them at its end.
+"""The chunks of an ND2 file, and the chunk map at its end.
 
 Layout as public readers describe it, and real files.
 """
@@ -30,7 +30,7 @@ TIMES = "CustomData|AcqTimesCache!"
 
 
 class Chunks(NamedTuple):
-    """The chunks of a file: places of those with a name, and numbers and places of the frames."""
+    """The chunks of a file: offsets of named ones; numbers, offsets and lengths of the frames."""
 
     named: Mapping[str, int]
     numbers: Index
@@ -39,14 +39,14 @@ class Chunks(NamedTuple):
 
 
 def read_map(file: tools.File) -> Chunks:
-    """Read the map of the chunks.
+    """Read the chunk map.
 
     Raises
     ------
     DatasetError
-        It is a file of another version.
+        The file is of another version.
     CorruptFileError, TruncatedFileError
-        The map is damaged, or is not there.
+        The map is damaged or missing.
     """
     head = tools.read_head(file.path, 112)
     version = head[48:54].decode("latin1")
@@ -65,7 +65,7 @@ def read_map(file: tools.File) -> Chunks:
 
 
 def _parse_map(file: tools.File, data: bytes) -> Chunks:
-    """Take the map apart: names up to and with ``!``, each with two numbers of 8 bytes."""
+    """Parse the map: names that end with ``!``, each followed by a uint64 offset and length."""
     content = np.frombuffer(data, np.uint8)
     marks = np.flatnonzero(content == ord("!"))
     following = np.searchsorted(marks, marks + 17).tolist()
@@ -97,7 +97,7 @@ def _parse_map(file: tools.File, data: bytes) -> Chunks:
         right &= ((values >= 0) & (values <= 9)).all(axis=1)
         numbers[rows[right]] = (values @ 10 ** np.arange(digits)[::-1])[right]
     rows = np.flatnonzero(numbers >= 0)[::-1]
-    numbers, some = np.unique(numbers[rows], return_index=True)  # of two the last one counts
+    numbers, some = np.unique(numbers[rows], return_index=True)  # the last of duplicates counts
     if not len(numbers):
         raise tools.TruncatedFileError("the map has no frames", path=file.path)
     places, sizes = table[rows[some]].astype(np.int64).T
@@ -105,14 +105,14 @@ def _parse_map(file: tools.File, data: bytes) -> Chunks:
 
 
 def _equal(content: Bytes, first: Index, lengths: Index, name: bytes) -> Index:
-    """Return which of some names are this one."""
+    """Return the rows whose name equals ``name``."""
     rows = np.flatnonzero(lengths == len(name))
     names = content[first[rows, None] + np.arange(len(name))]
     return rows[(names == np.frombuffer(name, np.uint8)).all(axis=1)]
 
 
 def read_header(file: tools.File, at: int, name: bytes) -> tuple[int, int]:
-    """Check the header of a chunk; return where its data begin, and how long they are."""
+    """Check the header of a chunk; return the offset and the length of its data."""
     header = tools.read_fields(file.path, CHUNK, at=at)
     problem = "no chunk begins where the map says so"
     tools.check_fields(file.path, header, CHUNK, {"magic": (MAGIC,)}, problem, at=at)
@@ -132,7 +132,7 @@ def read_chunk(file: tools.File, at: int, name: bytes) -> bytes:
 
 
 def read_tree(file: tools.File, chunks: Chunks, name: str) -> dict[str, Any]:
-    """Read a tree of values; an empty one where there is none."""
+    """Read a tree of metadata; empty if the file has none of that name."""
     if name not in chunks.named:
         return {}
     at = chunks.named[name]

@@ -1,8 +1,8 @@
 """Nikon ND2, version 3, as NIS-Elements writes it.
 
-A file is a row of chunks, and ends with a map of them. Every frame is a chunk: its time in ms, then
-rows of pixels whose components, the channels, take turns. All other axes are loops of the
-experiment, slow ones first. What the file says of itself is in trees of named values.
+A file is a sequence of chunks, and ends with a map of them. Every frame is a chunk: its time in ms,
+then rows of pixels with interleaved components, the channels. All other axes are loops of the
+experiment, slow ones first. Metadata are trees of named values.
 
 Layout as public readers describe it, and real files.
 """
@@ -40,16 +40,16 @@ SIZES = dict.fromkeys(("uiWidth", "uiHeight", "uiComp", "uiWidthBytes"), range(1
 TYPES = {8: "u1", 16: "u2", 32: "f4"}
 LOSSLESS, LOSSY = 0, 1
 MOST_LOOKED = 1000
-"""Of so many frames the headers are looked at, evenly spread over the file."""
+"""Maximum number of frames whose headers are checked, evenly spread over the file."""
 TIME, POSITIONS, STACK, SPECTRAL, CUSTOM, UNEVEN_TIME = 1, 2, 4, 6, 7, 8
 LOOPS = {TIME: "t", POSITIONS: "p", STACK: "z", CUSTOM: "custom", UNEVEN_TIME: "t"}
 MOST_MISSING = 100_000
 UNIX_EPOCH = 2440587.5
-"""1970 as a Julian date."""
+"""The Unix epoch as a Julian date."""
 
 
 class Frames(NamedTuple):
-    """What is equal in all frames: size, channels, samples of a pixel, type, bytes of a row."""
+    """Properties shared by all frames: size, channels, samples per pixel, dtype, bytes of a row."""
 
     height: int
     width: int
@@ -60,12 +60,12 @@ class Frames(NamedTuple):
 
     @property
     def sig_shape(self) -> tuple[int, ...]:
-        """Rows, columns, and samples where there are several."""
+        """Rows, columns, and the samples if there are several."""
         return (self.height, self.width, self.samples)[: 2 + (self.samples > 1)]
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for the first chunk."""
+    """Check the signature chunk."""
     known = head.startswith(START + SIGNATURE)
     return None if known else "does not begin with the chunk of the signature"
 
@@ -73,8 +73,8 @@ def sniff(path: str, head: bytes) -> str | None:
 def describe(paths: Sequence[str]) -> tools.Description:
     """Describe a file: loops of the experiment, channels, and the two axes of a frame.
 
-    Frames that were never recorded are missing ones. Channels are an axis where there are several,
-    and so are the samples of a pixel.
+    Frames that were never recorded are missing. Channels are an axis if there are several, and so
+    are the samples of a pixel.
     """
     file = tools.File.only(paths, "nd2")
     chunks = read_map(file)
@@ -99,7 +99,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
 
 
 def _number(tree: Any, key: str) -> float:
-    """Return a finite number of a tree, or 0."""
+    """Return a finite number from a tree, or 0."""
     value = tree.get(key) if isinstance(tree, dict) else None
     return value if isinstance(value, (int, float)) and math.isfinite(value) else 0
 
@@ -111,7 +111,7 @@ def _children(tree: Any, key: str) -> list[dict[str, Any]]:
 
 
 def _frames_of(file: tools.File, attributes: dict[str, Any], picture: dict[str, Any]) -> Frames:
-    """Read and check what is said of the frames."""
+    """Read and check the attributes of the frames."""
     for key, known in {**SIZES, "uiBpcInMemory": TYPES, "eCompression": (0, 2)}.items():
         found = attributes.get(key, 2 if key == "eCompression" else None)
         if type(found) is not int or found not in known:
@@ -137,7 +137,7 @@ def _frames_of(file: tools.File, attributes: dict[str, Any], picture: dict[str, 
 
 
 def _layout(file: tools.File, chunks: Chunks, frames: Frames, *, packed: bool) -> tools.Layout:
-    """Lay out all channels of the frames there are, after a look at their headers."""
+    """Build the layout of all stored channels, after a check of the headers of some frames."""
     count, (channels, samples, item) = len(chunks.places), (*frames[2:4], frames.dtype.itemsize)
     before = set()
     for k in np.unique(np.linspace(0, count - 1, min(count, MOST_LOOKED)).astype(int)).tolist():
@@ -177,7 +177,7 @@ def _layout(file: tools.File, chunks: Chunks, frames: Frames, *, packed: bool) -
 
 
 def _numbers(file: tools.File, chunks: Chunks, total: int, channels: int) -> Index | None:
-    """Return the numbers of the stored frames in all places; None where they follow one another."""
+    """Return the stored frame of each position, -1 if missing; None if all are stored in order."""
     count = len(chunks.numbers)
     if chunks.numbers[-1] == count - 1:
         return None
@@ -215,7 +215,7 @@ def _loops(file: tools.File, experiment: dict[str, Any]) -> tuple[list[tools.Axi
 
 
 def _loop(kind: Any, told: Any, level: dict[str, Any]) -> tuple[int, tools.Axis | None]:
-    """Return the length of a loop and its axis; 0 for what makes no axis."""
+    """Return the length of a loop and its axis; (0, None) for levels that are not an axis."""
     if not isinstance(told, dict) or kind in {0, SPECTRAL}:
         return 0, None
     count, name = int(_number(told, "uiCount")), LOOPS.get(kind, "")
@@ -254,7 +254,7 @@ def _sig_axes(picture: dict[str, Any], frames: Frames) -> tuple[tools.Axis, ...]
 
 
 def read_headers(desc: tools.Description) -> Array:
-    """Read when the frames were recorded, in seconds from the start."""
+    """Read the acquisition times of the frames, in seconds from the start."""
     file = desc.files[0]
     chunks = read_map(file)
     if TIMES not in chunks.named:

@@ -1,7 +1,7 @@
 """Trees of named values in ND2 files.
 
-A value is its type, the characters of its name, the name, and what it is. Layout as public readers
-describe it, and real files.
+A value is stored as its type, the length of its name, the name, and the data. Layout as public
+readers describe it, and real files.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dask_tiled.formats.tools.text import MAX_DEPTH, MAX_VALUES
 
 NUMBERS = {1: "<?", 2: "<i", 3: "<I", 4: "<q", 5: "<Q", 6: "<d", 7: "<Q"}
 TEXT, DATA, LEVEL, PACKED = 8, 9, 11, 76
-"""Types of values: numbers by their formats, text, bytes, trees, a tree that zlib has packed."""
+"""Types of values: text, bytes, a tree, and a tree compressed by zlib; numbers are above."""
 MOST_BYTES, MOST_ITEMS = 1 << 24, 10_000
-"""Limits of a tree that is unpacked, and of bytes that are listed."""
+"""Maximum bytes of a decompressed tree, and maximum length of bytes that are listed."""
 
 
 def parse_values(data: bytes) -> dict[str, Any]:
-    """Read a tree; of one with one branch return what is in that.
+    """Parse a tree; if it has a single branch, return that.
 
     Raises
     ------
     ValueError
-        It is damaged, or there is too much of it.
+        The tree is damaged or too large.
     """
     try:
         if data[:1] == bytes([PACKED]):
@@ -38,14 +38,14 @@ def parse_values(data: bytes) -> dict[str, Any]:
 
 
 class _Values:
-    """Reads named values one after the other."""
+    """Parser of consecutive named values."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.left = MAX_VALUES
 
     def level(self, at: int, count: int, depth: int) -> tuple[dict[str, Any], int]:
-        """Read so many values; those without a name are numbered."""
+        """Parse ``count`` values into a dict; unnamed ones are numbered."""
         found: dict[str, Any] = {}
         for number in range(count):
             self.left -= 1

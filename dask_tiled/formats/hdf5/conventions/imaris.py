@@ -1,8 +1,8 @@
-"""Imaris 5.5: one volume for each time and channel, and all of them at several levels of detail.
+"""Imaris 5.5: a volume for each time and channel, at several resolution levels.
 
 Layout facts: the description of the file format in imaris/ImarisWriter; files of Imaris. Volumes
-lie at ``ResolutionLevel r/TimePoint t/Channel c/Data`` as (z, y, x), and may be larger than the
-picture, which has ``ImageSizeX`` and so on. Every attribute is an array of single characters.
+lie at ``ResolutionLevel r/TimePoint t/Channel c/Data`` as (z, y, x), and may be padded beyond the
+size in ``ImageSizeX`` and so on. Every attribute is an array of single characters.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from dask_tiled.model.axes import Axis
 LEVEL, TIME, CHANNEL = "ResolutionLevel", "TimePoint", "Channel"
 PICTURE = re.compile(rf"(.*)/{LEVEL} \d+")
 MARK, DATA, INFO = "ImarisDataSet", "DataSetDirectoryName", "DataSetInfoDirectoryName"
-"""Attributes of the file: what tells it from others, and the names of its two groups."""
+"""Attributes of the root: the one that identifies Imaris files, and the names of two groups."""
 MOST_CHANNELS = 100
-"""So many channels are read for facts."""
+"""Maximum number of channels whose metadata are read."""
 AXES = {"z": 2, "y": 1, "x": 0}
-"""The numbers that axes have in the names of attributes."""
+"""Numbers of the axes in attribute names."""
 
 
 class Imaris(Convention):
-    """Imaris files, all levels."""
+    """Imaris files, all resolution levels."""
 
     name = "Imaris"
     instrument = (
@@ -46,7 +46,7 @@ class Imaris(Convention):
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:
-        """List the levels, each with all times and channels."""
+        """Return the levels, each with all times and channels."""
         top, _ = found.top
         data = f"/{said(tree.root, DATA) or 'DataSet'}"
         if top or MARK not in tree.root.attrs:
@@ -58,7 +58,7 @@ class Imaris(Convention):
         return Meant(MARK, shown, alone=True) if len(shown) == len(paths) > 0 else Meant()
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
-        """Read what is said of the whole picture: its levels have larger pixels."""
+        """Read the extent of the image, which all levels share."""
         if not picture.grid:
             return None
         told = _group(tree, "Image")
@@ -74,7 +74,7 @@ class Imaris(Convention):
         return Calibration((_times(tree, picture.grid[0]), channels, *axes), 2)
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
-        """Return what is said of the picture and of its channels."""
+        """Return the attributes of the image and of its channels."""
         if not picture.grid:
             return {}
         channels = (f"{CHANNEL} {k}" for k in range(min(picture.grid[1], MOST_CHANNELS)))
@@ -83,7 +83,7 @@ class Imaris(Convention):
 
 
 def said(item: Any, name: str) -> str:
-    """Read an attribute: its characters up to a zero."""
+    """Read an attribute as text, up to a null character."""
     value = attribute(item, name)
     single = isinstance(value, np.ndarray) and value.dtype.kind == "S" and value.dtype.itemsize == 1
     found = text(value.tobytes() if single else value)
@@ -95,14 +95,14 @@ def _info(tree: Tree) -> str:
 
 
 def _group(tree: Tree, name: str) -> dict[str, str]:
-    """Read the attributes of a group that tells of the picture."""
+    """Read the attributes of a group of ``DataSetInfo``."""
     found = tree.look(tree.root, f"{_info(tree)}/{name}")
     names = [] if found is None else list(found.attrs)[:MOST_VALUES]
     return {key: value[:LONGEST_TEXT] for key in names if (value := said(found, key))}
 
 
 def _number(value: str | None) -> float:
-    """Read a number; NaN where there is none."""
+    """Parse a number; NaN if there is none."""
     try:
         return float(value or math.nan)
     except ValueError:
@@ -110,7 +110,7 @@ def _number(value: str | None) -> float:
 
 
 def _numbers(tree: Tree, path: str, name: str) -> list[int]:
-    """List the numbers of the groups of a name in a group, which are not in their order there."""
+    """Return the sorted numbers of the groups "name number" in a group."""
     group = tree.look(tree.root, path)
     names = names_in(group, MOST_OBJECTS) if hasattr(group, "attrs") else []
     matches = (re.fullmatch(rf"{name} (\d{{1,9}})", one) for one in names)
@@ -118,7 +118,7 @@ def _numbers(tree: Tree, path: str, name: str) -> list[int]:
 
 
 def _level(tree: Tree, found: Found, path: str) -> Picture | None:
-    """Put a level together; None where there is nothing."""
+    """Combine the volumes of a level; None if it has none."""
     times = _numbers(tree, path, TIME)
     channels = _numbers(tree, f"{path}/{TIME} {times[0]}", CHANNEL) if times else []
     places = [f"{path}/{TIME} {t}/{CHANNEL} {c}/Data" for t, c in product(times, channels)]
@@ -136,23 +136,23 @@ def _level(tree: Tree, found: Found, path: str) -> Picture | None:
 
 
 def _volume(tree: Tree, path: str) -> Picture | None:
-    """Look for a volume that the search has not come to."""
+    """Open a volume that the search did not reach."""
     return picture_of(path, tree.look(tree.root, path))
 
 
 def _sizes(channel: Any, stored: tuple[int, ...]) -> tuple[int, ...]:
-    """Read the size of the picture, which is no larger than what is stored."""
+    """Read the size of the image, which is at most the stored one."""
     told = (said(channel, f"ImageSize{name.upper()}") for name in AXES)
     sizes = (int(one) if one.isdecimal() and len(one) < 10 else 0 for one in told)
     return tuple(min(size, n) or n for size, n in zip(sizes, stored, strict=True))
 
 
 def _times(tree: Tree, count: int) -> Axis:
-    """Read the axis of time, in seconds from the first time on."""
+    """Read the time axis, in seconds from the first time point."""
     told = tree.look(tree.root, f"{_info(tree)}/TimeInfo")
     if told is None or count < 2:
         return Axis("t")
-    with suppress(ValueError, TypeError, OverflowError):  # TypeError: None where a date is unclear
+    with suppress(ValueError, TypeError, OverflowError):  # TypeError: None for an invalid date
         moments: list[Any] = [local_time(said(told, f"TimePoint{k + 1}")) for k in range(count)]
         seconds = [(one - moments[0]).total_seconds() for one in moments]
         return Axis.through("t", "s", np.array(seconds)) or Axis("t")
