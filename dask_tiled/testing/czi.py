@@ -24,11 +24,11 @@ class Tile(NamedTuple):
     Attributes
     ----------
     start : mapping
-        Where it begins, by the letters of dimensions: X and Y, and such as C, Z, T, S, M.
+        Start along each dimension by its letter: X and Y, and others such as C, Z, T, S, M.
     pixels : array
-        (y, x), or (y, x, samples): blue, green, red, and perhaps alpha.
+        (y, x), or (y, x, samples) with samples blue, green, red, and optionally alpha.
     ratio : int
-        How many pixels of the picture a pixel stands for, in tiles of a pyramid.
+        Pixels of full resolution per pixel along an axis, for tiles of a pyramid.
     """
 
     start: Mapping[str, int]
@@ -49,22 +49,23 @@ def write_czi(
     part: int = 0,
     schema: bytes = b"DV",
 ) -> Path:
-    """Write a file of tiles.
+    """Write a CZI file of tiles.
 
     Parameters
     ----------
     compression
-        0 for none, 1 JPEG, 2 LZW, 4 JPEG XR, 5 Zstandard, 6 Zstandard after a split of bytes.
+        0 for none, 1 JPEG, 2 LZW, 4 JPEG XR, 5 Zstandard, 6 Zstandard after a byte split.
     scaling
-        Sizes of a pixel in m, by dimension.
+        Pixel sizes in m, by dimension.
     channels, scenes
         Names of channels, and of scenes by their numbers.
     facts
-        XML below ``Information``.
+        XML to insert below ``Information``.
     times
-        Those of all positions along T, in seconds.
+        Acquisition times of all positions along T, in seconds.
     part, schema
-        Other values than 0 and ``DV`` are a lie: there is one file, with entries of one kind.
+        Values other than 0 and ``DV`` make invalid files: one file with one kind of entry is
+        written.
     """
     path, entries = Path(path), []
     encode = _ENCODERS.get(compression, _plain)

@@ -34,21 +34,21 @@ def write_ims(
     Parameters
     ----------
     levels
-        How many there are.
+        Number of levels.
     chunks
-        Shape of the chunks; None: the volumes are not in chunks.
+        Chunk shape of the volumes; None for contiguous ones.
     padded
-        Whether volumes are stored larger, up to whole chunks, as Imaris does.
+        Pad volumes to whole chunks, as Imaris does.
     compression
         Filter of h5py.
     extent
         First and last coordinate along x, y and z.
     unit
-        Their unit; empty: there is none.
+        Unit of the coordinates; empty for none.
     channels, times
-        Names of the channels, and dates with times, one for each.
+        Names of the channels, and a date with time for each time point.
     facts
-        More that is said of the picture.
+        Further attributes of the image.
     """
     import h5py
 

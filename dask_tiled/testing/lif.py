@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dask_tiled.testing.frames import StrPath
 
 _NUMBERS = {"x": 1, "y": 2, "z": 3, "t": 4, "e": 5, "m": 10}
-"""Numbers of dimensions; e is the wavelength of emission."""
+"""Numbers of dimensions; e is the emission wavelength."""
 
 
 def write_lif(
@@ -31,27 +31,27 @@ def write_lif(
     old_stamps: bool = False,
     hardware: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write images by their names; a path in ``.lof`` gets one image.
+    """Write images by name; a path with suffix ``.lof`` takes one image.
 
     Parameters
     ----------
     axes
-        A letter for each axis of all images, slow ones first: x, y, z, t, e, m, c or s, of which s,
-        the samples, comes last.
+        A letter for each axis of all images, slow ones first: x, y, z, t, e, m, c or s; the
+        samples, s, are last.
     version
-        Of a LIF file, 1 or 2.
+        Version of a LIF file, 1 or 2.
     lengths
-        From the first position to the last, by axis, in m or s; by default 1.
+        Distance from the first position to the last, by axis, in m or s; by default 1.
     channels, tags
-        Names and colours of channels or samples.
+        Names and colour tags of channels or samples.
     positions
-        Of tiles, y and x in m.
+        Positions of tiles, y and x in m.
     flipped
-        Whether the tiles are said to be flipped.
+        Mark the tiles as flipped.
     stamps, old_stamps
-        Time stamps as they are counted, and whether each is an element.
+        Time stamps in ticks, and whether each is an element of its own, as in older files.
     hardware
-        What is said of the microscope.
+        Hardware settings of the microscope.
     """
     path, blocks, elements = Path(path), [], []
     for number, (name, image) in enumerate(images.items()):

@@ -33,26 +33,26 @@ def write_nd2(
     version: str = "3.0",
     facts: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write an ND2 file.
+    """Write an ND2 file of version 3.
 
     Parameters
     ----------
     axes
-        A letter for each axis: some of t, p and z, then perhaps c, then y and x, perhaps s.
+        A letter for each axis: some of t, p and z, optionally c, then y and x, optionally s.
     channels, positions
         Names of channels and of positions.
     pixel_size, step, period
-        In µm, the second between planes, and in seconds.
+        Pixel size and distance of planes in µm, and time between frames in seconds.
     padding
-        Bytes that fill up each row.
+        Bytes that pad each row.
     compressed
-        Whether zlib packs each frame.
+        Compress each frame by zlib.
     missing
-        Numbers of frames that are left out.
+        Numbers of frames to leave out.
     version
-        What the file says of itself.
+        Version stated in the file.
     facts
-        More that is said of the picture.
+        Further metadata of the picture.
     """
     path, every = Path(path), np.asarray(array)
     sizes = dict(zip(axes, every.shape, strict=True))
@@ -136,7 +136,7 @@ def _loop(
 
 
 def _value(name: str, value: Any) -> bytes:
-    """Write a named value: whole numbers, truths, floats, text, bytes and trees."""
+    """Encode a named value: an integer, boolean, float, text, bytes or tree."""
     text = f"{name}\0".encode("utf-16-le")
     head = bytes([len(text) // 2]) + text
     if isinstance(value, bool):
