@@ -1,1 +1,1 @@
-"""What is done with the tiles of a chunk: functions, folds, expressions."""
+"""Computation on the tiles of a chunk: folds, expressions, reductions, functions of users."""

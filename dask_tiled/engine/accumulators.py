@@ -1,4 +1,4 @@
-"""Steps that accumulate the last pixels of a program, as a reduction needs them."""
+"""Accumulating steps of reductions, appended to the steps of a program."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value,
 from dask_tiled.model.indexing import Array
 
 Bins = tuple[int | Array, tuple[float, float] | None]
-"""Bins and range, as ``numpy.histogram`` takes them."""
+"""Bins and range, as in ``numpy.histogram``."""
 
 MOST_AT_ONCE = (1 << 16) - 1
-"""Pixels whose places fit into 2 bytes."""
+"""Most pixels of a vector whose positions fit into 2 bytes."""
 MOST_IN_WORDS = 4
-"""Bytes of unsigned pixels of which several are added up at once."""
+"""Widest unsigned pixels, in bytes, of which several are summed at a time."""
 MOST_BINS, MOST_STEPS = 1 << 16, 8
-"""Limits of bins: their number, and how far a pixel's bin may be from where even ones have it."""
+"""Limits of bins: their number, and how many bins a pixel may lie from its estimated bin."""
 
 
 def neutral(ufunc: np.ufunc, dtype: np.dtype) -> float:
-    """Return the value that changes no result of a ufunc; NoPrimitive if there is none."""
+    """Return the neutral element of a ufunc for a dtype; raise NoPrimitive if it has none."""
     if ufunc.identity is not None:
         return int(ufunc.identity)
     least = ufunc in (np.minimum, np.fmin)
@@ -40,7 +40,7 @@ def neutral(ufunc: np.ufunc, dtype: np.dtype) -> float:
 
 
 def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:
-    """Return the type in which pixels are added up, if their sum is wanted in ``dtype``."""
+    """Return the accumulator dtype for pixels whose sum is wanted as ``dtype``."""
     if pixel.kind in "biu" and (dtype.kind in "iu" or pixel.itemsize <= 4):
         return np.dtype("i8" if pixel.kind == "i" else "u8")
     return np.dtype(np.float64)
@@ -55,9 +55,9 @@ def accumulate(
     skips: bool,
     counts: bool,
 ) -> Collect:
-    """Apply a ufunc to the result so far and each pixel; ``skips`` leaves out NaN.
+    """Accumulate all pixels with a ufunc; ``skips`` leaves out NaN.
 
-    If it ``counts``, the number of pixels that are not NaN follows along a further axis.
+    ``counts`` appends an axis with the number of pixels that are not NaN.
     """
     dtype = last.to.dtype if dtype is None else dtype
     adds, is_dense = ufunc is np.add, vectors.has_rows(vectors.kept)
@@ -94,7 +94,7 @@ def accumulate(
 
 
 def _is_exact(step: Step) -> bool:
-    """Return whether a step converts whole numbers to a type in which their sum is the same."""
+    """Return whether a step casts integers to a dtype that holds the same sum."""
     (operand, *_), dtype = step.operands, step.to.dtype
     if not isinstance(step.function, Cast) or not isinstance(operand, Register):
         return False
@@ -104,7 +104,7 @@ def _is_exact(step: Step) -> bool:
 
 
 def _dot(vectors: Vectors, last: Step, out: Value) -> bool:
-    """Add up products with weights without storing them; return whether that can be done."""
+    """Accumulate products with weights without storing them; return whether that is possible."""
     factors = last.factors
     if factors is None or not last.to.dtype.kind == out.dtype.kind == "f":
         return False
@@ -117,7 +117,7 @@ def _dot(vectors: Vectors, last: Step, out: Value) -> bool:
 def _reduce_groups(
     vectors: Vectors, ufunc: np.ufunc, value: Value, dtype: np.dtype, out: Value
 ) -> None:
-    """Reduce neighbouring pixels: the first of each group, then the second, and so on."""
+    """Reduce groups of neighbouring pixels: the first of each group, then the second, and so on."""
     group = vectors.group
     if ufunc is np.add:
         size = vectors.value(group, np.dtype(np.int64))
@@ -148,9 +148,9 @@ def _truth(vectors: Vectors, ufunc: np.ufunc, value: Value) -> Value:
 
 
 def moments(vectors: Vectors, last: Step, *, skips: bool) -> Collect:
-    """Accumulate number, mean and spread of pixels, along a further axis.
+    """Accumulate number, mean and spread (sum of squared deviations) along a new last axis.
 
-    That is done by a pixel, the sum of the differences from it, and that of their squares.
+    The kernel sums the differences from one pixel, and their squares.
     """
     if vectors.group > 1:
         raise NoPrimitive
@@ -171,9 +171,9 @@ def moments(vectors: Vectors, last: Step, *, skips: bool) -> Collect:
 
 
 def _about_the_mean(results: Array, count: Array | int) -> None:
-    """Turn a value and the sums of differences from it into number, mean and spread."""
+    """Convert the sums of differences from a value to number, mean and spread, in place."""
     shift, total, squares = (results[k, ...] for k in range(3))
-    with np.errstate(all="ignore"):  # infinite pixels have no spread; that of others may overflow
+    with np.errstate(all="ignore"):  # infinite pixels have no spread; other spreads may overflow
         total /= np.maximum(count, 1)
         fits = np.isfinite(squares) | ~np.isfinite(total)
         np.subtract(squares, count * total * total, out=squares, where=fits)
@@ -182,9 +182,9 @@ def _about_the_mean(results: Array, count: Array | int) -> None:
 
 
 def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...]) -> Collect:
-    """Accumulate the least or the greatest pixel, and the first place that has it.
+    """Accumulate the least or greatest pixel and its first position.
 
-    That is done in each row, or of several rows for each pixel of these. Places are counted in C
+    The search runs within each row, or over several rows pixel by pixel. Positions count in C
     order of the axes ``gone``.
     """
     if vectors.group > 1:
@@ -221,7 +221,7 @@ def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...])
 
 
 def _places_along(axes: Iterable[int], shape: tuple[int, ...], gone: tuple[int, ...]) -> Array:
-    """Return the part of places that some axes count."""
+    """Return the contribution of some axes to C-order positions along the axes ``gone``."""
     sizes = [shape[axis] for axis in gone]
     found = np.zeros((1,) * len(shape), np.int64)
     for k, axis in enumerate(gone):
@@ -234,21 +234,21 @@ def _places_along(axes: Iterable[int], shape: tuple[int, ...], gone: tuple[int, 
 def first_place(
     ufunc: np.ufunc, values: Array, where: Array, axes: tuple[int, ...]
 ) -> tuple[Array, Array]:
-    """Return the pixels that a ufunc finds along some axes, and of equal ones the first place."""
+    """Return the extreme pixels along some axes, and the first position of each."""
     best = ufunc.reduce(values, axes, keepdims=True)
-    hits = (values == best) | np.not_equal(values, values)  # NaN is found before all others
+    hits = (values == best) | np.not_equal(values, values)  # NaN precedes all other pixels
     return best, np.where(hits, where, np.iinfo(where.dtype).max).min(axes, keepdims=True)
 
 
 def placed(values: Array, where: Array) -> Array:
-    """Return pixels and their places as one array."""
+    """Return pixels and positions as one structured array."""
     found = np.empty(values.shape, [("value", values.dtype), ("place", where.dtype)])
     found["value"], found["place"] = values, where
     return found
 
 
 def counts(vectors: Vectors, last: Step, bins: Bins) -> Collect:
-    """Count the pixels in each bin, or how often each value occurs if there are few."""
+    """Count the pixels in each bin; narrow integers are counted by value first."""
     dtype, (number, limits) = last.to.dtype, bins
     if dtype.kind in "biu" and dtype.itemsize <= MOST_COUNTED:
         tables = np.zeros((4, 256**dtype.itemsize), np.int64)
@@ -269,7 +269,7 @@ def counts(vectors: Vectors, last: Step, bins: Bins) -> Collect:
 
 
 def _edges(bins: Bins, dtype: np.dtype) -> tuple[Array, float]:
-    """Return the edges of bins for pixels of a type, and how many bins a unit has, about."""
+    """Return the edges of bins, and the approximate number of bins per unit."""
     try:
         _, edges = np.histogram(np.zeros(1, dtype), *bins)
     except (TypeError, ValueError, ArithmeticError) as error:

@@ -1,4 +1,4 @@
-"""Which primitive converts pixels, so that what does not fit becomes what it becomes in numpy."""
+"""Primitives that cast pixels, with NumPy's results for values out of range."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from functools import cache
 import numpy as np
 
 ODD = (-1.0, 200.0, 7e4, -7e4, 3e9, -3e9, 1e10, 1e19, 1e20, np.inf, -np.inf, np.nan)
-"""Floats that do not fit some types of whole numbers, in no type exactly at its limit."""
+"""Floats out of range of some integer types, none exactly at a limit."""
 
 
 def primitive_of(pixel: np.dtype, dtype: np.dtype) -> str | None:
-    """Return the primitive that converts pixels of a type as numpy does.
+    """Return the primitive that casts pixels as NumPy does.
 
-    None if numpy converts floats in another way on this machine: C leaves it to the processor.
+    None if NumPy casts floats out of range differently on this machine: C leaves them
+    undefined.
     """
     if dtype.kind == "b":
         return "truth"
@@ -28,14 +29,14 @@ def primitive_of(pixel: np.dtype, dtype: np.dtype) -> str | None:
 
 @cache
 def _is_as_here(pixel: np.dtype, dtype: np.dtype) -> bool:
-    """Whether numpy converts odd floats, one by one, as the primitives do."""
+    """Return whether NumPy casts floats out of range, one by one, as the primitives do."""
     with np.errstate(all="ignore"):
         odd = [np.array([x], pixel) for x in ODD]
         return all(int(x.astype(dtype)[0]) == _truncated(float(x[0]), dtype) for x in odd)
 
 
 def _truncated(x: float, dtype: np.dtype) -> int:
-    """Return what the primitives make of a float."""
+    """Return the integer to which the primitives cast a float."""
     half = 1 << (31 if dtype.itemsize < 4 or dtype == np.int32 else 63)
     most = 2 * half if dtype == np.uint64 else half
     number = int(x) if -half <= x < most else most if x >= most else -half

@@ -1,7 +1,7 @@
-"""What is computed of a chunk, and the sinks of it.
+"""Computations of a chunk and their sinks.
 
-Programs work on vectors of one source as its bytes come, or of tiles of several in step; sums of
-weighted frames are matrix products, tile by tile.
+A program of one source runs on vectors of its bytes, a program of several sources on tiles in step;
+sums of weighted frames are matrix products, tile by tile.
 """
 
 from __future__ import annotations
@@ -23,57 +23,58 @@ from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Base, fill
 
 REGISTER_BYTES = 8 << 20
-"""All tiles that a program works on at once together have so many bytes at most."""
+"""Most bytes of all registers of a program for one tile."""
 PIECE = 1 << 13
-"""So many pixels of some frames are taken together where there are results for each pixel."""
+"""Pixels of a frame that are processed at a time for several frames, if results are by pixel."""
 KEPT_READERS = 256
-"""Of so many sources it is kept where their bytes are, some KiB each, from tile to tile."""
+"""Most readers kept from tile to tile, some KiB each."""
 DEPTH = 16
-"""Frames of an expression that are made before they are weighted."""
+"""Frames of an expression that are computed before they are weighted."""
 MOST_PIXELS, LEAST_FRAMES = 1 << 18, 8
-"""Weights of frames of so many pixels stay in the cache, and are made for no fewer frames."""
+"""Most pixels of a frame whose weights stay cached, and fewest frames worth a matrix product."""
 
 
 class Weighting(NamedTuple):
-    """Sums of the pixels of each frame times weights."""
+    """A weighted sum over the pixels of each frame."""
 
     weights: Array
-    """Further axes, which the results have at the end, then the signal axes of the chunk."""
+    """Axes that the result has at its end, then the signal axes of the chunk."""
     dtype: np.dtype
-    """Of a product, as NumPy has it. Sums of products are made and given in 8 bytes."""
+    """Of a product, as in NumPy. Sums are accumulated and returned in 8 bytes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Computation:
-    """A program for a chunk, and what happens to the pixels that it makes."""
+    """A program for a chunk, and the reduction or weighting of its pixels."""
 
     program: Program
     operands: Sequence[Array]
-    """Those of the program, cut to the chunk: with all axes, of length 1 where they have none."""
+    """Operands of the program, cut to the chunk: with all axes, of length 1 where they
+    broadcast."""
     shape: tuple[int, ...]
-    """Of the chunk, whose axes may be split."""
+    """Shape of the chunk, whose axes may be split."""
     axes_of: tuple[int, ...]
-    """Which axis of the sources each of them is, or is a part of."""
+    """For each axis of the chunk, the axis of the sources that it is, or is a part of."""
     nav_ndim: int
-    """How many of them are navigation axes."""
+    """Number of navigation axes."""
     end: Reduction | Weighting | None = None
-    """None leaves pixels as they are."""
+    """None keeps the pixels."""
     out: Array | None = None
-    """Memory for pixels that are left as they are, C-contiguous."""
+    """Output buffer for kept pixels, C-contiguous."""
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the results."""
+        """Dtype of the result."""
         wanted = None if self.end is None else self.end.dtype
         return self.program.dtype if wanted is None else wanted
 
     @property
     def reduction(self) -> Reduction | None:
-        """The reduction in the end, if it is one."""
+        """The reduction; None for a weighting or kept pixels."""
         return self.end if isinstance(self.end, Reduction) else None
 
     def vectors(self, depth: int = 0) -> Vectors:
-        """Prepare to work in vectors; with room for the last ``depth`` frames only, if given."""
+        """Compile to vectors; a ``depth`` other than 0 limits the output to the last frames."""
         reduction = self.reduction
         gone = () if reduction is None else reduction.axes
         in_order = reduction is not None and reduction.row.finds_place
@@ -82,7 +83,7 @@ class Computation:
 
 
 class VectorSink(FrameSink):
-    """What a program of one source makes of one chunk."""
+    """Sink that runs a program of one source on the frames of a chunk."""
 
     def __init__(self, job: Computation, chunk: Chunk, depth: int = 0) -> None:
         self._vectors = job.vectors(depth)
@@ -103,23 +104,23 @@ class VectorSink(FrameSink):
 
     @property
     def alike(self) -> Hashable:
-        """Key: sinks with equal keys share a pass, if they go through pixels in the same way."""
+        """Key: sinks with equal keys traverse pixels alike and share a pass."""
         grid = None if self._together is None else self._grid
         return "run_program", self._vectors.walk, self.needs_order, self._is_by_pixel, grid
 
     @classmethod
     def joined(cls, sinks: Sequence[VectorSink]) -> VectorSink:
-        """Return what works for several: the first of them, with the steps of all."""
+        """Merge sinks: return the first, with the steps of all."""
         sinks[0].work_for(sinks[1:])
         return sinks[0]
 
     @property
     def vector(self) -> int:
-        """Pixels that there is memory for at a time."""
+        """Most pixels of a vector, for which there are registers."""
         return self._vectors.vector
 
     def work_for(self, others: Sequence[VectorSink]) -> None:
-        """Make what others make, too, in memory that they keep; they are shown no pixels."""
+        """Append the steps of others, which keep their own memory; don't feed them."""
         self._results = np.concatenate([self._results, *(one.steps for one in others)])
         self._vectors.shorten(min(one.vector for one in others))
 
@@ -129,17 +130,17 @@ class VectorSink(FrameSink):
             super()._take(tile[k : k + depth], rows[k : k + depth], first)
 
     def frames(self, first: int, count: int) -> Array:
-        """Show some of the last ``depth`` frames of the output, which lie side by side."""
+        """Return frames of the output, a ring buffer of the last ``depth`` frames."""
         start = first % len(self._vectors.results)
         return self._vectors.results[start : start + count]
 
     def result(self) -> Array:
-        """Return the output, or the reduction with axes of length 1."""
+        """Return the output, or the reduction with reduced axes of length 1."""
         return self._vectors.result()
 
 
 class StageSink:
-    """What a program of several sources makes of one chunk, stage by stage, on tiles in step."""
+    """Sink that runs a program of several sources on tiles in step, stage by stage."""
 
     def __init__(self, job: Computation, chunk: Chunk) -> None:
         self._sources, self._width = job.program.sources, job.program.width
@@ -154,7 +155,7 @@ class StageSink:
         self._readers: dict[Hashable, Reader] = {}
 
     def tile_shape(self) -> tuple[int, ...]:
-        """Return the shape of the tiles that it wishes: they follow one another in C order."""
+        """Return the preferred tile shape; tiles follow one another in C order."""
         shape = self._shape
         if any(source.layout.has_blocks for source in self._sources):
             return shape
@@ -164,22 +165,22 @@ class StageSink:
 
     @property
     def pixel_bytes(self) -> int:
-        """Bytes of all registers for a pixel of a tile."""
+        """Bytes of all registers per pixel of a tile."""
         return self._width
 
     def others(self) -> list[Source]:
-        """List what is read beside the tiles that are shown, in the order of the stages."""
+        """List the sources that are read besides the first, in the order of the stages."""
         numbers = [number for stage, *_ in self._stages for number in stage.reads.values()]
         return [self._sources[number] for number in numbers if number]
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
-        """Work on a tile; that of the first source is there."""
+        """Run all stages on a tile of the first source and on the same tile of the others."""
         place = slice(first, first + len(tile)), *self._chunk.part(info)
         corner = [one.start for one in place]
         start = int(np.ravel_multi_index(corner, self._shape))
         values: dict[Register, Array] = {}
         for stage, steps, places in self._stages:
-            with self._workspace:  # what is read may be a view of a mapped file
+            with self._workspace:  # the pixels may be a view of a mapped file
                 for to, source in stage.reads.items():
                     values[to] = self._read(source, to, place) if source else tile
                 values.update((to, self._room(to, tile.shape)) for to in stage.kept)
@@ -195,7 +196,7 @@ class StageSink:
         reader = self._readers.get((number, *sig))
         if reader is None:
             reader = Reader(source, (*self._chunk.box[:n], *sig), self._workspace)
-            # Plans of corrections are as large as frames: only one tile at a time has them.
+            # Plans of corrections are as large as frames: keep them for one tile only.
             if source.conversion.corrections is None and len(self._readers) < KEPT_READERS:
                 self._readers[number, *sig] = reader
         first, *_ = place
@@ -203,7 +204,7 @@ class StageSink:
         return tile.reshape([x.stop - x.start for x in place])
 
     def _room(self, register: Register, shape: tuple[int, ...]) -> Array:
-        """Return the memory of a register, the same for every tile."""
+        """Return the memory of a register, reused for every tile."""
         size = math.prod(shape)
         if register not in self._memory or self._memory[register].size < size:
             self._memory[register] = np.empty(size, register.dtype)
@@ -217,7 +218,7 @@ class StageSink:
         start: int,
         tile: Array,
     ) -> None:
-        """Run a stage on the pixels from ``start`` on, as many as a tile has."""
+        """Run a stage on the pixels of a tile, whose first pixel has the position ``start``."""
         from dask_tiled.kernels.fold_functions import fold
 
         steps = steps.copy()
@@ -225,17 +226,17 @@ class StageSink:
             found = values[register]
             steps[row, column] += found.ctypes.data - start * found.itemsize
         byte, number = np.dtype(np.uint8), np.dtype(np.int64)
-        shown = tile.reshape(-1).view(byte)[: tile.size].reshape(1, -1)  # nothing but its size
+        shown = tile.reshape(-1).view(byte)[: tile.size].reshape(1, -1)  # only its size matters
         run = fold("run_program", byte, number, number)
         run(shown, np.zeros(1, np.int64), start, steps, self._vectors.header)
 
     def result(self) -> Array:
-        """Return the output, or the reduction with axes of length 1."""
+        """Return the output, or the reduction with reduced axes of length 1."""
         return self._vectors.result()
 
 
 def weighted(job: Computation, chunk: Chunk) -> Computation | None:
-    """Return the matrix product that a reduction is: sums of all pixels of frames times weights."""
+    """Convert a sum of weighted frames to a matrix product; None for other reductions."""
     reduction, n, dtype = job.reduction, job.nav_ndim, job.program.dtype
     if reduction is None or not reduction.row.is_ufunc or reduction.row.ufunc is not np.add:
         return None
@@ -244,7 +245,7 @@ def weighted(job: Computation, chunk: Chunk) -> Computation | None:
     if factors is None or reduction.axes != tuple(range(n, len(job.shape))):
         return None
     if dtype.kind in "iu" and job.dtype.kind in "fc":
-        return None  # which do not overflow
+        return None  # floats do not overflow
     if math.prod(chunk.sig_shape) > MOST_PIXELS or math.prod(chunk.nav_shape) < LEAST_FRAMES:
         return None
     read, block = job.program.read, job.operands[factors[1].number]
@@ -255,7 +256,7 @@ def weighted(job: Computation, chunk: Chunk) -> Computation | None:
 
 
 def contracted(job: Computation, weights: Array, chunk: Chunk) -> Computation | None:
-    """Return the matrix product of all frames and weights, which may have further axes in front."""
+    """Return the matrix product of frames and weights with optional leading axes, or None."""
     n = job.nav_ndim
     further = weights.shape[: -len(job.shape)]
     dtype = np.result_type(job.dtype, weights.dtype)
@@ -267,7 +268,7 @@ def contracted(job: Computation, weights: Array, chunk: Chunk) -> Computation | 
 
 
 def _hold_products(dtype: np.dtype, pixel: np.dtype, weights: Array) -> bool:
-    """Return whether numbers of a type are the products, and not only their last bytes."""
+    """Return whether a dtype holds whole products, not only their last bytes."""
     if not can_fold(pixel) or not can_fold(dtype):
         return False
     if dtype.kind == "f" or dtype.itemsize == 8:
@@ -276,10 +277,10 @@ def _hold_products(dtype: np.dtype, pixel: np.dtype, weights: Array) -> bool:
 
 
 class ProductSink(FrameSink):
-    """The sums of the frames of one chunk.
+    """Sink of the weighted sums of the frames of a chunk.
 
-    Some thousand pixels are added up in the type of the weights, these sums in 8 bytes. Whole
-    numbers overflow as they do in NumPy: the last bytes of a sum depend on no others.
+    Some thousand products are summed in the dtype of the weights, these sums in 8 bytes.
+    Integers overflow as in NumPy: the last bytes of a sum depend on no others.
     """
 
     def __init__(self, job: Weighting, chunk: Chunk) -> None:
@@ -298,12 +299,12 @@ class ProductSink(FrameSink):
 
     @property
     def alike(self) -> Hashable:
-        """Key: sinks with equal keys share a pass; a single mask is added up in another order."""
+        """Key: sinks with equal keys share a pass; None for one mask, summed in another order."""
         return None if len(self.weights) == 1 else ("dot_frames", self.weights.dtype)
 
     @classmethod
     def joined(cls, sinks: Sequence[ProductSink]) -> FrameSink:
-        """Return what works for several: with all their weights, and columns of sums for each."""
+        """Merge sinks: one fold with the weights of all, and columns of its sums for each."""
         weights = np.concatenate([one.weights for one in sinks])
         sums = np.zeros((len(sinks[0].sums), len(weights)), sinks[0].sums.dtype)
         ends = np.cumsum([len(one.weights) for one in sinks])
@@ -312,7 +313,7 @@ class ProductSink(FrameSink):
         return FrameSink(*_as_fold(sinks[0].chunk, sums, weights))
 
     def result(self) -> Array:
-        """Return the sums: with the axes of the chunk, signal axes of length 1, then the others."""
+        """Return the sums: axes of the chunk, signal axes of length 1, then axes of the weights."""
         wanted = {"c": np.complex128, "u": np.uint64}.get(self._kind, self.sums.dtype)
         return self.sums.view(wanted).reshape(self._shape)
 
@@ -322,7 +323,7 @@ def _as_fold(chunk: Chunk, sums: Array, weights: Array) -> tuple[str, Chunk, Ind
 
 
 def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:
-    """Choose the type of weights for products of a type: 4 bytes where these are enough."""
+    """Choose the dtype of weights: 4 bytes where these are enough."""
     if dtype.kind not in "iu":
         return np.dtype(f"f{max(4, dtype.itemsize // (2 if dtype.kind == 'c' else 1))}")
     limits = np.iinfo(np.int32)
@@ -332,7 +333,7 @@ def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:
 
 
 class ValueSink:
-    """The sums of the frames that a program makes of those of one chunk."""
+    """Sink of the weighted sums of the frames that a program computes."""
 
     def __init__(self, job: Computation, end: Weighting, chunk: Chunk) -> None:
         self._values = VectorSink(job, chunk, DEPTH)
@@ -340,9 +341,9 @@ class ValueSink:
         self.tile_shape = self._values.tile_shape
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
-        """Make the frames of a tile, and weight them while they are in the cache."""
+        """Compute the frames of a tile, and weight them while they are cached."""
         while len(tile):
-            part = tile[: DEPTH - first % DEPTH]  # the output begins anew after so many
+            part = tile[: DEPTH - first % DEPTH]  # the ring buffer wraps around
             self._values.take(part, first, info)
             self._sums.take(self._values.frames(first, len(part)), first, info)
             tile, first = tile[len(part) :], first + len(part)

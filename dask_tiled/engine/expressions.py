@@ -1,7 +1,7 @@
-"""Elementwise expressions over sources, as values that share their parts.
+"""Elementwise expressions over sources, with shared parts.
 
-An expression is a :class:`Source` or a :class:`Call` of a ufunc on others and on scalars. Making a
-larger one of it takes the same time however large it is.
+An expression is a :class:`Source`, or a :class:`Call` of a ufunc on expressions and scalars.
+Extending an expression takes constant time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dask_tiled.reading.reader import Source
 Scalar = np.generic | bool | int | float | complex
 
 NUMBERS = "biufc"
-"""Kinds of dtypes that expressions have."""
+"""Dtype kinds of expressions."""
 
 
 class Cast:
-    """What changes the type of pixels, called like a ufunc."""
+    """Type conversion, called like a ufunc."""
 
     __name__ = "astype"
 
@@ -30,24 +30,24 @@ class Cast:
         self.dtype = dtype
 
     def __call__(self, pixels: npt.ArrayLike) -> Array:
-        """Convert pixels, in whatever way the types allow."""
+        """Cast pixels with ``casting="unsafe"``."""
         return np.asarray(pixels).astype(self.dtype)
 
 
 class Select:
-    """What takes pixels of one array or another, called like a ufunc."""
+    """``numpy.where``, called like a ufunc."""
 
     __name__ = "where"
 
     def __call__(
         self, condition: npt.ArrayLike, these: npt.ArrayLike, others: npt.ArrayLike
     ) -> Array:
-        """Take these pixels where the condition is true, and the others elsewhere."""
+        """Return ``these`` where the condition is true, ``others`` elsewhere."""
         return np.where(condition, these, others)
 
 
 class Operand(NamedTuple):
-    """An array that an expression works on beside its sources; chunks of it come with each task."""
+    """An array of an expression that is no source; each task gets the chunk it needs."""
 
     number: int
     dtype: np.dtype
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class Call:
-    """What a ufunc makes of other expressions and of scalars, pixel by pixel."""
+    """A ufunc applied to expressions and scalars, pixel by pixel."""
 
     __slots__ = ("dtype", "function", "operands")
 
@@ -74,12 +74,12 @@ class Call:
 
     @property
     def token(self) -> int:
-        """What tells it from every other one: those that dask names alike are one."""
+        """Identity: expressions with equal dask names are one object."""
         return id(self)
 
     @property
     def nodes(self) -> list[Node]:
-        """The operands that are no scalars."""
+        """Operands that are expressions."""
         return [operand for operand in self.operands if isinstance(operand, (Source, Call))]
 
 
@@ -88,7 +88,7 @@ Pixels = Node | Operand
 
 
 def call(function: Operation, operands: Sequence[object]) -> Call | None:
-    """Apply a ufunc to expressions and scalars; None where no number comes out for each pixel."""
+    """Apply a ufunc to expressions and scalars; None unless it returns one number per pixel."""
     if isinstance(function, np.ufunc) and (
         function.nout != 1 or function.signature or function.nin != len(operands)
     ):
@@ -97,7 +97,7 @@ def call(function: Operation, operands: Sequence[object]) -> Call | None:
     scalars = [x for x in found if x is not None]
     if len(scalars) < len(operands):
         return None
-    # numpy says best which type comes out; scalars count by their type, Python's by their kind.
+    # NumPy decides the result dtype; its scalars count by dtype, Python's by kind.
     tried = [np.ones(1, x.dtype) if isinstance(x, Pixels) else x for x in scalars]
     try:
         with np.errstate(all="ignore"):
@@ -112,9 +112,9 @@ def call(function: Operation, operands: Sequence[object]) -> Call | None:
 def in_order(
     roots: Iterable[T], inner: Callable[[T], Iterable[T]], key: Callable[[T], Hashable]
 ) -> Iterator[T]:
-    """Yield all that roots are made of, each after its ``inner`` ones; of any depth.
+    """Yield all nodes below some roots, each after its ``inner`` nodes, at any depth.
 
-    What has the same key comes once.
+    Nodes with equal keys come once.
     """
     done = set[Hashable]()
     stack = [*roots][::-1]
@@ -133,7 +133,7 @@ def in_order(
 
 
 def as_scalar(value: object) -> Scalar | None:
-    """Return a number as Python or numpy has it, or None if it is none."""
+    """Return a Python or NumPy number; None for anything else."""
     if isinstance(value, np.ndarray) and not value.ndim and type(value) is np.ndarray:
         value = value[()]
     if isinstance(value, np.generic):
@@ -143,7 +143,7 @@ def as_scalar(value: object) -> Scalar | None:
 
 
 class _Shown(np.ndarray):
-    """Stands for an expression where numpy is asked what an operator does."""
+    """Placeholder of an expression that reports the ufunc an operator calls."""
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: object, **_: object
@@ -154,9 +154,9 @@ class _Shown(np.ndarray):
 def call_operator(
     function: Callable[..., tuple[np.ufunc, tuple[object, ...]]], operands: Sequence[object]
 ) -> Call | None:
-    """Apply an operator of Python, such as ``operator.add``, as numpy applies it to arrays.
+    """Apply a Python operator, such as ``operator.add``, as NumPy applies it to arrays.
 
-    numpy chooses the ufunc by the operands: ``x ** 2`` is a square, for one.
+    NumPy chooses the ufunc by the operands: ``x ** 2`` becomes a square.
     """
     if any(not isinstance(x, Pixels) and as_scalar(x) is None for x in operands):
         return None

@@ -1,4 +1,4 @@
-"""Sinks of folds: on tiles, and on the bytes of a file as they come."""
+"""Sinks that fold frames, from tiles or directly from the bytes of a file."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from dask_tiled.model.indexing import Array, Index
 from dask_tiled.reading.ranges import Runs, Units, Window
 
 BLOCK_BYTES = 16384
-"""So much is decoded at a time: what stays in the innermost cache with the results."""
+"""Bytes decoded at a time, which stay in the innermost cache with the results."""
 TILE_BYTES = 1 << 20
-"""Tiles have so many, where there have to be any."""
+"""Bytes of a tile, where a sink needs tiles."""
 DOT_BYTES, DOT_DEPTH = 128 << 10, 32
-"""The same where each part of the weights is used for many frames."""
+"""Bytes and frames decoded at a time for products: each part of the weights serves many frames."""
 PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
-"""The same for folds by pixel, which go through few frames at a time, in long pieces of each."""
+"""Bytes and frames decoded at a time for folds by pixel: long pieces of few frames."""
 MOST_TILE_BYTES = 32 << 20
-"""Tiles of several large frames have no more, for folds by pixel."""
+"""Most bytes of a tile of several large frames, for folds by pixel."""
 GROUPED_BYTES = 128 << 20
-"""Frames that go to one result are taken together, of so many that can be looked at in memory."""
+"""Bytes of a window in which the frames of one result are grouped."""
 HELD_BYTES = 256 << 10
-"""Results and weights of so many bytes stay in the cache from frame to frame."""
+"""Most bytes of results and weights that stay cached from frame to frame."""
 LEAST_VIEW = 4096
-"""Bytes of a run that are worth a call; shorter ones are put together first."""
+"""Fewest bytes of a run that are worth a call; shorter runs are gathered first."""
 NARROW_FRAMES = 1 << 16
-"""So many counts of 2 bytes can be added up in 4 bytes."""
+"""Most values of 2 bytes that can be summed in 4 bytes."""
 
 
 def can_fold(dtype: np.dtype) -> bool:
-    """Return whether there are folds of pixels of a type."""
+    """Return whether folds support a pixel dtype."""
     known = dtype.kind in "biuf" and dtype.itemsize in {1, 2, 4, 8} and dtype != np.float16
     return known and dtype.isnative
 
 
 def are_narrow(pixel: np.dtype, frames: int) -> bool:
-    """Return whether sums over so many frames fit into 4 bytes."""
+    """Return whether sums over ``frames`` values fit into 4 bytes."""
     return pixel.itemsize <= 2 and pixel.kind in "biu" and frames <= NARROW_FRAMES
 
 
 class Fold(NamedTuple):
-    """A reduction of a chunk by one of the functions of ``dask_tiled.kernels.folds``."""
+    """A reduction of a chunk by a function of ``dask_tiled.kernels.folds``."""
 
     name: str  # name of the function, which ends in ``_frames`` or ``_pixels``
-    dtype: np.dtype  # type of the results
+    dtype: np.dtype  # dtype of the results
     initial: tuple[float, ...]
-    """What the results are before anything is folded into them, and what is known beside."""
+    """Initial values of the results, and constants of the fold."""
     kept: tuple[int, ...]
-    """Navigation axes that the results have."""
+    """Navigation axes that are not reduced."""
     end: Callable[[Array], Array] | None = None
-    """What is done with the results at last."""
+    """Function applied to the results at the end."""
 
     @property
     def by_frame(self) -> bool:
-        """Whether there is a result for each frame, or for each pixel."""
+        """Whether there is a result per frame, rather than per pixel."""
         return self.name.endswith("_frames")
 
 
 class FrameSink:
-    """Shows the frames of one chunk to a function of ``dask_tiled.kernels``, as files hold them."""
+    """Sink that feeds frames, as files hold them, to a function of ``dask_tiled.kernels``."""
 
     def __init__(
         self, name: str, chunk: Chunk, rows: Index, results: Array, weights: Array
@@ -73,51 +73,51 @@ class FrameSink:
         self._name = name
         self._chunk = chunk
         self._pixel = np.dtype(np.uint8) if chunk.dtype == bool else chunk.dtype
-        self._rows = rows  # which row of the results each frame goes to
+        self._rows = rows  # row of the results for each frame
         self._results = results
         self._weights = weights
         self._types = self._pixel, results.dtype, weights.dtype
         by_frame = name.endswith("_frames")
-        self._any_order = by_frame and not weights.size  # of the pixels
+        self._any_order = by_frame and not weights.size  # whether pixels may come in any order
         self._is_by_frame = by_frame
-        self._is_by_pixel = name.endswith("_pixels")  # the same results for many frames
+        self._is_by_pixel = name.endswith("_pixels")  # results by pixel, shared by many frames
         self._held = weights.nbytes if by_frame else results.nbytes
-        self._together: Index | None = None  # frames of one number are shown together
+        self._together: Index | None = None  # frames with equal numbers are fed together
         self._places: Places | None = None
         self._taken: Array = np.empty((0, 0))
         self._fresh: dict[int, bool] = {}
 
     needs_order = False
-    """Whether the pixels of a frame must come in its order."""
+    """Whether the pixels of a frame must come in order."""
     needs_whole_frames = False
     """Whether all pixels of a frame must come at once."""
 
     @property
     def is_by_pixel(self) -> bool:
-        """Whether there are results for each pixel, the same for many frames."""
+        """Whether there is a result per pixel, shared by many frames."""
         return self._is_by_pixel
 
     @property
     def alike(self) -> Hashable:
-        """Key: sinks with equal keys share a pass; None for those that cannot."""
+        """Key: sinks with equal keys share a pass; None for sinks that cannot."""
         return None
 
     @property
     def window_bytes(self) -> int | None:
-        """How much is to be shown at once, where that matters: frames of one number together."""
+        """Bytes of a window, where frames of one result must come together; else None."""
         return None if self._together is None else GROUPED_BYTES
 
     @classmethod
     def joined(cls, sinks: Sequence[Self]) -> FrameSink:
-        """Return what works for several that are alike."""
+        """Merge sinks with equal keys."""
         raise NotImplementedError
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
-        """Fold some whole frames."""
+        """Fold a tile of whole frames."""
         self._take(tile.reshape(len(tile), -1), self._rows[first : first + len(tile)], 0)
 
     def tile_shape(self) -> tuple[int, ...]:
-        """Return the shape of the tiles that it wishes: whole frames."""
+        """Return the preferred tile shape: whole frames."""
         frame = math.prod(self._chunk.sig_shape) * self._chunk.dtype.itemsize
         depth = TILE_BYTES // max(1, frame)
         if self._is_by_pixel:
@@ -125,7 +125,7 @@ class FrameSink:
         return max(1, depth), *self._chunk.sig_shape
 
     def fill(self, frames: Index, value: Scalar) -> None:
-        """Fold frames that have one value everywhere."""
+        """Fold constant frames."""
         if not len(frames):
             return
         tile = np.full((1, math.prod(self._chunk.sig_shape)), value, self._chunk.dtype)
@@ -133,11 +133,11 @@ class FrameSink:
             self._take(tile, self._rows[frame : frame + 1], 0)
 
     def expect(self, units: Iterable[Units]) -> None:
-        """Prepare for units that come from now on, and never hold the same pixels."""
+        """Prepare for units of which no two hold the same pixel."""
         self._fresh = {id(some): True for some in units}
 
     def take_window(self, window: Window) -> None:
-        """Fold read ranges, unit after unit as the file has them."""
+        """Fold read ranges, unit after unit in file order."""
         from dask_tiled.kernels.fold_functions import fold_in_place
 
         ranges, pixel = window.ranges, self._pixel
@@ -158,7 +158,7 @@ class FrameSink:
             name = self._name
         if not name or abs(runs.step) != decoder.nbytes:
             fresh = self._fresh.get(id(units))
-            if fresh is None:  # a part of some units: who knows which others it meets
+            if fresh is None:  # not announced: others may hold the same pixels
                 self._fresh.clear()
             else:
                 self._fresh[id(units)] = False
@@ -185,7 +185,7 @@ class FrameSink:
         self._fold_units(name, copy, copied, window, rows, self._results, self._weights)
 
     def _firsts(self, runs: Runs) -> Index:
-        """Return where in a frame runs begin: in any order at 0, so that none exceeds its end."""
+        """Return the first pixel of each run; 0 in any order, so that no run exceeds a frame."""
         return runs.dests // self._pixel.itemsize * (not self._any_order)
 
     def _decode(self, window: Window, rows: Index, *, fresh: bool) -> None:
@@ -212,7 +212,7 @@ class FrameSink:
         self._fold_units(name, units.decoder, runs, window, rows, results, weights)
 
     def _put_back(self) -> None:
-        """Put results that are in the order of the file into that of the frame."""
+        """Copy results from file order back to frame order."""
         if self._places is not None and not self._is_by_frame:
             self._places.put(self._taken, self._results)
         self._places = None
@@ -282,16 +282,16 @@ class FrameSink:
         function(tile.view(self._pixel), rows, first, self._results, self._weights)
 
     def _begin(self, results: Array) -> None:
-        """Make results what they are before anything is folded into them."""
+        """Initialise the results."""
         raise NotImplementedError
 
     def result(self) -> Array:
-        """Return what became of the chunk."""
+        """Return the result of the chunk."""
         raise NotImplementedError
 
 
 class FoldSink(FrameSink):
-    """What a fold makes of one chunk."""
+    """Sink of a fold over the frames of a chunk."""
 
     def __init__(self, fold: Fold, chunk: Chunk) -> None:
         self._fold = fold
@@ -312,9 +312,9 @@ class FoldSink(FrameSink):
         results[...] = self._fold.initial
 
     def result(self) -> Array:
-        """Return the results: with the axes of the chunk, those that are gone of length 1.
+        """Return the results, with reduced axes of length 1.
 
-        Sums of narrow pixels are as they were added up.
+        Sums of narrow pixels keep the dtype of their accumulator.
         """
         self._put_back()
         sig_shape = self._chunk.sig_shape
@@ -325,7 +325,7 @@ class FoldSink(FrameSink):
 
 
 def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[int, ...]]:
-    """Return the place of each point of a grid along the axes that are kept, numbered in C order.
+    """Return the position of each grid point along the axes that are kept, in C order.
 
     Returns
     -------
@@ -338,9 +338,9 @@ def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[i
 
 
 def as_is(name: str, decoder: Decoder, pixel: np.dtype) -> str:
-    """Name the function that does to undecoded pixels what another does in any order of them.
+    """Return the fold of undecoded pixels, in any order, that equals a fold; "" if there is none.
 
-    It is empty where there is none. Folds of this kind are of whole numbers.
+    Only folds of integers have one.
     """
     kernel = decoder.kernel
     if kernel == "unpack12" and name == "sum_frames":
@@ -352,20 +352,20 @@ def as_is(name: str, decoder: Decoder, pixel: np.dtype) -> str:
 
 
 def adds_packed(name: str, decoder: Decoder, result: np.dtype) -> bool:
-    """Return whether packed pixels can be added up without being unpacked into memory first."""
+    """Return whether packed pixels can be summed without unpacking them into memory."""
     packed = decoder.kernel == "unpack12"
     return packed and name == "sum_pixels" and result.kind in "iu"
 
 
 def are_aligned(window: Window, pixel: np.dtype) -> bool:
-    """Return whether all runs begin at multiples of a pixel in memory."""
+    """Return whether all runs are aligned in memory for a pixel dtype."""
     memory = window.data.ctypes.data
     places = np.add.outer(window.offsets + memory, window.ranges.units.runs.starts)
     return not (places % pixel.alignment).any()
 
 
 def as_frames(window: Window, pixel: np.dtype) -> Array | None:
-    """Look at pixels that lie in memory as numpy has them: frames by pixels, or None."""
+    """View undecoded pixels as frames by pixels; None if they are not laid out as in NumPy."""
     ranges, data = window.ranges, window.data
     first = int(window.offsets[0])
     if not ranges.lies_as(pixel) or (data.ctypes.data + first) % pixel.alignment:
@@ -379,7 +379,7 @@ def are_adjacent(units: Units) -> bool:
 
 
 class Walk(NamedTuple):
-    """A way to go through units: from each of some pixels on, ``length`` units ``step`` apart."""
+    """A traversal of units: ``length`` units, ``step`` apart, from each first pixel on."""
 
     firsts: Index
     step: int
@@ -387,9 +387,9 @@ class Walk(NamedTuple):
 
 
 class Places:
-    """Where in a frame the pixels go that follow one another in a file.
+    """Permutation between file order and frame order.
 
-    Results and weights are put into the order of the file for as long as it takes to go through it.
+    Results and weights are kept in file order while a file is read.
     """
 
     def __init__(self, units: Units, pixel: np.dtype) -> None:
@@ -403,25 +403,25 @@ class Places:
         self._there = Walk(dests, step, runs.length)
         hops = np.diff(dests)
         if 0 < len(hops) < runs.length and (hops == hops[0]).all():
-            # Along the rows of the frame: whole lines of the cache, and few pages at a time.
+            # Along the rows of the frame: whole cache lines, and few pages at a time.
             rows = np.arange(runs.length)
             self._here = Walk(rows * self._pixels, run, len(dests))
             self._there = Walk(dests[0] + rows * step, int(hops[0]), len(dests))
 
     def room(self, columns: Array, old: Array) -> Array:
-        """Return room for the columns of the pixels: ``old`` if it fits."""
+        """Return memory for columns in file order: ``old`` if it fits."""
         shape = len(columns), self._size
         fits = old.shape == shape and old.dtype == columns.dtype
         return old if fits else np.empty(shape, columns.dtype)
 
     def take(self, columns: Array, old: Array) -> Array:
-        """Return the columns of the pixels, in the order of the file."""
+        """Return the columns of the pixels, in file order."""
         taken = self.room(columns, old)
         self._copy(columns, self._there, taken, self._here)
         return taken
 
     def put(self, taken: Array, columns: Array) -> None:
-        """Put columns back to where they were taken from."""
+        """Copy columns back to frame order."""
         self._copy(taken, self._here, columns, self._there)
 
     def _copy(self, pixels: Array, starts: Walk, out: Array, dests: Walk) -> None:

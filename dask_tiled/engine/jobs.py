@@ -1,4 +1,4 @@
-"""Jobs: what is done with the tiles of a chunk."""
+"""Protocols of jobs, which process the tiles of a chunk, and of their sinks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_tiled.tiling.negotiation import TilingRequest
 
 
 class TileInfo(NamedTuple):
-    """Where a tile lies in its array.
+    """Position of a tile in its array.
 
     Attributes
     ----------
@@ -29,11 +29,11 @@ class TileInfo(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What a job has to know about a chunk."""
+    """Position and dtype of a chunk."""
 
-    box: Box  # where it lies in the array
+    box: Box  # position in the array
     nav_ndim: int
-    dtype: np.dtype  # type of its pixels
+    dtype: np.dtype  # dtype of the pixels
 
     @property
     def nav_shape(self) -> tuple[int, ...]:
@@ -50,32 +50,32 @@ class Chunk(NamedTuple):
         return [a + b for (a, _), (b, _) in zip(self.box[self.nav_ndim :], part, strict=True)]
 
     def part(self, info: TileInfo) -> tuple[slice, ...]:
-        """Return which part of the signal axes a tile is."""
+        """Return the slices of the signal axes that a tile covers."""
         starts = (start for start, _ in self.box[self.nav_ndim :])
         corner = [at - start for at, start in zip(info.origin[1:], starts, strict=True)]
         return tuple(slice(at, at + n) for at, n in zip(corner, info.shape[1:], strict=True))
 
 
 class Sink(Protocol):
-    """What takes the tiles of one chunk for a job."""
+    """Consumer of the tiles of one chunk."""
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
-        """Take a tile, whose first frame has the number ``first`` in the chunk."""
+        """Process a tile, whose first frame has the number ``first`` in the chunk."""
 
     def result(self) -> Array:
-        """Return what became of the chunk, in the shape that the job has promised."""
+        """Return the result of the chunk, in the shape promised by the job."""
 
 
 class Job(Protocol):
-    """What is done with all tiles of a chunk. A picklable value that dask can tokenize."""
+    """Processing of all tiles of a chunk: a picklable value that dask can tokenize."""
 
     @property
     def request(self) -> TilingRequest:
-        """Which tiles it wishes."""
+        """Preferred tiles."""
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of its results."""
+        """Dtype of the results."""
 
     def begin(self, chunk: Chunk) -> Sink:
-        """Begin to work on a chunk."""
+        """Return the sink of a chunk."""

@@ -1,7 +1,7 @@
-"""The inner loops of numpy's ufuncs, by their addresses: every ufunc, as fast as numpy has it.
+"""Inner loops of NumPy's ufuncs, by address.
 
-They stand in the structure that numpy's C interface documents, ``PyUFuncObject``; numba has its
-types from it, too.
+The addresses are read from ``PyUFuncObject``, a structure that NumPy's C interface documents; numba
+reads its types from it, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dask_tiled.errors import warn_once
 
 
 class _UFunc(ctypes.Structure):
-    """The beginning of PyUFuncObject."""
+    """Leading fields of PyUFuncObject."""
 
     _fields_ = (
         ("ob_refcnt", ctypes.c_ssize_t),
@@ -32,7 +32,7 @@ class _UFunc(ctypes.Structure):
 
 
 class InnerLoop(NamedTuple):
-    """An inner loop: its operands and its result have these types."""
+    """An inner loop, and the dtypes of its operands and its result."""
 
     address: int
     data: int
@@ -41,9 +41,9 @@ class InnerLoop(NamedTuple):
 
 @cache
 def loop_of(ufunc: np.ufunc, operands: tuple[np.dtype | type, ...]) -> InnerLoop | None:
-    """Find the loop for operands of some types; of Python's numbers, the type of Python.
+    """Return the loop for operand dtypes; a Python scalar counts by its type.
 
-    It is None where there is no loop that can be called by itself, and for ufuncs of others.
+    None if no loop can be called by itself, or the ufunc is not one of NumPy's.
     """
     if getattr(np, ufunc.__name__, None) is not ufunc:
         return None

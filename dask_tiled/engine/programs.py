@@ -1,8 +1,8 @@
-"""Expressions as flat programs: which ufuncs to call one after the other, with few registers.
+"""Expressions as flat programs: a sequence of ufunc calls with few registers.
 
-The order is that of Sethi and Ullman: of several operands, the one that needs the most registers
-comes first, so that a sum takes two of them in whatever order it is written. Sources are read in
-turn, a few for each stage of a program.
+The order is that of Sethi and Ullman: the operand that needs the most registers comes first, so
+that a sum takes two registers in whatever order it is written. Sources are read in turn, a few for
+each stage of a program.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from dask_tiled.engine.expressions import Call, Cast, Node, Operand, Operation, 
 from dask_tiled.reading.reader import Source
 
 RESULT = -1
-"""The register in which the result is wanted."""
+"""Register of the result."""
 MOST_SOURCES = 4
-"""So many are read at once; those that are used again in a later stage are read again."""
+"""Most sources read at once; a source that a later stage needs again is read again."""
 
 
 class Register(NamedTuple):
-    """Memory for one tile, and the type in which it is used."""
+    """Memory for one tile, and the dtype in which it is used."""
 
     number: int
     dtype: np.dtype
 
 
 Input = Register | Operand | Scalar
-"""What a step is called on: a scalar, or the pixels of a register or of an array beside."""
+"""Operand of a step: a scalar, or the pixels of a register or of an array beside the sources."""
 
 
 class Step(NamedTuple):
-    """Call a ufunc."""
+    """A call of a ufunc."""
 
     function: Operation
     operands: tuple[Input, ...]
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 
     @property
     def factors(self) -> tuple[Register, Operand] | None:
-        """Which pixels it multiplies by which array beside, if that is what it does."""
+        """The pixels and the array that a product multiplies; None for any other step."""
         if self.function is not np.multiply:
             return None
         for x, weights in (self.operands, self.operands[::-1]):
@@ -51,19 +51,19 @@ class Step(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Some steps, and what they need."""
+    """Consecutive steps, the sources they read and the registers they leave."""
 
     reads: dict[Register, int]
-    """The sources, by the registers that tiles of them are read into."""
+    """Number of a source, by the register that its tiles are read into."""
     steps: list[Step]
     kept: set[Register]
-    """What later stages use."""
+    """Registers that later stages use."""
 
 
 class Program:
-    """What computes an expression. It has no open handles, and pickles.
+    """A compiled expression; it has no open handles, and pickles.
 
-    It is a plain class, so that dask passes it on as one value and does not look inside.
+    A plain class, so that dask passes it on as one value and does not look inside.
     """
 
     __slots__ = ("sources", "stages", "width")
@@ -72,34 +72,34 @@ class Program:
         self.sources = sources
         self.stages = stages
         self.width = width
-        """Bytes of all registers for a pixel."""
+        """Bytes of all registers per pixel."""
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the result."""
+        """Dtype of the result."""
         return self.stages[-1].steps[-1].to.dtype
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing is computed."""
+        """Whether the program only reads."""
         step = self.stages[-1].steps[-1]
         (operand, *_), is_cast = step.operands, isinstance(step.function, Cast)
         return is_cast and isinstance(operand, Register) and operand.dtype == step.to.dtype
 
     @property
     def read(self) -> Program:
-        """What reads the first source, and does nothing else."""
+        """The program that only reads the first source."""
         return compiled(self.sources[0])
 
     @property
     def only_step(self) -> Step | None:
-        """What is done with the pixels that are read, if it is one step."""
+        """The step applied to the pixels of a single source, if there is only one."""
         (stage, *more), (step, *further) = self.stages, self.stages[0].steps
         return None if more or further or len(stage.reads) > 1 else step
 
 
 def compiled(root: Node) -> Program:
-    """Make the program of an expression. What occurs in it several times is computed once."""
+    """Compile an expression; common subexpressions are computed once."""
     if isinstance(root, Source):
         root = Call(Cast(root.dtype), (root,), root.dtype)
     roots: list[Node] = [root]
@@ -116,7 +116,7 @@ def compiled(root: Node) -> Program:
     last = {x.token: call for call in calls for x in call.nodes}
     pool, stages, where = _Pool(), list[Stage](), dict[int | str, Register]()
     blocks = any(source.layout.has_blocks for source in sources.values())
-    most = 1 if blocks else MOST_SOURCES  # tiles are as large as chunks, or small
+    most = 1 if blocks else MOST_SOURCES  # with blocks, tiles are whole chunks
     for some in _groups(calls, most):
         inside = {call.token for call in some}
         read = {x.token: x.dtype for call in some for x in call.nodes if isinstance(x, Source)}
@@ -145,7 +145,7 @@ def _token(node: Node) -> int | str:
 
 
 def _groups(calls: list[Call], most: int) -> Iterator[list[Call]]:
-    """Put calls together that need few sources."""
+    """Group consecutive calls that read few sources."""
     some, read = list[Call](), set[str]()
     for call in calls:
         more = {x.token for x in call.nodes if isinstance(x, Source)}
@@ -158,14 +158,14 @@ def _groups(calls: list[Call], most: int) -> Iterator[list[Call]]:
 
 
 class _Pool:
-    """Registers, those that are free and all together."""
+    """Pool of registers."""
 
     def __init__(self) -> None:
         self.free: list[Register] = []
         self.count = self.width = 0
 
     def take(self, dtype: np.dtype) -> Register:
-        """Find a register: the one of that type that was freed last, or a new one."""
+        """Return a register: the last freed one of that dtype, or a new one."""
         for k in range(len(self.free) - 1, -1, -1):
             if self.free[k].dtype == dtype:
                 return self.free.pop(k)

@@ -1,7 +1,7 @@
-"""The table of reductions: all that is known of each of them, in one row.
+"""Table of reductions, one row each.
 
-A chunk is reduced by ``steps`` in vectors, or else by ``whole``; ``combine`` and ``finish`` make
-of the results of all chunks what is asked for. Nothing here knows of dask's functions.
+``steps`` reduces a chunk in vectors, or else ``whole`` does; ``combine`` and ``finish`` turn the
+results of all chunks into the final one. Dask's functions are unknown here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dask_tiled.engine.vectors import Collect, Vectors
 from dask_tiled.model.indexing import Array
 
 NARROW = {np.dtype("u4"), np.dtype("i4")}
-"""Types in which pixels of 2 bytes are added up."""
+"""Accumulator dtypes of pixels of 2 bytes."""
 
 
 class Reduction(NamedTuple):
@@ -30,30 +30,30 @@ class Reduction(NamedTuple):
     row: Aggregation
     axes: tuple[int, ...]
     dtype: np.dtype | None
-    """Of the result; None for that of the pixels."""
+    """Dtype of the result; None for that of the pixels."""
     bins: Bins = (10, None)
     dtype_of: Callable[[np.dtype], np.dtype] | None = None
-    """Returns the type of the result for that of the pixels."""
+    """Returns the result dtype for a pixel dtype."""
 
     def of(self, pixel: np.dtype) -> Reduction:
-        """Return the reduction that does the same to pixels of a type."""
+        """Return the equivalent reduction of pixels of a dtype."""
         row = self.row.of_whole if pixel.kind in "biu" else None
         dtype = self.dtype if self.dtype_of is None else self.dtype_of(pixel)
         return self._replace(row=row or self.row, dtype=dtype)
 
     def casts_first(self, pixel: np.dtype) -> bool:
-        """Return whether pixels of a type are converted before they are reduced."""
+        """Return whether pixels of a dtype are cast before they are reduced."""
         wanted = self.dtype
         if wanted is None or self.row.of_truth:
             return False
         return wanted.kind in "biu" if pixel.kind in "fc" else wanted.kind == "b" != pixel.kind
 
     def steps(self, vectors: Vectors, last: Step) -> Collect:
-        """Add the steps that accumulate what the last step of a program makes."""
+        """Append the steps that accumulate the last step of a program."""
         return self.row.steps(vectors, last, self)
 
     def whole(self, pixels: Array) -> Array:
-        """Reduce all pixels of a chunk with NumPy."""
+        """Reduce a whole chunk with NumPy."""
         return self.row.whole(self, pixels)
 
 
@@ -76,10 +76,10 @@ def _reduce(reduction: Reduction, pixels: Array) -> Array:
 
 
 def _combine(reduction: Reduction, pixels: int, results: Sequence[Array]) -> Array:
-    """Combine results by the ufunc of a row, in the type that is wanted.
+    """Combine results by the ufunc of a row, in the wanted dtype.
 
-    Those that have been added up in few bytes stay so, where there is room for the sum of all
-    ``pixels``: numpy adds them up twice as fast.
+    Sums in 4 bytes keep their dtype if the sum of all ``pixels`` fits: NumPy adds them twice as
+    fast.
     """
     ufunc, dtype = reduction.row.ufunc, reduction.dtype
     total, *others = results
@@ -107,7 +107,7 @@ def _mean_of_numbers(found: Array, *_: object) -> Array:
 def _count_and_sum(
     reduction: Reduction, pixels: Array
 ) -> tuple[Array, Array, Callable[[Array], Array]]:
-    """Return how many pixels count, their sum, and what adds up others in the same way."""
+    """Return the number of valid pixels, their sum, and the function that sums likewise."""
     numbers = ~np.isnan(pixels) if reduction.row.skips else np.ones((1,) * pixels.ndim, bool)
     add = partial(np.sum, axis=reduction.axes, keepdims=True, where=numbers)
     return add(np.ones_like(pixels.real)), add(pixels), add
@@ -116,7 +116,7 @@ def _count_and_sum(
 def _reduce_numbers(reduction: Reduction, pixels: Array) -> Array:
     numbers = ~np.isnan(pixels)
     with np.errstate(all="ignore"):
-        exact = np.where(numbers, pixels, 0).astype(reduction.dtype)  # NaN is no whole number
+        exact = np.where(numbers, pixels, 0).astype(reduction.dtype)  # NaN has no integer value
         total, count = (x.sum(reduction.axes, exact.dtype, keepdims=True) for x in (exact, numbers))
         return np.stack([total, count], axis=-1)
 
@@ -125,7 +125,7 @@ def _reduce_moments(reduction: Reduction, pixels: Array) -> Array:
     exact = pixels.astype(np.result_type(pixels, np.float64))
     with np.errstate(all="ignore"):
         count, total, add = _count_and_sum(reduction, exact)
-        mean = total.real / np.maximum(count, 1)  # dask asks for a real one
+        mean = total.real / np.maximum(count, 1)  # dask expects a real mean
         squares = add(abs(exact - mean) ** 2)
     return np.stack([count, mean, squares], axis=-1)
 
@@ -158,7 +158,7 @@ def _places(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
 
 
 def _find(function: Callable[..., Array], reduction: Reduction, pixels: Array) -> Array:
-    """Find pixels and places with a function of NumPy along one axis."""
+    """Return extreme pixels and their positions, found by a NumPy function along one axis."""
     axes, ufunc = reduction.axes, reduction.row.ufunc
     if not pixels.size:
         shape = tuple(1 if axis in axes else n for axis, n in enumerate(pixels.shape))
@@ -170,7 +170,7 @@ def _find(function: Callable[..., Array], reduction: Reduction, pixels: Array) -
 
 
 def _combine_places(reduction: Reduction, _: int, results: Sequence[Array]) -> Array:
-    """Return the first of several pixels, and its place."""
+    """Return the best of several pixels and its position; of equal pixels, the first."""
     from dask_tiled.kernels.primitives import is_better
 
     least = reduction.row.ufunc is np.minimum
@@ -197,43 +197,43 @@ def _histogram(reduction: Reduction, pixels: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Aggregation:
-    """A row of the table. It pickles as its name."""
+    """A row of the table. It pickles by name."""
 
     name: str
-    """In capitals, that of the row in this module."""
+    """In upper case, the name of the row in this module."""
     ufunc: np.ufunc = np.add
-    """What makes one result of two."""
+    """Combines two results."""
     before: np.ufunc | None = None
-    """What real pixels become first, in double precision; all else is of the results of it."""
+    """Applied first to real pixels, in double precision; the row reduces its results."""
     whole: Callable[[Reduction, Array], Array] = _reduce
-    """Reduces all pixels of a chunk with NumPy; axes that are gone have length 1."""
+    """Reduces a chunk with NumPy; reduced axes have length 1."""
     steps: Callable[[Vectors, Step, Reduction], Collect] = _accumulate
-    """Adds the steps that do the same to vectors; returns what collects the result."""
+    """Appends the equivalent steps on vectors; returns the function that collects the result."""
     combine: Callable[[Reduction, int, Sequence[Array]], Array] | None = _combine
-    """``combine(reduction, pixels, results)`` makes one of the results of chunks, of which there
-    are so many pixels in all; None if they stay side by side."""
+    """``combine(reduction, pixels, results)`` merges the results of chunks, which have ``pixels``
+    pixels in all; None keeps them side by side."""
     finish: Callable[[Array, float, float, Array | None], Array] = _as_found
-    """``finish(result, pixels, ddof, out)`` makes of the result of all chunks what is asked for,
-    in the memory ``out`` if it needs any."""
+    """``finish(result, pixels, ddof, out)`` computes the final value from the merged result, in the
+    memory ``out`` if it needs any."""
     of_whole: Aggregation | None = field(default=None, repr=False)
-    """The row for pixels that are never NaN, if it is another one."""
+    """The row for pixels that are never NaN, if it differs."""
     skips: bool = False
-    """Whether NaN is left out."""
+    """Whether NaN is skipped."""
     counts: bool = False
-    """Whether the result of a chunk has the number of pixels, too, along a further axis."""
+    """Whether the result of a chunk includes the number of pixels, along a further axis."""
     of_truth: bool = False
-    """Whether pixels are true or false, whatever their type."""
+    """Whether pixels count as booleans, whatever their dtype."""
     finds_place: bool = False
-    """Whether the result of a chunk is pixels and their places."""
+    """Whether the result of a chunk holds pixels and their positions."""
     has_own_type: bool = False
-    """Whether the result of a chunk has a type that nobody asked for."""
+    """Whether the row fixes the dtype of a chunk's result."""
 
     def __reduce__(self) -> str:
         return self.name.upper()
 
     @property
     def is_ufunc(self) -> bool:
-        """Whether nothing is done but to apply the ufunc to all pixels."""
+        """Whether the reduction only applies the ufunc to all pixels."""
         return self.steps is _accumulate and not self.skips
 
 
@@ -264,7 +264,7 @@ MOMENTS = Aggregation(
     finish=_variance,
     has_own_type=True,
 )
-"""Number, mean and spread, along a further axis; in the end the variance."""
+"""Number, mean and spread along a further axis; finished as the variance."""
 NANMOMENTS = replace(MOMENTS, name="nanmoments", skips=True, of_whole=MOMENTS)
 ARGMIN = Aggregation(
     "argmin",
@@ -276,9 +276,9 @@ ARGMIN = Aggregation(
     finds_place=True,
     has_own_type=True,
 )
-"""Places are counted in C order of the axes as they are given."""
+"""Positions count in C order of the axes as they are passed."""
 ARGMAX = replace(ARGMIN, name="argmax", ufunc=np.maximum, whole=partial(_find, np.argmax))
 HISTOGRAM = Aggregation(
     "histogram", whole=_histogram, steps=_counts, combine=None, has_own_type=True
 )
-"""Of all axes."""
+"""Over all axes."""

@@ -1,6 +1,6 @@
-"""Compute a chunk: begin in the fastest way, and show each tile to all sinks while it is cached.
+"""Computation of a chunk: choose the fastest sinks, and feed each tile to all while it is cached.
 
-Where all of them take frames, they get bytes of files as they lie, and no tile is ever made.
+If all sinks take frames, they get the bytes of files in place, and no tile is made.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
 
 FOLDS: dict[np.ufunc, str] = {np.add: "sum", np.minimum: "min", np.maximum: "max"}
-"""Ufuncs that fold pixels."""
+"""Ufuncs with folds of pixels."""
 EXTREMES: dict[np.ufunc, np.ufunc] = {np.logical_or: np.maximum, np.logical_and: np.minimum}
-"""Ufuncs of truth, and the extreme that tells of what they find."""
+"""Logical ufuncs, and the extreme that determines their result."""
 OPPOSITE: dict[np.ufunc, np.ufunc] = {np.logical_or: np.logical_and, np.logical_and: np.logical_or}
 BELOW: dict[np.ufunc, Callable[[Any], int]] = {
     np.greater: math.floor,
@@ -44,7 +44,7 @@ BELOW: dict[np.ufunc, Callable[[Any], int]] = {
     np.less: lambda number: math.ceil(number) - 1,
     np.less_equal: math.floor,
 }
-"""The largest whole number on the lower side of what something is compared with."""
+"""Returns the largest integer on the lower side of a comparison with a number."""
 MIRRORED: dict[np.ufunc, np.ufunc] = {
     np.greater: np.less,
     np.greater_equal: np.less_equal,
@@ -54,17 +54,17 @@ MIRRORED: dict[np.ufunc, np.ufunc] = {
 
 
 class Shown(NamedTuple):
-    """A sink, and the tiles that it is shown."""
+    """A sink, and the tiles it is fed."""
 
     sink: Sink
     tile_shape: tuple[int, ...]
     """Frames, then signal axes."""
     depth: int | None = None
-    """Most frames that are shown at once."""
+    """Most frames per call."""
 
 
 def begin(job: Computation, chunk: Chunk) -> Shown | None:
-    """Begin to compute a chunk in the way that is the fastest; None if there is no primitive."""
+    """Choose the fastest sink for a chunk; None if a primitive is missing."""
     fold = fold_for(job, chunk.nav_ndim)
     if fold is not None:
         sink = FoldSink(fold, chunk)
@@ -89,7 +89,7 @@ def _sink_of(job: Computation, chunk: Chunk) -> ProductSink | ValueSink | Vector
 def run(
     pixels: Source | Array, chunk: Chunk, nav_shape: tuple[int, ...], shown: Sequence[Shown]
 ) -> list[Array]:
-    """Show a chunk to all sinks, by tiles that suit them, and return their results."""
+    """Feed a chunk to all sinks, in tiles that suit them, and return their results."""
     sinks = [(one.sink, one.depth) for one in shown]
     show_tiles(pixels, chunk, nav_shape, tile_for(chunk, shown), sinks)
     return [one.sink.result() for one in shown]
@@ -112,9 +112,9 @@ def show_tiles(
     tile_shape: tuple[int, ...],
     sinks: Sequence[tuple[Sink, int | None]],
 ) -> None:
-    """Show a chunk to sinks, tile by tile: frames, then signal axes; at most so many frames each.
+    """Feed a chunk to sinks, tile by tile (frames, then signal axes); sinks may limit the frames.
 
-    Tiles of a source are decoded into one buffer, unless they can be looked at where they are.
+    Tiles of a source are decoded into one buffer, unless they can be viewed in place.
     """
     shown = list(_joined(sinks))
     parts = list(parts_of(chunk.sig_shape, tile_shape[1:]))
@@ -143,7 +143,7 @@ def show_tiles(
 
 
 def _joined(sinks: Sequence[tuple[Sink, int | None]]) -> Iterator[tuple[Sink, int | None]]:
-    """Put those together that can be worked for as one, and take any number of frames at once."""
+    """Merge sinks with equal keys that take any number of frames at once."""
     several: dict[Hashable, list[FrameSink]] = {}
     for sink, depth in sinks:
         alike = sink.alike if isinstance(sink, FrameSink) and depth is None else None
@@ -166,7 +166,7 @@ def _show(
     places: Index,
     origin: Sequence[int],
 ) -> None:
-    """Show a tile to all jobs: in parts to those that want no more frames at once."""
+    """Feed a tile to all sinks, in parts where a sink limits the frames."""
     tile = tile.view()
     tile.flags.writeable = False
     for sink, depth in sinks:
@@ -177,7 +177,7 @@ def _show(
 
 
 def parts_of(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
-    """Cut signal axes into those of the tiles."""
+    """Yield the parts of the signal axes that tiles cover."""
     axes = (
         [(start, min(start + size, length)) for start in range(0, length, size or 1)] or [(0, 0)]
         for length, size in zip(shape, tile, strict=True)
@@ -186,20 +186,21 @@ def parts_of(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
 
 
 SHARED_BYTES = 4 << 20
-"""So much is fetched at a time for several folds: it stays in the outer cache for all of them."""
+"""Bytes fetched at a time for several folds, which stay in the outer cache for all of them."""
 LEAST_RUN = 64
-"""Pixels of a run that are worth a call."""
+"""Fewest pixels of a run that are worth a call."""
 
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
-    """Fold a chunk, where all jobs are folds and pixels stay as they are; return whether it was."""
+    """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was folded."""
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
     if len(folds) < len(sinks) or not take_windows(reader.source, reader.ranges, folds):
         return False
     conversion = reader.source.conversion
     pieces = [piece for piece in reader.ranges if isinstance(piece, ReadRanges)]
     units = {id(piece.units): piece.units for piece in pieces}.values()
-    # Every frame is covered. If all units together hold no more than a frame, none share a pixel.
+    # Every frame is covered: units that hold no more pixels than a frame, all together, are
+    # disjoint.
     if sum(some.count for some in units) == math.prod(reader.region.shape[1:]):
         for fold in folds:
             fold.expect(units)
@@ -213,7 +214,7 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
 
 
 def take_windows(source: Source, ranges: Sequence[Ranges], folds: Sequence[FrameSink]) -> bool:
-    """Return whether sinks can take bytes of whole frames as they lie in files."""
+    """Return whether sinks can take the bytes of whole frames as files hold them."""
     layout = source.layout
     exact = source.conversion.nothing and not (layout.partial or layout.overlapping)
     if not exact or not all(map(_has_long_runs, ranges)):
@@ -225,7 +226,7 @@ def take_windows(source: Source, ranges: Sequence[Ranges], folds: Sequence[Frame
 
 
 def _has_long_runs(piece: Ranges) -> bool:
-    """Return whether runs of units are long enough to go through a file as it lies."""
+    """Return whether the runs of a piece are long enough to be folded in place."""
     if not isinstance(piece, ReadRanges):
         return False
     units = piece.units
@@ -234,14 +235,14 @@ def _has_long_runs(piece: Ranges) -> bool:
 
 
 class Threshold(NamedTuple):
-    """What is true of pixels: that they are greater than a limit, or that they are not."""
+    """A condition on pixels: greater than a limit, or not greater."""
 
     limit: int
     greater: bool
 
 
 def fold_for(job: Computation, nav_ndim: int) -> Fold | None:
-    """Return the fold of pixels as they are read that does what a reduction of a program does."""
+    """Return the fold of undecoded pixels that equals a program's reduction, or None."""
     program, reduction = job.program, job.reduction
     if reduction is None or not reduction.row.is_ufunc:
         return None
@@ -274,8 +275,8 @@ def fold_for(job: Computation, nav_ndim: int) -> Fold | None:
 
 
 def _ufunc_of(ufunc: np.ufunc, pixel: np.dtype, threshold: Threshold | None) -> np.ufunc | None:
-    """Return the ufunc of pixels whose result tells that of a ufunc of what is true of them."""
-    if threshold is None:  # NaN is true, and so is what is less than 0
+    """Return the ufunc of pixels whose result determines that of a ufunc of their truth."""
+    if threshold is None:  # NaN and negative numbers are true
         return EXTREMES.get(ufunc, ufunc) if pixel.kind in "bu" else ufunc
     if ufunc not in EXTREMES:
         return ufunc if ufunc is np.add else None
@@ -283,11 +284,11 @@ def _ufunc_of(ufunc: np.ufunc, pixel: np.dtype, threshold: Threshold | None) -> 
 
 
 def _threshold_of(program: Program) -> Threshold | None:
-    """Find what is asked of whole numbers, if no more is computed; truths may become numbers."""
+    """Match a comparison of integers with a number; its result may be cast."""
     (stage, *more), pixel = program.stages, program.sources[0].dtype
     step, *casts = stage.steps
     numbers = all(isinstance(x.function, Cast) and x.to.dtype.kind in "biuf" for x in casts)
-    whole = pixel.kind in "iu" and pixel.itemsize <= 4  # which all numbers compare with exactly
+    whole = pixel.kind in "iu" and pixel.itemsize <= 4  # which compare exactly with any number
     if more or step.to.dtype.kind != "b" or not numbers or not whole:
         return None
     if isinstance(step.function, Cast):
@@ -296,7 +297,7 @@ def _threshold_of(program: Program) -> Threshold | None:
 
 
 def _comparison(step: Step) -> Threshold | None:
-    """Find what comparing pixels with a number asks."""
+    """Return the threshold of a comparison of pixels with a number, or None."""
     function, operands = step.function, step.operands
     one_of_two = len({isinstance(x, Register) for x in operands}) == 2
     if not isinstance(function, np.ufunc) or function not in BELOW or not one_of_two:
@@ -305,7 +306,7 @@ def _comparison(step: Step) -> Threshold | None:
         function, operands = MIRRORED[function], operands[::-1]
     try:
         limit = BELOW[function](operands[1])
-    except (TypeError, ValueError, OverflowError):  # an array beside; a complex number; NaN
+    except (TypeError, ValueError, OverflowError):  # an array; a complex number; NaN
         return None
     return Threshold(limit, greater=function in (np.greater, np.greater_equal))
 

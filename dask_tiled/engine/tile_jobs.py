@@ -1,4 +1,4 @@
-"""Functions of users as jobs: what map_tiles and reduce_tiles do with the tiles of a chunk."""
+"""Jobs of map_tiles and reduce_tiles: functions of users, called on the tiles of a chunk."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class MapTiles:
     func: Callable[[Array, TileInfo], npt.ArrayLike]
     dtype: np.dtype
     sig_shape: tuple[int, ...] | None
-    """Of the result for a frame, if it is no pixel for each pixel."""
+    """Signal shape of the result, unless there is one pixel for each pixel."""
     request: TilingRequest
     out: Array | None = None
-    """Memory for the results of a chunk, C-contiguous."""
+    """Output buffer of a chunk, C-contiguous."""
 
     def begin(self, chunk: Chunk) -> MapSink:
-        """Begin to work on a chunk."""
+        """Return the sink of a chunk."""
         return MapSink(self, chunk)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
@@ -38,7 +38,7 @@ class MapTiles:
 
 
 class MapSink:
-    """The results of the tiles of one chunk."""
+    """Sink that collects the results of a function."""
 
     def __init__(self, job: MapTiles, chunk: Chunk) -> None:
         self._job = job
@@ -48,7 +48,7 @@ class MapSink:
         self._results = np.empty(shape, job.dtype) if job.out is None else job.out.reshape(shape)
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
-        """Put what the function makes of a tile into its place."""
+        """Apply the function to a tile, and store the result."""
         found = np.asarray(self._job.func(tile, info))
         sig_shape = self._job.sig_shape
         expected = tile.shape if sig_shape is None else (len(tile), *sig_shape)
@@ -63,7 +63,7 @@ class MapSink:
         self._results[(slice(first, first + len(tile)), *part)] = found
 
     def result(self) -> Array:
-        """Return the results, in the navigation shape of the chunk."""
+        """Return the results, with the navigation shape of the chunk."""
         chunk, job = self._chunk, self._job
         ones = () if job.sig_shape is None else (1,) * len(chunk.sig_shape)
         return self._results.reshape(chunk.nav_shape + ones + self._results.shape[1:])
@@ -79,11 +79,11 @@ class ReduceTiles:
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the state."""
+        """Dtype of the state."""
         return self.init.dtype
 
     def begin(self, chunk: Chunk) -> ReduceSink:
-        """Begin to work on a chunk."""
+        """Return the sink of a chunk."""
         return ReduceSink(self, chunk)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
@@ -91,7 +91,7 @@ class ReduceTiles:
 
 
 class ReduceSink:
-    """The state of a reduction in one chunk."""
+    """Sink that holds the state of a reduction in one chunk."""
 
     def __init__(self, job: ReduceTiles, chunk: Chunk) -> None:
         self._step = job.func
@@ -99,20 +99,20 @@ class ReduceSink:
         self._ones = (1,) * len(chunk.box)
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
-        """Take one more tile."""
+        """Update the state with a tile."""
         state = self._step(self._state, tile, info)
         if state is not None:
             state = checked(state, self._state, "step")
-            # The tile's memory is used again for the next one.
+            # The memory of the tile is reused for the next one.
             self._state = state.copy() if np.may_share_memory(state, tile) else state
 
     def result(self) -> Array:
-        """Return the state."""
+        """Return the state, after an axis of length 1 for each axis of the chunk."""
         return self._state.reshape(self._ones + self._state.shape)
 
 
 def checked(found: npt.ArrayLike | None, state: Array, name: str) -> Array:
-    """Take what a function made of a state."""
+    """Check the shape of an updated state, and cast it to the dtype of the state."""
     if found is None or np.shape(found) != state.shape:
         raise TilingError(
             f"{name} returned another shape than that of init",

@@ -1,4 +1,4 @@
-"""Steps of programs on vectors of pixels, as numbers for the kernel that runs them."""
+"""Steps of programs on vectors of pixels, as tables of numbers for the kernel that runs them."""
 
 from __future__ import annotations
 
@@ -16,55 +16,56 @@ from dask_tiled.engine.programs import RESULT, Input, Program, Register, Stage, 
 from dask_tiled.model.indexing import Array
 
 Collect = Callable[[], Array]
-"""Returns what was accumulated, in C order of the axes that are left and perhaps a further one."""
+"""Returns the accumulated result, in C order of the axes that are left and perhaps a further
+one."""
 
 VECTOR_BYTES = 16384
-"""Of the widest pixels in a program."""
+"""Bytes of a vector of the widest pixels in a program."""
 LEAST_ROW = 16
-"""Neighbouring pixels that are worth the calls."""
+"""Fewest neighbouring pixels that are worth the calls."""
 MOST_GROUP = 32
-"""So many neighbours, and no more, become one together with others of their row."""
+"""Most neighbours that are reduced to one pixel, with several such groups in a row."""
 
 DENSE = {np.maximum, np.minimum, np.fmax, np.fmin}
-"""Ufuncs whose loops are much faster for two arrays than for an array and a number."""
+"""Ufuncs whose loops are much faster for two arrays than for an array and a scalar."""
 OWN = {np.sqrt, np.absolute, np.add, np.subtract, np.multiply, np.divide}
-"""Ufuncs that are primitives where they give floats: numpy's loops are slower, and take floats."""
+"""Ufuncs with our own primitives for float results: NumPy's loops are slower and need casts."""
 COMPLEX = {np.dtype(np.complex64), np.dtype(np.complex128)}
-"""Types that are converted to one another, and to no others."""
+"""Types that are cast only to one another."""
 MOST_COUNTED = 2
-"""Bytes of pixels whose values are counted, or looked up."""
+"""Widest pixels, in bytes, that are counted by value or looked up in a table."""
 
 
 class NoPrimitive(Exception):  # noqa: N818 - it is no error
-    """There is no primitive for a step of a program."""
+    """Raised if a step of a program has no primitive."""
 
 
 class Value(NamedTuple):
-    """Pixels that a step takes or gives."""
+    """Pixels that a step reads or writes."""
 
     place: tuple[int, ...]
     dtype: np.dtype
     register: Register | None = None
-    """That which has a tile of them, wherever this lies at the time."""
+    """The register that holds the pixels of a tile, whose address varies."""
 
     @property
     def is_dense(self) -> bool:
-        """Whether they are neighbours."""
+        """Whether the pixels are contiguous."""
         return self.place[-1] == self.dtype.itemsize
 
 
 def pixel_type(dtype: np.dtype) -> np.dtype:
-    """Return the type of pixels for primitives of our own; NoPrimitive if there are none."""
+    """Return the dtype of pixels in our own primitives; raise NoPrimitive if unsupported."""
     if not can_fold(dtype):
         raise NoPrimitive(dtype)
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
 class Vectors:
-    """The stages of a program as numbers, the memory that they work in, and what comes out.
+    """The stages of a program as tables of numbers, their memory and their result.
 
-    The last step makes an output, or what is accumulated with the axes that are not ``gone``; then
-    the order of pixels may matter.
+    The last step writes an output, or accumulates along the axes ``gone``; then the order of
+    pixels may matter.
     """
 
     def __init__(
@@ -87,15 +88,15 @@ class Vectors:
         self.shape = shape
         self._alive: list[Array] = []
         self._registers: dict[Hashable, Array] = {}
-        if shape and shape[-1] < LEAST_ROW:  # rows are longer where all operands have all of them
+        if shape and shape[-1] < LEAST_ROW:  # rows are longer if operands have all signal axes
             operands = [_spread(block, shape, nav_ndim) for block in operands]
         self._arrays = operands
         self.kept = kept = tuple(axis not in gone for axis in range(len(shape)))
         patterns = [*(tuple(n > 1 for n in block.shape) for block in operands), kept]
         self.any_order = not (in_order or any(any(pattern[nav_ndim:]) for pattern in patterns))
-        """Whether the order of a frame's pixels makes no difference."""
+        """Whether the order of the pixels in a frame is irrelevant."""
         self.group = _group_of(shape, nav_ndim, kept)
-        if self.group > 1:  # they are neighbours in a row of what they become
+        if self.group > 1:  # a group is a part of a row
             if any(pattern[-1] != pattern[-2] for pattern in patterns[:-1]):
                 raise NoPrimitive
             patterns = [pattern[:-1] for pattern in patterns]
@@ -110,7 +111,7 @@ class Vectors:
         self.left = tuple(n for n, k in zip(shape, kept, strict=True) if k)
         """Lengths of the axes that are not reduced."""
         self.reduced = math.prod(shape) // max(1, math.prod(self.left))
-        """Pixels that become one."""
+        """Pixels per result."""
         if out is None:
             room = (depth, *shape[nav_ndim:]) if depth else shape
             out = np.empty(0 if gone else room, program.dtype)
@@ -126,10 +127,10 @@ class Vectors:
         tile: np.dtype | None = None,
         end: Callable[[Vectors, Step], Collect] | None = None,
     ) -> tuple[Array, list[tuple[int, int, Register]]]:
-        """Return the numbers of a stage, and which of them are addresses of what registers have.
+        """Return the table of a stage, and which entries are addresses of tiles in registers.
 
-        All that is read is the ``tile`` of the kernel, if its type is given. What the last step
-        makes is an output, or ``end`` adds the steps that accumulate it.
+        All sources are the ``tile`` of the kernel, if its dtype is passed. The last step
+        writes an output, or ``end`` appends the steps that accumulate it.
         """
         if self._columns < LEAST_ROW:
             raise NoPrimitive
@@ -147,24 +148,24 @@ class Vectors:
 
     @property
     def walk(self) -> tuple[int, ...]:
-        """How programs go through pixels: rows, and how many pixels go together."""
+        """Order of traversal: row lengths, and pixels per piece and per group."""
         columns, per_frame, _, piece = self.header[0, :4]
         return int(columns), int(per_frame), int(piece), self.group
 
     def shorten(self, pixels: int) -> None:
-        """Take no more pixels at a time than there is memory for elsewhere."""
+        """Limit the pixels of a vector to the registers of other sinks."""
         self.header[0, self._layout.VECTOR] = min(self.vector, pixels)
 
     def take_pieces(self, pixels: int) -> None:
-        """Take so many pixels of each frame of a tile, then as many others."""
+        """Process ``pixels`` pixels of each frame of a tile, then the next ones."""
         self.header[0, self._layout.PIECE] = pixels
 
     def result(self) -> Array:
-        """Return the output, or what was accumulated, in the type it was made in."""
+        """Return the output, or the accumulated result in the dtype of its accumulator."""
         return self.results if self._collect is None else self._collect()
 
     def _target(self, to: Register) -> Value:
-        """Return where a step has its result."""
+        """Return the destination of a step."""
         if to.number == RESULT and self._lines is not None:
             size, lines = self.results.itemsize, self._lines.ctypes.data
             place = self._layout.ARRAY, self.results.ctypes.data, self._columns * size, lines, size
@@ -174,7 +175,7 @@ class Vectors:
         return self._tile(to) if to in self._kept else self.register(to.number, to.dtype)
 
     def step(self, step: Step, to: Value | None = None) -> Value:
-        """Add what one step of a program needs; without ``to``, its result may be what is there."""
+        """Append a step of a program; without ``to``, the result may be an existing value."""
         dtype = step.to.dtype
         if isinstance(step.function, Cast):
             return self.cast(self.value(step.operands[0]), dtype, RESULT, to)
@@ -207,7 +208,7 @@ class Vectors:
             return to
         if ufunc in OWN and floats and len(kinds) == len(step.operands):
             values = [self.value(x, result) for x in step.operands]
-            if to in values and to.register is None:  # or pixels would be made one by one
+            if to in values and to.register is None:  # aliasing would prevent SIMD
                 to = self.register(("other", step.to.number), result)
             self.own(ufunc.__name__, values, to)
             return to
@@ -219,7 +220,7 @@ class Vectors:
         return to
 
     def _look_up(self, ufunc: np.ufunc, operands: Sequence[Input], to: Value) -> bool:
-        """Take the results of all values that pixels can have from a table, where these are few."""
+        """Look results up in a table of all pixel values, if these are few; return whether."""
         value = self.value(operands[0])
         kind, size = value.dtype.kind, value.dtype.itemsize
         if len(operands) > 1 or kind not in "iu" or size > MOST_COUNTED:
@@ -231,14 +232,14 @@ class Vectors:
         return True
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Value], out: Value, group: int = 1) -> None:
-        """Add the loop of a ufunc for operands of these types."""
+        """Append the loop of a ufunc for the dtypes of the operands."""
         loop = loop_of(ufunc, tuple(x.dtype for x in operands))
         if loop is None:
             raise NoPrimitive(ufunc)
         self.add(loop.address, loop.data, [*operands, out], group)
 
     def value(self, operand: Input, dtype: np.dtype | None = None, *, dense: bool = False) -> Value:
-        """Find an operand; numbers and arrays have the type then, and ``dense`` repeats numbers."""
+        """Resolve an operand; scalars and arrays get ``dtype``, and ``dense`` repeats scalars."""
         if isinstance(operand, Register):
             return self._values.get(operand) or self._tile(operand)
         if isinstance(operand, Operand):
@@ -251,25 +252,25 @@ class Vectors:
         return self.fixed(one, dense=dense)
 
     def fixed(self, array: Array, *, dense: bool = True) -> Value:
-        """Show an array that is the same for all pixels."""
+        """Return a value for an array that is the same for all pixels."""
         self._alive.append(array)
         place = self._layout.FIXED, array.ctypes.data, 0, 0, array.itemsize * dense
         return Value(place, array.dtype)
 
     def _tile(self, register: Register) -> Value:
-        """Show the tile that a register has."""
+        """Return a value for the tile in a register."""
         size = register.dtype.itemsize
         return Value(
             (self._layout.ARRAY, 0, self._columns * size, 0, size), register.dtype, register
         )
 
     def outputs(self, results: Array) -> Iterator[Value]:
-        """Show results one by one, which have the axes that are left."""
+        """Yield a value for each result, with the axes that are not reduced."""
         for k in range(len(results)):
             yield self.array(results[k, ...], self.kept, self.group)
 
     def array(self, array: Array, kept: tuple[bool, ...], group: int = 1) -> Value:
-        """Show an array that has some axes of the chunk, or a pixel for each group of them."""
+        """Return a value for an array with some axes of the chunk, or with one pixel per group."""
         lead = self.shape[: self.first]
         axes = [axis for axis in range(self.first) if kept[axis]]
         trailing = self.has_rows(kept)
@@ -284,12 +285,12 @@ class Vectors:
         return Value((self._layout.ARRAY, array.ctypes.data, width, numbers, step), array.dtype)
 
     def has_rows(self, kept: tuple[bool, ...]) -> bool:
-        """Return whether what has such axes has a value for each pixel of a row, or one for all."""
+        """Return whether an array with such axes has a value per pixel of a row, not per row."""
         last = range(self.first, len(kept))
         return any(kept[axis] and self.shape[axis] > 1 for axis in last)
 
     def register(self, key: Hashable, dtype: np.dtype) -> Value:
-        """Return memory for the pixels of a vector, the same for the same key."""
+        """Return memory for a vector, the same for equal keys."""
         if key not in self._registers:
             self._registers[key] = np.empty(self.vector * 16, np.uint8)
         place = self._layout.FIXED, self._registers[key].ctypes.data, 0, 0, dtype.itemsize
@@ -298,11 +299,11 @@ class Vectors:
     def cast(
         self, value: Value, dtype: np.dtype, number: int = 0, to: Value | None = None
     ) -> Value:
-        """Convert pixels, if they are of another type or wanted elsewhere."""
+        """Cast pixels, if their dtype differs or they are wanted elsewhere."""
         if value.dtype == dtype and to is None:
             return value
         to = to or self.register(("cast", number), dtype)
-        if value.dtype == np.float16 and dtype.kind == "f":  # which numba does not know
+        if value.dtype == np.float16 and dtype.kind == "f":  # unsupported by numba
             bits = np.dtype(np.uint16)
             table = self.fixed(np.arange(1 << 16, dtype=bits).view(value.dtype).astype(dtype))
             self.own("look_up", [value._replace(dtype=bits), table], to)
@@ -314,7 +315,7 @@ class Vectors:
         return to
 
     def own(self, name: str, operands: list[Value], out: Value) -> None:
-        """Add a primitive of our own, whose operands are all neighbours in memory."""
+        """Append one of our own primitives; operands that are not contiguous are copied first."""
         dense = []
         for k, x in enumerate(operands):
             if x.is_dense:
@@ -334,7 +335,7 @@ class Vectors:
         types: Sequence[np.dtype] = (),
         group: int = 1,
     ) -> None:
-        """Add a primitive of our own for operands as they are."""
+        """Append one of our own primitives, with operands as they are."""
         from dask_tiled.kernels.fold_functions import primitive
 
         shown = operands + operands[-1:] * (3 - len(operands))
@@ -344,7 +345,7 @@ class Vectors:
         self.add(primitive(name, *dtypes), -1, [*shown, out], group)
 
     def add(self, address: int, data: int, values: Sequence[Value], group: int = 1) -> None:
-        """Add a step: a loop of numpy with its data, or a primitive with -1."""
+        """Append a step: a NumPy loop with its data, or a primitive with -1."""
         row = [0] * self._layout.STEP_COLUMNS
         row[: self._layout.PLACES] = address, data, len(values), group
         for k, value in enumerate(values):
@@ -357,21 +358,21 @@ class Vectors:
 
 
 def _spread(block: Array, shape: tuple[int, ...], nav_ndim: int) -> Array:
-    """Repeat an operand along all signal axes, if it has any."""
+    """Broadcast an operand along all signal axes, if it has any."""
     if math.prod(block.shape[nav_ndim:]) == 1:
         return block
     return np.broadcast_to(block, block.shape[:nav_ndim] + shape[nav_ndim:])
 
 
 def _is_natural(operand: Input) -> bool:
-    """Return whether numbers are known not to be negative."""
+    """Return whether an operand is known not to be negative."""
     if isinstance(operand, (Register, Operand)):
         return operand.dtype.kind in "bu"
     return bool(np.greater_equal(operand, 0))
 
 
 def _group_of(shape: tuple[int, ...], nav_ndim: int, kept: tuple[bool, ...]) -> int:
-    """Return how many neighbours become one, where others of the same row become others."""
+    """Return the number of neighbours that become one pixel, with several groups in a row."""
     together = len(shape) - nav_ndim > 1 and kept[-2] and not kept[-1] and shape[-2] > 1
     return shape[-1] if together and shape[-1] <= MOST_GROUP else 1
 
@@ -379,7 +380,7 @@ def _group_of(shape: tuple[int, ...], nav_ndim: int, kept: tuple[bool, ...]) -> 
 def _first_of_row(
     shape: tuple[int, ...], nav_ndim: int, patterns: Sequence[tuple[bool, ...]]
 ) -> int:
-    """Find the first of the last axes that all patterns have, or have not, together."""
+    """Return the first axis of a row: all patterns have, or lack, all axes from it on."""
     first = len(shape)
     seen: list[bool | None] = [None] * len(patterns)
     while first > nav_ndim:
