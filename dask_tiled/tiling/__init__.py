@@ -1,1 +1,1 @@
-"""Which chunks and which tiles, as numbers with reasons."""
+"""Chunks and tiles, as numbers with reasons."""

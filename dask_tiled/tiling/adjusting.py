@@ -1,4 +1,4 @@
-"""Tiles adjusted by formats, where base shapes do not suffice."""
+"""Adjustment of tiles by formats, where base shapes do not suffice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dask_tiled.model.tile_request import AdjustTile, TileRequest
 def adjusted(
     adjust: AdjustTile, shape: tuple[int, ...], request: TileRequest
 ) -> tuple[tuple[int, ...], str]:
-    """Return the tile that a format wants, and its reason; empty if it changes nothing.
+    """Return the tile shape that a format prefers, and its reason; empty if it is unchanged.
 
     Raises
     ------

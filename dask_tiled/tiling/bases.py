@@ -1,4 +1,4 @@
-"""Where an array may be cut, how axes are divided evenly, and where chunks begin and end."""
+"""Blocks of axes, even division, and the bounds of chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Chunks = tuple[tuple[int, ...], ...]
 
 
 def bases(desc: Description) -> tuple[Base, ...]:
-    """Return the blocks of every axis that is shown."""
+    """Return the blocks of every axis of the array."""
     layout = desc.layout
     axes, grid, nav = layout.grid + layout.sig_shape, len(layout.grid), len(layout.nav_shape)
     shape = desc.base_shape or (1,) * len(axes)
@@ -43,7 +43,7 @@ def bases(desc: Description) -> tuple[Base, ...]:
 
 
 def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sizes of blocks along the axes in which frames are shown; 1 where they are cut."""
+    """Return the block sizes along the navigation axes; 1 where blocks do not fit them."""
     nav, first = layout.nav_shape, layout.selection.first
     none = (1,) * len(nav)
     if layout.selection.numbers is not None or not blocks:
@@ -52,7 +52,7 @@ def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
         return blocks
     if len(layout.grid) > 1 or first % blocks[0]:
         return none
-    sizes, rest = list(none), blocks[0]  # so many frames after one another
+    sizes, rest = list(none), blocks[0]  # consecutive frames of a block
     for k in range(len(nav) - 1, -1, -1):
         sizes[k] = min(rest, nav[k])
         if max(rest, nav[k]) % sizes[k]:
@@ -64,7 +64,7 @@ def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def frames_base(sizes: Sequence[int], nav: Sequence[Base]) -> Base:
-    """Return the blocks of the frames of a chunk, put one after the other."""
+    """Return the blocks along the frames of a chunk, in C order."""
     k = next((k for k, base in enumerate(nav) if base.size > 1), None)
     if k is None:
         return Base()
@@ -76,9 +76,9 @@ def frames_base(sizes: Sequence[int], nav: Sequence[Base]) -> Base:
 
 
 def file_blocks(layout: Layout, axis: int) -> Base | None:
-    """Return the parts of a navigation axis, counted among those shown, that lie in one file each.
+    """Return the parts of a navigation axis that lie in one file each, by positions of the array.
 
-    None where there is one file, or where files do not begin at equal distances, each at the
+    None if there is one file, or if files do not begin at equal distances, each at the
     beginning of a position of the axis.
     """
     firsts = _first_frames(layout)
@@ -108,12 +108,12 @@ def file_blocks(layout: Layout, axis: int) -> Base | None:
 
 
 def _selected_blocks(numbers: Index, firsts: Index, layout: Layout) -> Base | None:
-    """Files may begin at equal distances in a selection too, if it is a regular one."""
+    """Return the blocks of files in a selection of frames; None if they are irregular."""
     if len(layout.nav_shape) != 1:
         return None
     cut = layout.cuts[0]
     shown = numbers[cut.start :: cut.step][: cut.length]
-    if (np.diff(shown) < 0).any():  # indices may come in any order
+    if (np.diff(shown) < 0).any():  # indices may be in any order
         return None
     starts = np.unique(np.searchsorted(shown, firsts))
     starts = starts[(starts > 0) & (starts < len(shown))]
@@ -125,16 +125,16 @@ def _selected_blocks(numbers: Index, firsts: Index, layout: Layout) -> Base | No
 
 
 def _first_frames(layout: Layout) -> Index:
-    """Return the number of the first frame of each file; nothing where frames lie on a grid."""
+    """Return the first frame of each file; empty if frames lie on a grid."""
     if len(layout.files) < 2 or len(layout.grid) != 1:
         return np.zeros(0, dtype=np.int64)
     file = layout.pieces.column("file")
-    heads = np.flatnonzero(np.diff(file, prepend=-1))  # the first piece of each file in a row
+    heads = np.flatnonzero(np.diff(file, prepend=-1))  # the first piece of each run of a file
     return np.unique(layout.pieces.rows(heads).start[:, 0])
 
 
 def frame_bytes(layout: Layout) -> tuple[int, int] | None:
-    """Return the offset of frame 0 and the distance of frames; None where frames are no grid."""
+    """Return the offset of frame 0 and the distance of frames; None if they are irregular."""
     if len(layout.pieces) > 1 or len(layout.grid) != 1 or layout.selection.numbers is not None:
         return None
     pieces = layout.columns()
@@ -144,7 +144,7 @@ def frame_bytes(layout: Layout) -> tuple[int, int] | None:
 
 
 class Base(NamedTuple):
-    """Where an axis may be cut: between blocks of one size.
+    """Blocks of an axis, between which it may be cut.
 
     ``lead`` positions of the first block lie before the axis begins.
     """
@@ -154,22 +154,22 @@ class Base(NamedTuple):
 
     @classmethod
     def of(cls, size: int, start: int, step: int) -> Base:
-        """Return the blocks of an axis that shows every ``step``-th position from ``start`` on."""
-        if step >= size:  # no two positions lie in one block
+        """Return the blocks of an axis that takes every ``step``-th position from ``start`` on."""
+        if step >= size:  # no two positions share a block
             return cls()
         common = math.lcm(size, step)
         first = -(-(-start % common) // step)
         return cls(common // step, -first % (common // step))
 
     def at(self, start: int) -> Base:
-        """Return the blocks of the part of the axis that begins at ``start``."""
+        """Return the blocks of the part of an axis from ``start`` on."""
         return Base(self.size, (self.lead + start) % self.size)
 
 
 def cut_no_block(desc: Description, chunks: Chunks, before: Chunks) -> bool:
-    """Return whether chunks end where others do, or between blocks of navigation axes.
+    """Return whether new chunks end where old ones do, or between blocks of navigation axes.
 
-    Then no block of the file is read for more of them than for the others.
+    Then no block of the file is read for more chunks than before.
     """
     blocks = bases(desc)[: desc.nav_ndim]
     stored = math.prod(desc.base_shape[: len(desc.layout.grid)])
@@ -184,14 +184,14 @@ def cut_no_block(desc: Description, chunks: Chunks, before: Chunks) -> bool:
 
 
 def least_sizes(shape: Sequence[int], bases: Sequence[Base]) -> list[int]:
-    """Return the smallest parts that axes may be cut into."""
+    """Return the smallest sizes into which axes may be cut."""
     return [even_size(n, 1, *base) for n, base in zip(shape, bases, strict=True)]
 
 
 def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[int, ...]:
     """Take whole axes from the last one on, and an even part of the first that does not fit.
 
-    The smallest parts are taken even if they have more elements than the budget.
+    No part is smaller than a block, even if blocks exceed the budget.
     """
     sizes = least_sizes(shape, bases)
     for k in range(len(shape) - 1, -1, -1):
@@ -203,14 +203,14 @@ def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[in
 
 
 def ceil_div(size: int, part: int) -> int:
-    """Count the parts that an axis is cut into."""
+    """Return the number of parts of an axis, rounded up."""
     return -(-size // part)
 
 
 def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:
-    """Cut an axis into chunks of one size.
+    """Split an axis into chunks of one size.
 
-    The first is ``lead`` shorter, the last takes what is left.
+    The first is ``lead`` shorter, the last takes the remainder.
     """
     if chunk >= size:
         return (size,)
@@ -219,10 +219,10 @@ def split(size: int, chunk: int, lead: int = 0) -> tuple[int, ...]:
 
 
 def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
-    """Find the size of equal chunks, the last of which is at least half as large as the others.
+    """Return the size of even chunks, the last of which is at least half as large as the others.
 
-    They are multiples of ``unit``, even beyond the limit, but for the last, and the first, which is
-    ``lead`` shorter. The size is never smaller for a larger limit.
+    Chunks are multiples of ``unit``, even beyond the limit, except the last, and the first,
+    which is ``lead`` shorter. A larger limit never results in a smaller size.
     """
     if size <= max(limit, unit - lead):
         return size
@@ -234,17 +234,17 @@ def even_size(size: int, limit: int, unit: int = 1, lead: int = 0) -> int:
         chunk = most * unit
         if 2 * (total - (-(-total // chunk) - 1) * chunk) >= chunk:
             return min(chunk, size)
-        count = -(-units // (most - 1))  # the first with which chunks are smaller
+        count = -(-units // (most - 1))  # the next count with smaller chunks
     return min(unit, size)
 
 
 def largest_divisor(size: int, limit: int) -> int:
-    """Find the largest divisor of ``size`` that is at most ``limit``."""
+    """Return the largest divisor of ``size`` that is at most ``limit``."""
     return next(n for n in range(max(1, min(size, limit)), 0, -1) if size % n == 0)
 
 
 class Edges:
-    """Where the chunks of one axis begin and end."""
+    """Bounds of the chunks of one axis."""
 
     __slots__ = ("bounds", "size", "step")
 
@@ -265,9 +265,9 @@ class Edges:
 
 
 class Grid:
-    """The chunks of an array.
+    """Chunk grid of an array.
 
-    It is a plain class, so that dask passes it on as one value and does not look inside.
+    A plain class, so that dask passes it on as one value and does not look inside.
     """
 
     __slots__ = ("axes",)
@@ -277,7 +277,7 @@ class Grid:
 
     @classmethod
     def of(cls, chunks: Sequence[tuple[int, ...]]) -> Grid:
-        """Make the grid of chunks as dask has them."""
+        """Build the grid of dask chunks."""
         return cls(tuple(map(Edges, chunks)))
 
     @property
@@ -286,7 +286,7 @@ class Grid:
         return tuple(edges.size for edges in self.axes)
 
     def box(self, block_id: tuple[int, ...]) -> Box:
-        """Return the box of a chunk."""
+        """Return the bounds of a chunk along each axis."""
         return tuple(edges[i] for edges, i in zip(self.axes, block_id, strict=True))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Pictures, drawn: as SVG for notebooks, and by matplotlib for everything else."""
+"""Rendering of pictures: SVG for notebooks, matplotlib for everything else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE = "#4a90d9", "#e8833a"
-# The colour of lines and fillings (None is that of the text), width of lines, opacity of fillings.
+# Colour of lines and fillings (None is the text colour), line width, opacity of fillings.
 STYLES: dict[str, tuple[str | None, float, float]] = {
     "outline": (None, 1.1, 0.0),
     "cut": (None, 0.4, 0.0),
@@ -25,7 +25,7 @@ FONT_SIZE = 10.5
 
 
 def svg(picture: Picture) -> str:
-    """Draw a picture as SVG, in the colour of the text around it."""
+    """Render a picture as SVG, in the colour of the surrounding text."""
     drawn = (_svg_shape(p) if isinstance(p, Shape) else _svg_text(p) for p in picture.parts)
     width, height = f"{picture.width:.0f}", f"{picture.height:.0f}"
     return (
@@ -55,12 +55,12 @@ def _svg_text(text: Text) -> str:
 
 
 def figures() -> ModuleType:
-    """Return the module of figures, which needs matplotlib.
+    """Return the module of figures, which requires matplotlib.
 
     Raises
     ------
     ImportError
-        There is no matplotlib.
+        matplotlib is not installed.
     """
     try:
         importlib.import_module("matplotlib")
@@ -71,7 +71,7 @@ def figures() -> ModuleType:
 
 
 def figure(picture: Picture) -> Figure:
-    """Draw a picture with matplotlib, in a colour for every background."""
+    """Render a picture with matplotlib, in colours for any background."""
     module = figures()
     from matplotlib.patches import Polygon
 

@@ -1,4 +1,4 @@
-"""Figures that show themselves once: in a window, in a notebook, or nowhere without a display."""
+"""Figures that show themselves once: in a window or a notebook, or not at all without a display."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from matplotlib.backends import BackendFilter, backend_registry
 from matplotlib.figure import Figure
 
 INK = "#767676"
-"""Of text and lines: as easy to read on white as on black, for backgrounds are left out."""
+"""Colour of text and lines: legible on white and on black, as backgrounds are transparent."""
 DOTS_PER_INCH = 192
-"""Of pictures in notebooks, which show them at half their size: screens are fine nowadays."""
+"""Resolution of pictures in notebooks, which are shown at half their size for dense screens."""
 WIDEST = 960
-"""Points of a screen: as wide as a notebook."""
+"""Largest width in points on a screen, that of a notebook."""
 MOST_OPEN = 20
-"""So many windows wait in pyplot to be shown; it warns of more."""
+"""Most open windows in pyplot, which warns of more."""
 
 
 class ShownFigure(Figure):  # type: ignore[misc]
-    """A figure on no background; pyplot knows of it where it can show it."""
+    """A figure with a transparent background, registered with pyplot if that can show it."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.set_facecolor("none")  # pyplot has one of its own
+        self.set_facecolor("none")  # pyplot sets its own background
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]] | None:
         if self.canvas.manager is not None and not _is_inline():
-            return None  # it has a window, or a widget
+            return None  # shown by a window or a widget
         file = BytesIO()
         self.savefig(file, format="png", dpi=DOTS_PER_INCH)
         width = min(int(self.get_figwidth() * DOTS_PER_INCH / 2), WIDEST)
         return file.getvalue(), {"width": width}
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Show a picture that pyplot would show at the end of a cell, in its stead."""
+        """Show the picture now, instead of at the end of the cell by pyplot."""
         if self.canvas.manager is None or not _is_inline():
-            raise NotImplementedError  # IPython goes on with the picture, or the text
+            raise NotImplementedError  # IPython falls back to the picture or the text
         from matplotlib import pyplot as plt
 
         plt.close(self)
@@ -48,14 +48,14 @@ class ShownFigure(Figure):  # type: ignore[misc]
 
 
 def new_figure(width: float, height: float, **options: Any) -> ShownFigure:
-    """Make a figure of so many inches that nobody else knows of."""
+    """Create a figure of a size in inches that pyplot does not know."""
     return ShownFigure(figsize=(width, height), **options)
 
 
 def open_figure(width: float, height: float, **options: Any) -> ShownFigure:
-    """Make a figure that ``pyplot.show()`` shows, if it can show any.
+    """Create a figure that ``pyplot.show()`` shows, if it can show any.
 
-    Of windows that were never closed the oldest is, so that a loop does not collect them.
+    The oldest of too many open windows is closed, so that loops do not accumulate them.
     """
     from matplotlib import pyplot as plt
 
@@ -67,8 +67,8 @@ def open_figure(width: float, height: float, **options: Any) -> ShownFigure:
     for figure in windows[: max(0, len(windows) + 1 - MOST_OPEN)]:
         plt.close(figure)
     most = mpl.rcParams["figure.max_open_warning"]
-    mpl.rcParams["figure.max_open_warning"] = 0  # those of the user do not count
-    try:  # rc_context would undo what a backend sets while it is loaded
+    mpl.rcParams["figure.max_open_warning"] = 0  # the user's figures do not count
+    try:  # rc_context would undo settings made while a backend loads
         made: ShownFigure = plt.figure(figsize=(width, height), FigureClass=ShownFigure, **options)
     finally:
         mpl.rcParams["figure.max_open_warning"] = most
@@ -76,7 +76,7 @@ def open_figure(width: float, height: float, **options: Any) -> ShownFigure:
 
 
 def bring_up(figure: Figure) -> None:
-    """Open the window of a figure, where a user types and nothing else would open it."""
+    """Open the window of a figure in an interactive session, where nothing else would open it."""
     if _is_window(figure) and hasattr(sys, "ps1"):
         figure.show()
 
@@ -87,12 +87,12 @@ def _is_window(figure: Figure) -> bool:
 
 
 def _can_be_shown() -> bool:
-    """Whether pyplot has windows or notebooks, and may open them in this thread."""
+    """Return whether pyplot has windows or notebooks, and may open them in this thread."""
     if threading.current_thread() is not threading.main_thread():
         return False
     try:
         name = mpl.get_backend().lower()
-    except ImportError:  # windows were asked for, and there is no display
+    except ImportError:  # a window backend is set, and there is no display
         return False
     return name not in backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
 

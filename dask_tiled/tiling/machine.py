@@ -1,7 +1,7 @@
-"""What the machine has: processors, the cache of one of them, and memory.
+"""Resources of the machine: processors, cache per thread, memory.
 
-The package asks for these here alone. Functions that use them take them as arguments too, so that
-the same question can get the same answer everywhere.
+Only this module queries them. Functions that use them accept them as arguments too, so that results
+can be reproduced on other machines.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 USUAL_CACHE_BYTES = 1 << 20
-"""What a core's second-level cache is taken for where the system does not tell."""
+"""Second-level cache of a core, if the system does not report it."""
 
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -22,12 +22,12 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @cache
 def cache_bytes() -> int:
-    """Return the share of one thread in the second-level cache."""
+    """Return the share of the second-level cache of one thread."""
     return _sysfs_cache(CPUS) or _sysconf("SC_LEVEL2_CACHE_SIZE") or USUAL_CACHE_BYTES
 
 
 def _sysfs_cache(cpus: Path) -> int:
-    """Read what Linux says of the first processor; 0 where it says nothing."""
+    """Read the cache size of the first processor from sysfs; 0 if unknown."""
     for index in sorted(cpus.glob("cpu0/cache/index*")):
         try:
             level, kind, size, shared = (
@@ -47,7 +47,7 @@ def _size(text: str) -> int:
 
 
 def _count(cpus: str) -> int:
-    """Count the processors of a list like ``0-3,8``."""
+    """Return the number of processors in a list like ``0-3,8``."""
     ends = [part.split("-") for part in cpus.split(",")]
     return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)
 
@@ -60,7 +60,7 @@ def _sysconf(name: str) -> int:
 
 
 def thread_memory() -> tuple[int, str]:
-    """Return the bytes that a thread of dask may use, 0 for no known limit, and its source."""
+    """Return the bytes that a dask thread may use, 0 for no known limit, and their source."""
     limits = [
         int(worker["memory_limit"]) // max(1, int(worker.get("nthreads") or 1))
         for worker in _workers()
@@ -73,14 +73,14 @@ def thread_memory() -> tuple[int, str]:
 
 
 def _workers() -> Iterable[Any]:
-    """Ask the current client, if there is one: distributed takes long to import."""
+    """Return the workers of the current client, if any, without the slow import of distributed."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return ()
     try:
         client = distributed.default_client()
         workers: Iterable[Any] = client.scheduler_info()["workers"].values()
-    except (AttributeError, ValueError, OSError):  # it is being imported; no client; it has closed
+    except (AttributeError, ValueError, OSError):  # partly imported; no client; a closed client
         return ()
     return workers
 
@@ -94,13 +94,13 @@ def processors() -> int:
 
 @cache
 def memory() -> tuple[int, int]:
-    """Return the bytes of memory, and those that control groups allow; 0 for no known limit."""
+    """Return the physical memory and the limit of control groups in bytes; 0 if unknown."""
     limits = [n for n in _cgroup_limits(CGROUPS, Path("/proc/self/cgroup")) if n]
     return _sysconf("SC_PAGE_SIZE") * _sysconf("SC_PHYS_PAGES"), min(limits, default=0)
 
 
 def _cgroup_limits(root: Path, mine: Path) -> Iterator[int]:
-    """Read the limits of the control groups, of either version, that this process is in."""
+    """Read the memory limits of the control groups of this process, in version 1 or 2."""
     try:
         lines = mine.read_text("utf8").splitlines()
     except OSError:
@@ -117,5 +117,5 @@ def _cgroup_limits(root: Path, mine: Path) -> Iterator[int]:
                 break
             try:
                 yield int((folder / name).read_text("ascii"))
-            except (OSError, ValueError):  # no such group is mounted here; "max"
+            except (OSError, ValueError):  # the group is not mounted here; "max"
                 continue

@@ -1,6 +1,6 @@
-"""The negotiation between what a file can do and what its consumers want, number by number.
+"""Negotiation of chunks and tiles between a file and its consumers, number by number.
 
-What the machine has stands in for arguments that are not given.
+Resources of the machine are the defaults of arguments.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ check_positive = partial(check_whole, least=1, error=TilingError)
 
 @dataclass(frozen=True, slots=True)
 class TilingRequest:
-    """What a consumer wishes.
+    """Tiles preferred by a consumer.
 
     Parameters
     ----------
     by : {"tile", "frame", "chunk", "pixel"}
-        What it works on: parts of frames over several frames ("tile", the least demanding), whole
-        frames ("frame"), everything a chunk holds at once ("chunk"), or all frames of a few
-        detector pixels ("pixel", the only wish for which frames are cut into several chunks).
+        Unit of work: parts of frames over several frames ("tile", the least demanding), whole
+        frames ("frame"), a whole chunk at once ("chunk"), or all frames of a few
+        detector pixels ("pixel", the only request that splits frames into several chunks).
     depth : int, optional
-        Frames in a tile: so many if they fit, and no more.
+        Most frames of a tile; fewer if they do not fit.
     nbytes : int, optional
         Bytes of a decoded tile; of a chunk for "chunk" and "pixel".
 
     Raises
     ------
     TilingError
-        A number is not positive, or ``by`` is none of the four.
+        A number is not positive, or ``by`` is invalid.
     """
 
     by: By = "tile"
@@ -85,13 +85,13 @@ class TilingRequest:
 def tile_for(
     desc: Description, requests: Sequence[TilingRequest], chunks: Chunks
 ) -> tuple[int, ...]:
-    """Return the shape of tiles that suits several consumers of chunks that are there already."""
+    """Return the tile shape that suits several consumers of existing chunks."""
     question = Question(desc, tuple(requests), desc.dtype, bases(desc))
     return tile_shape(question, tuple(map(max, chunks)), None)
 
 
 def parse_size(name: str, value: Any) -> int:
-    """Read a number of bytes as dask's configuration has them."""
+    """Parse a number of bytes as in dask's configuration."""
     try:
         size = int(parse_bytes(value))
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
@@ -100,7 +100,7 @@ def parse_size(name: str, value: Any) -> int:
 
 
 def as_requests(requests: Any) -> tuple[TilingRequest, ...]:
-    """Read one request or several, or what they are by; none stands for the usual tiles."""
+    """Normalize requests: one or several, or values of ``by``; none means tiles of usual size."""
     many = isinstance(requests, Iterable) and not isinstance(requests, str)
     given: Iterable[Any] = requests if many else (requests,)
     wishes = tuple(TilingRequest(by=one) if isinstance(one, str) else one for one in given)  # type: ignore[arg-type]
@@ -112,10 +112,10 @@ def as_requests(requests: Any) -> tuple[TilingRequest, ...]:
 
 @dataclass(slots=True)
 class Question:
-    """All that chunks and tiles are negotiated from, and the reasons that come up on the way.
+    """Inputs of a negotiation, and the reasons collected on the way.
 
-    There is at least one wish; ``dtype`` is that of the pixels that consumers get, and ``bases``
-    tell where each axis may be cut.
+    There is at least one request; ``dtype`` is that of the pixels that consumers get, and
+    ``bases`` are the blocks of each axis.
     """
 
     desc: Description
@@ -126,30 +126,30 @@ class Question:
 
     @property
     def pixel_bytes(self) -> int:
-        """Bytes of a pixel in memory; of Python objects, the mean."""
+        """Bytes of a pixel in memory; the mean for Python objects."""
         return max(self.dtype.itemsize, self.desc.layout.object_bytes)
 
     @property
     def kinds(self) -> set[By]:
-        """What the consumers work on."""
+        """Units of work of the consumers."""
         return {wish.by for wish in self.wishes}
 
     @property
     def nav_bases(self) -> tuple[Base, ...]:
-        """Where the navigation axes may be cut."""
+        """Blocks of the navigation axes."""
         return self.bases[: self.desc.nav_ndim]
 
     @property
     def sig_bases(self) -> tuple[Base, ...]:
-        """Where the signal axes may be cut."""
+        """Blocks of the signal axes."""
         return self.bases[self.desc.nav_ndim :]
 
     def say(self, name: str, reason: str) -> None:
-        """Write down what was decided, and why."""
+        """Record a decision and its reason."""
         self.reasons.append((name, reason))
 
     def say_known(self) -> None:
-        """Write down what is known before anything is decided."""
+        """Record the inputs, before anything is decided."""
         counts = Counter(sorted(map(str, self.wishes)))
         wishes = [text + f", {n} times" * (n > 1) for text, n in counts.items()]
         self.say("consumers", "; ".join(wishes))
@@ -162,19 +162,19 @@ class Question:
 
 
 THREAD_CHUNKS = 8
-"""So many chunks have to fit into the memory of a thread: results, copies, and what waits."""
+"""Chunks that must fit into the memory of a thread: results, copies, and waiting ones."""
 
 
 PROCESSOR_CHUNKS, DECODED_CHUNKS = 2, 32
-"""So many chunks has each processor to work on, and a compressed array in all."""
+"""Fewest chunks per processor, and fewest chunks of a compressed array."""
 LEAST_SHARE = 16 << 20
-"""Chunks are not made smaller than this for there to be more of them."""
+"""Smallest chunk in bytes that parallelism asks for."""
 
 
 def chunk_limit(
     q: Question, chunk_bytes: int | None, memory_bytes: int | None, processors: int | None
 ) -> int:
-    """Find the largest size of a chunk."""
+    """Return the largest size of a chunk in bytes."""
     memory, whose = 0, ""
     if memory_bytes is not None:
         memory, whose = check_positive("memory_bytes", memory_bytes), "as given"
@@ -188,7 +188,7 @@ def chunk_limit(
     else:
         why = "dask's array.chunk-size"
         limit = parse_size(why, config.get("array.chunk-size"))
-    # Of growing files there will be more, and blocks that pixels are cut out of are read again.
+    # Growing files get more chunks later, and blocks cut into pixels would be read again.
     again = q.desc.layout.has_blocks and "pixel" in q.kinds
     if not asked and not again and not q.desc.files[-1].grows:
         limit, why = _share(q, limit, processors) or (limit, why)
@@ -200,7 +200,7 @@ def chunk_limit(
 
 
 def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] | None:
-    """Find a smaller limit with which there are chunks for all processors; None if there are."""
+    """Return a smaller limit that occupies all processors, and its reason; None if not needed."""
     count = machine.processors() if processors is None else check_positive("processors", processors)
     whose = "of this machine" if processors is None else "as given"
     shares = PROCESSOR_CHUNKS * count
@@ -213,13 +213,13 @@ def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] |
 
 
 MOST_FRAMES = 1 << 18
-"""In a chunk, the numbers and offsets of more frames take more than the pixels of usual chunks."""
+"""Most frames of a chunk: the numbers and offsets of more outweigh the pixels of usual chunks."""
 MOST_CHUNKS = 1 << 22
-"""More of them take seconds and gigabytes before anything is computed."""
+"""Most chunks of an array; more take seconds and gigabytes before anything is computed."""
 
 
 def check_count(desc: Description, count: int) -> None:
-    """Check the number of chunks before any are made.
+    """Check the number of chunks before any are created.
 
     Raises
     ------
@@ -239,10 +239,10 @@ def check_count(desc: Description, count: int) -> None:
 
 
 def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Chunks:
-    """Decide the chunks, of at most ``limit`` bytes; but one block of the file is never cut.
+    """Choose the chunks, of at most ``limit`` bytes; blocks of the file are never cut.
 
-    Where a user has asked for the limit, there may be more of them than of the usual size, as long
-    as there is room for their sizes along each axis.
+    If the user asked for the limit, there may be more chunks than of the usual size, as long as
+    their sizes along each axis fit.
     """
     nav, sig = q.desc.nav_shape, q.desc.sig_shape
     pixels = max(1, limit // q.pixel_bytes)
@@ -263,7 +263,7 @@ def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Ch
 
 
 def _nav_chunks(q: Question, frames: int, usual: tuple[int, ...], align_bytes: int) -> Chunks:
-    """Decide how many frames make a chunk: whole scan rows, whole files, even parts."""
+    """Choose the frames of a chunk: whole scan rows, whole files, even parts."""
     nav, bases = q.desc.nav_shape, q.nav_bases
     sizes, leads = [*usual], [base.lead for base in bases]
     where = "divided evenly"
@@ -285,7 +285,7 @@ def _nav_chunks(q: Question, frames: int, usual: tuple[int, ...], align_bytes: i
 
 
 def _by_file(q: Question, axis: int, usual: int, limit: int) -> tuple[int, int, str] | None:
-    """Find chunks between which files begin: their size, how much shorter the first is, and why."""
+    """Match chunks to files: return their size, the lead of the first, and the reason."""
     files = file_blocks(q.desc.layout, axis)
     if files is None:
         return None
@@ -302,7 +302,7 @@ def _by_file(q: Question, axis: int, usual: int, limit: int) -> tuple[int, int, 
 
 
 def _aligned(q: Question, axis: int, usual: int, align_bytes: int) -> tuple[int, int, str] | None:
-    """Find chunks that are well aligned in the file, if they are as even and hardly smaller."""
+    """Match chunks to aligned offsets, if they are as even and hardly smaller."""
     layout, nav = q.desc.layout, q.desc.nav_shape
     place, cuts = frame_bytes(layout), layout.cuts[: len(layout.nav_shape)]
     if align_bytes < 2 or place is None or any(cut[:2] != (0, 1) for cut in cuts):
@@ -322,16 +322,16 @@ def _aligned(q: Question, axis: int, usual: int, align_bytes: int) -> tuple[int,
 
 
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 128 << 10, 1 << 20
-"""Below, calls per tile cost more than misses of the cache; above, nothing is gained."""
+"""Below, calls per tile cost more than cache misses; above, nothing is gained."""
 
 
 def usual_tile_bytes(cache_bytes: int) -> int:
-    """Return the bytes of a tile that suits a cache: half of it is left to what a tile meets."""
+    """Return the bytes of a tile for a cache, half of which is left to other data."""
     return min(max(cache_bytes // 2, LEAST_TILE_BYTES), MOST_TILE_BYTES)
 
 
 def _tile_limit(q: Question, cache_bytes: int | None) -> int:
-    """Find the largest size of a tile in bytes: the smallest that a consumer wants."""
+    """Return the largest size of a tile in bytes: the smallest that a consumer asks for."""
     usual, why = _usual_size(cache_bytes)
     asked = [wish.nbytes for wish in q.wishes if wish.by in {"tile", "frame"}]
     limit = min((nbytes or usual for nbytes in asked), default=usual)
@@ -342,7 +342,7 @@ def _tile_limit(q: Question, cache_bytes: int | None) -> int:
 
 
 def _usual_size(cache_bytes: int | None) -> tuple[int, str]:
-    """Return the bytes of a tile for consumers that do not say, and where they come from."""
+    """Return the default bytes of a tile, and where they come from."""
     name = "dask-tiled.tile-bytes"
     configured: Any = config.get(name, None)
     if cache_bytes is None and configured is not None:
@@ -353,10 +353,10 @@ def _usual_size(cache_bytes: int | None) -> tuple[int, str]:
 
 
 def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tuple[int, ...]:
-    """Decide the shape of a tile inside a chunk: frames, then signal axes.
+    """Choose the shape of a tile inside a chunk: frames, then signal axes.
 
-    One block of the file is never cut. ``sizes`` are those of the largest chunk. The format has
-    the last word, unless a consumer wants whole chunks.
+    Blocks of the file are never cut. ``sizes`` are those of the largest chunk. The format may
+    adjust the tile, unless a consumer asks for whole chunks.
     """
     nav_ndim = q.desc.nav_ndim
     frames, sig = math.prod(sizes[:nav_ndim]), tuple(sizes[nav_ndim:])
@@ -381,7 +381,7 @@ def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tu
         why += ", more than the limit because nothing smaller suits the file and its consumers"
     tile = _said(q, (depth, *tile_sig), why)
     format = formats().get(q.desc.format)
-    if format is None or format.adjust_tile is None:  # workers may not have its package
+    if format is None or format.adjust_tile is None:  # the format may not be installed on a worker
         return tile
     blocks = (least, *(base.size for base in q.sig_bases))
     by = next(kind for kind in ("frame", "tile", "pixel") if kind in q.kinds)
@@ -391,10 +391,10 @@ def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tu
 
 
 def _part_of_frame(q: Question, sig: tuple[int, ...], budget: int, depth: int) -> tuple[int, ...]:
-    """Cut frames for tiles so deep; but rows are cut only where a single one does not fit."""
+    """Split frames for tiles of a depth; rows are split only if a single one does not fit."""
     blocks = least_sizes(sig, q.sig_bases)
     row = math.prod(blocks[:-1]) * sig[-1]
-    # A single row of pixels is read best in one go; one of blocks is scattered anyway.
+    # A single row of pixels is read best in one go; a row of blocks is scattered anyway.
     block = math.prod(blocks) if math.prod(blocks[:-1]) > 1 else budget
     least = row if row <= budget else block
     return fill(sig, max(least, budget // depth), q.sig_bases)

@@ -1,4 +1,4 @@
-"""Pictures of tiling schemes, composed: chunks over the array, tiles over a chunk."""
+"""Composition of pictures of tiling schemes: chunks over the array, tiles over a chunk."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from dask_tiled.model.axes import Axis
 Point = tuple[float, float]
 
 MOST_LINES, MOST_DEEP_LINES = 32, 16
-"""More cuts along an axis, or along the frames of a chunk, are not all drawn."""
+"""Most cuts drawn along an axis, and along the frames of a chunk."""
 PANEL, GAP, DEPTH = 168.0, 46.0, 84.0
 TITLE, TOP, BOTTOM = 18.0, 40.0, 66.0
 SLANT = math.sqrt(3) / 2
-LEAST_DEPTH = 3.0  # of a tile, so that it can be seen
+LEAST_DEPTH = 3.0  # of a tile, to keep it visible
 
 
 class Shape(NamedTuple):
-    """A polygon; for the style "cut", a line."""
+    """A polygon; with the style "cut", a line."""
 
     style: str
     points: tuple[Point, ...]
 
 
 class Text(NamedTuple):
-    """A line of text at a place, which is its middle or its start."""
+    """A line of text, anchored at its middle or its start."""
 
     text: str
     x: float
@@ -40,7 +40,7 @@ class Text(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What is drawn, in points, from the upper left corner on."""
+    """Shapes and texts, in points from the upper left corner."""
 
     width: float
     height: float
@@ -55,7 +55,7 @@ def picture(
     dtype: np.dtype,
     edges: Sequence[Sequence[int]],
 ) -> Picture:
-    """Compose the picture of a scheme; ``edges`` are those of the tiles of the chunk ``block``."""
+    """Compose the picture of a scheme; ``edges`` bound the tiles of the chunk ``block``."""
     axes, nav_ndim = list(map(_Line, known, chunks, block)), len(chunks) - len(tile) + 1
     planes = [_Plane("navigation", axes[:nav_ndim]), _Plane("signal", axes[nav_ndim:])]
     box = _Box("chunk", edges[0], *[(0, 1), (0, 1), *edges[1:]][-2:])
@@ -93,19 +93,19 @@ def _by(shape: Iterable[int]) -> str:
 
 
 def _some(cuts: Sequence[float], most: int = MOST_LINES) -> Sequence[float]:
-    """Return the cuts that are drawn: every one, every second, ..."""
+    """Return the cuts to draw: every one, every second, ..."""
     every = max(1, -(-len(cuts) // most))
     return cuts[every - 1 :: every]
 
 
 def _fit(height: int, width: int) -> tuple[float, float]:
-    """Return a height and a width in the ratio of the axes, as far as that can be seen."""
+    """Return a height and a width in the ratio of the axes, clipped to stay legible."""
     ratio = min(max(height / width, 0.2), 5.0)
     return (PANEL, PANEL / ratio) if ratio > 1 else (PANEL * ratio, PANEL)
 
 
 class _Line(NamedTuple):
-    """An axis, its chunks, and the number of the one that is shown."""
+    """An axis, its chunks, and the index of the highlighted chunk."""
 
     axis: Axis = Axis("")
     chunks: tuple[int, ...] = (1,)
@@ -117,13 +117,13 @@ class _Line(NamedTuple):
         return f"{text} \N{MULTIPLICATION SIGN} {scaled}" if scaled else text
 
     def places(self, length: float) -> tuple[Sequence[float], float, float]:
-        """Return the cuts that are drawn on so long an axis, and both ends of the chunk."""
+        """Return the cuts to draw on an axis, and both ends of the highlighted chunk."""
         edges = [0.0, *(np.cumsum(self.chunks) * (length / sum(self.chunks))).tolist()]
         return _some(edges[1:-1]), edges[self.shown], edges[self.shown + 1]
 
 
 class _Plane:
-    """The last two of some axes, their chunks, and one chunk."""
+    """Panel of the last two axes: their chunks, one of them highlighted."""
 
     def __init__(self, title: str, axes: Sequence[_Line]) -> None:
         self.title, self.axes = title, axes
@@ -170,7 +170,7 @@ class _Plane:
 
 
 class _Box:
-    """A chunk as a stack of frames that go back to the right, its tiles, and one tile."""
+    """Panel of a chunk as a stack of frames in perspective, with its tiles, one highlighted."""
 
     def __init__(self, title: str, *edges: Sequence[int]) -> None:
         self.title = title
@@ -194,7 +194,7 @@ class _Box:
             corners = at(0, 0, 0), at(0, 0, wide), at(0, low, wide), at(0, low, 0)
             yield Shape(style, corners)
             yield Shape(style, (corners[0], at(deep, 0, 0), at(deep, 0, wide), corners[1]))
-            if wide == m:  # nothing stands before it
+            if wide == m:  # the nearest side is not hidden
                 right = corners[1], at(deep, 0, m), at(deep, low, m), corners[2]
                 yield Shape(style, right)
 

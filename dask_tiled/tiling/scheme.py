@@ -1,6 +1,6 @@
-"""The answer of the negotiation: chunks, the tiles inside them, and a reason for each number.
+"""Result of the negotiation: chunks, the tiles inside them, and a reason for each number.
 
-The answer is a pure function of the question: no file is touched.
+The result is a pure function of the arguments: no file is accessed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TilingScheme:
-    """The negotiated answer.
+    """Negotiated chunks and tiles.
 
     Attributes
     ----------
@@ -49,15 +49,15 @@ class TilingScheme:
         Shape of the tiles inside a chunk: frames, then signal axes. Tiles at the borders of a chunk
         may be smaller.
     reasons : tuple of (str, str)
-        What was decided, and why.
+        Decisions and their reasons.
     dims : tuple of str
         Names of the axes.
     dtype : numpy.dtype
-        Type of the pixels of a tile.
+        Dtype of the pixels of a tile.
     bases : tuple of Base
-        Where each axis may be cut without cutting a block of the file.
+        Blocks of the file along each axis.
     requests : tuple of TilingRequest
-        What the consumers wish.
+        Requests of the consumers.
     """
 
     chunks: Chunks
@@ -69,28 +69,28 @@ class TilingScheme:
     requests: tuple[TilingRequest, ...]
 
     def explain(self) -> str:
-        """Tell in words how the numbers came about."""
+        """Return a table of the decisions and their reasons."""
         return text_table(self.reasons)
 
     def tiles(self, block_id: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-        """Cut a chunk into its tiles, none of which cuts a block of the file.
+        """Yield the tiles of a chunk, none of which cuts a block of the file.
 
         Parameters
         ----------
         block_id : tuple of int
-            Number of the chunk along each axis.
+            Index of the chunk along each axis.
 
         Yields
         ------
         tuple of slice
-            Of the frames of the chunk, put one after the other, and of each signal axis of the
+            Slices of the frames of the chunk, in C order, and of each signal axis of the
             chunk. All tiles of the same frames follow one another.
         """
         ends = map(itertools.pairwise, self._edges(block_id))
         return itertools.product(*([slice(*both) for both in axis] for axis in ends))
 
     def _edges(self, block_id: Sequence[int]) -> list[list[int]]:
-        """Find where the tiles of a chunk begin and end: along its frames, and each signal axis."""
+        """Return the bounds of the tiles of a chunk, along frames and each signal axis."""
         starts = [sum(axis[:i]) for axis, i in zip(self.chunks, block_id, strict=True)]
         sizes = [axis[i] for axis, i in zip(self.chunks, block_id, strict=True)]
         nav_ndim = len(sizes) - len(self.tile_shape) + 1
@@ -111,7 +111,7 @@ class TilingScheme:
         Raises
         ------
         ImportError
-            There is no matplotlib.
+            matplotlib is not installed.
         """
         return drawing.figure(self.picture())
 
@@ -119,9 +119,9 @@ class TilingScheme:
         return f"<div>{drawing.svg(self.picture())}{html_table(self.reasons)}</div>"
 
     def picture(self, axes: Sequence[Axis] = ()) -> Picture:
-        """Compose what :meth:`plot` and notebooks show, with the largest chunk as an example.
+        """Compose the picture for :meth:`plot` and notebooks; the largest chunk is the example.
 
-        With axes, they have scales.
+        With ``axes``, scales are drawn.
         """
         block = tuple(axis.index(max(axis)) for axis in self.chunks)
         edges = self._edges(block)
@@ -141,36 +141,36 @@ def negotiate(
     align_bytes: int = 1,
     dtype: npt.DTypeLike | None = None,
 ) -> TilingScheme:
-    """Find chunks and tiles that suit a file and all its consumers.
+    """Negotiate chunks and tiles that suit a file and all its consumers.
 
     Parameters
     ----------
     desc : Description
         The array.
     requests : TilingRequest or sequence of them, optional
-        What the consumers wish; without any, tiles of the usual size.
+        Requests of the consumers; by default, tiles of the usual size.
     chunk_bytes : int, optional
-        Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or what the memory
-        allows and the processors want if that is less. A chunk holds at least one frame even if
-        that is larger.
+        Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or less if memory
+        or the number of processors require it. A chunk holds at least one frame, even if that is
+        larger.
     chunks : optional
-        Chunks that are settled already, as dask takes them; only the tiles are negotiated then.
+        Fixed chunks, in dask's notation; then only the tiles are negotiated.
     cache_bytes : int, optional
         Cache of one thread: the usual tile is half of it, between 128 KiB and 1 MiB. By default
-        the size of tiles is ``dask-tiled.tile-bytes`` of dask's configuration, or if that is not
-        set, what suits the cache of this machine.
+        the size of tiles is ``dask-tiled.tile-bytes`` of dask's configuration; if that is not
+        set, it follows from the cache of this machine.
     memory_bytes : int, optional
-        Memory that one thread may use; by default that of the workers if there is a client of
-        dask.distributed, and that of the machine otherwise. ``chunk_bytes`` overrules it.
+        Memory per thread; by default that of the workers if there is a client of
+        dask.distributed, and that of the machine otherwise. ``chunk_bytes`` overrides it.
     processors : int, optional
-        How many work on the array: there are two chunks for each, as long as chunks have 16 MiB. By
-        default those that this process may use, also if workers elsewhere have others.
-        ``chunk_bytes`` overrules it.
+        Number of processors: there are two chunks for each, as long as chunks have 16 MiB. By
+        default those that this process may use, even if workers run elsewhere.
+        ``chunk_bytes`` overrides it.
     align_bytes : int
-        Chunks begin at multiples of this in the file where that costs nothing: 4096 for direct
+        Chunks begin at multiples of this in the file if that costs nothing: 4096 for direct
         input and output.
     dtype : dtype_like, optional
-        Type that consumers get; by default that of the description.
+        Dtype that consumers get; by default that of the description.
 
     Returns
     -------
@@ -179,7 +179,7 @@ def negotiate(
     Raises
     ------
     TilingError
-        An argument is none of these.
+        An argument is invalid.
     """
     if not isinstance(desc, Description):
         raise TilingError(

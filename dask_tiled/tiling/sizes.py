@@ -1,4 +1,4 @@
-"""Sizes of chunks: read as dask takes them, and put together."""
+"""Sizes of chunks: parsed as dask does, split and merged."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dask_tiled.tiling.bases import ceil_div, largest_divisor, split
 def least_count(
     chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
 ) -> int:
-    """Count chunks along all axes that are still to be read; of those that dask chooses, all.
+    """Return a lower bound of the number of chunks, before they are normalized.
 
-    Where it chooses some of the sizes, there may be more.
+    Chunks of given sizes are counted along each axis, chunks that dask chooses all together.
     """
     if isinstance(chunks, Mapping):
         named = [chunks.get(name, chunks.get(k)) for k, name in enumerate(dims)]
@@ -34,7 +34,7 @@ def least_count(
     count += sum(len(one) for one in given if isinstance(one, tuple | list))
     for one in given:
         if isinstance(one, str):
-            with suppress(ValueError):  # which is said when they are read
+            with suppress(ValueError):  # reported by read_chunks
                 limit = parse_bytes(config.get("array.chunk-size") if one == "auto" else one)
                 count = max(count, math.prod(shape) * dtype.itemsize // max(1, int(limit)))
     return count
@@ -43,11 +43,11 @@ def least_count(
 def read_chunks(
     chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
 ) -> tuple[tuple[int, ...], ...]:
-    """Read chunks as dask takes them; a mapping may also name its axes."""
+    """Normalize chunks as dask does; a mapping may also use names of axes."""
     from dask.array.core import normalize_chunks
 
     if _covers(chunks, shape):
-        return chunks  # there may be a million
+        return chunks  # normalizing a million sizes is slow
     if isinstance(chunks, Mapping):
         unknown = [key for key in chunks if key not in (*dims, *range(-len(shape), len(shape)))]
         if unknown:
@@ -87,7 +87,7 @@ def rechunked(
     *,
     balance: bool,
 ) -> tuple[tuple[int, ...], ...]:
-    """Read new chunks as dask's ``rechunk`` takes them: axes that are not named keep theirs."""
+    """Normalize the chunks of ``rechunk`` as dask does: axes without new ones keep theirs."""
     import dask.array as da
     from dask.array.core import normalize_chunks
 
@@ -100,7 +100,7 @@ def rechunked(
         chunks = tuple(x if new is None else new for new, x in zip(chunks, before, strict=False))
     shape = tuple(map(sum, before))
     asked: tuple[tuple[int, ...], ...] = normalize_chunks(chunks, shape, limit, dtype, before)
-    if balance:  # the rule is dask's
+    if balance:  # by dask's rule
         asked = da.empty(shape, dtype, chunks=shape).rechunk(asked, balance=True).chunks
     return asked
 
@@ -108,12 +108,12 @@ def rechunked(
 def equal_chunks(
     what: str, chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
 ) -> tuple[int, ...]:
-    """Read chunks as dask takes them, which zarr wants equal along every axis.
+    """Normalize chunks that must be equal along every axis, as zarr requires.
 
     Raises
     ------
     TilingError
-        They are not.
+        The chunks are not equal.
     """
     axes = read_chunks(chunks, shape, dtype, dims)
     sizes = tuple(max(axis[0], 1) for axis in axes)
@@ -123,20 +123,20 @@ def equal_chunks(
 
 
 def cut(sizes: tuple[int, ...], shape: tuple[int, ...], whole: int, budget: int) -> tuple[int, ...]:
-    """Divide sizes along the first axes, so that at most so many pixels are left, if they can."""
+    """Divide sizes along the first axes, to leave at most ``budget`` pixels if possible."""
     left = list(sizes)
     for k in range(whole):
         limit = max(1, budget // max(1, math.prod(left[:k] + left[k + 1 :])))
-        # What is beyond the end of the array need not be divided.
+        # The part beyond the end of the array need not be divided.
         even = left[k] > limit and left[k] == shape[k]
         left[k] = -(-left[k] // -(-left[k] // limit)) if even else largest_divisor(left[k], limit)
     return tuple(left)
 
 
 def grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int = 0) -> list[int]:
-    """Put neighbours in a grid together, those along the last axis first, up to so many pixels.
+    """Merge neighbours in a grid, those along the last axis first, up to ``budget`` pixels.
 
-    Axes before the first one are left as they are.
+    Axes before ``first`` are left as they are.
     """
     sizes = list(grid)
     for k in reversed(range(first, len(sizes))):
