@@ -1,1 +1,1 @@
-"""Two linked pictures of an array in a page: the scan and the frame, with a detector to drag."""
+"""Interactive page with linked pictures of scan and frame, and a virtual detector."""

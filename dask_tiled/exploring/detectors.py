@@ -1,4 +1,4 @@
-"""Virtual detectors as the page has them: masks, what is computed with them, and that as code."""
+"""Virtual detectors of the page: masks, expressions computed with them, and equivalent code."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ IMPORTS = {
 
 
 class Detector(NamedTuple):
-    """A part of a frame, and what is made of its pixels. All lengths are in pixels."""
+    """A region of the frame, and the signal computed from it. All lengths are in pixels."""
 
     shape: str
     center: tuple[float, ...]
     radius: float
     """Of a disk or a ring, along the last axis of a frame."""
     inner: float
-    """Of a ring, along the last axis."""
+    """Of a ring, along the last axis of a frame."""
     size: tuple[float, ...]
     """Of a rectangle, along each axis of a frame."""
     signal: str
 
 
 class Job(NamedTuple):
-    """What is computed with a detector."""
+    """Computation of an image with a detector."""
 
     scene: Scene
     places: tuple[int, ...]
@@ -53,17 +53,17 @@ class Job(NamedTuple):
     mask: Mask | None
     """None for all pixels."""
     lines: tuple[str, ...]
-    """Code that makes the mask, called ``mask``."""
+    """Code that defines the variable ``mask``."""
 
     @classmethod
     def of(cls, scene: Scene, places: tuple[int, ...], detector: Detector) -> Job:
-        """Make the mask of a detector: that of the code."""
+        """Build the mask of a detector, equal to that of its code."""
         mask, lines = _mask(scene, places, detector)
         return cls(scene, places, detector, mask, tuple(lines))
 
     @property
     def covered(self) -> Mask:
-        """The pixels of a frame that count."""
+        """Mask of the pixels of a frame that the detector covers."""
         found = np.full(self.scene.frame_shape, self.detector.shape != "point")
         if self.detector.shape == "point":
             found[tuple(_pixel(self.scene, self.detector))] = True
@@ -71,12 +71,12 @@ class Job(NamedTuple):
 
     @property
     def adds_whole_numbers(self) -> bool:
-        """Whether sums are exact in whatever order pixels are added."""
+        """Whether sums are exact in any order of the pixels."""
         is_sum = self.detector.signal == "sum" or self.detector.shape == "point"
         return is_sum and self.scene.arr.dtype.kind in "biu"
 
     def expression(self, view: da.Array) -> da.Array:
-        """Return the image of a scan of frames, or of a part of one."""
+        """Return the image of a scan, or of a part of one."""
         ndim = len(self.scene.frame)
         sig = tuple(range(-ndim, 0))
         if self.detector.shape == "point":
@@ -88,7 +88,7 @@ class Job(NamedTuple):
         return (view if self.mask is None else view * self.mask).sum(axis=sig)
 
     def picture(self, values: Array) -> Array:
-        """Return what the page draws of an image: one or two components on the last axes."""
+        """Return an image as the page draws it: scalar, or components on the first axis."""
         if self.detector.shape != "point" and self.detector.signal == "quadrants":
             upper_left, upper_right, lower_left, lower_right = np.moveaxis(values, -1, 0)
             total = upper_left + upper_right + lower_left + lower_right
@@ -99,7 +99,7 @@ class Job(NamedTuple):
         return np.moveaxis(values, -1, 0) if values.ndim > len(self.scene.scan) else values
 
     def code(self, source: str = "") -> str:
-        """Return the lines that compute the image of ``arr``, or of what a source opens."""
+        """Return code that computes the image of ``arr``, or of the array that ``source`` opens."""
         ndim, shape = len(self.scene.frame), self.detector.shape
         lines, more = [self.scene.code(self.places)], _more(self.scene, self.places)
         axis = ", ".join(map(str, range(-ndim, 0)))
@@ -163,7 +163,7 @@ def _more(scene: Scene, places: tuple[int, ...]) -> str:
 
 
 def _axes(scene: Scene) -> Sequence[Axis] | None:
-    """Return the axes of a frame if numbers stand for lengths in their unit; otherwise None."""
+    """Return the axes of a frame if they share a unit, so that lengths can use it; else None."""
     known = [shown_of(scene.arr).axes[k] for k in scene.frame]
     axes = [axis for axis in known if axis is not None]
     alike = len({axis.units for axis in axes}) == 1 and axes[0].units
@@ -171,7 +171,7 @@ def _axes(scene: Scene) -> Sequence[Axis] | None:
 
 
 def _length(scene: Scene, pixels: float) -> float | str:
-    """Return a length along the last axis as functions of tiles take it."""
+    """Return a length along the last axis, as functions of tiles accept it."""
     axes = _axes(scene)
     if axes is None:
         return f"{_rounded(pixels, 1.0)} {PIXELS}"
@@ -186,18 +186,18 @@ def _position(scene: Scene, k: int, pixels: float) -> float | str:
 
 
 def _rounded(number: float, step: float) -> float:
-    """Round to a thousandth of a pixel or so, which the code repeats."""
+    """Round to about a thousandth of a pixel, as in the code."""
     return round(number, 3 - math.floor(math.log10(abs(step))))
 
 
 def _pixel(scene: Scene, x: Detector) -> list[int]:
-    """Return the pixel that a detector is nearest to."""
+    """Return the pixel nearest to a detector."""
     pairs = zip(x.center, scene.frame_shape, strict=True)
     return [min(max(round(at), 0), size - 1) for at, size in pairs]
 
 
 def _ends(scene: Scene, x: Detector) -> list[tuple[int, int]]:
-    """Return the first pixel of a rectangle along each axis, and that behind the last; not none."""
+    """Return the bounds of a rectangle along each axis; at least one pixel."""
     found = []
     for at, size, length in zip(x.center, x.size, scene.frame_shape, strict=True):
         start = min(max(round(at - size / 2 + 0.5), 0), length - 1)
@@ -206,7 +206,7 @@ def _ends(scene: Scene, x: Detector) -> list[tuple[int, int]]:
 
 
 def usual(scene: Scene, disc: Sequence[float] | None) -> Detector:
-    """Return the detector that a page begins with: the bright disc, where there is one."""
+    """Return the initial detector of a page: the bright disc, if one was found."""
     shape = scene.frame_shape
     middle = tuple((n - 1) / 2 for n in shape)
     size = tuple(max(1.0, n / 4) for n in shape)
@@ -219,5 +219,5 @@ def usual(scene: Scene, disc: Sequence[float] | None) -> Detector:
 
 
 def told(detector: Detector) -> dict[str, Any]:
-    """Return a detector as the page has it."""
+    """Convert a detector to JSON values for the page."""
     return detector._asdict()

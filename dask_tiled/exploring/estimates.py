@@ -1,4 +1,4 @@
-"""Images that become exact: first of few frames all over the scan, then row by row."""
+"""Progressive images: first from few frames all over the scan, then row by row, finally exact."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from dask_tiled.sampling import blocks_of
 from dask_tiled.tiling import machine
 
 Compute = Callable[[da.Array], Array]
-"""Computes an array now, or raises what ends its user."""
+"""Computes an array, or raises an exception to end the job."""
 
 FIRST, NEXT = 0.02, 0.1
-"""Seconds that the first estimate and each step after it take, about."""
+"""Approximate seconds for the first estimate and for each later step."""
 RATE, REMOTE_RATE = 2e9, 2e7
-"""Bytes per second, before it is known how fast a file is read."""
+"""Initial reading rates in bytes per second, before any measurement."""
 LEAST_FRAMES = 64
-"""So many frames at least are in an estimate of more."""
+"""Fewest frames of an estimate."""
 
 
 class Estimate(NamedTuple):
-    """An image, of which a part may be estimated."""
+    """An image, parts of which may be estimated."""
 
     values: Array
-    """A number, or several on the last axis, for each position; fewer positions, equally spaced,
-    in the first estimate of a large scan."""
+    """One number per position, or several on the last axis; the first estimate of a large scan has
+    fewer, equally spaced positions."""
     share: float
-    """Share of the frames that were read."""
+    """Fraction of the frames that were read."""
     exact: bool = False
 
 
 class Pace:
-    """Bytes per second, as measured by what was computed."""
+    """Reading rate in bytes per second, measured on past computations."""
 
     def __init__(self, rate: float = RATE) -> None:
         self.rate = rate
-        self._least = rate / 8  # of a busy machine: estimates of fewer frames are no use
+        self._least = rate / 8  # on a busy machine, smaller estimates are useless
 
     def measured(
         self, compute: Compute, arr: da.Array, nbytes: int, least: float = NEXT / 4
     ) -> Array:
-        """Compute an array of so many bytes of pixels, and take the time.
+        """Compute an array from ``nbytes`` bytes of pixels, and update the rate.
 
-        What takes less than ``least`` seconds says little of reading: to begin takes some, too.
+        Computations shorter than ``least`` seconds are ignored: their overhead dominates.
         """
         start = time.perf_counter()
         found = compute(arr)
@@ -75,16 +75,16 @@ def estimates(
     view : dask.array.Array
         Scan axes, then those of a frame.
     expression : callable
-        What is computed of a scan, or of any part of one: scan axes, then others.
+        Function of a scan, or of any part of one: scan axes, then others.
     by_rows : bool
-        Whether the rows of the scan computed apart are bit for bit those of the whole.
+        Whether rows computed separately equal those of the whole scan, bit for bit.
     """
     shape = view.shape[:scan_ndim]
     count, frame = math.prod(shape), math.prod(view.shape[scan_ndim:]) * view.dtype.itemsize
     whole = count * frame
     blocks = blocks_of(view, scan_ndim)
     steps = _steps(shape, blocks, max(LEAST_FRAMES, int(pace.rate * FIRST / frame)))
-    if max(steps, default=1) == 1:  # it is soon done
+    if max(steps, default=1) == 1:  # fast enough at once
         yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
         return
     first = _in_parts(view[tuple(slice(step // 2, None, step) for step in steps)], pace)
@@ -106,7 +106,7 @@ def estimates(
             shown = np.where(known.reshape(-1, *[1] * (values.ndim - 1)), values, coarse)
         yield Estimate(shown, max(share, done / shape[0]))
         if not by_rows and done >= shape[0] // 8:
-            break  # what is left would be read twice
+            break  # the remaining frames would be read twice
     if not by_rows:
         yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
 
@@ -128,7 +128,7 @@ def mean_estimates(
 
 
 def _in_parts(view: da.Array, pace: Pace) -> da.Array:
-    """Cut rows of an opened array so that all cores read them, and tasks are short."""
+    """Rechunk rows of an opened array, so that all cores read them in short tasks."""
     if not isinstance(view, TiledArray):
         return view
     most = max(1 << 20, int(pace.rate * FIRST / machine.processors()))
@@ -137,7 +137,7 @@ def _in_parts(view: da.Array, pace: Pace) -> da.Array:
 
 
 def spread_out(count: int) -> Index:
-    """Return whole numbers from 0 on in an order of which each beginning is spread evenly."""
+    """Return the integers below ``count`` in bit-reversed order: every prefix is spread evenly."""
     bits = max(count - 1, 0).bit_length()
     numbers = np.arange(1 << bits)
     turned = np.zeros_like(numbers)
@@ -147,9 +147,9 @@ def spread_out(count: int) -> Index:
 
 
 def _steps(shape: Sequence[int], blocks: Sequence[int], most: int) -> list[int]:
-    """Choose every how manieth position along each axis of a scan is in the first estimate.
+    """Return the steps along the axes of a scan for the first estimate.
 
-    Where several positions are read as a whole, it is few positions of few of these blocks.
+    Where positions are read in blocks, few positions of few blocks are taken.
     """
     steps = [1] * len(shape)
     most = max(1, most // math.prod(blocks))
@@ -164,7 +164,7 @@ def _steps(shape: Sequence[int], blocks: Sequence[int], most: int) -> list[int]:
 
 
 def _spread(found: Array, steps: Sequence[int], shape: Sequence[int]) -> Array:
-    """Return an image of all positions, each that of the nearest one that is known."""
+    """Return an image of all positions, from the nearest known ones."""
     for axis, (step, length) in enumerate(zip(steps, shape, strict=True)):
         places = np.minimum(np.arange(length) // step, found.shape[axis] - 1)
         found = np.take(found, places, axis)
@@ -172,7 +172,7 @@ def _spread(found: Array, steps: Sequence[int], shape: Sequence[int]) -> Array:
 
 
 def _nearest(known: Array) -> Index:
-    """Return for each row the nearest one that is known."""
+    """Return the nearest known row for each row."""
     rows, places = np.flatnonzero(known), np.arange(len(known))
     after = np.minimum(np.searchsorted(rows, places), len(rows) - 1)
     before = np.maximum(after - 1, 0)
@@ -181,7 +181,7 @@ def _nearest(known: Array) -> Index:
 
 
 def _batches(shape: Sequence[int], block: int, frame: int, pace: Pace) -> Iterator[Index]:
-    """Yield rows of a scan, spread over it, in whole blocks: twice as many each time."""
+    """Yield batches of rows, spread over the scan, in whole blocks; batches grow up to twofold."""
     row = math.prod(shape[1:]) * frame
     order = spread_out(-(-shape[0] // block))
     count = max(1, int(pace.rate * NEXT / max(1, row * block)))

@@ -1,4 +1,4 @@
-"""The verb: two linked pictures of an array in a notebook."""
+"""Interactive exploration of an array in a notebook."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ if TYPE_CHECKING:
 def explore(data: Any, *, follow: bool = False, **options: Any) -> Explorer:
     """Show an array in a notebook: the scan, the frame, and a detector to drag.
 
-    While something is dragged, the image of the scan is an estimate from some of the frames, and
-    says so. At rest it is exact: that of the code below the pictures, bit for bit. The kernel
-    stays free, since threads compute. ``dask-tiled explore FILE`` shows the same in a browser.
+    During a drag, the image of the scan is an estimate from some of the frames, and is marked so.
+    At rest it is exact: equal to the result of the code below the pictures, bit for bit. Threads
+    compute, so the kernel stays free. ``dask-tiled explore FILE`` shows the same in a browser.
 
     Parameters
     ----------
     data : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
-        An array, opened or computed; or files, as for :func:`open_dataset`: all pictures that these
-        list can be chosen.
+        An array, opened or computed; or files, as for :func:`open_dataset`, with a choice of all
+        pictures that they list.
     follow : bool
-        The files are still being written: frames are shown as they come.
+        The files are still being written: show new frames as they arrive.
     **options
-        Those of :func:`open_dataset`, for what is not open yet.
+        Options of :func:`open_dataset`, if ``data`` are files.
 
     Returns
     -------
     Explorer
         A widget. ``image`` and ``mask`` are the exact image and the detector as arrays of NumPy,
-        ``to_xarray()`` is the image with its axes, ``code`` what computes it. ``close()`` ends it.
+        ``to_xarray()`` returns the image with its axes, ``code`` is code that computes it, and
+        ``close()`` stops all computations.
 
     Raises
     ------
     ImportError
         The extra ``explore`` is not installed.
     DatasetError
-        There is nothing that can be shown; or as for :func:`open_dataset`.
+        The array cannot be shown; or as for :func:`open_dataset`.
     """
     try:
         import_module("anywidget")

@@ -1,4 +1,4 @@
-"""Messages to the page: an object of JSON, and perhaps an array as bytes behind it."""
+"""Messages to the page: a JSON object, optionally followed by the bytes of an array."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ import numpy as np
 from dask_tiled.model.indexing import Array
 
 LARGEST = 2048
-"""Pixels along an axis of a picture that is sent; more are averaged."""
+"""Most pixels along an axis of a picture; more are averaged."""
 LENGTH = struct.Struct("<I")
 PLAIN = {"u1": "u1", "u2": "u2", "f4": "f4"}
-"""Types that are sent as they are; others as float32."""
+"""Dtypes sent unchanged; all others become float32."""
 
 
 class Message(NamedTuple):
-    """What is sent to the page."""
+    """A message to the page."""
 
     head: Mapping[str, Any]
     data: bytes = b""
 
     @property
     def kind(self) -> str:
-        """Name of the picture; of several messages of a kind that wait, the last is sent."""
+        """Type of the message; of several waiting messages of a kind, only the last is sent."""
         return str(self.head["type"])
 
     def packed(self) -> bytes:
-        """Return all of it as bytes: length of the JSON, the JSON, the data."""
+        """Return the message as bytes: length of the JSON, the JSON, the data."""
         head = json.dumps(self.head, allow_nan=False).encode()
-        head += b" " * (-(LENGTH.size + len(head)) % 8)  # arrays begin at a multiple of 8
+        head += b" " * (-(LENGTH.size + len(head)) % 8)  # arrays are aligned to 8 bytes
         return LENGTH.pack(len(head)) + head + self.data
 
 
 def picture_message(kind: str, values: Array, sizes: int, **told: Any) -> Message:
-    """Return the message with a picture.
+    """Build the message with a picture.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def picture_message(kind: str, values: Array, sizes: int, **told: Any) -> Messag
 
 
 def _binned(values: Array, axis: int) -> Array:
-    """Average neighbours along an axis that has too many pixels; the last ones are left out."""
+    """Average neighbours along an axis with too many pixels; incomplete groups are dropped."""
     length = values.shape[axis]
     by = -(-length // LARGEST)
     if by == 1:

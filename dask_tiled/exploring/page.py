@@ -1,4 +1,4 @@
-"""The page: one document, modules of JavaScript, a style sheet, and nothing from elsewhere."""
+"""Static files of the page: a document, JavaScript modules and a style sheet, all local."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ DOCUMENT = """<!doctype html>
 
 
 def text_of(name: str) -> str:
-    """Return the text of a file of the page."""
+    """Return the text of a static file."""
     return files("dask_tiled.exploring").joinpath("static", name).read_text("utf8")

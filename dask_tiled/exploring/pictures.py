@@ -1,4 +1,4 @@
-"""The pictures of what is explored: one array, or those that a file lists."""
+"""Arrays to choose from: a single one, or all pictures that a file lists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_tiled.opening import opened
 
 
 class Pictures:
-    """Arrays by their numbers, each opened when it is asked for."""
+    """Arrays by number, opened on first access."""
 
     def __init__(self, first: da.Array, others: Mapping[str, Callable[[], da.Array]]) -> None:
         self.names = [*others]
@@ -24,7 +24,7 @@ class Pictures:
 
     @classmethod
     def of(cls, data: Any, options: Mapping[str, Any], *, follow: bool = False) -> Pictures:
-        """Open an array, or files: the picture that these mean, and list the others."""
+        """Open an array, or the default picture of files, and list the other pictures."""
         if follow and not is_array(data):
             options = {**options, "follow": True}
         first = opened(data, **options)

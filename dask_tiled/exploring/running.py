@@ -1,4 +1,4 @@
-"""Threads that run the newest of their jobs, and computations that end when they are outdated."""
+"""Worker threads that run only their newest job, and cancel outdated computations."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.tiling import machine
 
 Check = Callable[[], None]
-"""Raises Outdated in a job that is not the newest any more."""
+"""Raises Outdated in a job that is no longer the newest."""
 Work = Callable[[Check], Iterator[None]]
 
 
 class Outdated(Exception):  # noqa: N818 - nothing is wrong
-    """Somebody has asked for something else since."""
+    """Raised in a job once a newer one is submitted."""
 
 
 class Newest:
-    """A thread that runs the newest job it was handed; the one before is ended.
+    """Worker thread that runs the newest job submitted, and cancels the previous one.
 
-    A job is called with what raises Outdated once there is a newer one, and yields between its
-    steps. Errors of jobs are handed on, and end none but the job.
+    A job is called with a function that raises Outdated once there is a newer job, and yields
+    between its steps. Exceptions end only their job, and are reported.
     """
 
     def __init__(self, name: str, failed: Callable[[str], None]) -> None:
@@ -44,7 +44,7 @@ class Newest:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def hand(self, job: Work | None) -> None:
-        """Run a job now, and end the one before; with None nothing runs."""
+        """Submit a job, and cancel the previous one; None only cancels."""
         with self._changed:
             if self._closed:
                 return
@@ -56,7 +56,7 @@ class Newest:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs or waits."""
+        """Whether no job runs or waits."""
         return not self._busy and self._next is None
 
     def _check(self, number: int) -> None:
@@ -64,18 +64,18 @@ class Newest:
             raise Outdated
 
     def pause(self, seconds: float) -> None:
-        """Wait some seconds, or until there is a newer job."""
+        """Wait some seconds, or until a newer job is submitted."""
         with self._changed:
             number = self._number
             self._changed.wait_for(lambda: number != self._number or self._closed, seconds)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until nothing is left to do."""
+        """Wait until all jobs are done."""
         with self._changed:
             return self._changed.wait_for(lambda: self.is_idle or self._closed, seconds)
 
     def close(self) -> None:
-        """End what runs, and the thread."""
+        """Cancel the job, and join the thread."""
         with self._changed:
             self._closed = True
             self._next = None
@@ -103,13 +103,13 @@ class Newest:
 
 
 def message_of(error: Exception) -> str:
-    """Write an error for people, in a line."""
+    """Format an exception as one line."""
     told = isinstance(error, DatasetError | ImportError | OSError)
     return printable(str(error) if told else f"{type(error).__name__}: {error}")
 
 
 class Computing:
-    """Threads of its own that compute arrays, until somebody else is wanted."""
+    """Thread pool that computes arrays, with cancellation between tasks."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(
@@ -131,10 +131,10 @@ class Computing:
         return np.asarray(arr.compute(scheduler="threads", pool=self._pool, callbacks=callbacks))
 
     def close(self) -> None:
-        """End the threads, once the tasks that have begun are done."""
+        """Shut the threads down, after the tasks that are running."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _is_on_cluster() -> bool:
-    """Return whether arrays are computed by a cluster, which alone has what it persists."""
+    """Return whether a cluster computes arrays; only it has its persisted ones."""
     return hasattr(getattr(get_scheduler(), "__self__", None), "scheduler_info")

@@ -1,4 +1,4 @@
-"""The axes of an array in the page: those of the scan, of the frame, and those with a slider."""
+"""Layout of an array on the page: axes of the scan, axes of the frame, sliders."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from dask_tiled.subject import CHANNELS, DEPTHS, Subject, numbers
 from dask_tiled.tiles.lengths import Frame
 
 STACKED = *CHANNELS, "t", "time", "frame"
-"""Names of navigation axes along which frames are one after the other."""
+"""Navigation axes along which frames form a stack."""
 
 
 class Scene(NamedTuple):
-    """An array, and where each of its axes longer than 1 is shown."""
+    """An array, and the roles of its axes longer than 1."""
 
     arr: da.Array
-    """Real numbers: the array, or what is shown of it."""
+    """Real numbers: the array, or a real form of it."""
     axes: tuple[Axis, ...]
     scan: tuple[int, ...]
-    """None to two axes, along which frames are chosen."""
+    """Up to two axes, along which frames are selected."""
     frame: tuple[int, ...]
     """One or two axes."""
     title: str
     subtitle: str
     units: str
     prepared: str
-    """Code that makes the array of what was opened; empty where that is the array."""
+    """Code that derives the array from the opened one; empty if they are equal."""
 
     @classmethod
     def of(cls, arr: da.Array) -> Self:
-        """Choose where the axes of an array are shown.
+        """Choose the roles of an array's axes.
 
         Raises
         ------
         DatasetError
-            Nothing of it can be drawn.
+            The array cannot be drawn.
         """
         subject = Subject.of(arr)
         nav, kept = subject.nav_ndim, [k for k, n in enumerate(arr.shape) if n > 1]
@@ -70,35 +70,35 @@ class Scene(NamedTuple):
 
     @property
     def sliders(self) -> tuple[int, ...]:
-        """The axes that are left: one position of each is shown."""
+        """Remaining axes, of which one position is shown."""
         return tuple(k for k in range(self.arr.ndim) if k not in self.scan + self.frame)
 
     @property
     def scan_shape(self) -> tuple[int, ...]:
-        """Positions of the scan."""
+        """Shape of the scan."""
         return tuple(self.arr.shape[k] for k in self.scan)
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
-        """Pixels of a frame."""
+        """Shape of a frame."""
         return tuple(self.arr.shape[k] for k in self.frame)
 
     @property
     def frame_axes(self) -> Frame:
-        """The axes of a frame, for lengths in their units."""
+        """Axes of a frame, for lengths in their units."""
         return Frame(self.frame_shape, tuple(self.axes[k] for k in self.frame))
 
     def indices(self, places: Sequence[int]) -> tuple[int | slice, ...]:
-        """Return what chooses positions along the axes that have a slider."""
+        """Return the index that selects positions along the axes with sliders."""
         chosen = dict(zip(self.sliders, places, strict=True))
         return tuple(chosen.get(k, slice(None)) for k in range(self.arr.ndim))
 
     def view(self, places: Sequence[int]) -> da.Array:
-        """Return the scan of frames at positions along the axes that have a slider."""
+        """Return the scan of frames at positions along the axes with sliders."""
         return self.arr[self.indices(places)]
 
     def code(self, places: Sequence[int]) -> str:
-        """Return the lines that make the scan of frames of the array; none where they are it."""
+        """Return code that derives the scan of frames from the array; empty if they are equal."""
         lines = [self.prepared] if self.prepared else []
         if self.sliders:
             index = (":" if isinstance(one, slice) else str(one) for one in self.indices(places))
@@ -106,11 +106,11 @@ class Scene(NamedTuple):
         return "\n".join(lines)
 
     def needs_sig_ndim(self, places: Sequence[int]) -> bool:
-        """Return whether functions of tiles have to be told which axes are those of a frame."""
+        """Return whether functions of tiles need ``sig_ndim`` to identify the axes of a frame."""
         return reducible(self.view(places), None).nav_ndim != len(self.scan)
 
     def told(self) -> dict[str, Any]:
-        """Return what the page has to know, as JSON."""
+        """Convert the layout to JSON values for the page."""
         axes = [
             {
                 "name": axis.name,

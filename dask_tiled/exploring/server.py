@@ -1,4 +1,4 @@
-"""The page on this machine: served to whoever knows the token, and to nobody else."""
+"""Local HTTP server of the page; access requires a secret token."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 NAMES = HOST, "localhost"
-"""What browsers on this machine call it; others may be names that were bound to it since."""
+"""Accepted host names; others may have been rebound to this machine (DNS rebinding)."""
 MOST_PAGES = 8
-"""So many pages at once."""
+"""Most simultaneous pages."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
@@ -46,7 +46,7 @@ HEADERS = {
 
 
 class Outbox:
-    """Messages that wait to be sent: of each kind, the last one."""
+    """Queue of messages, which keeps only the last of each kind."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Message] = {}
@@ -54,7 +54,7 @@ class Outbox:
         self._some = asyncio.Event()
 
     def put(self, message: Message) -> None:
-        """Send a message soon, from any thread."""
+        """Enqueue a message; thread-safe."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._put, message)
 
@@ -64,7 +64,7 @@ class Outbox:
         self._some.set()
 
     async def get(self) -> Message:
-        """Wait for a message."""
+        """Wait for the next message."""
         while not self._waiting:
             self._some.clear()
             await self._some.wait()
@@ -72,12 +72,12 @@ class Outbox:
 
 
 def app_of(make: Callable[[Callable[[Message], None]], Session], token: str) -> Starlette:
-    """Return the application: the page below the token, each with a session of its own.
+    """Build the application: the page below the token, with a session for each connection.
 
     Parameters
     ----------
     make : callable
-        Makes the session of a page, from what sends messages to it.
+        Creates the session of a page, from a function that sends messages.
     token : str
     """
     from starlette.applications import Starlette
@@ -125,7 +125,7 @@ def app_of(make: Callable[[Callable[[Message], None]], Session], token: str) -> 
 
 
 async def _talk(websocket: WebSocket, make: Callable[[Callable[[Message], None]], Session]) -> None:
-    """Hand messages on in both directions until the page is closed."""
+    """Exchange messages until the page is closed."""
     from starlette.websockets import WebSocketDisconnect
 
     outbox = Outbox()
@@ -151,7 +151,7 @@ async def _talk(websocket: WebSocket, make: Callable[[Callable[[Message], None]]
         pass
     finally:
         sender.cancel()
-        threading.Thread(target=session.close, name="closing").start()  # it waits for its tasks
+        threading.Thread(target=session.close, name="closing").start()  # closing waits for tasks
 
 
 async def _send(websocket: WebSocket, outbox: Outbox) -> None:
@@ -164,12 +164,12 @@ def _error(error: Exception) -> Message:
 
 
 def _is_here(connection: HTTPConnection) -> bool:
-    """Return whether the browser calls this machine by a name of its own."""
+    """Return whether the request names a host of this machine."""
     return _host(connection.headers.get("host", "")) in NAMES
 
 
 def _is_of_page(connection: HTTPConnection) -> bool:
-    """Return whether the page that connects came from here."""
+    """Return whether the connecting page was served from here."""
     origin, host = connection.headers.get("origin", ""), connection.headers.get("host", "")
     return origin == f"http://{host}"
 
@@ -190,12 +190,11 @@ def serve(
     data, options
         An array, or files with options of :func:`open_dataset`.
     source : str
-        Code that opens it.
+        Code that opens the array.
     port : int
-        By default any that is free.
+        Port; by default any free one.
     browser : bool
-        Open a browser. The address, which only its user may know, is handed over in a file that
-        nobody else can read.
+        Open a browser. The secret address is passed in a file that only the user can read.
     say : callable
         Called with the address.
 
@@ -209,7 +208,7 @@ def serve(
     uvicorn = _uvicorn()
     follow = bool(options.get("follow"))
     pictures = Pictures.of(data, options, follow=follow)
-    Session(pictures, lambda _: None).close()  # what has no picture is an error here
+    Session(pictures, lambda _: None).close()  # raise early if nothing can be drawn
 
     def make(send: Callable[[Message], None]) -> Session:
         return Session(pictures, send, source, follow=follow)
@@ -218,7 +217,7 @@ def serve(
     app = app_of(make, token)
     with _listening(port) as sock, TemporaryDirectory(prefix="dask-tiled-") as folder:
         address = f"http://{HOST}:{sock.getsockname()[1]}/{token}/"
-        say(address)  # who connects before the server runs waits
+        say(address)  # connections wait until the server runs
         if browser:
             webbrowser.open(f"file://{_redirect(folder, address)}")
         with suppress(KeyboardInterrupt):
@@ -226,7 +225,7 @@ def serve(
 
 
 def configured(app: Starlette) -> Any:
-    """Return the configuration of the server: small messages, no logs, ended at once."""
+    """Return the server's configuration: small messages, no logs, immediate shutdown."""
     import uvicorn
 
     return uvicorn.Config(
@@ -237,7 +236,7 @@ def configured(app: Starlette) -> Any:
 
 
 def _listening(port: int) -> socket.socket:
-    # asyncio sends at once, without Nagle's wait, where the protocol is named.
+    # With the protocol named, asyncio disables Nagle's algorithm.
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -251,9 +250,9 @@ def _listening(port: int) -> socket.socket:
 
 
 def _redirect(folder: str, address: str) -> str:
-    """Write a document that leads a browser to the page: processes show what they are called with.
+    """Write a document that redirects to the page, as command lines are visible to all users.
 
-    The folder is readable by its user alone.
+    Only the user can read the folder.
     """
     path = os.path.join(folder, "explore.html")
     with open(path, "w", encoding="utf8") as file:
@@ -262,7 +261,7 @@ def _redirect(folder: str, address: str) -> str:
 
 
 def _uvicorn() -> Any:
-    """Return the library of the server; those it is used with are there, too."""
+    """Import uvicorn, and check its companion libraries."""
     try:
         import_module("starlette")
         import_module("websockets")

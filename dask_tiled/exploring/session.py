@@ -1,4 +1,4 @@
-"""A page's session: what is shown, what is computed for it, and what has been computed."""
+"""Session of a page: its state, running computations and results."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.sampling import is_remote
 
 MOST_ASKED = 1 << 30
-"""Numbers of what a page asks for are smaller."""
+"""Upper limit of request ids."""
 RESTS = 0.06
-"""Seconds without another request after which estimates are refined: who drags has the cores."""
+"""Seconds without requests before estimates are refined: while dragging, cores stay free."""
 GROWS = 0.5
-"""Seconds between looks at files that grow."""
+"""Seconds between checks of growing files."""
 
 
 class Session:
-    """What a page shows of an array: it is asked by messages, and sends pictures.
+    """Session of a page: it receives requests as messages, and sends pictures.
 
-    Images are computed in a thread, frames in another. What is outdated ends.
+    Images and frames are computed in a thread each. Outdated computations are cancelled.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class Session:
     send : callable
         Called with each :class:`Message` to the page, in any thread.
     source : str
-        Code that opens the array, for the code that can be copied; empty where that is unknown.
+        Code that opens the array, for the copyable code; empty if unknown.
     follow : bool
-        See frames that are added to the files.
+        Follow frames that are added to the files.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Session:
         self._begun = False
 
     def begin(self) -> None:
-        """Send what a page needs first, and the pictures."""
+        """Send the initial messages of a page, and start the pictures."""
         with self._asked:
             self._send_scene()
             if not self._begun:
@@ -97,7 +97,7 @@ class Session:
                 self._watcher.start()
 
     def receive(self, message: object) -> None:
-        """Do what a page asks for; what is wrong with it becomes a message to the page."""
+        """Handle a message of the page; errors are sent back as messages."""
         try:
             asked = check_message(message)
             with self._asked:
@@ -119,18 +119,18 @@ class Session:
             self.begin()
         elif kind == "save":
             self._save()
-        elif kind == "rest":  # the page is closed
+        elif kind == "rest":  # the page was closed
             self.rest()
         else:
             raise DatasetError("the page asks for something unknown", found=repr(kind))
 
     def rest(self) -> None:
-        """Compute nothing any more until somebody asks."""
+        """Cancel all computations until the next request."""
         self._image_jobs.hand(None)
         self._frame_jobs.hand(None)
 
     def close(self) -> None:
-        """End all threads."""
+        """Stop all threads."""
         self._ended.set()
         self._image_jobs.close()
         self._frame_jobs.close()
@@ -140,20 +140,20 @@ class Session:
 
     @property
     def job(self) -> Job:
-        """What is computed for the image."""
+        """Computation of the current image."""
         return Job.of(self.scene, self.state.places, self.state.detector)
 
     @property
     def mask(self) -> Mask:
-        """The pixels of a frame that the detector covers."""
+        """Mask of the pixels of a frame that the detector covers."""
         return self.job.covered
 
     def lazy_image(self) -> da.Array:
-        """Return the image as an array that is not computed."""
+        """Return the image as a lazy array."""
         return self.job.expression(self.scene.view(self.state.places))
 
     def image(self) -> Array:
-        """Return the image, exact: the one that is shown, or computed now."""
+        """Return the exact image, computed now if necessary."""
         found = self._image
         if found is None:
             found = self._compute(self.lazy_image())
@@ -164,11 +164,11 @@ class Session:
         return self._image_jobs.wait(seconds) and self._frame_jobs.wait(seconds)
 
     def code(self) -> str:
-        """Return the code that computes the image."""
+        """Return code that computes the image."""
         return self.job.code(self._source)
 
     def _show(self, state: State, number: int = 0, *, anew: bool = False) -> None:
-        """Show a state, and compute what is new in it; the page knows the answers by a number."""
+        """Show a state, and compute what changed; ``number`` identifies the answers."""
         self.state, known = state, []
         image = state.places, state.detector
         if self.scene.scan and (anew or image != self._image_shown):
@@ -186,7 +186,7 @@ class Session:
             self.send(Message({"type": "known", "kinds": known, "id": number}))
 
     def _images(self, scene: Scene, state: State, number: int, check: Check) -> Iterator[None]:
-        """Compute the image of a detector, in estimates, and send each."""
+        """Compute and send the image of a detector, in estimates."""
         job = Job.of(scene, state.places, state.detector)
         view, ndim = scene.view(state.places), len(scene.scan)
         pixels = int(np.count_nonzero(job.covered))
@@ -194,7 +194,7 @@ class Session:
         compute = partial(self._compute, check=check)
         by_rows, is_first = job.adds_whole_numbers, True
         for found in estimates(view, job.expression, ndim, compute, self._pace, by_rows=by_rows):
-            with self._asked:  # nothing else is shown meanwhile
+            with self._asked:  # no state change meanwhile
                 check()
                 self._image = found.values if found.exact else None
             told |= {"share": found.share, "exact": found.exact}
@@ -205,7 +205,7 @@ class Session:
             is_first = False
 
     def _frames(self, scene: Scene, state: State, number: int, check: Check) -> Iterator[None]:
-        """Compute the frame at a position, or the mean of a region, and send it."""
+        """Compute and send the frame at a position, or the mean of a region."""
         view, ndim, sizes = scene.view(state.places), len(scene.scan), len(scene.frame)
         compute = partial(self._compute, check=check)
         told: dict[str, Any] = {"position": state.position, "region": state.region, "id": number}
@@ -221,7 +221,7 @@ class Session:
             yield
 
     def _first_frames(self, scene: Scene, check: Check) -> Iterator[None]:
-        """Find the bright disc in the mean of few frames, for the detector to begin with."""
+        """Find the bright disc in the mean of few frames, for the initial detector."""
         disc = None
         if scene.scan and len(scene.frame) == 2:
             view, compute = scene.view(self.state.places), partial(self._compute, check=check)
@@ -244,7 +244,7 @@ class Session:
         self.send(Message({"type": "error", "text": text}))
 
     def _save(self) -> None:
-        """Send the image as a zarr store in a zip file, with its axes."""
+        """Send the image, with its axes, as a zipped zarr store."""
         if not self.scene.scan:
             raise DatasetError("there is no image of a scan to save")
         known = shown_of(self.lazy_image())
@@ -257,7 +257,7 @@ class Session:
         self.send(Message({"type": "file", "name": "image.zarr.zip"}, data))
 
     def _watch(self) -> None:
-        """See the array of files that grow again, as they come."""
+        """Refresh the array of growing files, until the session ends."""
         while not self._ended.wait(GROWS):
             arr = self._arr
             if not isinstance(arr, TiledArray):

@@ -1,4 +1,4 @@
-"""What the page asks for: read from its messages, each part checked."""
+"""Requests of the page: parsed from messages, with every field checked."""
 
 from __future__ import annotations
 
@@ -12,40 +12,39 @@ from dask_tiled.exploring.detectors import SHAPES, SIGNALS, Detector, told, usua
 from dask_tiled.exploring.scene import Scene
 
 MOST_LETTERS = 4096
-"""Length of a message of the page; longer ones are refused unread."""
+"""Most characters of a message; longer ones are refused unread."""
 FARTHEST = 2.0**31
-"""Numbers of pixels in messages are smaller."""
+"""Upper limit of pixel coordinates in messages."""
 
 Places = tuple[int, ...]
 
 
 class State(NamedTuple):
-    """What is shown of an array."""
+    """Current selection of a page."""
 
     places: Places
-    """Positions along the axes that have a slider."""
+    """Positions along the axes with sliders."""
     position: Places
-    """The position of the scan whose frame is shown."""
+    """Position of the scan whose frame is shown."""
     region: tuple[tuple[int, int], ...] | None
-    """First position, and that behind the last one, along each axis of the scan: the mean of these
-    frames is shown instead."""
+    """Half-open bounds along each axis of the scan: the mean of these frames is shown instead."""
     detector: Detector
 
     @classmethod
     def first(cls, scene: Scene, disc: Sequence[float] | None = None) -> Self:
-        """Return what a page begins with."""
+        """Return the initial state of a page."""
         middle = tuple(scene.arr.shape[k] // 2 for k in scene.sliders)
         position = tuple(n // 2 for n in scene.scan_shape)
         return cls(middle, position, None, usual(scene, disc))
 
     @classmethod
     def read(cls, scene: Scene, message: Mapping[str, Any]) -> Self:
-        """Read what a page asks for. Positions beside an axis are the nearest on it.
+        """Parse the request of a page. Positions outside an axis are clipped to it.
 
         Raises
         ------
         DatasetError
-            Something is missing, or is of another kind.
+            A field is missing, or of another type.
         """
         sizes = [scene.arr.shape[k] for k in scene.sliders]
         places = _places("sliders", message.get("sliders"), sizes)
@@ -58,7 +57,7 @@ class State(NamedTuple):
         return cls(places, position, region, _detector(scene, message.get("detector")))
 
     def told(self) -> dict[str, Any]:
-        """Return the state as a page has it."""
+        """Convert the state to JSON values for the page."""
         told_detector = told(self.detector)
         return {
             "sliders": self.places,
@@ -69,12 +68,12 @@ class State(NamedTuple):
 
 
 def read_message(text: object) -> Mapping[str, Any]:
-    """Read a message of the page: one object of JSON, with a text as its ``type``.
+    """Parse a message of the page: a JSON object with a string as its ``type``.
 
     Raises
     ------
     DatasetError
-        It is something else, or too long.
+        The message is anything else, or too long.
     """
     if not isinstance(text, str) or len(text) > MOST_LETTERS:
         raise _wrong("message", f"a text of at most {MOST_LETTERS} letters", type(text).__name__)
@@ -86,14 +85,14 @@ def read_message(text: object) -> Mapping[str, Any]:
 
 
 def check_message(message: object) -> Mapping[str, Any]:
-    """Check that a message is an object with a text as its ``type``."""
+    """Check that a message is an object with a string as its ``type``."""
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise _wrong("message", "an object with a type", message)
     return message
 
 
 def whole(name: str, value: object, size: int) -> int:
-    """Read a position along an axis; the nearest one, if it lies beside the axis."""
+    """Parse a position along an axis, clipped to the axis."""
     return min(max(round(_number(name, value)), 0), size - 1)
 
 

@@ -1,4 +1,4 @@
-"""The page as a widget of a notebook."""
+"""Notebook widget of the page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Explorer(anywidget.AnyWidget):
-    """Two linked pictures of an array, in a notebook: see :func:`explore`."""
+    """Interactive widget with two linked pictures of an array: see :func:`explore`."""
 
     _esm = text_of(MODULE)
     _css = text_of(STYLE)
@@ -31,26 +31,26 @@ class Explorer(anywidget.AnyWidget):
 
     @property
     def image(self) -> Array:
-        """The image of the scan that is shown, exact; if it is not yet, it is computed now."""
+        """The exact image of the scan that is shown; computed now if necessary."""
         return self._session.image()
 
     @property
     def mask(self) -> Mask:
-        """The pixels of a frame that the detector covers."""
+        """Mask of the pixels of a frame that the detector covers."""
         return self._session.mask
 
     @property
     def code(self) -> str:
-        """The code that computes the image of the array ``arr``."""
+        """Code that computes the image from the array ``arr``."""
         return self._session.code()
 
     def to_xarray(self) -> xr.DataArray:
-        """Return the image with its axes."""
+        """Return the image, with its axes, as a DataArray."""
         lazy = to_xarray(self._session.lazy_image())
         return lazy.copy(data=self._session.image())
 
     def close(self) -> None:
-        """End all computations, and the widget."""
+        """Cancel all computations, and close the widget."""
         session = self.__dict__.get("_session")
         if session is not None:
             session.close()
