@@ -1,6 +1,6 @@
-"""What is typed in a terminal: ``dask-tiled``, and ``python -m dask_tiled``.
+"""Command line: ``dask-tiled``, and ``python -m dask_tiled``.
 
-Modules import click alone when they are imported: help and completion answer at once.
+Importing the modules imports only click: help and completion are immediate.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 
 def main() -> None:
-    """Run the command that was typed, and end the process with its exit code."""
+    """Run the command of the command line, and exit the process with its code."""
     if not all(map(find_spec, ("click", "rich"))):
         hint = 'pip install "dask-tiled[cli]"'
         sys.stderr.write(f"dask-tiled: the command line needs click and rich. Run: {hint}\n")

@@ -1,4 +1,4 @@
-"""The command with all its verbs, and what becomes of their errors: one line, and an exit code."""
+"""The command group, and the reporting of errors: one line, and an exit code."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from dask_tiled.command_line.verify import verify
 
 
 class _App(click.Group):
-    """A group of commands that end with one line on the standard error where something is wrong."""
+    """A group whose commands report errors as one line on standard error."""
 
     def list_commands(self, _: click.Context) -> list[str]:
-        """Return the verbs in the order in which they are wanted."""
+        """Return the commands in the order of the help."""
         return list(self.commands)
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
-        """Run what was typed, and end the process; all errors are one line."""
-        extra["standalone_mode"] = False  # where click would print several
+        """Run the command line, and exit the process; all errors are one line."""
+        extra["standalone_mode"] = False  # click would print several lines
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper):  # what a terminal cannot show is no error
+            if isinstance(stream, TextIOWrapper):  # unprintable characters are no error
                 stream.reconfigure(errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.showwarning = partial(_warned, set())
@@ -57,7 +57,7 @@ class _App(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; with ``--traceback`` errors stay what they are."""
+        """Run a command; with ``--traceback``, exceptions propagate."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -82,7 +82,7 @@ def _warned(before: set[str], message: Warning | str, *_: Any, **__: Any) -> Non
 
 
 def _as_typed(message: str) -> str:
-    """Write a message on one line, and name options as they are typed: ``--overwrite``."""
+    """Format a message as one line, with options as on the command line: ``--overwrite``."""
     typed = {str(one.name): max(one.opts, key=len) for one in (*OPENING, *EXPORT, *MAPS)}
 
     def option(found: re.Match[str]) -> str:
@@ -105,7 +105,7 @@ def app(*, traceback: bool) -> None:
     A FILE is a path, a URL, or a pattern in quotes, such as 'scan_*.tif'. Several are the files of
     one scan, in their order.
     """
-    del traceback  # asked for where errors arrive
+    del traceback  # used in invoke
 
 
 for command in (info, preview, explore, formats, convert, verify, doctor):

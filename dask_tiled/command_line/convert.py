@@ -1,4 +1,4 @@
-"""``dask-tiled convert``: a file in another format."""
+"""``dask-tiled convert``: export to another format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dask_tiled.command_line.failures import INTERRUPTED, Failure
 from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
 from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, DISC, LEVELS, PAIR, PATH
 
-# Each is called as the parameter of to_zarr that it is handed to.
+# The names are those of the parameters of to_zarr.
 EXPORT = (
     click.Option(["--chunks"], type=CHUNKS, help="zarr chunks, such as 1,16,-1,-1."),
     click.Option(["--shards"], type=CHUNKS, help="Shards: multiples of the zarr chunks."),

@@ -1,4 +1,4 @@
-"""``dask-tiled doctor``: what this machine and this installation can do."""
+"""``dask-tiled doctor``: capabilities of the machine and the installation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from dask_tiled.command_line.printing import json_option, section, show, show_json
 
-# What the extras of this package are for.
+# Purpose of each extra of this package.
 USES = {
     "cli": "this command",
     "distributed": "clusters",
@@ -70,7 +70,7 @@ def doctor(*, compiles: bool, as_json: bool) -> None:
 
 
 def _requirements(extra: str = "") -> list[str]:
-    """Name the libraries that this package, or one of its extras, needs."""
+    """List the libraries that this package, or one of its extras, requires."""
     from importlib.metadata import requires
 
     from packaging.requirements import Requirement
@@ -166,7 +166,7 @@ def _machine_code(*, compiles: bool) -> Section:
 
 
 def _first_sum() -> str:
-    """Sum frames in a new process that has no machine code yet."""
+    """Time a sum of frames in a new process without compiled code."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(  # noqa: S603 - it is this interpreter
             [sys.executable, "-c", FIRST_SUM],

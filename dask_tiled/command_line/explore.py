@@ -35,5 +35,5 @@ def explore(files: tuple[str, ...], *, port: int, browser: bool, **options: Any)
 
 
 def _is_told(value: object) -> bool:
-    """Return whether an option is not what it is by default, and can be written."""
+    """Return whether an option differs from its default, and can be written as code."""
     return isinstance(value, str | int | float | tuple | dict) and value not in ("auto", 0)

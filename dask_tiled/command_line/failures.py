@@ -1,15 +1,15 @@
-"""What goes wrong, as one line and an exit code."""
+"""Errors as one line and an exit code."""
 
 from __future__ import annotations
 
 import click
 
 INTERRUPTED = 128 + 2
-"""What shells give for a process that SIGINT has ended."""
+"""Exit code that shells report for a process ended by SIGINT."""
 
 
 class Failure(click.ClickException):
-    """An error of the package, or of Python, as one line."""
+    """An error of the package or of Python, as one line."""
 
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class Failure(click.ClickException):
 
 
 def failure_of(error: Exception) -> Failure:
-    """Return the line and the exit code for an error."""
+    """Convert an exception to a line and an exit code."""
     from dask_tiled.errors import DatasetError, VerificationError, printable
 
     if isinstance(error, DatasetError):

@@ -1,4 +1,4 @@
-"""``dask-tiled formats``: what can be read."""
+"""``dask-tiled formats``: formats and their options."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def formats(name: str | None, *, as_json: bool) -> None:
 
 
 def _meanings(one: Format) -> Iterator[tuple[str, str]]:
-    """Yield the options of a format, and what its docstring says of each."""
+    """Yield the options of a format, with their descriptions from its docstring."""
     text = (inspect.getdoc(one.describe) or "").replace("``", "")
     told = re.findall(r"^([\w, ]+) : (.+\n(?:    .+\n?)*)", text, re.MULTILINE)
     known = {name: about for names, about in told for name in names.split(", ")}

@@ -1,4 +1,4 @@
-"""``dask-tiled info``: what is in a file."""
+"""``dask-tiled info``: description of files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _cropped(text: str) -> str:
 
 
 def _header_fields(desc: Description) -> tuple[str, ...]:
-    """Name what the headers of all frames say."""
+    """Return the fields of the frame headers."""
     from dask_tiled.describing import headers_of
     from dask_tiled.errors import DatasetError
 

@@ -1,4 +1,4 @@
-"""The options of all commands that open files: those of ``open_dataset``."""
+"""Options of all commands that open files, equal to those of ``open_dataset``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def complete_format(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the formats whose names begin so, for the completion of shells."""
+    """Return the formats with a prefix, for shell completion."""
     from dask_tiled.formats.registry import formats
 
     known = formats().items()
@@ -113,10 +113,10 @@ OPENING = (
 
 
 class Opening(click.Command):
-    """A command that opens files: its help tells first what is its own."""
+    """A command that opens files; its help lists its own options first."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in two parts."""
+        """Write the options in two sections."""
         params = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
         own = [p for p in params if p not in OPENING]
         others = [p for p in params if p in OPENING]
@@ -127,7 +127,7 @@ class Opening(click.Command):
 
 
 def with_options(options: Sequence[click.Option]) -> Callable[[Function], Function]:
-    """Give a command options, before those of the decorators above."""
+    """Return a decorator that adds options before those of the decorators above."""
 
     def add(function: Function) -> Function:
         known = getattr(function, "__click_params__", [])
@@ -150,7 +150,7 @@ def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
 
 
 def described(paths: Sequence[str], options: dict[str, Any]) -> tuple[Description, TilingScheme]:
-    """Describe files with the options of a command, and choose chunks, without importing arrays."""
+    """Describe files with the options of a command; choose chunks without importing arrays."""
     from dask_tiled.describing import describe, scheme_for, warn_of_missing
 
     path, given = arguments(paths, options)
@@ -161,7 +161,7 @@ def described(paths: Sequence[str], options: dict[str, Any]) -> tuple[Descriptio
 
 
 def arguments(paths: Sequence[str], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the arguments of ``open_dataset`` that the options of a command stand for."""
+    """Convert the options of a command to arguments of ``open_dataset``."""
     options = {name: value for name, value in options.items() if value not in (None, ())}
     named = dict(options.pop("format_options", ()))
     if "dataset" in options:

@@ -1,4 +1,4 @@
-"""``dask-tiled preview``: a picture of what is in a file."""
+"""``dask-tiled preview``: a picture of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""Output of commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LONGEST_NAME = 36
-"""So many letters of a name stand in a line, so that there is room for its value."""
+"""Most characters of a name per line, to leave room for its value."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def show_json(value: Any) -> None:
-    """Print strict JSON; what that has no form for becomes text."""
+    """Print strict JSON; values without a JSON form become strings."""
     from dask_tiled.model.mark import plain
 
     click.echo(json.dumps(plain(value), indent=2, allow_nan=False))
 
 
 def show(*parts: RenderableType) -> None:
-    """Print what rich draws: as wide as the terminal, and in a pipe as wide as it is."""
+    """Print rich renderables, at the width of the terminal; in a pipe, at their own width."""
     from rich.console import Console
 
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -40,7 +40,7 @@ def show(*parts: RenderableType) -> None:
 
 
 def section(title: str, rows: Iterable[tuple[str, str]]) -> Table:
-    """Draw names and values below a title; what would steer a terminal is written as escapes."""
+    """Build a titled table of names and values; control characters are escaped."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -58,7 +58,7 @@ def section(title: str, rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def columns(heads: Mapping[str, int | None], rows: Iterable[Sequence[str]]) -> Table:
-    """Draw a table; its heads come with the widths that they have at most."""
+    """Build a table from headings, with their largest widths, and rows."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -72,7 +72,7 @@ def columns(heads: Mapping[str, int | None], rows: Iterable[Sequence[str]]) -> T
 
 
 def tree_rows(tree: Mapping[str, Any], depth: int = 0) -> Iterable[tuple[str, str]]:
-    """List what nested mappings hold, names indented by their depth."""
+    """List nested mappings as rows, with names indented by depth."""
     for key, value in tree.items():
         name = "  " * depth + str(key)
         if isinstance(value, Mapping):

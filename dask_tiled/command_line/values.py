@@ -1,4 +1,4 @@
-"""What is typed for an option, as values."""
+"""Types of option values: parsers of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 
 class Typed(click.ParamType):  # type: ignore[type-arg]
-    """What a function reads from a text; it raises ValueError where it cannot."""
+    """An option type with a parser, which raises ValueError for invalid text."""
 
     def __init__(self, name: str, read: Callable[[str], Any], example: str) -> None:
         self.name = name
@@ -20,7 +20,7 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
         self.example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read a text; defaults are values already."""
+        """Parse a text; defaults are values already."""
         if not isinstance(value, str):
             return value
         try:
@@ -30,12 +30,12 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
 
 
 def read_sizes(text: str) -> tuple[int, ...]:
-    """Read ``64,64`` or ``64x64``."""
+    """Parse ``64,64`` or ``64x64``."""
     return tuple(map(int, re.split("[,x]", text)))
 
 
 def read_value(text: str) -> Any:
-    """Read a value as JSON has it, or numbers with commas between; what is neither stays text."""
+    """Parse JSON or comma-separated numbers; any other text is returned unchanged."""
     with suppress(ValueError):
         return json.loads(text)
     with suppress(ValueError):
@@ -46,7 +46,7 @@ def read_value(text: str) -> Any:
 
 
 def read_pair(text: str) -> tuple[str, Any]:
-    """Read ``key=value``."""
+    """Parse ``key=value``."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise ValueError(text)
@@ -54,7 +54,7 @@ def read_pair(text: str) -> tuple[str, Any]:
 
 
 def read_chunks(text: str) -> Any:
-    """Read chunks: ``64MiB``, ``auto``, ``16,16,auto,-1`` or ``scan_y=16,scan_x=16``."""
+    """Parse chunks: ``64MiB``, ``auto``, ``16,16,auto,-1`` or ``scan_y=16,scan_x=16``."""
     parts = [part.strip() for part in text.split(",")]
     if "=" in text:
         return dict(map(read_pair, parts))
@@ -67,7 +67,7 @@ def read_chunks(text: str) -> Any:
 
 
 def read_disc(text: str) -> tuple[float | str, ...]:
-    """Read ``128,128,20`` or ``0 mrad,0 mrad,20 mrad``: positions and a radius."""
+    """Parse ``128,128,20`` or ``0 mrad,0 mrad,20 mrad``: positions and a radius."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 3 or not all(parts):
         raise ValueError(text)
@@ -76,7 +76,7 @@ def read_disc(text: str) -> tuple[float | str, ...]:
 
 
 def read_tiling(text: str) -> Any:
-    """Read a tiling request: ``frame``, or ``tile,depth=16,nbytes=1048576``."""
+    """Parse a tiling request: ``frame``, or ``tile,depth=16,nbytes=1048576``."""
     from dask_tiled.tiling.negotiation import TilingRequest
 
     by, *others = text.split(",")
@@ -87,7 +87,7 @@ def read_tiling(text: str) -> Any:
 
 
 def read_compressor(text: str) -> Any:
-    """Read ``auto``, ``none``, a codec as ``zstd`` or ``zstd:5``, or as ``zarr.json`` has it."""
+    """Parse ``auto``, ``none``, a codec as ``zstd`` or ``zstd:5``, or as in ``zarr.json``."""
     if text in {"auto", "none"}:
         return {"auto": "auto", "none": None}[text]
     if text.startswith(("{", "[")):
@@ -97,7 +97,7 @@ def read_compressor(text: str) -> Any:
 
 
 def read_levels(text: str) -> bool | int:
-    """Read how many levels a pyramid has: ``auto``, or a number."""
+    """Parse the number of levels of a pyramid: ``auto``, or a number."""
     return True if text == "auto" else int(text)
 
 

@@ -1,4 +1,4 @@
-"""``dask-tiled verify``: whether what is stored is what is in the file."""
+"""``dask-tiled verify``: comparison of an export with its source."""
 
 from __future__ import annotations
 
