@@ -1,1 +1,1 @@
-"""The dask array: slices, operators, reductions, functions on tiles, and all graphs."""
+"""Dask arrays of opened files: slices, operators, reductions, functions on tiles, graphs."""

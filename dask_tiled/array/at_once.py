@@ -1,4 +1,4 @@
-"""Reductions that one task does: at once, where nobody would see a graph of dask run."""
+"""Reductions that run as one task without a graph, if nothing would observe the graph."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ FIRST_STEPS: dict[str, Function] = {
     "min": reductions.chunk_min,
     "sum": chunk.sum,
 }
-"""What reductions of dask begin with, by the names of the methods."""
+"""First steps of dask's reductions, by method name."""
 ADDS = {"mean", "sum"}
-"""Those that are made in a type that may be asked for."""
+"""Methods that accept a dtype."""
 
 
 class Reducing:
-    """A method of dask that reduces an array: of an opened one of one chunk it may be one task."""
+    """Descriptor of a reducing method: arrays of one chunk are reduced in one task if possible."""
 
     def __set_name__(self, _: type, name: str) -> None:
         self._name = name
@@ -55,17 +55,17 @@ class Reducing:
         return self._reduce if arr is None else MethodType(self._reduce, arr)
 
     def _reduced(self, arr: Any, args: Any, kwargs: Any) -> da.Array | None:
-        """Return the reduction, if it is one task of the engine; None if dask is to see to it."""
+        """Return the reduction if the engine does it in one task; None to leave it to dask."""
         if arr.description is None or arr.npartitions > 1 or 0 in arr.shape:
             return None
-        if get_annotations() or len(config.get("array_plugins", ())) > 1:  # which see it made
+        if get_annotations() or len(config.get("array_plugins", ())) > 1:  # they need a graph
             return None
         try:
             given = self._signature.bind(arr, *args, **kwargs).arguments
             axes = range(arr.ndim) if given.get("axis") is None else given["axis"]
             axes = normalize_axis_tuple(axes, arr.ndim)
             dtype = _dtype_of(self._name, arr.dtype, given.get("dtype"))
-        except (TypeError, ValueError):  # dask says what is wrong
+        except (TypeError, ValueError):  # dask reports the error
             return None
         if not axes or dtype is None or {"split_every", "out"} & given.keys():
             return None
@@ -79,7 +79,7 @@ class Reducing:
         ending = Ending(step.done, bool(given.get("keepdims")), typed.get("dtype"), 0)
         kept = [k for k in range(arr.ndim) if ending.keepdims or k not in axes]
         chunks = tuple((1,) if k in axes else arr.chunks[k] for k in kept)
-        arr = arr.copy()  # items may be assigned to the other one
+        arr = arr.copy()  # assignment to the original must not change the result
         make = partial(self._method, arr, *args, **kwargs)
         at_once = partial(_reduced, arr, step, ending)
         return LateArray(chunks, ending.dtype or arr.dtype, make, at_once)
@@ -96,7 +96,7 @@ def _reduced(arr: Any, step: LastStep, ending: Ending) -> Any:
 
 @cache
 def _dtype_of(name: str, pixel: np.dtype, asked: Any) -> np.dtype | None:
-    """Return the type of a reduction, as dask chooses it; None of what are no numbers."""
+    """Return the dtype of a reduction, as dask chooses it; None for pixels that are no numbers."""
     if pixel.kind not in "biufc":
         return None
     if asked is not None:

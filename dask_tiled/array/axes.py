@@ -1,4 +1,4 @@
-"""Which axes of files are left in what is computed of them, and axes that arrays are given."""
+"""File axes of computed arrays, and labels for axes of any array."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dask_tiled.model.description import Description
 
 
 class Shown(NamedTuple):
-    """What an array shows of files."""
+    """File axes, descriptions and units of an array."""
 
     axes: Axes
-    """None for those that are no axes of files, or not known to be."""
+    """None for axes that do not stem from files, or are unknown."""
     of: tuple[Description, ...]
-    """What is read for it, the same files once."""
+    """Descriptions of the files that are read, without duplicates."""
     units: str = ""
-    """The unit of the values; empty where it is not known."""
+    """Unit of the values; empty if unknown."""
 
 
 def shown_of(arr: da.Array) -> Shown:
-    """Return which axes of files an array has, and which files it reads.
+    """Return the file axes of an array, and the descriptions of the files that it reads.
 
-    A function of chunks that keeps their shape keeps their axes. What is not known is None.
+    Functions of chunks keep the axes if they keep the shape. Unknown axes are None.
     """
     found = labels_in(arr.dask) if isinstance(arr.dask, HighLevelGraph) else {}
     labels = found.get(arr.name)
@@ -43,21 +43,21 @@ def shown_of(arr: da.Array) -> Shown:
 
 
 def labelled(arr: da.Array, axes: Sequence[Axis | None], units: str = "") -> da.Array:
-    """Return an array with other axes, which everything computed of it keeps as far as known.
+    """Return an array with other axes, which results computed from it keep as far as known.
 
     Parameters
     ----------
     arr : dask.array.Array
     axes : sequence of Axis or None
-        One for each axis of ``arr``; None for those of which nothing is known.
+        One for each axis of ``arr``; None if unknown.
     units : str, optional
-        The unit of the values, where it is known.
+        Unit of the values, if known.
 
     Returns
     -------
     dask.array.Array
-        The same values in the same chunks: nothing is computed for labels, and what is computed
-        of opened arrays still runs on tiles. An opened array stays one.
+        The same values in the same chunks. Labels add no tasks, and computations on opened
+        arrays still run on tiles. An opened array stays one.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Axes on their way through a computation: what is left when they are cut, joined, transformed."""
+"""Propagation of axes: slicing, joining, reshaping."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from dask_tiled.model.indexing import Array
 
 PIXELS = Axis("")
 NEAR = 1e-6
-"""Positions that differ by less of a step are the same."""
+"""Relative tolerance of positions, in steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unplaced(Axis):
-    """An axis of which the name is known, and perhaps labels, but not where its positions lie."""
+    """An axis with a name, and perhaps labels, but without known positions."""
 
     def cut(self, start: int, step: int, length: int | None = None) -> Axis:
-        """Return the axis: nothing is known of its positions."""
+        """Return the axis without positions, with the labels of the part."""
         labels = self.labels[start::step][:length] if start >= 0 else ()
         return Unplaced(self.name, labels=labels)
 
     def binned(self, count: int) -> Axis:
-        """Return the axis; labels are those of single positions."""
+        """Return the axis; labels are lost unless bins have one position."""
         return self if count == 1 else Unplaced(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Frequencies(Axis):
-    """Frequencies along an axis that was transformed, counted from 0.
+    """Frequencies of a transformed axis, counted from 0.
 
-    They repeat after ``count`` steps: those of the second half are the negative ones.
+    They are periodic with ``count`` steps: the second half are the negative ones.
     """
 
     of: Axis = field(default=PIXELS)
     count: int = 0
     backward: bool = False
-    """Made by an inverse transform, which a forward one undoes."""
+    """Result of an inverse transform, which a forward transform undoes."""
 
 
 def plain(axis: Axis | None) -> Axis | None:
-    """Return the axis as users see it."""
+    """Convert to a public Axis."""
     if axis is None or type(axis) is Axis:
         return axis
     if isinstance(axis, Unplaced):
@@ -51,7 +51,7 @@ def plain(axis: Axis | None) -> Axis | None:
 
 
 def at_places(axis: Axis, places: Array) -> Axis:
-    """Return the axis of some positions, in any order."""
+    """Return the axis at some positions, in any order."""
     steps = {*(places[1:] - places[:-1]).tolist()} if len(places) > 1 else {1}
     if len(steps) == 1 and len(places) and 0 not in steps:
         return axis.cut(int(places[0]), steps.pop(), len(places))
@@ -59,9 +59,9 @@ def at_places(axis: Axis, places: Array) -> Axis:
 
 
 def same(axes: Sequence[Axis | None], *, neighbours: bool = False) -> Axis | None:
-    """Return what several say of an axis: a scale, unless they differ; a name, unless they do.
+    """Merge the axes of several arrays: drop conflicting scales; None if the names differ.
 
-    With ``neighbours``, positions one step apart make what lies halfway between.
+    With ``neighbours``, axes one step apart merge to the positions halfway between.
     """
     known = [axis for axis in axes if axis is not None]
     if len({axis.name for axis in known}) != 1:
@@ -79,7 +79,7 @@ def same(axes: Sequence[Axis | None], *, neighbours: bool = False) -> Axis | Non
 
 
 def joined(axes: Sequence[Axis | None], lengths: Sequence[int]) -> Axis | None:
-    """Return the axis of parts that follow one another: its positions have to go on."""
+    """Return the axis of concatenated parts; its positions must continue."""
     if any(axis is None for axis in axes) or len({axis.name for axis in axes if axis}) != 1:
         return None
     parts = [axis for axis in axes if axis is not None]
@@ -100,20 +100,20 @@ def joined(axes: Sequence[Axis | None], lengths: Sequence[int]) -> Axis | None:
 
 
 def _again(axis: Frequencies, near: Axis) -> Axis:
-    """Return the same frequencies, some periods away."""
+    """Shift frequencies by whole periods, close to an expected axis."""
     period = axis.scale * axis.count
     return replace(axis, offset=axis.offset + period * round((near.offset - axis.offset) / period))
 
 
 def from_negative(axis: Frequencies) -> Frequencies:
-    """Count frequencies from the negative ones, if they begin with these."""
+    """Count frequencies from the negative ones, if the axis begins there."""
     part = axis.offset / (axis.scale * axis.count) % 1
     part = 0.0 if part > 1 - NEAR else part
     return replace(axis, offset=(part - (part >= 0.5 - NEAR)) * axis.scale * axis.count)
 
 
 def _alike(one: Axis, other: Axis) -> bool:
-    """Return whether two axes are the same but for rounding."""
+    """Return whether two axes are equal up to rounding."""
     even = replace(one, scale=other.scale, offset=other.offset) == other
     near = abs(other.scale) * NEAR
     return even and abs(one.scale - other.scale) <= near and abs(one.offset - other.offset) <= near
@@ -122,7 +122,7 @@ def _alike(one: Axis, other: Axis) -> bool:
 def reshaped_axes(
     axes: Sequence[Axis | None], shape: tuple[int, ...], wanted: tuple[int, ...]
 ) -> tuple[Axis | None, ...] | None:
-    """Show axes in another shape: of those that fall apart, the outermost part counts bins."""
+    """Return the axes after a reshape; the outermost part of a split axis is binned."""
     whole = View.of(len(axes))
     view = whole.reshaped(whole.sizes(shape), wanted)
     if view is None:

@@ -1,4 +1,4 @@
-"""Arrays that pixels of opened ones are computed with, chunk by chunk."""
+"""Arrays beside the pixels: operands that dask passes to tasks chunk by chunk."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from dask_tiled.model.indexing import Array, Cut
 
 
 class Beside(NamedTuple):
-    """An array that pixels are computed with, as a layer of the graph."""
+    """An operand of pixels that is another layer of the graph."""
 
     name: str
     spans: tuple[tuple[Span, ...], ...]
-    """Which parts of the axes of the expression each of its axes has; none are further axes, which
-    have one chunk."""
+    """Parts of the expression's axes that each of its axes has; further axes have none, and one
+    chunk."""
     numblocks: tuple[int, ...]
     cuts: tuple[Cut | None, ...]
-    """What is taken of its axes, where they are longer than 1."""
+    """Cut of each axis that is longer than 1."""
 
     @property
     def has_further(self) -> bool:
-        """Whether it has axes that the expression has not."""
+        """Whether the operand has axes that the expression lacks."""
         return not all(self.spans)
 
     def cut(self, cuts: Sequence[Cut], sizes: Sequence[int]) -> Beside | None:
-        """Cut it as the expression is cut, if it has no further chunks along what is cut."""
+        """Cut the operand like the expression; None if it has several chunks along a cut axis."""
         found = []
         for spans, blocks, before in zip(self.spans, self.numblocks, self.cuts, strict=True):
             one = cuts[spans[0].axis]
@@ -47,7 +47,7 @@ class Beside(NamedTuple):
         return self._replace(spans=tuple(renamed), cuts=tuple(found))
 
     def block(self, block: Array, sizes: Mapping[Part, int]) -> Array:
-        """Take what is wanted of a chunk: further axes, then one for each part of the others."""
+        """Return the required part of a chunk: further axes, then an axis per part of the rest."""
         found = np.asarray(block)
         place = [
             slice(None) if one is None or n == 1 else one.slice

@@ -1,4 +1,4 @@
-"""The arrays of descriptions: opened arrays, or plain dask arrays where dask is not understood."""
+"""Arrays of descriptions: TiledArray, or plain dask arrays if dask is incompatible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dask_tiled.tiling.scheme import TilingScheme
 def build(
     description: Description, scheme: TilingScheme, io: str, opening: Opening | None = None
 ) -> da.Array:
-    """Make the array of a description."""
+    """Build the array of a description."""
     if has_tiles():
         return TiledArray(description, scheme, io, opening=opening)
     source = Source(description.layout, description.conversion, io)
@@ -36,7 +36,7 @@ def build(
 
 @cache
 def has_tiles() -> bool:
-    """Return whether opened arrays are computed tile by tile; warn once of what is not."""
+    """Return whether opened arrays are computed in tiles; warn once of what dask lacks."""
     lacking = missing()
     dask_is = f"dask {version('dask')}"
     if da.array_expr_enabled():
@@ -54,7 +54,7 @@ def has_tiles() -> bool:
 
 
 class _Numbers:
-    """The source of the array that shows whether dask is understood."""
+    """Source of the array that probes dask."""
 
     is_large = False
 
@@ -64,7 +64,7 @@ def _numbers(_: _Numbers, grid: Grid, block_id: Block) -> Array:
 
 
 def _problem() -> str | None:
-    """Compute a small array made as opened ones are; return what went wrong."""
+    """Compute a small array like an opened one; return the problem, None if there is none."""
     chunks, name = ((1, 2),), "dask-tiled-probe"
     probe = object.__new__(TiledArray)
     try:

@@ -1,4 +1,4 @@
-"""Frames in other places: what indices, points and shapes of the navigation axes show."""
+"""Fancy indexing and reshaping of navigation axes, as frames in another order."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 Shown = tuple[Description, Chunks]
 
 SETTINGS = RLock()
-"""What changes settings of dask has this: they are those of all threads, and two that change them
-at once lose some for good."""
+"""Lock for changes of dask's configuration: it is shared by all threads, and concurrent changes are
+lost."""
 
 
 @contextmanager
 def _unseen() -> Iterator[None]:
-    """Have dask make arrays that its plugins do not see, in one thread at a time."""
+    """Disable dask's array plugins, in one thread at a time."""
     with SETTINGS, config.set(array_plugins=()):
         yield
 
 
 def picked(arr: da.Array, desc: Description, index: object) -> Shown | None:
-    """Show frames in any order, as numpy's indices choose them; None for other indices."""
+    """Select frames in any order with NumPy's indices; None for other indices."""
     n = desc.nav_ndim
     found = nav_index(index, n, arr.ndim)
     sig = found and basic_cuts(found[1], desc.sig_shape)
@@ -49,7 +49,7 @@ def picked(arr: da.Array, desc: Description, index: object) -> Shown | None:
         return None
     try:
         numbers = _frames(desc)[found[0]]
-    except (IndexError, TypeError, ValueError):  # dask says why, or takes it
+    except (IndexError, TypeError, ValueError):  # dask reports the error, or supports it
         return None
     if not numbers.size or not numbers.ndim:
         return None
@@ -67,7 +67,7 @@ def picked(arr: da.Array, desc: Description, index: object) -> Shown | None:
     else:
         if tuple(map(sum, chunks)) == shown.shape:
             return shown, chunks
-    # dask takes no such index, or gives another shape: as many frames in each chunk
+    # unsupported by dask, or another shape: keep the number of frames per chunk
     frames, (rows, *inner) = math.prod(max(axis) for axis in arr.chunks[:n]), numbers.shape
     nav = split(rows, max(1, frames // math.prod(inner))), *((size,) for size in inner)
     return shown, (*nav, *map(cut_chunks, arr.chunks[n:], sig))
@@ -76,7 +76,7 @@ def picked(arr: da.Array, desc: Description, index: object) -> Shown | None:
 def _axes_left(
     desc: Description, items: tuple[int | np.integer | slice | Array, ...]
 ) -> tuple[Axis, ...] | None:
-    """Return the axes that slices leave, and one list of places; None for what mixes axes."""
+    """Return the navigation axes after slices and one list of positions; None if axes mix."""
     lists = [item for item in items if isinstance(item, np.ndarray)]
     whole = [item for item in items if isinstance(item, (int, np.integer))]
     mixed = len(lists) > 1 or any(one.ndim > 1 for one in lists) or (lists and whole)
@@ -93,9 +93,9 @@ def _axes_left(
 def at_points(
     desc: Description, chunks: Chunks, key: object
 ) -> tuple[Shown, tuple[int, ...]] | None:
-    """Show the frames at points, one after the other, and give the shape that they have.
+    """Select the frames at points, in their order, and the shape of the result.
 
-    It is None for points of dask's ``vindex`` that are not of navigation axes alone.
+    None for points of dask's ``vindex`` beyond the navigation axes.
     """
     found = point_index(key, len(chunks))
     cuts = found and basic_cuts(found.basic, desc.shape)
@@ -122,7 +122,7 @@ def at_points(
 def reshaped(
     arr: da.Array, desc: Description, shape: tuple[object, ...], **options: object
 ) -> Shown | None:
-    """Show the frames in another shape, in dask's chunks; None where other axes change."""
+    """Reshape the navigation axes, in dask's chunks; None if other axes change."""
     n = len(shape) - len(desc.sig_shape)
     if n < 1 or shape[n:] != desc.sig_shape:
         return None
@@ -137,16 +137,16 @@ def reshaped(
     else:
         shown = _of_frames(desc, _frames(desc).reshape(nav))
     axes = _axes_in(desc, nav)
-    if axes != shown.axes[:n]:  # some are kept, and what is told of them
+    if axes != shown.axes[:n]:  # some axes, and their metadata, are kept
         axes += shown.axes[n:]
         shown = replace(shown, axes=axes, metadata=desc.metadata)
-    ours = made.dask.dependencies[made.name] == {arr.name}  # a chunk of each
+    ours = made.dask.dependencies[made.name] == {arr.name}  # one chunk from each chunk
     ends = (*((),) * n, *arr.chunks[desc.nav_ndim :])
     return (shown, made.chunks) if ours or cut_no_block(shown, made.chunks, ends) else None
 
 
 def _axes_in(desc: Description, shape: tuple[int, ...]) -> tuple[Axis, ...]:
-    """Name the navigation axes in another shape; those that stay as they are keep what they are."""
+    """Return the navigation axes in another shape; unchanged axes keep their calibration."""
     usual = nav_axes(desc.nav_ndim)
     kept = reshaped_axes(desc.axes[: desc.nav_ndim], desc.nav_shape, shape)
     stay = {axis for axis in desc.axes[: desc.nav_ndim] if axis not in usual}
@@ -155,11 +155,11 @@ def _axes_in(desc: Description, shape: tuple[int, ...]) -> tuple[Axis, ...]:
 
 
 def _frames(desc: Description) -> Index:
-    """Return the numbers of the frames in all places."""
+    """Return the frame numbers at all positions."""
     layout = desc.layout
     return layout.frame_numbers(layout.cuts[: len(layout.nav_shape)]).reshape(desc.nav_shape)
 
 
 def _of_frames(desc: Description, numbers: Index) -> Description:
-    """Show frames by their numbers."""
+    """Return the description of frames by number."""
     return desc.with_frames(numbers.shape, numbers=np.ascontiguousarray(numbers.ravel()))

@@ -1,6 +1,6 @@
-"""What the task of a chunk reads, and the memory it takes, before it is run.
+"""Cost of the task of a chunk before it runs: bytes read, memory.
 
-Recipes are begun just as tasks begin them, on arrays beside that take no memory, and read nothing.
+Recipes begin as in tasks, on operands that take no memory, and read nothing.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Source
 
 OF_USERS = 32
-"""Bytes for each pixel of a tile that functions of users may take."""
+"""Bytes per pixel of a tile that users' functions may take."""
 
 
 class Shaped(NamedTuple):
-    """An array, as far as it is known before it is there."""
+    """Shape and dtype of an array that is not computed yet."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its items."""
+        """Size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def stands_for(self) -> Array:
-        """Return an array of this shape that takes no memory."""
+        """Return a placeholder of this shape that takes no memory."""
         return np.broadcast_to(np.zeros((), self.dtype), self.shape)
 
 
@@ -51,23 +51,23 @@ Parts = tuple[Box, ...]
 
 
 class Cost(NamedTuple):
-    """What the task of a chunk takes."""
+    """Cost of the task of a chunk."""
 
     reads: tuple[tuple[Source, Parts], ...]
-    """What is read of the chunk, and in which parts of its signal axes: none as a whole."""
+    """Sources that are read, and the parts of the signal axes they are read in; none if whole."""
     working: int
-    """Most bytes of memory while it runs, beside its results."""
+    """Peak memory in bytes while the task runs, without its results."""
     results: tuple[Result, ...]
 
 
 class Result(NamedTuple):
-    """The result of a recipe."""
+    """Result of a recipe."""
 
     nbytes: int
     held: int
-    """Bytes of its memory: none where it is made in a result of all chunks."""
+    """Bytes of its own memory: none if the result is written into a larger one."""
     shaped: Shaped | None = None
-    """None if it is no array."""
+    """None if the result is no array."""
 
 
 def cost_of(
@@ -78,9 +78,9 @@ def cost_of(
     has_pixels: bool,
     room: tuple[int, ...] | None,
 ) -> Cost:
-    """Find what a task takes, whose pixels may be read by another.
+    """Return the cost of a task, whose pixels may be read by another task.
 
-    ``room`` is the shape of its chunk of a larger result, if it is made there.
+    ``room`` is the shape of the chunk within a larger result, if it is written there.
     """
     rooms = list[Array]()
 
@@ -121,7 +121,7 @@ def cost_of(
 
 
 def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Sequence[Sink]) -> int:
-    """Return the bytes that it takes to show a chunk to sinks, beside what these hold."""
+    """Return the bytes it takes to feed a chunk to sinks, without the sinks' own memory."""
     region = region_of(source.layout, chunk.box)
     ranges = [*frame_ranges(source.layout, region.frames[:1], region.sig)]
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
@@ -140,7 +140,7 @@ def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Seq
 
 
 def _in_numpy(one: Begun, sources: Sequence[Source]) -> tuple[int, int]:
-    """Return the bytes of what NumPy makes of a chunk, and of all it takes for that beside."""
+    """Return the bytes of NumPy's result for a chunk, and of its temporaries."""
     widths, pixels = one.recipe.widths(one.operands), math.prod(one.shape)
     most = max(sum(widths[max(0, k - 2) : k + 1]) for k in range(len(widths)))
     working = pixels * (most - widths[-1]) + sum(memory_of(x, one.box) for x in sources[:1])
@@ -149,13 +149,13 @@ def _in_numpy(one: Begun, sources: Sequence[Source]) -> tuple[int, int]:
 
 
 def _ended(one: Begun) -> tuple[Array, Any, int]:
-    """Return what a sink has and what becomes of it, and the bytes that this takes beside."""
+    """Return the array of a sink, the final result, and the bytes of its temporaries."""
     assert one.shown is not None  # noqa: S101 - for the type checker
     with np.errstate(all="ignore"):
         found = one.shown.sink.result()
         if one.end is not one.whole:
             return found, one.end(found), found.nbytes
-        if one.recipe.reduces:  # dask's function, of all pixels: its result is no larger
+        if one.recipe.reduces:  # dask's function of all pixels: its result is no larger
             return found, found, 2 * found.nbytes
         return found, one.end(found), 0
 
@@ -167,7 +167,7 @@ def _nbytes(made: Any) -> int:
 
 
 def _held(thing: Any, seen: set[int]) -> int:
-    """Add up the arrays that a sink holds, each once."""
+    """Sum the bytes of the arrays that a sink holds, each once."""
     if id(thing) in seen:
         return 0
     seen.add(id(thing))
@@ -182,7 +182,7 @@ def _held(thing: Any, seen: set[int]) -> int:
 
 
 def _inside(thing: Any) -> list[Any]:
-    """List what a value of the engine holds; nothing of values of others."""
+    """List the attributes of a value of the engine; none for other values."""
     if isinstance(thing, dict):
         return [*thing.values()]
     if isinstance(thing, list | tuple):

@@ -1,4 +1,4 @@
-"""What users pass as an array: dask arrays, arrays of NumPy, and objects of xarray around them."""
+"""Arrays from users: dask, NumPy, and xarray objects that hold them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dask_tiled.model.axes import Axis
 
 ARRAYS = "an array of dask-tiled, dask or NumPy, or an object of xarray that holds one"
 NEAR = 1e-6
-"""So far from those of the file coordinates may be, in steps, and be the same."""
+"""Tolerance between coordinates and the file's axis, in steps."""
 
 
 def is_array(data: object) -> bool:
-    """Return whether something is taken as an array by :func:`as_array`."""
+    """Return whether :func:`as_array` accepts an object."""
     return isinstance(data, da.Array | np.ndarray) or is_xarray(data)
 
 
 def is_xarray(data: object) -> bool:
-    """Return whether something is a Dataset, a DataArray or a Variable of xarray."""
-    xr = sys.modules.get("xarray")  # nothing is of xarray before somebody has imported it
+    """Return whether an object is an xarray Dataset, DataArray or Variable."""
+    xr = sys.modules.get("xarray")  # there are no such objects before xarray is imported
     kinds = [getattr(xr, name, None) for name in ("Dataset", "DataArray", "Variable")]
     return any(kind is not None and isinstance(data, kind) for kind in kinds)
 
@@ -35,24 +35,24 @@ def is_xarray(data: object) -> bool:
 def as_array(
     data: Any, *, expected: str = ARRAYS, error: type[DatasetError] = DatasetError
 ) -> da.Array:
-    """Return what a user passes as a dask array.
+    """Convert what a user passes to a dask array.
 
-    An array of NumPy becomes one of dask. Of an object of xarray, dimensions, evenly spaced
-    coordinates and units are the axes; where it holds an opened array, that is what is returned.
+    NumPy arrays are wrapped. The axes of an xarray object are its dimensions, evenly spaced
+    coordinates and units; an opened array inside it is returned as such.
 
     Parameters
     ----------
     data : dask.array.Array, numpy.ndarray, xarray.DataArray, Dataset or Variable
-        A Dataset has one data variable.
+        A Dataset must have a single data variable.
     expected : str
-        What the caller takes, for the error.
+        Description of accepted objects, for the error message.
     error : type
-        The error.
+        Class of the error.
 
     Raises
     ------
     DatasetError
-        It is something else: a Dataset of several variables, or an array of another library.
+        Any other object: a Dataset of several variables, or an array of another library.
     """
     if isinstance(data, da.Array):
         return data
@@ -65,7 +65,7 @@ def as_array(
 
 
 def variable_of(data: Any, error: type[DatasetError] = DatasetError) -> Any:
-    """Return the one variable of a Dataset; anything else as it is."""
+    """Return the single variable of a Dataset; other objects are returned unchanged."""
     if not hasattr(data, "data_vars"):
         return data
     names = [*data.data_vars]
@@ -81,7 +81,7 @@ def variable_of(data: Any, error: type[DatasetError] = DatasetError) -> Any:
 
 
 def attributes_in(data: Any) -> dict[str, Any]:
-    """Return the attributes of the variable of an object of xarray; none of anything else."""
+    """Return the attributes of an xarray object's variable; none for other objects."""
     attributes = variable_of(data).attrs if is_xarray(data) else {}
     return {str(name): value for name, value in attributes.items()}
 
@@ -103,12 +103,12 @@ def _of_xarray(data: Any, error: type[DatasetError]) -> da.Array:
         for k, (name, axis) in enumerate(zip(variable.dims, known, strict=True))
     )
     units = variable.attrs.get("units", "")
-    is_opened = isinstance(arr, TiledArray)  # and stays so: its values are counts
+    is_opened = isinstance(arr, TiledArray)  # stays one: its values are counts
     return labelled(arr, axes, "" if is_opened else str(units))
 
 
 def _opened_in(arr: da.Array) -> da.Array:
-    """Return the opened array that the chunks of a dask array are read of, in these chunks."""
+    """Return the opened array from which the chunks are read, in these chunks."""
     found = array_read_by(arr)
     if found is None:
         return arr
@@ -118,10 +118,10 @@ def _opened_in(arr: da.Array) -> da.Array:
 
 
 def _axis(name: str, coordinate: Any, known: Axis | None, k: int) -> Axis | None:
-    """Return the axis of a dimension, which is that of the file where both say the same."""
+    """Return the axis of a dimension: that of the file, if the coordinate agrees with it."""
     same = known if known is not None and known.name == name else None
     if coordinate is None:
-        unnamed = known is None and name == f"dim_{k}"  # as xarray calls them
+        unnamed = known is None and name == f"dim_{k}"  # a default name of xarray
         return None if unnamed else Axis(name, labels=same.labels if same else ())
     points, units = coordinate.values, str(coordinate.attrs.get("units", ""))
     if points.dtype.kind in "UT":
@@ -136,6 +136,6 @@ def _axis(name: str, coordinate: Any, known: Axis | None, k: int) -> Axis | None
 
 
 def _is_at(points: Sequence[float], axis: Axis) -> bool:
-    """Return whether positions are those of an axis, but for rounding."""
+    """Return whether coordinates equal those of an axis, up to rounding."""
     places = axis.offset + axis.scale * np.arange(len(points))
     return bool((np.abs(np.asarray(points, float) - places) <= NEAR * abs(axis.scale)).all())

@@ -1,4 +1,4 @@
-"""Axes of Fourier transforms: frequencies, in reciprocal units."""
+"""Fourier transforms of axes: frequencies, in reciprocal units."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from dask_tiled.model.axes import Axis
 KINDS = "fft", "ifft", "rfft", "irfft", "hfft", "ihfft"
 SHIFTS = "fftshift", "ifftshift"
 PACKED = "packed"
-"""What scipy.fftpack makes of real pixels: real and imaginary parts take turns."""
+"""Layout of scipy.fftpack for real pixels: real and imaginary parts alternate."""
 LIBRARIES = "numpy", "scipy", "cupy", "mkl_fft", "pyfftw"
 PREFIX = "f_"
-"""What is put before the name of an axis for that of its frequencies."""
+"""Prefix of the names of frequency axes."""
 
 
 class Transform(NamedTuple):
-    """What a function of chunks transforms."""
+    """A Fourier transform or shift of chunks."""
 
     kind: str
     axes: tuple[int, ...]
     lengths: tuple[int | None, ...]
-    """Lengths of the transformed axes where the function was given any: of the longer side."""
+    """Lengths of the transformed axes, if passed to the function: those of the longer side."""
 
 
 def transform_of(
     function: Function, values: Sequence[Any], kwargs: Mapping[str, Any], ndim: int
 ) -> Transform | None:
-    """Read a function of chunks, called on ``(chunk, *values)``, as a Fourier transform or shift.
+    """Match a chunk function ``function(chunk, *values)`` that is a Fourier transform or shift.
 
-    Libraries have the names and arguments of ``numpy.fft``; what users call so is theirs.
+    The names and arguments are those of ``numpy.fft``, in known libraries only.
     """
     name, module = getattr(function, "__name__", ""), getattr(function, "__module__", None) or ""
     kind = name.rstrip("2n")
@@ -61,7 +61,7 @@ def transformed(
     before: Sequence[int],
     after: Sequence[int],
 ) -> list[Axis | None]:
-    """Return the axes of a transform, whose lengths are known before and after it."""
+    """Return the axes after a transform, from the lengths before and after."""
     found = list(axes)
     for k, (place, length) in enumerate(zip(transform.axes, transform.lengths, strict=True)):
         axis, last = axes[place], k == len(transform.axes) - 1
@@ -80,9 +80,9 @@ def transformed(
 
 
 def _reciprocal(axis: Axis, size: int, before: int, *, backward: bool) -> Axis:
-    """Return the frequencies along an axis, or what an axis of frequencies was made of.
+    """Return the frequencies of an axis, or the original axis of frequencies.
 
-    Two transforms in the same direction turn an axis round.
+    Two transforms in the same direction reverse an axis.
     """
     of = axis.of if isinstance(axis, Frequencies) and axis.backward != backward else None
     if of is not None and not isinstance(of, Unplaced):
@@ -105,7 +105,7 @@ def _shifted(axis: Axis, size: int, *, inverse: bool) -> Axis:
 
 
 def reciprocal_units(units: str) -> str:
-    """Return the unit of frequencies along an axis, as text."""
+    """Return the reciprocal of a unit."""
     found = re.fullmatch(r"1/(?:\(([^()]+)\)|([^()/*\s]+))", units)
     if found:
         return found[1] or found[2]

@@ -1,4 +1,4 @@
-"""What is known of an array before any of it is computed."""
+"""Metadata of an array, available without computing it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from dask_tiled.tiling.bases import Chunks
 
 
 class Given(NamedTuple):
-    """The facts about an array that an export needs: the array is asked for them once."""
+    """Metadata of an array for an export, queried once."""
 
     name: str
-    """That of dask: arrays with the same name are the same."""
+    """Name in dask: arrays with equal names are equal."""
     shape: tuple[int, ...]
     dtype: np.dtype
     chunks: Chunks
     shown: Shown
-    """Axes and units, and the files that are read."""
+    """Axes, units, and the descriptions of the files that are read."""
     description: Description | None = None
-    """What an opened array shows of files; None for any other."""
+    """Description of an opened array; None for any other."""
 
     @classmethod
     def of(cls, arr: da.Array) -> Self:
-        """Ask an array."""
+        """Collect the metadata of an array."""
         shape, desc = tuple(map(int, arr.shape)), description_of(arr)
         return cls(arr.name, shape, arr.dtype, arr.chunks, shown_of(arr), desc)
 
     @property
     def token(self) -> str:
-        """Hash of the pixels: dask chunks of an opened array do not change it."""
+        """Hash of the pixels, independent of the chunks of an opened array."""
         desc = self.description
         return tokenize(self.name if desc is None else (desc.layout, desc.conversion))
 
@@ -51,10 +51,10 @@ class Given(NamedTuple):
 
     @property
     def nav_ndim(self) -> int:
-        """Number of the first axes that may be cut, so that frames stay whole."""
+        """Number of leading axes that may be cut without cutting frames."""
         return self.ndim if self.description is None else self.description.nav_ndim
 
 
 def description_of(arr: da.Array) -> Description | None:
-    """Return what an array shows of files; None for any other."""
+    """Return the description of an opened array; None for any other."""
     return arr.description if isinstance(arr, TiledArray) else None

@@ -1,4 +1,4 @@
-"""Arrays of files that grow: rows of the first axis, as soon as all their frames are there."""
+"""Arrays of growing files: rows of the first axis, once all their frames are there."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from dask_tiled.tiling.negotiation import TilingRequest
 from dask_tiled.tiling.scheme import negotiate
 
 POLL = 0.1
-"""Seconds from one look at the files to the next, at least."""
+"""Shortest interval between checks of the files, in seconds."""
 LOOKED_AT = 1 << 20
-"""Chunks are chosen as for so many frames, where their number is not known."""
+"""Assumed number of frames for the choice of chunks, if the number is unknown."""
 
 
 class Rows(NamedTuple):
     """Rows of the first axis that can be written."""
 
     arr: TiledArray
-    """The array as it is now."""
+    """The array in its current state."""
     description: Description
     first: int
     stop: int
     complete: bool
-    """Whether nothing of them can change any more."""
+    """Whether the rows are final."""
 
 
 def description_of_growing(arr: Any) -> Description:
-    """Return what an array that can be followed shows.
+    """Return the description of an array that can be followed.
 
     Raises
     ------
     DatasetError
-        It cannot be followed.
+        The array cannot be followed.
     """
     desc = arr.description if isinstance(arr, TiledArray) else None
     if desc is None or not desc.nav_ndim or not arr.can_refresh:
@@ -53,7 +53,7 @@ def description_of_growing(arr: Any) -> Description:
 
 
 def with_many_frames(given: Given, requests: Sequence[TilingRequest]) -> Given:
-    """Return what would be known of an array with many more frames, if these may come."""
+    """Return the metadata of an array with many more frames, if the number is open."""
     desc = given.description
     if desc is None or desc.nav_ndim > 1 or desc.layout.selection.numbers is not None:
         return given
@@ -63,19 +63,19 @@ def with_many_frames(given: Given, requests: Sequence[TilingRequest]) -> Given:
 
 
 def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]:
-    """Yield rows of an array as soon as all their frames are there, and what is left in the end.
+    """Yield rows of an array once all their frames are there, and the remaining rows at the end.
 
     Parameters
     ----------
     step : int
-        Rows are given so many at a time, or a multiple of that.
+        The number of rows yielded at a time is a multiple of this.
     rest : float
-        Seconds without growth after which nothing more is expected.
+        Seconds without growth after which the files count as complete.
 
     Yields
     ------
     Rows
-        In their order. The last ones may lack frames, and may be none.
+        In order. The last may be empty, or lack frames.
     """
     seen, done, since, failed = _Seen(), 0, time.monotonic(), None
     desc = description_of_growing(arr)
@@ -116,12 +116,12 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
 
 
 def refreshed(arr: Any) -> tuple[TiledArray, Description]:
-    """See an array as its files are now, and what it shows.
+    """Refresh an array from its files; return it with its description.
 
     Raises
     ------
     DatasetError
-        It cannot be followed, or seen again.
+        The array cannot be followed or refreshed.
     """
     description_of_growing(arr)
     found = arr.refresh()
@@ -129,22 +129,22 @@ def refreshed(arr: Any) -> tuple[TiledArray, Description]:
 
 
 class _Seen:
-    """What headers have said of the number of frames before these were there."""
+    """Frame counts that headers announced before the frames were there."""
 
     def __init__(self) -> None:
         self.count = 0
         self.ahead = set[int]()
 
     def look(self, desc: Description) -> None:
-        """Note how far the frames are."""
+        """Record the announced and the actual number of frames."""
         count, there = math.prod(desc.nav_shape), desc.layout.n_frames
-        if count != self.count:  # a header that counts along with the frames tells nothing
+        if count != self.count:  # a header that counts frames as they come announces nothing
             self.count, self.ahead = count, set()
         if there < count:
             self.ahead.add(there)
 
     def foretold(self, desc: Description) -> bool:
-        """Return whether the number stood there while frames came."""
+        """Return whether the final number was announced while frames were still missing."""
         return math.prod(desc.nav_shape) == self.count and len(self.ahead) > 1
 
 
@@ -153,7 +153,7 @@ def _extent(desc: Description) -> tuple[Any, ...]:
 
 
 def rows_there(desc: Description, there: int) -> int:
-    """Count the rows from the first on all of whose frames are there, if so many frames are."""
+    """Return the number of leading rows whose frames are all among the first ``there`` frames."""
     selection = desc.layout.selection
     length, inner = desc.shape[0], math.prod(desc.nav_shape[1:])
     if selection.numbers is None:
@@ -163,7 +163,7 @@ def rows_there(desc: Description, there: int) -> int:
 
 
 def _check_same(old: Description, new: Description, done: int) -> None:
-    """Make sure that what has been written is still where it was; what axes are called may come."""
+    """Check that rows already written are unchanged; names of axes may change."""
     places = np.arange(done * math.prod(old.nav_shape[1:]), dtype=np.int64)
     same = (old.shape[1:], old.dtype) == (new.shape[1:], new.dtype)
     if same and done <= new.shape[0]:

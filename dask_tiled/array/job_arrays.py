@@ -1,4 +1,4 @@
-"""Jobs on arrays: what they make of all chunks, as a dask array."""
+"""Jobs on arrays: one task per chunk, results as a dask array."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dask_tiled.tiling.negotiation import TilingRequest, tile_for, usual_tile_by
 
 
 class Reducible(NamedTuple):
-    """An array, and how many of its axes are navigation axes."""
+    """An array, and its number of navigation axes."""
 
     arr: da.Array
     nav_ndim: int
@@ -37,10 +37,11 @@ def job_array(
     tail: tuple[int, ...] = (),
     combine: Callable[..., Array] | None = None,
 ) -> da.Array:
-    """Do a job on every chunk of an array, and reduce the axes that are ``gone``.
+    """Apply a job to every chunk of an array, and reduce the axes that are ``gone``.
 
-    The results have further axes, of the lengths ``tail``. ``combine(results, axes)`` reduces each
-    of some results along axes, and all of them to one; without it, one chunk is all that is gone.
+    The results have further axes, of the lengths ``tail``. ``combine(results, axes)`` reduces
+    each result along the axes, and merges all into one; without it, the reduced axes have one
+    chunk.
     """
     arr, nav_ndim = x
     name = f"tiled-{tokenize(arr.name, job, nav_ndim, gone)}"
@@ -73,7 +74,7 @@ def _combined(blocks: da.Array, gone: tuple[int, ...], combine: Callable[..., Ar
 
 
 def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
-    """Take away axes with one pixel, in symbols: there may be a million chunks."""
+    """Remove axes of length 1, symbolically: there may be a million chunks."""
     axes = tuple(range(blocks.ndim))
     kept = tuple(axis for axis in axes if axis not in gone)
     name = f"squeeze-{blocks.name}"
@@ -83,7 +84,7 @@ def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
 
 
 def _squeeze(block: Nested, gone: tuple[int, ...]) -> Array:
-    while isinstance(block, list):  # of one chunk, for each axis that is gone
+    while isinstance(block, list):  # of one chunk, for each removed axis
         (block,) = block
     return like_numpy(block.squeeze(gone))
 
@@ -94,13 +95,13 @@ def _reduce(
     keepdims: bool,  # noqa: FBT001 - dask's call
     combine: Callable[..., Array],
 ) -> Array:
-    """Combine results of chunks as dask asks for it."""
+    """Combine results of chunks, with the signature that dask expects."""
     reduced = combine(results_in(results), axis)
     return np.expand_dims(reduced, axis) if keepdims else like_numpy(reduced)
 
 
 def _tile_of(x: Reducible, request: TilingRequest) -> tuple[int, ...]:
-    """Choose tiles: as negotiated, or whole frames where nothing is known but the chunks."""
+    """Choose the tile shape: negotiated if possible, otherwise whole frames."""
     arr, nav_ndim = x
     description = arr.description if isinstance(arr, TiledArray) else None
     if description is not None and description.nav_ndim == nav_ndim:

@@ -1,4 +1,4 @@
-"""Which trees the engine can compute: as pixels of sources, in a view, with one step in the end."""
+"""Trees that the engine can compute: pixels of sources, a view, one last step."""
 
 from __future__ import annotations
 
@@ -46,42 +46,42 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 
 COUNTED = "-chunks"
-"""What is added to the name of a layer of histograms, for those by the number of the chunk."""
+"""Suffix of the layer keyed by chunk number, for histograms."""
 Why = str
-"""Why a layer is left to dask."""
+"""Reason why a layer is left to dask."""
 LATER: Final = "it is computed of results, or of chunks that dask has made"
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What a layer computes of opened arrays."""
+    """A layer that the engine can compute."""
 
     name: str
-    """Of the layer that is made."""
+    """Name of the resulting layer."""
     tree: Node
-    """What the layer was read as."""
+    """Tree of the layer."""
     expression: Expression
     chunks: Chunks
-    """Those of the sources."""
+    """Chunks of the sources."""
     grid: Grid
     view: View
     labels: tuple[Label, ...]
-    """Those that the layer gives to the axes that are shown of the sources."""
+    """Labels of the view's axes in the layer."""
     output: tuple[Label, ...]
-    """The labels of what the layer makes."""
+    """Labels of the result."""
     annotations: Annotations
     step: LastStep | None = None
     new_axes: Mapping[Label, int] = field(default_factory=dict)
-    """How many chunks axes have that no axis of the sources is shown as."""
+    """Numbers of chunks of axes that the view lacks."""
 
     @cached_property
     def recipe(self) -> Recipe:
-        """What tasks do."""
+        """Recipe for tasks."""
         return Recipe(self.expression, self.view, self.source.layout.nav_ndim, self.step)
 
     @property
     def source(self) -> Source:
-        """One of the sources: all of them have the same axes."""
+        """One of the sources; all have the same axes."""
         node = self.expression
         while isinstance(node, Apply):
             node = next(x for x in node.operands if isinstance(x, Apply | Source))
@@ -89,18 +89,18 @@ class Known:
 
     @property
     def reduction(self) -> Reduction | None:
-        """The reduction that its last step begins, if it is one."""
+        """The reduction that the last step begins, or None."""
         done = self.step and self.step.done
         return done if isinstance(done, Reduction) else None
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing is computed."""
+        """Whether the layer only reads pixels."""
         return self.step is None and isinstance(self.expression, Source)
 
     @property
     def needs_ending(self) -> bool:
-        """Whether only the engine knows what to do with its results."""
+        """Whether only the engine can combine the results."""
         return self.reduction is not None and self.reduction.row.finds_place
 
     @property
@@ -110,45 +110,45 @@ class Known:
 
     @property
     def places(self) -> tuple[Label, ...]:
-        """The labels that the axes of the sources have."""
+        """Labels of the axes of the sources."""
         return tuple(self.labels[place] for place in self.view.places)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes that are shown."""
+        """Shape of the view."""
         return self.view.shape(self.grid.shape)
 
     @property
     def shown_chunks(self) -> Chunks:
-        """Chunks of the axes that are shown."""
+        """Chunks of the view."""
         found = self.view.chunks(self.chunks)
         assert found is not None  # noqa: S101 - or it would not be known
         return found
 
     @property
     def made_chunks(self) -> Chunks | None:
-        """Chunks of what the layer makes; None of what is the first step of something else."""
+        """Chunks of the result; None for the first step of a reduction."""
         if self.step is None:
             return self.shown_chunks
         done = self.step.done
         if isinstance(done, ChunkJob):
             mapped = isinstance(done.job, MapTiles) and done.job.sig_shape is None
             return self.shown_chunks if mapped else None
-        # Only where pixels are binned two axes have one label: bins, and the pixels of each.
+        # Only binned axes come in pairs with one label: bins, and the pixels of each.
         return self.shown_chunks[::2] if len({*self.labels}) < len(self.labels) else None
 
     def shown(self, view: View | None, labels: tuple[Label, ...]) -> Known | Why:
-        """Show it in another way, if each of its chunks is still one chunk."""
+        """Change the view, if each chunk of the sources stays one chunk."""
         if view is None or view.chunks(self.chunks) is None or (self.chunks and not labels):
             return "chunks of the new axes are no chunks of the file"
         return replace(self, view=view, labels=labels, output=labels)
 
 
 def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known | Why]:
-    """Return what is computed of opened arrays, by the names of the layers.
+    """Return what the engine computes of opened arrays, by layer.
 
-    Layers of which the engine computes nothing have the reason, those that read nothing opened are
-    left out. Layers of the names ``numpy`` have arrays of NumPy, which pixels may be computed with.
+    Other layers on opened arrays have a reason instead; layers on anything else are left out.
+    The layers ``numpy`` consist of NumPy arrays, which may be operands.
     """
     known: dict[str, Known | Why] = {}
     for name, tree in trees.items():
@@ -165,7 +165,7 @@ def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known |
                 one = _as_pixels(known.get(tree.inner[0].name))
                 found = _of_one(tree, one) if one else _no_kernel(tree)
         if isinstance(found, Known) and found.step is None and found.shown_chunks != tree.chunks:
-            found = "dask has other chunks"  # what is read of its chunks would be of others
+            found = "dask has other chunks"  # a read in dask's chunks would differ
         key = name + COUNTED if isinstance(tree, Histogram) else name
         if key == name or key not in trees:
             known[key] = replace(found, name=key, tree=tree) if isinstance(found, Known) else found
@@ -180,7 +180,7 @@ def _read(tree: Read) -> Known:
 
 
 def _as_pixels(one: Known | Why | None) -> Known | None:
-    """Return what is known, if it is pixels: no results of a last step."""
+    """Return a computation of pixels; None after a last step."""
     return one if isinstance(one, Known) and one.step is None else None
 
 
@@ -189,7 +189,7 @@ def _no_kernel(tree: Node) -> Why:
 
 
 def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - by its kind
-    """Return what is made of something known, or why the engine makes nothing of it."""
+    """Return the computation of a node with one input, or the reason against it."""
     one = replace(one, annotations=fused(one.annotations, tree.annotations))
     axes = tuple(range(len(one.view.shown)))
     match tree:
@@ -223,14 +223,14 @@ def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - by its ki
 
 
 def _prepared(one: Known) -> Known:
-    """Return a reduction of what its row asks for instead of pixels."""
+    """Apply the transformations that a reduction's row needs first."""
     for function, kwargs in [] if one.reduction is None else applied_before(one.reduction.row):
         one = replace(one, expression=Apply(function, kwargs, (one.expression,)))
     return one
 
 
 def _slice(tree: Slice, one: Known) -> Known | Why:
-    """Return a part of what is known: the sources give at once what it has of each axis."""
+    """Push a slice down to the sources."""
     found = _cut(one, tree.cuts)
     if not isinstance(found, Known):
         return found
@@ -241,7 +241,7 @@ def _slice(tree: Slice, one: Known) -> Known | Why:
 
 
 def _of_chunks(tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]) -> Known | Why:
-    """Return what is computed of known pixels, and of arrays of NumPy beside."""
+    """Return an elementwise computation or a contraction, or the reason against it."""
     if isinstance(tree, Call) and not tree.on_tiles:
         return _no_kernel(tree)
     found = _operands(tree, known, numpy)
@@ -260,9 +260,9 @@ def _of_chunks(tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]
 def _operands(
     tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]
 ) -> tuple[Known, tuple[object, ...]] | Why:
-    """List the operands: known ones of the same axes and chunks, and others.
+    """Return the operands of a node: pixels of equal axes and chunks, arrays beside, values.
 
-    The first of the known ones gets the annotations of all.
+    The first pixels get the annotations of all.
     """
     given = [known.get(x.value.name) if x.labels is not None else None for x in tree.arguments]
     inner = [*map(_as_pixels, given)]
@@ -290,7 +290,7 @@ def _operands(
 
 
 def _beside(given: Argument, first: Known) -> Beside | None:
-    """Show an array that is repeated along axes that it has not; None where it may be longer."""
+    """Return an operand that broadcasts to the pixels; None if it may be longer."""
     labels = given.labels or ()
     axes = [first.labels.index(x) if x in first.labels else None for x in labels]
     unknown = any(
@@ -304,9 +304,9 @@ def _beside(given: Argument, first: Known) -> Beside | None:
 
 
 def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Known | Why:
-    """Return products with an array beside that are added up.
+    """Return a contraction of pixels with an array beside.
 
-    Of whole frames that is a matrix product; other products are made, and then added up.
+    Over whole frames it is a matrix product; otherwise, products are computed and then summed.
     """
     out, is_second = tree.labels, operands[1] is one.expression
     weights, given = operands[0 if is_second else 1], tree.arguments[0 if is_second else 1]
@@ -334,7 +334,7 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
 
 
 def _cut(one: Known, cuts: Sequence[Cut]) -> Known | Why:
-    """Return a part of what is known."""
+    """Apply cuts to the sources, the operands and the view."""
     found = one.view.cut(cuts, one.grid.shape)
     expression = None if found is None else cut(one.expression, found[0], one.grid.shape)
     if found is None or expression is None:
@@ -347,7 +347,7 @@ def _cut(one: Known, cuts: Sequence[Cut]) -> Known | Why:
 
 
 def _bin(tree: Bin, one: Known) -> Known | Why:
-    """Return pixels that are made of several neighbours: parts of axes are reduced."""
+    """Return a binning of neighbours: axes are split, and the inner parts reduced."""
     ndim = len(tree.by)
     step = binning_of(tree.function, tree.kwargs, ndim)
     if step is None:

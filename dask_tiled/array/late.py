@@ -1,4 +1,4 @@
-"""Arrays of dask that are made when somebody asks for them, and may be computed before."""
+"""Deferred dask arrays: graphs are built on demand, and may never be needed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from dask_tiled.tiling.bases import Chunks
 
 
 def runs_here(options: Mapping[str, Any]) -> bool:
-    """Return whether ``compute(**options)`` runs in this process, and no callback sees tasks."""
+    """Return whether ``compute(**options)`` runs in this process, unobserved by callbacks."""
     if Callback.active or options.keys() - {"scheduler"}:
         return False
     return config.get("array_optimize", None) is optimize and is_here(**options)
 
 
 class LateArray(da.Array):
-    """A dask array whose name and graph, which take long to make, wait for who asks for them.
+    """A dask array whose name and graph are built on demand, as that is slow.
 
-    Opened arrays are a kind of it: dask lets two classes meet only if one is made of the other.
+    Opened arrays are a subclass: dask combines two classes only if one inherits from the other.
     """
 
     __slots__ = ("_at_once", "_graph", "_is_named", "_make")
@@ -35,9 +35,9 @@ class LateArray(da.Array):
     _graph: HighLevelGraph | None
     _is_named: bool
     _at_once: Callable[[], Any] | None
-    """Computes the array; None once items have been assigned to it."""
+    """Computes the array; None after items have been assigned to it."""
     _make: Callable[[], da.Array]
-    """Makes the array of dask, once."""
+    """Builds the dask array, once."""
 
     def __new__(  # noqa: D102 - dask's class is made this way
         cls,
@@ -58,7 +58,7 @@ class LateArray(da.Array):
 
     @property  # type: ignore[misc]
     def name(self) -> str:
-        """The name of the array: those with the same name are the same."""
+        """Name of the array; arrays with equal names are equal."""
         if not self._is_named:
             self._name = self._make_name()
         name: str = super().name
@@ -75,14 +75,14 @@ class LateArray(da.Array):
 
     @property
     def dask(self) -> HighLevelGraph:
-        """The graph."""
+        """Graph of the array."""
         if self._graph is None:
             self._graph = self._make_graph()
         return self._graph
 
     @dask.setter
     def dask(self, graph: HighLevelGraph) -> None:
-        # dask sets a graph when items are assigned: from then on this is a plain array.
+        # dask sets a graph on item assignment: then this becomes a plain array.
         self._graph = graph
         self._become_plain()
 
@@ -97,7 +97,7 @@ class LateArray(da.Array):
         self._at_once = None
 
     def compute(self, **options: Any) -> Any:
-        """Compute the array, as dask does; but without a graph where nobody would see it."""
+        """Compute the array as dask does, without a graph if nothing would observe it."""
         if self._at_once is not None and runs_here(options):
             return self._at_once()
         return super().compute(**options)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What becomes of axes and units in the layers of a graph."""
+"""Propagation of axes and units through the layers of a graph."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ from dask_tiled.tiling.bases import Chunks
 
 Axes = tuple[Axis | None, ...]
 Labels = tuple[Tree, tuple[Label, ...]]
-"""What a function is called on, and the labels of its axes."""
+"""An argument of a function, and the labels of its axes."""
 MOVING = [
     *(np.argsort, np.argpartition, np.flip, np.fliplr, np.flipud, np.moveaxis, np.partition),
     *(np.roll, np.rollaxis, np.rot90, np.sort, np.swapaxes, np.transpose),
     *(np.ndarray.swapaxes, np.ndarray.transpose, np.linalg.inv, np.random.permutation),
 ]
-"""Functions of NumPy that may keep the shape of a chunk, but not the places of its pixels."""
+"""NumPy functions that may keep the shape of a chunk, but not the positions of its pixels."""
 KEEP_UNITS = {
     *("abs", "absolute", "add", "astype", "clip", "conjugate", "cumsum", "custom_nanquantile"),
     *("chunk_max", "chunk_min", "imag", "max", "maximum", "mean_chunk", "median", "min"),
@@ -62,28 +62,28 @@ KEEP_UNITS = {
     *("neg", "negative", "pos", "positive", "quantile", "real", "round", "sub", "subtract"),
     *("sum", "where"),
 }
-"""Functions whose values have the unit of what they are called on."""
+"""Functions whose results have the unit of their arguments."""
 
 
 class Noted(NamedTuple):
-    """What is known of what a layer computes."""
+    """Axes and units of a layer."""
 
     axes: Axes | None
     units: str
     of: tuple[Description, ...]
-    """What is read for it, the same files once."""
+    """Descriptions of the files that are read, without duplicates."""
     chunks: Chunks | None
 
 
 MOST_KEPT = 10_000
 _persisted: dict[str, Noted] = {}
-"""What was known of arrays that were persisted: the graphs of these have only chunks."""
+"""Metadata of persisted arrays, whose graphs consist of chunks only."""
 NAMED_BY_CONTENT = re.compile("-[0-9a-f]{32}$")
-"""How names end that no two arrays have."""
+"""Pattern of layer names that are unique by their token."""
 
 
 def labels_in(graph: HighLevelGraph) -> dict[str, Noted]:
-    """Return what is known of the arrays of a graph, by the names of their layers."""
+    """Return the axes and units of the arrays of a graph, by layer name."""
     found: dict[str, Noted] = {}
     try:
         for name, tree in trees_of(graph).items():
@@ -103,7 +103,7 @@ def labels_in(graph: HighLevelGraph) -> dict[str, Noted]:
 
 
 def keep_labels(graph: HighLevelGraph, name: str) -> None:
-    """Keep what is known of an array for when its graph is gone."""
+    """Keep the axes and units of an array beyond its graph."""
     ours = any(x in _persisted or x.startswith(LABELLED) for x in graph.layers)
     if NAMED_BY_CONTENT.search(name) and (ours or calls(graph, pixels_of)):
         found = labels_in(graph).get(name)
@@ -114,7 +114,7 @@ def keep_labels(graph: HighLevelGraph, name: str) -> None:
 
 
 def _read_by(tree: Tree, known: Mapping[str, Noted]) -> Iterator[Description]:
-    """Yield the descriptions of what is read for a layer, of the same files once."""
+    """Yield the descriptions of a layer's files, without duplicates."""
     found: dict[object, Description] = {}
     if isinstance(tree, Read) and tree.description is not None:
         found[tree.description.files] = tree.description
@@ -125,7 +125,7 @@ def _read_by(tree: Tree, known: Mapping[str, Noted]) -> Iterator[Description]:
 
 
 def _units_of(tree: Tree, known: Mapping[str, Noted]) -> str:
-    """Return the unit of what a layer computes: that of its parts, where it makes no other."""
+    """Return the unit of a layer: that of its inputs, if its function keeps units."""
     if isinstance(tree, Labelled):
         return tree.units
     found = {known[x.name].units for x in tree.inner}
@@ -138,13 +138,13 @@ def _units_of(tree: Tree, known: Mapping[str, Noted]) -> str:
 
 
 def _same_units(tree: Call | Mapped | Reduce) -> bool:
-    """Return whether values that a function returns have the unit of those it was called on."""
+    """Return whether a function's results have the unit of its arguments."""
     function = tree.function.func if isinstance(tree.function, partial) else tree.function
     return getattr(function, "__name__", "").strip("_") in KEEP_UNITS
 
 
 def _axes_of(tree: Tree, known: Mapping[str, Noted]) -> Axes | None:  # noqa: PLR0911 - by its kind
-    """Return the axes of what a layer computes, whose parts are known; None if nothing is."""
+    """Return the axes of a layer, given those of its inputs; None if all are unknown."""
     if isinstance(tree, Read):
         return None if tree.description is None else tree.description.axes
     if isinstance(tree, Labelled):
@@ -175,7 +175,7 @@ def _axes_of(tree: Tree, known: Mapping[str, Noted]) -> Axes | None:  # noqa: PL
 
 
 def _of_one(tree: Tree, axes: Axes) -> Axes | None:  # noqa: PLR0911 - by its kind
-    """Return the axes of what is made of one array."""
+    """Return the axes of a node with one input."""
     match tree:
         case Transpose():
             return tuple(axes[k] for k in tree.order)
@@ -205,15 +205,15 @@ def _of_one(tree: Tree, axes: Axes) -> Axes | None:  # noqa: PLR0911 - by its ki
 
 
 def _arrays(tree: OfChunks) -> list[Labels]:
-    """Return the arrays that a function is called on."""
+    """Return the arrays among the arguments of a function."""
     return [(x.value, x.labels) for x in tree.arguments if x.labels is not None]
 
 
 def _mapped(tree: Mapped, known: Mapping[str, Noted]) -> Axes | None:  # noqa: PLR0911
-    """Return the axes of what any function makes of chunks: it keeps axes if it keeps the shape.
+    """Return the axes after an arbitrary chunk function, which keeps axes if it keeps the shape.
 
-    The axes that it does not drop have to keep their chunks, or are reduced to length 1. Of
-    Fourier transforms and of what NumPy moves pixels with, more is known.
+    Axes that are not dropped must keep their chunks, or are reduced to length 1. Fourier
+    transforms and NumPy functions that move pixels are treated specially.
     """
     arrays = _arrays(tree)
     (first, labels), *others = arrays
@@ -248,7 +248,7 @@ def _mapped(tree: Mapped, known: Mapping[str, Noted]) -> Axes | None:  # noqa: P
 
 
 def _function_of(tree: Mapped) -> tuple[Function, Kwargs]:
-    """Return the function that is called on chunks, and what it is called with by name."""
+    """Return the function that a layer calls on chunks, and its keyword arguments."""
     function, kwargs = tree.function, dict(tree.kwargs)
     if function is core._pass_extra_kwargs and tree.arguments:  # noqa: SLF001 - what dask calls
         function = tree.arguments[0].value
@@ -259,7 +259,7 @@ def _function_of(tree: Mapped) -> tuple[Function, Kwargs]:
 
 
 def _below(tree: Tree, chunks: Chunks, known: Mapping[str, Noted]) -> Axes | None:
-    """Return the axes of the array whose chunks were extended by their neighbours' pixels."""
+    """Return the axes of the array whose chunks were extended by overlap."""
     stack = [tree]
     while stack:
         one = stack.pop()
@@ -271,7 +271,7 @@ def _below(tree: Tree, chunks: Chunks, known: Mapping[str, Noted]) -> Axes | Non
 
 
 def _chunks_along(label: Label, arrays: Sequence[Labels]) -> list[tuple[int, ...]]:
-    """Return the chunks of arrays along the axes of a label."""
+    """Return the chunks of arrays along the axis of a label."""
     pairs = ((one.chunks, labels.index(label)) for one, labels in arrays if label in labels)
     return [chunks[k] for chunks, k in pairs if chunks is not None]
 
@@ -283,7 +283,7 @@ def _by_labels(
     gone: set[Label],
     known: Mapping[str, Noted],
 ) -> Axes | None:
-    """Follow the labels of axes; of those that are gone, nothing is left."""
+    """Match axes by their labels; labels that are gone have no axis."""
     if len(output) != len(tree.shape):
         return None
     neighbours = isinstance(tree, Call) and tree.function in (operator.add, operator.sub)
@@ -301,7 +301,7 @@ def _by_labels(
 
 
 def _joined(tree: Join, axes: Sequence[Axes]) -> Axes | None:
-    """Join the axes of parts; the one along which they follow one another has to go on."""
+    """Merge the axes of joined arrays; positions along the joined axis must continue."""
     ndim = len(axes[0])
     found = [same([one[k] for one in axes]) for k in range(ndim)]
     if tree.stacked:

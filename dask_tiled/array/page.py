@@ -1,4 +1,4 @@
-"""What a notebook shows of an opened array: one table, and its chunks drawn beside it."""
+"""HTML representation of an opened array: a table, and a picture of its chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BESIDE = "display: flex; flex-wrap: wrap; gap: 1em 2em; align-items: center"
 
 
 def page(desc: Description, scheme: TilingScheme, io: str) -> str:
-    """Return HTML in the colours of the page around it; no file is touched."""
+    """Return HTML in the colours of the surrounding page; no file is accessed."""
     rows = desc.rows()
     instrument = desc.instrument.line()
     if instrument:

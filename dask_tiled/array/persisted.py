@@ -1,4 +1,4 @@
-"""Arrays by their names: what is persisted has the name of what it was computed as."""
+"""Registry of arrays by name: a persisted array has the name of the computed one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dask_tiled.array.layer_axes import keep_labels
 
 MANY = 10_000
 _arrays: dict[str, list[ref[da.Array]]] = {}
-"""All arrays that there are, by their names."""
+"""All living arrays, by name."""
 
 
 def follow(arr: da.Array) -> None:
-    """See an array that dask makes: a plugin, ``array_plugins`` of its configuration.
+    """Register an array that dask creates; a plugin for dask's ``array_plugins``.
 
-    What somebody has persisted, on whichever scheduler, is made while the array still exists that
-    has its name, and the graph of how it was computed: from now on the name says what is known.
+    A persisted array, on any scheduler, is created while the array of the same name and its
+    graph still exist: its metadata are kept from then on.
     """
     living = [found for one in _arrays.get(arr.name, ()) if (found := one()) is not None]
     if living and len(arr.dask.layers) == 1:
@@ -27,7 +27,7 @@ def follow(arr: da.Array) -> None:
 
 
 def remember(arr: da.Array, name: str) -> None:
-    """Note that an array has a name."""
+    """Register an array by name."""
     living = (one for one in _arrays.get(name, ()) if one() is not None)
     _arrays[name] = [*living, ref(arr)]
     if len(_arrays) > MANY:

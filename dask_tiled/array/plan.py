@@ -1,4 +1,4 @@
-"""Plans: what tasks make of the chunks of opened arrays, and what stays as dask has it."""
+"""Plans: work of the tasks on opened arrays, and layers left to dask."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
 
 MOST_CHUNKS = 10_000
-"""So many chunks, and no more, are reduced by tasks of their own where nobody sees them."""
+"""Most chunks that are reduced by a task each, if they can be merged."""
 LEAST_BYTES = 4 << 20
-"""Chunks of fewer bytes are reduced together, too: a task takes as long as reading so many."""
+"""Fewest bytes of a chunk reduced by its own task: reading them takes as long as a task does."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What is made of one set of chunks: a task reads a chunk once, and makes all parts of it."""
+    """Work on one set of chunks: a task reads a chunk once, and computes all parts from it."""
 
     parts: tuple[Known, ...]
     pixels: str | None
-    """The layer that reads the pixels, if something else needs them as they are."""
+    """Layer that reads the pixels, if they are needed elsewhere."""
 
     def __str__(self) -> str:
         """Return the plan as text: the chunks, and below them the tree of each part."""
@@ -37,12 +37,12 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Needed:
-    """What the layers that are wanted need."""
+    """Requirements of the layers that are wanted."""
 
     parts: dict[str, Known]
-    """What is made, by the names of the layers."""
+    """Computations of the engine, by layer."""
     kept: list[str]
-    """The layers that stay as they are."""
+    """Layers that are kept."""
     dependencies: dict[str, set[str]]
 
 
@@ -52,9 +52,9 @@ def needed(
     ends: Mapping[str, str],
     dependencies: Mapping[str, set[str]],
 ) -> Needed:
-    """Find what is made, which layers stay, and what all of them depend on.
+    """Collect the computations and the kept layers that are needed, with their dependencies.
 
-    ``ends`` are the layers that end reductions, and those that begin these.
+    ``ends`` maps the layers that end reductions to those that begin them.
     """
     waiting = list(wanted)
     found = Needed({}, [], {})
@@ -75,9 +75,9 @@ def needed(
 
 
 def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict[str, Known]:
-    """Return reductions of many chunks by one task, where nothing is left of all of them.
+    """Merge chunks of reductions along axes that all of them reduce.
 
-    Nor where nobody sees the chunks of the results: those ``unseen`` are put together at once.
+    ``unseen`` reductions, whose results are concatenated at once, allow it along any axis.
     """
     axes = {*range(min((len(x.chunks) for x in parts.values()), default=0))}
     for name, part in parts.items():
@@ -91,7 +91,7 @@ def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict
 
 
 def _merged(part: Known, axes: set[int]) -> Known:
-    """Return a part whose chunks follow one another in larger ones along some axes."""
+    """Merge consecutive chunks of a part along some axes."""
     chunks, most = list(part.chunks), _most_chunks(part)
     for axis in sorted(axes, reverse=True):
         by = -(-math.prod(map(len, chunks)) // most)
@@ -101,7 +101,7 @@ def _merged(part: Known, axes: set[int]) -> Known:
 
 
 def _most_chunks(known: Known) -> int:
-    """Return how many tasks reductions are worth that read a source."""
+    """Return the largest number of tasks worthwhile for reductions of a source."""
     if takes_time(known.source):
         return MOST_CHUNKS
     nbytes = math.prod(known.grid.shape) * known.source.dtype.itemsize
@@ -109,16 +109,16 @@ def _most_chunks(known: Known) -> int:
 
 
 def takes_time(source: Source) -> bool:
-    """Return whether pixels are more than bytes at hand: compressed, or somewhere else."""
+    """Return whether reading takes more than copying bytes: compressed or remote pixels."""
     return source.layout.has_blocks or is_url(source.layout.files[0].path)
 
 
 def plans_of(
     parts: Mapping[str, Known], reads: Mapping[str, Known], dependencies: Mapping[str, set[str]]
 ) -> Iterator[Plan]:
-    """Put parts together that read the same chunks, and of which none waits for another.
+    """Group the parts that read the same chunks, and do not depend on each other.
 
-    ``reads`` are layers that read pixels and stay.
+    ``reads`` are kept layers that read pixels.
     """
     stages: dict[str, int] = {}
     groups: dict[tuple[object, ...], list[str]] = {}

@@ -1,4 +1,4 @@
-"""Recipes: what is made of a chunk of opened arrays, in vectors wherever there are primitives."""
+"""Recipes: computation of a chunk of opened arrays, in vectors wherever primitives exist."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from dask_tiled.reading.reader import LARGE_BYTES, Source
 from dask_tiled.tiling.bases import Grid
 
 STEP_BYTES, SOURCE_BYTES = 100, 500
-"""What a step of a recipe takes, and a source beside its arrays, about."""
+"""Approximate bytes of a step of a recipe, and of a source without its arrays."""
 
 
 class Apply:
-    """A function of pixels, as dask calls it, of others, of arrays beside, and of values."""
+    """A call of a function, as in dask, on expressions, arrays beside and values."""
 
     __slots__ = ("function", "kwargs", "operands")
 
@@ -42,11 +42,11 @@ class Apply:
 
 
 Expression = Apply | Source
-"""Pixels of opened arrays, and what is computed of them, pixel by pixel."""
+"""Pixels of opened arrays, and elementwise computations on them."""
 
 
 def nodes_of(expression: Expression) -> Iterator[Expression]:
-    """Yield all nodes of an expression, each once, after those that it needs."""
+    """Yield the nodes of an expression in topological order."""
     return in_order([expression], _inner, id)
 
 
@@ -56,7 +56,7 @@ def _inner(node: Expression) -> list[Expression]:
 
 
 def cut(expression: Expression, cuts: Sequence[Cut], sizes: Sequence[int]) -> Expression | None:
-    """Return a part of the pixels of an expression; None where that is not known."""
+    """Push a cut down to the sources and operands of an expression; None if not possible."""
     made: dict[int, Expression] = {}
     for node in nodes_of(expression):
         if isinstance(node, Source):
@@ -73,18 +73,18 @@ def cut(expression: Expression, cuts: Sequence[Cut], sizes: Sequence[int]) -> Ex
 
 
 Room = Callable[[np.dtype], Array | None]
-"""Returns the memory for pixels of a type, C-contiguous, if there is any."""
+"""Returns C-contiguous memory for pixels of a dtype, or None."""
 Result = object
-"""What dask's function returns: an array, a scalar, or several by names."""
+"""Result of a dask function: an array, a scalar, or several arrays by name."""
 End = Callable[[Array], Result]
-"""Makes of the result of a sink what dask's function returns."""
+"""Converts the result of a sink to that of dask's function."""
 Made = TypeVar("Made")
 
 
 class Recipe:
-    """What is computed of the pixels of a chunk, and how it is reduced.
+    """Computation on the pixels of a chunk, and their reduction.
 
-    The types of arrays beside are known when they are there: the program is made then.
+    The dtypes of operands are only known in a task: programs are compiled then.
     """
 
     def __init__(
@@ -108,16 +108,16 @@ class Recipe:
 
     @property
     def read_sources(self) -> list[Source]:
-        """What is read where NumPy has to work on all pixels, each as often as it occurs."""
+        """Sources that NumPy reads completely, repeated as they occur."""
         return self._sources
 
     @property
     def reduces(self) -> bool:
-        """Whether pixels are no result."""
+        """Whether the recipe has a last step."""
         return self._last is not None
 
     def widths(self, operands: Sequence[Array]) -> list[int]:
-        """Return the bytes of a pixel of each node, as NumPy makes them one after the other."""
+        """Return the bytes per pixel of each node, in the order that NumPy computes them."""
         found = list[int]()
         beside = [np.ones((1,) * x.ndim, x.dtype) for x in operands]
         ndim = len(self._view.parts)
@@ -136,12 +136,12 @@ class Recipe:
 
     @property
     def sources(self) -> set[str]:
-        """The tokens of all that is read."""
+        """Tokens of all sources."""
         return {source.token for source in self._sources}
 
     @property
     def is_large(self) -> bool:
-        """Whether it is too large to be a part of every task."""
+        """Whether the recipe is too large to be a part of every task."""
         nbytes = sum(SOURCE_BYTES + source.nbytes for source in self._sources)
         return STEP_BYTES * len(self._nodes) + nbytes > LARGE_BYTES
 
@@ -151,7 +151,7 @@ class Recipe:
         call: Callable[[Function, Kwargs, list[object]], Made | None],
         beside: Sequence[Any],
     ) -> Made | None:
-        """Return what becomes of the nodes, one after the other; None if one becomes nothing."""
+        """Evaluate the nodes in order; return None if one of them is None."""
         made: dict[int, Made] = {}
         last = {id(x): node for node in self._nodes for x in _inner(node)}
         for node in self._nodes:
@@ -171,7 +171,7 @@ class Recipe:
         return found
 
     def program(self, operands: Sequence[Array]) -> Program | None:
-        """Return the program for arrays beside of some types; None if the engine has none."""
+        """Return the program for operand dtypes; None if the engine has none."""
         dtypes = tuple(block.dtype for block in operands)
         if dtypes not in self._programs:
             self._programs[dtypes] = self._program(dtypes)
@@ -189,7 +189,7 @@ class Recipe:
         return compiled(root)
 
     def make(self, block_id: Block, blocks: Sequence[Array], found: Array) -> Result:
-        """Make of all pixels of a chunk what dask's function returns."""
+        """Return the result of dask's function, from all pixels of a chunk."""
         found = self._view.show(found)
         if self._last is None:
             return like_numpy(found)
@@ -201,7 +201,7 @@ class Recipe:
     def operands(
         self, box: Box, blocks: Sequence[Array]
     ) -> tuple[tuple[Array, ...], tuple[int, ...]]:
-        """Return what is needed of arrays beside, weights last, and the shape of the pixels."""
+        """Return the chunks of operands, weights last, and the shape of the pixels."""
         sizes = self._view.sizes([b - a for a, b in box])
         found = (one.block(block, sizes) for one, block in zip(self.beside, blocks, strict=True))
         return tuple(found), tuple(sizes.values())
@@ -209,7 +209,7 @@ class Recipe:
     def pixels(
         self, box: Box, shape: tuple[int, ...], operands: Sequence[Array], pixels: Array | None
     ) -> Array:
-        """Compute a chunk as dask would, of all its pixels at once."""
+        """Compute all pixels of a chunk at once, as dask would."""
 
         def read(source: Source) -> Array:
             return (pixels_in(source, box) if pixels is None else pixels).reshape(shape)
@@ -227,10 +227,10 @@ class Recipe:
         whole: End,
         room: Room | None,
     ) -> tuple[Shown, End] | None:
-        """Begin to work on a chunk; None if only NumPy can do that, on all pixels at once.
+        """Begin to work on a chunk; None if only NumPy can, on all pixels at once.
 
-        ``whole`` makes of all pixels what dask's function returns, ``room`` gives the memory for
-        what is made, if that is to be somewhere.
+        ``whole`` converts all pixels to the result of dask's function, ``room`` returns
+        memory for the result, if it has a destination.
         """
         last = None if self._last is None else self._last.done
         if isinstance(last, ChunkJob) and program.is_read and last.nav_ndim == self._nav_ndim:
@@ -251,7 +251,7 @@ class Recipe:
     def _reduced(
         self, values: Computation, chunk: Chunk, weights: Sequence[Array], room: Room | None
     ) -> tuple[Computation, End] | None:
-        """Return what reduces a chunk, and what makes of that what dask's function returns."""
+        """Return the reduction of a chunk, and the conversion to the result of dask's function."""
         last = None if self._last is None else self._last.done
         if isinstance(last, Contraction):
             products = contracted(values, weights[-1], chunk)
@@ -292,7 +292,7 @@ class Recipe:
             left = [1 if k in axes else n for k, n in enumerate(job.shape)]
             tail = found.shape[-1:] if found.size > math.prod(left) else ()
             found = self._view.show(found.reshape((*left, *tail)))
-            if row.counts and not tail:  # all of them are numbers
+            if row.counts and not tail:  # there is no NaN
                 number = math.prod(job.shape) // math.prod(left)
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
         if row.has_own_type:
@@ -303,18 +303,18 @@ class Recipe:
 
 
 class Recipes:
-    """Recipes whose chunks are made of the same pixels. It is no value that dask looks into."""
+    """Recipes on the same pixels; an opaque value for dask."""
 
     def __init__(self, recipes: Sequence[Recipe], grid: Grid) -> None:
         self.recipes = recipes
         self.grid = grid
         self.beside = list(dict.fromkeys(x for one in recipes for x in one.beside))
-        """The arrays beside of all recipes."""
+        """Operands of all recipes."""
         self._given = [[self.beside.index(x) for x in one.beside] for one in recipes]
 
     @property
     def is_large(self) -> bool:
-        """Whether it is too large to be a part of every task."""
+        """Whether a recipe is too large to be a part of every task."""
         return any(recipe.is_large for recipe in self.recipes)
 
     def make(
@@ -324,7 +324,7 @@ class Recipes:
         *blocks: Nested,
         room: Room | None = None,
     ) -> list[Result]:
-        """Make the chunks of all recipes."""
+        """Compute the chunks of all recipes."""
         begun = self.begin(block_id, blocks, room)
         made: dict[int, Result] = {
             k: one.whole(np.empty(one.shape, one.program.dtype))
@@ -346,7 +346,7 @@ class Recipes:
     def begin(
         self, block_id: Block, blocks: Sequence[Nested], room: Room | None = None
     ) -> list[Begun]:
-        """Begin to make the chunks of all recipes; nothing is read yet."""
+        """Begin the chunks of all recipes; nothing is read yet."""
         box = self.grid.box(block_id)
         begun = list[Begun]()
         for recipe, given in zip(self.recipes, self._given, strict=True):
@@ -364,25 +364,25 @@ class Recipes:
 
 
 class Begun(NamedTuple):
-    """A recipe that has been begun for a chunk."""
+    """A recipe prepared for a chunk."""
 
     recipe: Recipe
     box: Box
     shape: tuple[int, ...]
-    """Of the pixels, whose axes may be split."""
+    """Shape of the pixels, whose axes may be split."""
     operands: Sequence[Array]
     program: Program | None
     """None if the engine has none."""
     whole: End
-    """Makes of all pixels what dask's function returns."""
+    """Converts all pixels to the result of dask's function."""
     shown: Shown | None
-    """What takes the tiles; None where only NumPy can work, on all pixels at once."""
+    """The sink; None if only NumPy can work, on all pixels at once."""
     end: End
-    """Makes of the result of what takes the tiles what dask's function returns."""
+    """Converts the result of the sink to that of dask's function."""
 
     @property
     def begins_with(self) -> tuple[Source, Chunk]:
-        """The source whose tiles are shown, the same for all recipes of a task, and its chunk."""
+        """Source of the tiles, common to all recipes of a task, and its chunk."""
         assert self.program is not None  # noqa: S101 - only asked for where there is one
         source = self.program.sources[0]
         return source, Chunk(self.box, source.layout.nav_ndim, source.dtype)
@@ -400,7 +400,7 @@ def _asked(asked: ChunkJob, chunk: Chunk, room: Room | None) -> Shown:
 
 
 def _only(block: Nested) -> Array:
-    """Take the chunk of an array with further axes out of the lists that dask makes of these."""
+    """Unpack the chunk of an array with further axes from dask's nested lists."""
     while isinstance(block, list):
         (block,) = block
     return block
@@ -409,18 +409,18 @@ def _only(block: Nested) -> Array:
 def make_all(
     recipes: Recipes, block_id: Block, pixels: Array | None, *blocks: Nested
 ) -> list[Result]:
-    """Make a chunk of each of some recipes."""
+    """Compute a chunk of each recipe."""
     return recipes.make(block_id, pixels, *blocks)
 
 
 def make(recipes: Recipes, block_id: Block, pixels: Array | None, *blocks: Nested) -> Result:
-    """Make a chunk of the only recipe."""
+    """Compute a chunk of a single recipe."""
     (found,) = recipes.make(block_id, pixels, *blocks)
     return found
 
 
 def make_later(recipes: Recipes, block_id: Block, pixels: Array | None, *blocks: Nested) -> Result:
-    """Return what makes a chunk of the only recipe where there is room for it."""
+    """Return a function that computes a chunk of a single recipe into memory supplied later."""
 
     def made(room: Room) -> Result:
         (found,) = recipes.make(block_id, pixels, *blocks, room=room)

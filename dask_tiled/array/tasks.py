@@ -1,4 +1,4 @@
-"""The tasks of chunks: which box each has, and what it calls."""
+"""Tasks of chunks: their boxes and functions."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Grid
 
 Block = tuple[int, ...]
-"""Position of a chunk, counted in chunks."""
+"""Index of a chunk along each axis."""
 Key = tuple[Any, ...]
-"""The name of a layer, and the position of a chunk in it."""
+"""A layer name, and the index of a chunk in it."""
 Tasks = Mapping[Key, object]
 Nested = Array | list["Nested"]
-"""Results of chunks, as dask passes them on."""
+"""Results of chunks, in dask's nested lists."""
 Label = int | str
-"""What dask calls an axis in a layer."""
+"""dask's index of an axis in a layer."""
 Function = Callable[..., Any]
 """A function of chunks."""
 Kwargs = Mapping[str, Any]
 
 
 def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = None) -> Array:
-    """Read the pixels of a chunk: an array of its own, writeable and C-contiguous, or a scalar.
+    """Read the pixels of a chunk: a new array, writeable and C-contiguous, or a scalar.
 
-    Or they are read into ``out``, which is C-contiguous. It is no view of a mapped file, whose
-    content nobody looks after once the task is done.
+    If passed, ``out`` is filled; it is C-contiguous. Never a view of a mapped file: the file
+    may change after the task.
     """
     return like_numpy(pixels_in(source, grid.box(block_id), out))
 
 
 def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
-    """Read the pixels of a box, part by part where the numbers of its frames take memory, too."""
+    """Read the pixels of a box, in parts if it has very many frames."""
     with Workspace() as workspace:
         parts = _parts(source.layout, box)
         if parts is None:
@@ -57,13 +57,13 @@ def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
 
 
 MOST_FRAMES = 1 << 18
-"""The numbers and offsets of so many frames take some 20 MiB."""
+"""Most frames read at once, whose numbers and offsets take about 20 MiB."""
 
 
 def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
-    """Cut a box into parts of fewer frames, which follow one another in C order.
+    """Split a box into parts of fewer frames, which follow one another in C order.
 
-    None where they are few, or where blocks decode as a whole: each is decoded once.
+    None if the frames are few, or if blocks decode as a whole: each is decoded once.
     """
     nav = box[: layout.nav_ndim]
     sizes = [b - a for a, b in nav]
@@ -80,9 +80,9 @@ def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
 
 
 class ChunkJob:
-    """A job, and what has to be known of the array to do it on a chunk.
+    """A job, with the properties of the array that it needs on a chunk.
 
-    It is a plain class, so that dask passes it on as one value and does not look inside.
+    A plain class, so that dask passes it on as one value and does not look inside.
     """
 
     def __init__(self, job: Job, grid: Grid, nav_ndim: int, tile_shape: tuple[int, ...]) -> None:
@@ -93,7 +93,7 @@ class ChunkJob:
 
 
 def run_job(pixels: Array, job: ChunkJob, block_id: Block) -> Array:
-    """Do a job on the pixels of a chunk; axes that are gone have length 1."""
+    """Run a job on the pixels of a chunk; reduced axes have length 1."""
     nav_shape = job.grid.shape[: job.nav_ndim]
     box = job.grid.box(block_id[: pixels.ndim])
     chunk = Chunk(box, job.nav_ndim, pixels.dtype)
@@ -104,7 +104,7 @@ def run_job(pixels: Array, job: ChunkJob, block_id: Block) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Labelling:
-    """A function that leaves chunks as they are; it carries what the array is labelled with."""
+    """An identity function of chunks that carries axes and units."""
 
     axes: tuple[Axis | None, ...]
     units: str
@@ -115,5 +115,5 @@ class Labelling:
 
 
 def like_numpy(pixels: Array) -> Array:
-    """Make a scalar of an array without axes, as numpy does with its results."""
+    """Convert an array without axes to a scalar, as NumPy returns it."""
     return pixels if pixels.ndim else pixels[()]

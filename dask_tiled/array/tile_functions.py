@@ -1,4 +1,4 @@
-"""Functions of one's own on tiles: map_tiles and reduce_tiles."""
+"""Functions of users on tiles: map_tiles and reduce_tiles."""
 
 from __future__ import annotations
 
@@ -32,29 +32,28 @@ def map_tiles(
 ) -> da.Array:
     """Apply a function to every tile of an array.
 
-    Pixels are decoded tile by tile into memory that stays in the cache, and a decoded chunk is
-    never made: there is one task for each chunk.
+    Each chunk is one task, which decodes tile by tile into a buffer that stays in the cache; a
+    decoded chunk never exists in memory.
 
     Parameters
     ----------
     func : callable
         ``func(tile, info)`` gets a read-only array of frames by signal axes, which is valid only
-        until it returns, and a :class:`TileInfo`. It returns an array of the tile's shape, or for
-        each frame of the tile an array of shape ``sig_shape``; a number for each frame has the
-        shape ``()``. Functions compiled by numba do as well as plain ones.
+        until it returns, and a :class:`TileInfo`. It returns an array of the tile's shape, or an
+        array of shape ``sig_shape`` for each frame of the tile; a number for each frame has the
+        shape ``()``. Functions compiled by numba are supported.
     arr : dask.array.Array, or DataArray of xarray that holds one
-        An opened array, or a slice of one; any other array does, more slowly.
+        An opened array, or a slice of one; any other array works, but more slowly.
     dtype : dtype, optional
-        Type of the results.
+        Dtype of the results.
     sig_shape : tuple of int, optional
-        Shape of what comes of a frame; where it is not that of the frame, ``func`` gets whole
-        frames. Where it or ``dtype`` is not given, ``func`` is tried on a frame of zeros.
+        Shape of the result for a frame; if it differs from the frame's, ``func`` gets whole
+        frames. Without it or ``dtype``, ``func`` is called once on a frame of zeros.
     tiling : str or TilingRequest, optional
-        Which tiles ``func`` wishes. A function of whole frames that returns frames of their shape
-        needs ``TilingRequest("frame")``.
+        Tiles for ``func``. A function of whole frames that returns frames of the same shape needs
+        ``TilingRequest("frame")``.
     sig_ndim : int, optional
-        How many of the last axes are signal axes; by default what is known of an opened array,
-        and otherwise 2.
+        Number of trailing signal axes; by default that of an opened array, and 2 for any other.
 
     Returns
     -------
@@ -64,7 +63,7 @@ def map_tiles(
     Raises
     ------
     TilingError
-        ``func`` cannot be tried, or returns another shape than it promised.
+        ``func`` fails on a frame of zeros, or returns a wrong shape.
     """
     x = reducible(arr, sig_ndim)
     arr = x.arr
@@ -101,29 +100,29 @@ def reduce_tiles(
     Parameters
     ----------
     arr : dask.array.Array, or DataArray of xarray that holds one
-        An opened array, or a slice of one; any other array does, more slowly.
+        An opened array, or a slice of one; any other array works, but more slowly.
     init : array-like, or callable that returns one
-        What a reduction begins with; every chunk begins with a copy of its own.
+        Initial state of the reduction; every chunk begins with a copy.
     step : callable
         ``step(state, tile, info)`` returns the state after one more tile, or changes it in place
         and returns None. The tile is as in :func:`map_tiles`.
     combine : callable
-        ``combine(state, other)`` returns the state for the tiles of both; it must not matter in
-        what order they are combined.
+        ``combine(state, other)`` returns the state for the tiles of both; the order of
+        combinations must not matter.
     tiling : str or TilingRequest, optional
-        Which tiles ``step`` wishes.
+        Tiles for ``step``.
     sig_ndim : int, optional
         As in :func:`map_tiles`.
 
     Returns
     -------
     dask.array.Array
-        The state for all tiles, in one chunk of the shape and type of ``init``.
+        The state for all tiles, in one chunk of the shape and dtype of ``init``.
 
     Raises
     ------
     TilingError
-        The number of signal axes or the request makes no sense, or ``step`` or ``combine`` returns
+        The number of signal axes or the request is invalid, or ``step`` or ``combine`` returns
         another shape than that of ``init``.
     """
     x = reducible(arr, sig_ndim)
@@ -138,7 +137,7 @@ def reduce_tiles(
 
 
 def reducible(data: object, sig_ndim: int | None) -> Reducible:
-    """Find out which axes of an array are signal axes, and where it is read from."""
+    """Convert to a dask array, and determine its number of navigation axes."""
     arr = as_array(data, error=TilingError)
     if isinstance(getattr(arr, "_meta", None), np.ma.MaskedArray):
         raise TilingError(
@@ -161,13 +160,13 @@ def reducible(data: object, sig_ndim: int | None) -> Reducible:
 
 
 def _request(tiling: str | TilingRequest | None) -> TilingRequest:
-    """Check what a user wishes; nothing stands for the usual tiles."""
+    """Check the tiling request of a user; None means the usual tiles."""
     (request,) = as_requests(() if tiling is None else [tiling])
     return request
 
 
 def _whole_frames(x: Reducible) -> Reducible:
-    """Make sure that no chunk holds a part of a frame only."""
+    """Rechunk so that no chunk splits frames."""
     if all(n == 1 for n in x.arr.numblocks[x.nav_ndim :]):
         return x
     chunks = x.arr.chunks[: x.nav_ndim] + tuple((n,) for n in x.arr.shape[x.nav_ndim :])
@@ -179,7 +178,7 @@ def _whole_frames(x: Reducible) -> Reducible:
 def _try(
     func: Callable[[Array, TileInfo], npt.ArrayLike], dtype: np.dtype, frame: tuple[int, ...]
 ) -> Array:
-    """See what a function makes of a frame of zeros."""
+    """Call a function on a frame of zeros, to infer dtype and shape of its results."""
     tile = np.zeros((1, *frame), dtype)
     tile.flags.writeable = False
     info = TileInfo((0,) * tile.ndim, tile.shape, np.zeros(1, np.int64))
@@ -203,6 +202,6 @@ def _try(
 def _merge(
     combine: Callable[[Array, Array], npt.ArrayLike], states: Sequence[Array], axes: tuple[int, ...]
 ) -> Array:
-    """Combine states one by one; a function may change the first one in place."""
+    """Combine states one by one; the function may change the first in place."""
     first, *others = (state.squeeze(axes) for state in states)
     return reduce(lambda a, b: checked(combine(a, b), a, "combine"), others, first.copy())

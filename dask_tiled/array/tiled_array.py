@@ -1,4 +1,4 @@
-"""Arrays that remember what they were opened from."""
+"""Arrays that remember the files they were opened from."""
 
 from __future__ import annotations
 
@@ -46,34 +46,34 @@ class Opening(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether the user has given the shape of the scan."""
+        """Whether the user passed the shape of the scan."""
 
     def again(self, arr: TiledArray, old: Description) -> da.Array:
-        """Open what an array shows again."""
+        """Open the files of an array again."""
 
 
 class TiledArray(LateArray):
-    """A dask array that remembers what it was opened from.
+    """A dask array that remembers the files it was opened from.
 
-    Integers, slices with a positive step and an ellipsis cut the source, so a crop reads only the
-    bytes of the crop. Of navigation axes lists, masks, points and negative steps choose frames,
-    which alone are read; other shapes of these axes, and other chunks that read nothing twice,
-    show the same frames. Every other operation gives a plain dask array; where its graph is
-    optimised, what is computed of opened arrays runs tile by tile.
+    Integers, slices with a positive step and an ellipsis cut the source: a crop reads only its
+    own bytes. Along navigation axes, lists, masks, points and negative steps select frames, and
+    only these are read; reshaping these axes, or rechunking without repeated reads, keeps the
+    frames. All other operations return plain dask arrays; when their graphs are optimised,
+    computations on opened arrays run tile by tile.
     """
 
     __slots__ = ("_annotations", "_description", "_grid", "_opening", "_scheme", "_source")
 
     _description: Description | None
-    """What the array shows; None once items have been assigned to it."""
+    """Description of the array; None after items have been assigned to it."""
     _source: Source
     _scheme: TilingScheme
-    """Of a slice, that of what it is a slice of."""
+    """Scheme of the array; slices keep that of the whole."""
     _grid: Grid
     _annotations: Annotations
-    """Those of dask that were in force when the array was made, not when its graph is."""
+    """dask annotations at the creation of the array, for a graph built later."""
     _opening: Opening | None
-    """How to open the files again; None of a slice."""
+    """How to open the files again; None for a slice."""
 
     def __new__(  # noqa: D102 - dask's class is made this way
         cls,
@@ -86,7 +86,7 @@ class TiledArray(LateArray):
         opening: Opening | None = None,
     ) -> Self:
         with SETTINGS:
-            if config.get("array_optimize", None) is None:  # the user has set nothing else
+            if config.get("array_optimize", None) is None:  # not set by the user
                 config.set(array_optimize=optimize)
             plugins = config.get("array_plugins", ())
             if follow not in plugins:
@@ -110,32 +110,32 @@ class TiledArray(LateArray):
 
     explain, explore, show = Verb(), Verb(), Verb()
     to_hyperspy, to_xarray = Verb(), Verb()
-    to_zarr = Verb()  # never dask's: that names no axes
+    to_zarr = Verb()  # never dask's method: it drops the names of axes
     max, mean, min, sum = Reducing(), Reducing(), Reducing(), Reducing()
 
     @property
     def description(self) -> Description | None:
-        """What the array shows; None once items have been assigned to it."""
+        """Description of the array; None after items have been assigned to it."""
         return self._description
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The axes, with units and scales."""
+        """Axes, with units and scales."""
         return self._described("axes").axes
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Names of the axes; xarray takes them from here."""
+        """Names of the axes, which xarray uses."""
         return self._described("dims").dims
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the headers say, as the format names it."""
+        """Metadata of the headers, in the format's own names."""
         return self._described("metadata").metadata
 
     @property
     def instrument(self) -> Instrument:
-        """What the files say of the instrument, in one vocabulary."""
+        """Instrument metadata of the files, in one vocabulary for all formats."""
         return self._described("instrument").instrument
 
     def _described(self, asked: str) -> Description:
@@ -150,7 +150,7 @@ class TiledArray(LateArray):
 
     @property
     def scheme(self) -> TilingScheme:
-        """The chunks and tiles, with reasons; only of an array that has a description."""
+        """Chunks and tiles, with reasons; not available after items have been assigned."""
         description = self._described("scheme")
         if self._scheme.chunks != self.chunks:
             self._scheme = negotiate(description, self._scheme.requests, chunks=self.chunks)
@@ -158,7 +158,7 @@ class TiledArray(LateArray):
 
     @property
     def io(self) -> str:
-        """How bytes are fetched."""
+        """Backend that fetches bytes."""
         return self._source.io
 
     def _make_name(self) -> str:
@@ -187,7 +187,7 @@ class TiledArray(LateArray):
             return self
         chunks, edges = [], []
         for axis_chunks, axis_edges, cut in zip(self.chunks, self._grid.axes, cuts, strict=True):
-            if cut == Cut(0, 1, axis_edges.size):  # the same objects: there may be a million
+            if cut == Cut(0, 1, axis_edges.size):  # same objects: maybe a million chunks
                 chunks.append(axis_chunks)
                 edges.append(axis_edges)
             elif cut.kept:
@@ -197,7 +197,7 @@ class TiledArray(LateArray):
 
     @property
     def vindex(self) -> Any:
-        """Choose points, as dask does; those of navigation axes are frames."""
+        """Select points as in dask; points of navigation axes select frames."""
         return type(super().vindex)(self._choose)
 
     def _choose(self, key: object) -> da.Array:
@@ -208,7 +208,7 @@ class TiledArray(LateArray):
         return self._show(*frames).reshape(shape)
 
     def reshape(self, *shape: object, **options: object) -> da.Array:
-        """Reshape the array, as dask does; navigation axes alone show the same frames."""
+        """Reshape the array as in dask; reshaped navigation axes keep their frames."""
         asked = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
         found = self._description and reshaped(self, self._description, asked, **options)
         return self._show(*found) if found else super().reshape(asked, **options)
@@ -221,7 +221,7 @@ class TiledArray(LateArray):
         balance: bool = False,  # noqa: FBT001, FBT002 - dask's signature
         method: str | None = None,
     ) -> da.Array:
-        """Show the same pixels in other chunks, which are read where nothing is read twice."""
+        """Rechunk the array; it is read in the new chunks, unless that would repeat reads."""
         if self._description is not None and method in (None, "tasks", "p2p"):
             asked = rechunked(chunks, self.chunks, self.dtype, block_size_limit, balance=balance)
             if asked == self.chunks:
@@ -232,14 +232,14 @@ class TiledArray(LateArray):
         return super().rechunk(chunks, threshold, block_size_limit, balance, method)
 
     def compute(self, **options: Any) -> Any:
-        """Read the pixels, as dask does; a frame, which is one task, without making its graph."""
+        """Compute the array as dask does; one task, such as a frame, is read without a graph."""
         alone = self._description is not None and runs_here(options)
         if alone and is_one_task(self._source, self.shape, self.npartitions):
             return whole(self._source, Grid.of([(n,) for n in self.shape]))
         return super().compute(**options)
 
     def with_chunks(self, chunks: object) -> Self:
-        """Show the same pixels in other chunks, as dask takes them: they are read so."""
+        """Return the array in other chunks, in dask's notation; it is read in these chunks."""
         description = self._description
         if description is None:
             raise TilingError("items have been assigned to the array", hint="Use rechunk().")
@@ -248,12 +248,12 @@ class TiledArray(LateArray):
         )
 
     def with_axes(self, axes: Calibrations = MappingProxyType({}), /, **named: Calibration) -> Self:
-        """Show the same pixels with axes that are described anew: calibrate the array.
+        """Calibrate the array: return the same pixels with other axes.
 
         Parameters
         ----------
         axes : mapping of str, or sequence of Axis, optional
-            By the names of some axes what they are: a quantity, ``"0.5 nm"``, ``"0.02 1/nm"`` or
+            Calibrations by the names of axes: a quantity, ``"0.5 nm"``, ``"0.02 1/nm"`` or
             ``"0.5 nm from 10 nm"``; a tuple of scale, unit and, if it is not 0, offset; a number, a
             scale without unit; or an :class:`Axis`, which may have another name. Or an
             :class:`Axis` for each axis.
@@ -263,13 +263,13 @@ class TiledArray(LateArray):
         Returns
         -------
         TiledArray
-            Nothing is computed. Its chunks are the same, and pixels of both arrays are read once.
-            What is computed of it has these axes, and so has :meth:`refresh`.
+            The same chunks; nothing is computed, and pixels shared by both arrays are read once.
+            Results computed from it have these axes, and so has :meth:`refresh`.
 
         Raises
         ------
         DatasetError
-            There is no such axis, or a description has no meaning; or items have been assigned to
+            There is no such axis, or a calibration is invalid; or items have been assigned to
             the array.
         """
         desc = self._description
@@ -286,30 +286,30 @@ class TiledArray(LateArray):
         return type(self)(*made, inherited(self), self._opening)
 
     def save_axes(self) -> str:
-        """Keep the axes beside the scan, in a small file that is read whenever that is opened.
+        """Save the axes next to the scan, in a small file that is read whenever the scan is opened.
 
-        Only axes that :meth:`with_axes` or ``axes=`` have described are kept, by the names that the
-        scan's own files give them. What has been kept of others stays; ``axes=`` goes first.
+        Only axes calibrated by :meth:`with_axes` or ``axes=`` are saved, under their names in the
+        scan's own files. Other saved axes are kept; ``axes=`` takes precedence over the file.
 
         Returns
         -------
         str
-            The path of the file, ``scan.mib.axes.json`` for one. To forget the axes, remove it.
+            Path of the file, such as ``scan.mib.axes.json``. Delete it to discard the axes.
 
         Raises
         ------
         DatasetError
-            All axes are as the scan's own files say; the array is a part of what was opened, or
-            lies behind a URL; or the folder cannot be written to.
+            No axis was calibrated; the array is a part of the opened one, or lies behind a URL;
+            or the folder is not writable.
         """
         hint = "Save the axes of the array that was opened, then cut it."
         _, description = self._as_opened("the axes of this array are not saved", hint)
         return save_axes(description)
 
     def on_source(self, func: Function, *values: object, name: str) -> HighLevelGraph | None:
-        """Have ``func(source, *values, grid, block_id)`` called for each chunk: a graph.
+        """Return the graph that calls ``func(source, *values, grid, block_id)`` for each chunk.
 
-        None once items have been assigned to the array: it shows more than its source.
+        None after items have been assigned to the array: it is more than its source then.
         """
         if self._description is None:
             return None
@@ -325,29 +325,29 @@ class TiledArray(LateArray):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the user has said how many frames there will be."""
+        """Whether the user fixed the number of frames."""
         return self._opening is not None and self._opening.settled
 
     def refresh(self) -> da.Array:
-        """See the frames that have been added to the files since.
+        """Return the array with the frames that have been added to the files since.
 
-        They are described again, with the arguments that they were opened with. The last frame
-        may be half written, and the last file only begun: both are left out until they are there.
-        Frames that a header or a ``nav_shape`` promises, and that are not there yet, are missing.
+        The files are described again, with the original arguments. An incomplete last frame or
+        file is left out until it is complete. Frames announced by a header or ``nav_shape`` that
+        are not there yet are missing frames.
 
         Returns
         -------
         TiledArray
-            It goes on being right while files grow. Chunks stay as they are, and those that follow
-            are as long. A slice of frames that both arrays hold has the same name in both, so that
-            what dask keeps of it stays valid.
+            It stays valid while files grow. Existing chunks are kept, and new ones have the same
+            length. A slice of frames that both arrays hold has the same name in both, so that
+            dask's cached results stay valid.
 
         Raises
         ------
         StaleFileError
-            A file was removed, replaced, cut off or written anew, or its frames lie elsewhere.
+            A file was removed, replaced, truncated or rewritten, or its frames have moved.
         DatasetError
-            The array is a part of what was opened, or computed, or lies behind a URL; or as for
+            The array is a part of the opened one, a result, or behind a URL; or as for
             :func:`open_dataset`.
         """
         hint = "Refresh the array that was opened, then cut it."
@@ -355,7 +355,7 @@ class TiledArray(LateArray):
         return opening.again(self, description)
 
     def _as_opened(self, problem: str, hint: str) -> tuple[Opening, Description]:
-        """Return how the array was opened and what it shows; refuse what was cut or changed."""
+        """Return how the array was opened, and its description; raise if it was cut or changed."""
         if self._opening is None or self._description is None:
             expected = "an array as it was opened"
             found = "a part of one, or one that items were assigned to"
@@ -375,7 +375,7 @@ class TiledArray(LateArray):
     def __array_function__(
         self, func: Function, types: Iterable[type], args: tuple[object, ...], kwargs: Kwargs
     ) -> object:
-        """Let dask take arrays like this one for its own."""
+        """Dispatch to dask's functions, which accept opened arrays as dask arrays."""
         types = [da.Array if issubclass(one, da.Array) else one for one in types]
         if func is np.reshape and len(args) == 2 and not kwargs:
             return self.reshape(args[1])
@@ -389,20 +389,20 @@ class TiledArray(LateArray):
 
 
 def inherited(*arrays: TiledArray) -> Annotations:
-    """Return the annotations of what is made of arrays now: theirs, and those that are in force."""
+    """Merge the annotations of arrays with those in force."""
     given = [*(x._annotations for x in arrays), get_annotations()]  # noqa: SLF001
     return fused(*given) if any(given) else {}
 
 
 def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:
-    """Show an array whose files do not stay mapped: it is gone through once, from end to end.
+    """Return an array whose files do not stay mapped: it is read once, from end to end.
 
-    Nothing changes where somebody has said how it is read.
+    An explicit ``io`` of the array is kept.
 
     Parameters
     ----------
     chunks : tuple of tuple of int, optional
-        Other chunks: those of an opened array are read so.
+        Other chunks, in which an opened array is read.
     """
     as_is = chunks is None or chunks == arr.chunks
     if not isinstance(arr, TiledArray) or arr.description is None:
@@ -416,8 +416,8 @@ def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:
 
 def array_name(description: Description, source: Source, grid: Grid) -> str:
     """Return the name of an array."""
-    # A name of our own: dask would hash every number of the chunks to make one.
+    # Not dask's name, which hashes every chunk size.
     told = description.calibrations
     axes = [astuple(axis) if axis.name in told else None for axis in description.axes]
-    described = (axes,) if any(axes) else ()  # the axes of files follow from their pixels
+    described = (axes,) if any(axes) else ()  # axes of files follow from their pixels
     return f"{description.format}-{tokenize(source, grid, *described)}"

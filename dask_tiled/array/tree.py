@@ -1,6 +1,6 @@
-"""What the layers of a graph compute, as trees of frozen values: what is read, and what is made.
+"""Trees of the computations of a graph, as frozen values.
 
-Trees know nothing of dask. Nodes are compared by what they are, not by what they hold.
+Trees are independent of dask. Nodes are compared by identity, not by their fields.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from dask_tiled.tiling.bases import Chunks, Grid
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Node:
-    """What a layer computes."""
+    """A node of a tree: the computation of a layer."""
 
     name: str
-    """The name of the layer."""
+    """Name of the layer."""
     chunks: Chunks | None
-    """None where they are not known."""
+    """None if unknown."""
     dtype: np.dtype | None
-    """None where dask has not noted it."""
+    """None if dask did not annotate it."""
     annotations: Mapping[str, object]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
+        """Shape of the result."""
         assert self.chunks is not None  # noqa: S101 - only asked for where chunks are known
         return tuple(map(sum, self.chunks))
 
     @property
     def inner(self) -> tuple[Tree, ...]:
-        """The nodes that this one is made of."""
+        """Inputs of the node."""
         of: Tree | tuple[Tree, ...] = getattr(self, "of", ())
         return of if isinstance(of, tuple) else (of,)
 
     @property
     def words(self) -> str:
-        """What is done, in a few words."""
+        """Short text of the operation."""
         kind, function = type(self).__name__.lower(), getattr(self, "function", None)
         return kind if function is None else f"{kind} {name_of(function)}"
 
     def __str__(self) -> str:
-        """Return the tree as text: a line for each node, those that it is made of below it."""
+        """Return the tree as text: a line per node, its inputs indented below."""
         lines, stack = list[str](), [(self, 0)]
         while stack:
             node, depth = stack.pop()
-            # A reduction begins with results of chunks, however many these are in the end.
+            # Chunks of a reduction hold partial results, whose shape means little.
             shape = "" if node.chunks is None or isinstance(node, Reduce) else f" {node.shape}"
             lines.append(f"{'  ' * depth}{node.words}{shape}")
             stack += [(x, depth + 1) for x in reversed(node.inner)]
@@ -68,7 +68,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Read(Node):
-    """The pixels of an opened array."""
+    """Pixels of an opened array."""
 
     source: Source
     grid: Grid
@@ -76,36 +76,36 @@ class Read(Node):
 
     @property
     def words(self) -> str:
-        """What is read."""
+        """File that is read."""
         return f"read {os.path.basename(self.source.layout.files[0].path)}"
 
 
 @dataclass(frozen=True, eq=False)
 class Argument:
-    """What a function is called on: chunks of an array whose axes have labels, or a value."""
+    """Argument of a function: chunks of an array whose axes have labels, or a value."""
 
     value: Any
     """A tree, or any other value."""
     labels: tuple[Label, ...] | None
-    """None of values."""
+    """None for values."""
     numblocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OfChunks(Node):
-    """A function of the chunks of several arrays, which lie in the same place."""
+    """A function of aligned chunks of several arrays."""
 
     function: Function
     kwargs: Kwargs
     arguments: tuple[Argument, ...]
     labels: tuple[Label, ...]
-    """Of the axes of the results."""
+    """Labels of the axes of the result."""
     new_axes: Mapping[Label, int]
-    """How many chunks axes have that no array has."""
+    """Numbers of chunks of axes that no input has."""
 
     @property
     def inner(self) -> tuple[Tree, ...]:
-        """The arrays among the arguments."""
+        """Arrays among the arguments."""
         return tuple(x.value for x in self.arguments if x.labels is not None)
 
     @property
@@ -117,10 +117,10 @@ class OfChunks(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Call(OfChunks):
-    """A function that makes a pixel of one pixel of each array."""
+    """An elementwise function."""
 
     on_tiles: bool
-    """Whether the engine may have it."""
+    """Whether the engine may compute it."""
 
     @property
     def words(self) -> str:
@@ -130,10 +130,10 @@ class Call(OfChunks):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Contract(OfChunks):
-    """Sums of products of two arrays along some axes, which stay with length 1."""
+    """Sums of products of two arrays along some axes, which keep length 1."""
 
     gone: tuple[Label, ...]
-    """The labels of these axes."""
+    """Labels of these axes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,7 +142,7 @@ class Mapped(OfChunks):
 
     @property
     def words(self) -> str:
-        """How dask calls it."""
+        """Name of the layer in dask, without the token."""
         return words_of(self.name)
 
 
@@ -153,56 +153,56 @@ class TileFunction(Node):
     of: Tree
     job: ChunkJob
     labels: tuple[Label, ...]
-    """Of the axes of what it is called on."""
+    """Labels of the axes of the input."""
     output: tuple[Label, ...]
     new_axes: Mapping[Label, int]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View(Node):
-    """The same pixels in other places."""
+    """The same pixels at other positions."""
 
     of: Tree
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Transpose(View):
-    """Axes in another order."""
+    """A transpose."""
 
     order: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Slice(View):
-    """A part of the pixels."""
+    """A slice with basic indices."""
 
     cuts: tuple[Cut, ...]
-    """One for each axis of the pixels."""
+    """Cut of each axis of the input."""
     new: tuple[int, ...]
-    """Which axes of the result are new ones of length 1."""
+    """Axes of the result that are new, of length 1."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reshape(View):
-    """The pixels in C order in another shape."""
+    """A reshape in C order."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Take(View):
-    """Some of the pixels, in any order along each axis."""
+    """Selected positions along each axis, in any order."""
 
     places: tuple[tuple[int, Array], ...]
-    """For each axis of the result: the axis of the pixels, and which positions of it."""
+    """Axis of the input, and the positions along it, for each axis of the result."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Broadcast(View):
-    """Pixels that are repeated along axes of length 1, and along new axes before the others."""
+    """A broadcast along axes of length 1, and along new leading axes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Labelled(View):
-    """The same pixels in the same places, with axes and units."""
+    """The same pixels with other axes and units."""
 
     axes: tuple[Axis | None, ...]
     units: str
@@ -210,52 +210,52 @@ class Labelled(View):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reduce(Node):
-    """The first step of a reduction: each chunk is reduced along axes, which stay with length 1."""
+    """The first step of a reduction: each chunk is reduced along axes, which keep length 1."""
 
     of: Tree
     function: Function
-    """Of a chunk, with all arguments but the chunk."""
+    """Function of a chunk, with all other arguments bound."""
     axes: tuple[int, ...]
     labels: tuple[Label, ...]
-    """Of the axes of what is reduced; the results have the same, in the order ``output``."""
+    """Labels of the axes of the input; the result has the same, in the order ``output``."""
     output: tuple[Label, ...]
     step: LastStep | None
-    """What the engine has for it."""
+    """Equivalent step of the engine, or None."""
 
     @property
     def words(self) -> str:
-        """What is reduced how; in the words of dask where the engine has nothing for it."""
+        """The reduction; dask's name of the function if the engine has no equivalent."""
         done = self.step and self.step.done
         return f"reduce {done.row.name}" if isinstance(done, Reduction) else super().words
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Combine(Node):
-    """A later step of a reduction: results of several chunks become one."""
+    """A later step of a reduction: results of several chunks are combined."""
 
     of: Tree
     function: partial[object]
-    """Of the results of chunks side by side."""
+    """Function of concatenated results of chunks."""
     axes: tuple[int, ...]
     keepdims: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Bin(Node):
-    """Pixels that are made of several neighbours."""
+    """Binned neighbouring pixels."""
 
     of: Tree
     function: Function
     kwargs: Kwargs
     by: tuple[int, ...]
-    """How many neighbours along each axis."""
+    """Neighbours per bin along each axis."""
     trims: bool
-    """Whether the last pixels of an axis may be too few for one more, and are left out."""
+    """Whether incomplete bins at the end of an axis are dropped."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Histogram(Node):
-    """How many pixels of each chunk lie in each bin."""
+    """Histograms of all chunks."""
 
     of: Tree
     bins: Bins
@@ -263,7 +263,7 @@ class Histogram(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Join(Node):
-    """Arrays that follow one another along an axis, which is a new one where they are stacked."""
+    """Arrays concatenated along an axis, or stacked along a new one."""
 
     of: tuple[Tree, ...]
     axis: int
@@ -272,15 +272,15 @@ class Join(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Opaque(Node):
-    """Whatever dask computes, of which no more is known."""
+    """An unknown computation of dask."""
 
     of: tuple[Tree, ...]
     keeps_axes: bool = False
-    """Whether the axes are those of the first array that it is made of."""
+    """Whether the axes are those of the first input of equal shape."""
 
     @property
     def words(self) -> str:
-        """How dask calls it."""
+        """Name of the layer in dask, without the token."""
         return words_of(self.name)
 
 
@@ -294,5 +294,5 @@ def name_of(function: Function) -> str:
 
 
 def words_of(layer: str) -> str:
-    """Return how dask calls a layer: its name without the token."""
+    """Return a layer's name without its token."""
     return layer.rpartition("-")[0] or "tasks"

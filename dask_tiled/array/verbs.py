@@ -1,4 +1,4 @@
-"""Public functions as methods of arrays: what is typed behind a dot is what the function does."""
+"""Public functions as methods of arrays, with the same signatures and documentation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 class Verb:
     """A public function, whose first argument is an array, as a method of arrays.
 
-    It is looked up when it is asked for, since the functions are made of arrays. So the method has
-    its signature and its documentation.
+    The function is looked up on access, as its module imports arrays. So the method has its
+    signature and its documentation.
     """
 
     def __set_name__(self, _: type, name: str) -> None:

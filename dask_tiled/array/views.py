@@ -1,4 +1,4 @@
-"""Views: how the axes of pixels are shown once they are moved, joined, split, or made anew."""
+"""Views: axes of pixels after transposing, merging, splitting, and inserting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Part(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Some neighbouring parts of an axis: those from ``step`` on, below ``end`` if it is not 0."""
+    """Neighbouring parts of an axis: strides in [``step``, ``end``); 0 is unbounded."""
 
     axis: int
     step: int
@@ -30,21 +30,21 @@ class Span(NamedTuple):
     flipped: bool
 
     def holds(self, part: Part) -> bool:
-        """Return whether a part is one of them."""
+        """Return whether the span contains a part."""
         return part.axis == self.axis and self.step <= part.step and not 0 < self.end <= part.step
 
 
 class View(NamedTuple):
-    """Which parts of which axes are shown as one axis, and from which end."""
+    """Mapping from the axes of pixels to those of an array."""
 
     shown: tuple[tuple[Part, ...], ...]
-    """Of each axis that is shown, the outermost part first; a new axis has none."""
+    """Parts of each axis of the array, the outermost first; a new axis has none."""
     flipped: frozenset[int] = frozenset()
-    """Axes of the pixels that are shown from their ends, with all their parts."""
+    """Axes of the pixels that are reversed, with all their parts."""
 
     @classmethod
     def of(cls, ndim: int) -> Self:
-        """Show axes as they are."""
+        """Build the view that keeps all axes."""
         return cls(tuple((Part(axis, 1),) for axis in range(ndim)))
 
     @property
@@ -54,17 +54,17 @@ class View(NamedTuple):
 
     @property
     def is_in_order(self) -> bool:
-        """Whether the pixels are shown in their order, whatever the axes."""
+        """Whether the pixels keep their C order, whatever the axes."""
         return not self.flipped and tuple(chain(*self.shown)) == self.parts
 
     @property
     def numbers(self) -> list[list[int]]:
-        """The number of each part of each axis that is shown, in the order of the pixels."""
+        """Numbers of the parts of each axis of the array, in the order of the pixels."""
         number = {part: k for k, part in enumerate(self.parts)}
         return [[number[part] for part in parts] for parts in self.shown]
 
     def spans(self, place: int) -> tuple[Span, ...]:
-        """Return the parts of an axis, as they stay when axes fall into more parts."""
+        """Return the parts of an axis, in a form that holds after further splits."""
         above = {part: higher for higher, part in pairwise(self.parts)}
         ends = ((part, above.get(part, Part(-1, 0))) for part in self.shown[place])
         return tuple(
@@ -82,12 +82,12 @@ class View(NamedTuple):
         return found
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the lengths of the axes that are shown."""
+        """Return the shape of the array."""
         sizes = self.sizes(shape)
         return tuple(math.prod(map(sizes.__getitem__, parts)) for parts in self.shown)
 
     def show(self, pixels: Array) -> Array:
-        """Show pixels that have an axis for each part, and perhaps others behind."""
+        """Apply the view to pixels with an axis per part, and perhaps trailing axes."""
         numbers = self.numbers
         order = list(chain(*numbers))
         if self.flipped:
@@ -99,11 +99,11 @@ class View(NamedTuple):
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Where the outermost part of each axis of the pixels is shown."""
+        """Axis of the array with the outermost part of each axis of the pixels."""
         return _places(self.shown)
 
     def chunks(self, chunks: Chunks) -> Chunks | None:
-        """Return the chunks of the axes that are shown; None if they are no boxes of these."""
+        """Return the chunks of the array; None if chunks of the pixels are no boxes of it."""
         shape = [sum(axis) for axis in chunks]
         sizes, found = self.sizes(shape), list[tuple[int, ...]]()
         for place, parts in enumerate(self.shown):
@@ -121,7 +121,7 @@ class View(NamedTuple):
         return tuple(found)
 
     def reshaped(self, sizes: Mapping[Part, int], shape: Sequence[int]) -> View | None:
-        """Show the pixels in another shape, in the same order; None if an axis would be torn."""
+        """Reshape the view in C order; None if a length does not divide evenly."""
         if math.prod(sizes.values()) != math.prod(shape) or not all(sizes.values()):
             return None
         waiting = [(part, sizes[part]) for parts in self.shown for part in parts][::-1]
@@ -138,7 +138,7 @@ class View(NamedTuple):
                     part, size = Part(part.axis, part.step * inner), rest
                 shown[-1].append(part)
                 rest //= size  # noqa: PLW2901 - what is left of it
-        ones = [part for part, _ in waiting]  # of length 1: it is nothing to anybody where
+        ones = [part for part, _ in waiting]  # parts of length 1 may belong to any axis
         if ones and not shown:
             return None
         if ones:
@@ -146,7 +146,7 @@ class View(NamedTuple):
         return View(tuple(map(tuple, shown)), self.flipped)
 
     def cut(self, cuts: Sequence[Cut], shape: Sequence[int]) -> tuple[list[Cut], View] | None:
-        """Cut the axes that are shown: what this takes of those of the pixels, and the new view.
+        """Apply cuts to the array: return the cuts of the pixels, and the new view.
 
         Steps may be negative.
         """
@@ -183,7 +183,7 @@ def _places(shown: tuple[tuple[Part, ...], ...]) -> tuple[int, ...]:
 
 
 def _forward(cut: Cut, flipped: int) -> Cut:
-    """Return the same positions in the order of the pixels, the axis having so many if flipped."""
+    """Return the cut in the order of the pixels; ``flipped`` is the axis length, or 0."""
     start, step, length, kept = cut
     if flipped:
         start, step = flipped - 1 - start, -step

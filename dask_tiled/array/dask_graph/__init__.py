@@ -1,1 +1,1 @@
-"""The seam to dask: what its graphs say in trees, and graphs of what is computed on tiles."""
+"""Interface to dask: graphs are read as trees, and rewritten to tasks on tiles."""

@@ -1,7 +1,7 @@
-"""Reductions from the results of chunks on: in full precision, without putting them side by side.
+"""Reductions of the results of chunks: in double precision, without concatenation.
 
-dask adds up results of float32 in float32, and concatenates what it combines. Where a reduction of
-opened arrays is known from its first step to its last, it is done by the tasks of this module.
+dask sums float32 in float32, and concatenates partial results. If all steps of a reduction of
+opened arrays are known, tasks of this module replace them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.bases import Grid
 
 SOME = 4
-"""So many results are combined at once."""
+"""Partial results combined per task."""
 
 
 class Ending(NamedTuple):
-    """The last step of a reduction: what becomes of the results of all chunks."""
+    """Last step of a reduction: the final value from the results of all chunks."""
 
     reduction: Reduction
     keepdims: bool
@@ -35,7 +35,7 @@ class Ending(NamedTuple):
     ddof: float
 
     def tasks(self, name: str, of: str, grid: Grid, numblocks: Sequence[int]) -> Iterator[Task]:
-        """Make the tasks that combine the results of chunks, which have all axes."""
+        """Yield the tasks that combine the results of chunks, which keep all axes."""
         gone = self.reduction.axes
         numbers = [
             [
@@ -62,7 +62,7 @@ class Ending(NamedTuple):
             yield Task((name, *shown), finished, self, pixels, *parts)
 
     def _part(self, key: Key, grid: Grid) -> Task | TaskRef:
-        """Return the result of a chunk; of places, as they are in the whole."""
+        """Return the result of a chunk, with positions converted to those in the whole array."""
         if not self.reduction.row.finds_place:
             return TaskRef(key)
         axes = self.reduction.axes
@@ -72,16 +72,16 @@ class Ending(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Results of all chunks one after the other, as they are."""
+    """Concatenation of the results of all chunks."""
 
     def tasks(self, name: str, of: str, _: Grid, numblocks: Sequence[int]) -> Iterator[Alias]:
-        """Make the tasks that show them."""
+        """Yield the tasks that alias the results."""
         for number, place in enumerate(product(*map(range, numblocks))):
             yield Alias((name, number, 0), (of, *place))
 
 
 def ending_of(reduction: Reduction, steps: Steps, last: partial[object]) -> Ending | None:
-    """Read the last function of a reduction; None if it is another."""
+    """Match the last function of a reduction; None for another function."""
     given = dict(last.keywords)
     axes, keepdims = given.pop("axis", None), given.pop("keepdims", None)
     dtype, ddof = given.pop("dtype", None), given.pop("ddof", 0)
@@ -94,13 +94,13 @@ def ending_of(reduction: Reduction, steps: Steps, last: partial[object]) -> Endi
 
 
 def combined(reduction: Reduction, pixels: int, *results: Array) -> Array:
-    """Combine results of several chunks."""
+    """Combine the results of several chunks."""
     assert reduction.row.combine is not None  # noqa: S101 - for the type checker
     return reduction.row.combine(reduction, pixels, results)
 
 
 def moved(found: Array, bounds: Sequence[tuple[int, int]], whole: Sequence[int]) -> Array:
-    """Return the pixels that a part has, and their places as they are in the whole."""
+    """Convert positions within a part to positions in the whole array."""
     rest = found["place"].astype(np.int64)
     places = np.zeros_like(rest)
     for axis, (start, stop) in reversed([*enumerate(bounds)]):
@@ -110,7 +110,7 @@ def moved(found: Array, bounds: Sequence[tuple[int, int]], whole: Sequence[int])
 
 
 def finished(ending: Ending, pixels: int, *results: Array) -> Array:
-    """Combine the last results, and make of them what was asked for."""
+    """Combine the last results, and compute the final value."""
     reduction = ending.reduction
     with np.errstate(all="ignore"):
         total = combined(reduction, pixels, *results)

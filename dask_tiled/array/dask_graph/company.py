@@ -1,4 +1,4 @@
-"""Whether something is computed in the tasks that read the chunks of an array, as it is alone."""
+"""Results computed in the tasks that read an array, bit for bit as if computed alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dask_tiled.engine.tile_jobs import ReduceTiles
 
 
 def why_apart(result: da.Array, arr: da.Array) -> Why:
-    """Return why a result is not computed while an array is read; empty where it is.
+    """Return why a result is not computed while an array is read; empty if it is.
 
-    It is in its company only if it is the same, bit for bit, as if it were computed alone.
+    Sharing the tasks requires a result that is equal, bit for bit, to one computed alone.
     """
     if not (isinstance(arr.dask, HighLevelGraph) and isinstance(result.dask, HighLevelGraph)):
         return "dask has its own graphs, of array expressions"
@@ -38,7 +38,7 @@ def why_apart(result: da.Array, arr: da.Array) -> Why:
 
 
 def _rounds_by_tile(part: Known) -> bool:
-    """Return whether a user's function folds tiles to numbers that are rounded."""
+    """Return whether a user's function folds tiles to rounded numbers."""
     done = part.step and part.step.done
     job = done.job if isinstance(done, ChunkJob) else None
     return isinstance(job, ReduceTiles) and job.dtype.kind not in "biu"
@@ -49,7 +49,7 @@ def _unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
 
 
 def _reads(graph: HighLevelGraph) -> set[str]:
-    """List the layers that read pixels of opened arrays."""
+    """Return the layers that read pixels of opened arrays."""
     layers = graph.layers.items()
     return {x for x, layer in layers if isinstance(layer, Blockwise) and _is_read(layer)}
 

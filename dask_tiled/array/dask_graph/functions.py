@@ -1,4 +1,4 @@
-"""What dask's functions of chunks do, in the words of the engine."""
+"""Translation of dask's chunk functions to operations of the engine."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ OPERATORS = {
 }
 
 ELEMENTWISE = [np.real, np.imag, np.angle, np.isclose, reductions._sqrt]  # noqa: SLF001
-"""Functions that make a pixel of a pixel, and that the engine has not."""
+"""Elementwise functions without a kernel in the engine."""
 
 
 def is_of_numpy(function: Any) -> bool:
-    """Return whether a function makes arrays of NumPy: those of others may make anything."""
+    """Return whether a function returns NumPy arrays; other libraries may return anything."""
     functions = [function.first, *function.funcs] if hasattr(function, "funcs") else [function]
     names = []
     for one in functions:
@@ -61,7 +61,7 @@ def is_of_numpy(function: Any) -> bool:
 
 
 def is_elementwise(function: Function, kwargs: Kwargs) -> bool:
-    """Return whether a function of chunks makes a pixel of one pixel of each operand."""
+    """Return whether a chunk function is elementwise."""
     if function is chunk.astype:
         return kwargs.keys() == {"astype_dtype"}
     if function is np.round:
@@ -71,7 +71,7 @@ def is_elementwise(function: Function, kwargs: Kwargs) -> bool:
 
 
 def node_of(function: Function, kwargs: Kwargs, operands: Sequence[object]) -> Pixels | None:
-    """Make the expression of such a function of others; None where the engine has none."""
+    """Build the expression of an elementwise function; None if the engine has none."""
     if isinstance(function, np.ufunc):
         return call(function, operands)
     if function in MADE_OF:
@@ -127,30 +127,30 @@ MADE_OF: dict[Function, tuple[Callable[..., Pixels | None], int]] = {
     np.round: (_rounded, 1),
     np.nan_to_num: (_finite, 1),
 }
-"""Functions that are made of ufuncs: how, and of so many operands."""
+"""Functions composed of ufuncs: how to build them, and their number of operands."""
 
 
 class Contraction(NamedTuple):
-    """Sums of the pixels of each frame, weighted by an array beside that may have further axes."""
+    """Weighted sums over the pixels of each frame; the weights may have further axes."""
 
     weights: Beside
 
 
 class LastStep(NamedTuple):
-    """What is made of the pixels of a chunk in the end: the first step of a reduction, or a job."""
+    """The last operation on the pixels of a chunk: first step of a reduction, or a job."""
 
     done: Reduction | ChunkJob | Contraction
     plain: Function
-    """The function of the layer, of the pixels of a chunk; of a job, and of the chunk's number; of
-    a contraction, and of the chunk of the weights."""
+    """The function of the layer, of the pixels of a chunk; of a job, also of the chunk's number; of
+    a contraction, also of the chunk of weights."""
     as_dask: Function | None = None
-    """``as_dask(reduced, shape, dtype)`` makes what dask's function returns: of a chunk of a shape,
-    in a type. What makes bins takes memory for these, ``out``."""
+    """``as_dask(reduced, shape, dtype)`` converts to the result of dask's function, for a chunk of
+    a shape, in a dtype. Bins also accept memory, ``out``."""
     steps: Steps | None = None
-    """The further ones of a reduction."""
+    """Later steps of a reduction."""
 
     def raw(self) -> LastStep:
-        """Leave the results of the engine as they are: sums of floats in double precision."""
+        """Return the step with the engine's own results: sums of floats in double precision."""
         assert isinstance(self.done, Reduction)  # noqa: S101 - for the type checker
         dtype = self.done.dtype
         if dtype is not None and dtype.kind in "fc":
@@ -160,24 +160,24 @@ class LastStep(NamedTuple):
 
 
 def _added_up(found: Array, _: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Leave whole numbers in the few bytes that they were added up in."""
+    """Keep integers in their narrow accumulator dtype."""
     as_found = found.dtype.kind in "iu" and dtype.kind != "b"
     return found if as_found else found.astype(dtype, copy=False)
 
 
 class Steps(NamedTuple):
-    """A reduction as dask does it, after the function that begins it."""
+    """dask's steps of a reduction, after its chunk function."""
 
     row: Aggregation
-    """What the engine does instead."""
+    """Equivalent row of the engine."""
     last: Function
     between: Function | None = None
-    """What combines results before the last step; None where the last function does."""
+    """Combines results before the last step; None if the last function does."""
     skipping: Aggregation | None = None
-    """The row that leaves out NaN, where dask's arguments say so."""
+    """Row that skips NaN, if dask's arguments ask for that."""
     as_dask: Function | None = None
-    """``as_dask(reduced, shape, dtype)`` makes what the function that begins it returns, of the
-    result of the engine for a chunk of a shape, in a type; None where both are the same."""
+    """``as_dask(reduced, shape, dtype)`` converts the engine's result for a chunk of a shape to
+    that of the chunk function, in a dtype; None if both are equal."""
 
 
 def _count_and_total(total: Array, shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Array]:
@@ -213,16 +213,16 @@ REDUCTIONS: dict[Function, Steps] = {
         table.MOMENTS, reductions.moment_agg, reductions.moment_combine, table.NANMOMENTS, _moments
     ),
 }
-"""By the function of chunks that begins each."""
+"""Steps by chunk function."""
 FINDERS = {
     (chunk.max, chunk.argmax): Steps(table.ARGMAX, reductions.arg_agg, reductions.arg_combine),
     (chunk.min, chunk.argmin): Steps(table.ARGMIN, reductions.arg_agg, reductions.arg_combine),
 }
-"""Those that find places: by what dask's ``arg_chunk`` is called with."""
+"""Steps of argmin and argmax, by the arguments of dask's ``arg_chunk``."""
 
 
 def reduction_of(function: Function, kwargs: Kwargs, pixel: np.dtype | None) -> LastStep | None:
-    """Read a function of chunks as the first step of a reduction; None if it is none."""
+    """Match the first step of a reduction; None for another chunk function."""
     plain = partial(function, **kwargs)
     given = dict(plain.keywords)
     axes, dtype = given.pop("axis", None), given.pop("dtype", None)
@@ -253,7 +253,7 @@ def reduction_of(function: Function, kwargs: Kwargs, pixel: np.dtype | None) -> 
 
 
 def _reduced(step: LastStep, pixels: Array) -> Array | dict[str, Array]:
-    """Return what dask's function does, of what pixels have become before."""
+    """Return the result of dask's function, applied to transformed pixels."""
     assert isinstance(step.done, Reduction)  # noqa: S101 - for the type checker
     found, dtype = step.done.whole(pixels), step.done.dtype or pixels.dtype
     return step.as_dask(found, pixels.shape, dtype) if step.as_dask else found
@@ -271,7 +271,7 @@ BINNINGS: dict[Function, Aggregation] = {
 
 
 class Coarsening(NamedTuple):
-    """What dask passes to ``chunk.coarsen``, and the layer ``of`` which chunks are binned."""
+    """Arguments of ``chunk.coarsen``, and the layer ``of`` the binned chunks."""
 
     of: str
     reduction: Function
@@ -281,7 +281,7 @@ class Coarsening(NamedTuple):
 
 
 def coarsening_of(tasks: Tasks) -> Coarsening | None:
-    """Read tasks that bin chunk after chunk of a layer in the same way; None for others."""
+    """Match tasks that bin all chunks of a layer alike; None for others."""
     first = next(iter(tasks.values()))
     if not isinstance(first, tuple) or first[:2] != (apply, chunk.coarsen) or len(first) != 4:
         return None
@@ -293,7 +293,7 @@ def coarsening_of(tasks: Tasks) -> Coarsening | None:
 
 
 def reshaping_of(task: object) -> tuple[Key, tuple[int, ...]] | None:
-    """Read the key of a chunk, and the shape that a task shows it in; None for other tasks."""
+    """Match a task that reshapes a chunk: return its key and shape, or None."""
     if not isinstance(task, Task) or not isinstance(task.func, methodcaller):
         return None
     if task.func.method != "reshape" or len(task.args) != 2 or task.kwargs:
@@ -303,13 +303,13 @@ def reshaping_of(task: object) -> tuple[Key, tuple[int, ...]] | None:
 
 
 def applied_before(row: Aggregation) -> list[tuple[Function, Kwargs]]:
-    """Return the functions that make of pixels what a row reduces, one after the other."""
+    """Return the functions that transform pixels before a row reduces them, in order."""
     to_double = {"astype_dtype": np.dtype(np.float64)}
     return [] if row.before is None else [(chunk.astype, to_double), (row.before, {})]
 
 
 def binning_of(function: Function, kwargs: Kwargs, ndim: int) -> LastStep | None:
-    """Read what is made of every other of twice ``ndim`` axes; None if the engine cannot."""
+    """Match a function of every second of ``2 * ndim`` axes; None if the engine has none."""
     row = BINNINGS.get(function)
     if row is None or kwargs:
         return None
@@ -340,14 +340,14 @@ def _binned(
 
 
 def histogram_of(bins: Bins, ndim: int) -> LastStep:
-    """Read how dask puts the pixels of a chunk into bins, perhaps by how often each occurs."""
+    """Return the step of dask's histogram of a chunk; narrow integers are counted by value."""
     done = Reduction(table.HISTOGRAM, tuple(range(ndim)), None, bins)
     plain = partial(routines._block_hist, bins_range=bins)  # noqa: SLF001 - what dask calls
     return LastStep(done, plain, _counted)
 
 
 def places_of(task: object) -> LastStep | None:
-    """Read a task of dask as the first step of what finds places; None if it is none."""
+    """Match the first step of argmin or argmax; None for another task."""
     if not isinstance(task, tuple) or not isinstance(task[0], partial) or len(task) != 4:
         return None
     steps = FINDERS.get(task[0].args) if task[0].func is reductions.arg_chunk else None
@@ -361,9 +361,10 @@ def _counted(found: Array, *_: object) -> Array:
 def contracted_labels(
     function: Function, kwargs: Kwargs, first: Sequence[Label], out: Sequence[Label]
 ) -> Sequence[Label] | None:
-    """List the labels along which a function of two chunks adds up products; None for others.
+    """Return the labels along which a function of two chunks sums products; None for others.
 
-    ``first`` are those of its first operand, ``out`` of its results, which have length 1 there.
+    ``first`` are the labels of its first operand, ``out`` those of its results, where these
+    axes have length 1.
     """
     if function is routines._tensordot and not kwargs["is_sparse"]:  # noqa: SLF001 - what dask calls
         return [first[axis] for axis in kwargs["axes"][0]]
@@ -373,16 +374,16 @@ def contracted_labels(
 
 
 def added(products: Array, gone: tuple[int, ...], order: tuple[int, ...]) -> Array:
-    """Add up products over some axes, and show the others in their order."""
+    """Sum products over some axes, and transpose the result."""
     return products.sum(gone, dtype=products.dtype, keepdims=True).transpose(order)
 
 
 def transposed(found: Array, _: tuple[int, ...], dtype: np.dtype, order: tuple[int, ...]) -> Array:
-    """Show axes in another order; sums of whole numbers overflow, and those of truths are true."""
+    """Transpose the result; integer sums wrap around, and sums of booleans are booleans."""
     found = found if dtype.kind in "fc" else found.astype(dtype, copy=False)
     return found.transpose(order)
 
 
 def swapped(pixels: Array, weights: Array, function: Callable[[Array, Array], Array]) -> Array:
-    """Call a function of weights and pixels."""
+    """Call a function with weights and pixels exchanged."""
     return function(weights, pixels)

@@ -1,4 +1,4 @@
-"""Arrays that were joined: what is computed of them is computed of each part, and joined after."""
+"""Joined arrays: compute each part by itself, and join the results."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from dask_tiled.array.tasks import Block, Key
 
 JOINING = CONCATENATES, STACKS
 MOST_PARTS = 64
-"""More arrays than these stay joined: each takes its time, whatever its size."""
+"""Most parts of a joined array; each part takes time, whatever its size."""
 
 
 class Joined(NamedTuple):
-    """Layers whose chunks follow one another along an axis."""
+    """Layers concatenated along an axis."""
 
     axis: int
     parts: tuple[str, ...]
     counts: tuple[int, ...]
-    """Of the chunks of each part along the axis."""
+    """Number of chunks of each part along the axis."""
 
     def find(self, place: Block) -> Key:
-        """Find a chunk by its place: the name and the place that it has in its part."""
+        """Return the part that holds a chunk, and the position of the chunk in it."""
         number = place[self.axis]
         for part, count in zip(self.parts, self.counts, strict=True):
             if number < count:
@@ -46,13 +46,13 @@ class Joined(NamedTuple):
         raise IndexError(place)
 
     def layer(self, name: str, numblocks: list[int]) -> MaterializedLayer:
-        """Make the layer that shows the parts as one."""
+        """Build the layer that concatenates the parts."""
         places = product(*map(range, numblocks))
         return MaterializedLayer({(name, *x): Alias((name, *x), self.find(x)) for x in places})
 
 
 def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
-    """Let all that is computed of joined arrays, chunk by chunk, be computed of their parts."""
+    """Push chunk-wise computations of joined arrays down to their parts."""
     layers, joins = dict[str, Layer](graph.layers), dict[str, Joined]()
     dependencies = {name: {*others} for name, others in graph.dependencies.items()}
     for name in list(layers_in_order(graph.dependencies)):
@@ -84,7 +84,7 @@ Made = tuple[Joined, dict[str, Layer], list[int]]
 
 
 def _blockwise(layer: Blockwise, joins: Mapping[str, Joined]) -> Made | None:
-    """Split a layer that calls a function on chunks, if its operands are joined alike."""
+    """Split a blockwise layer, if its operands are joined alike."""
     given = [x for x in layer.indices if x[1] is not None]
     inner = [(joins[name], index) for name, index in given if name in joins]
     first, labels = inner[0]
@@ -120,7 +120,7 @@ def _blockwise(layer: Blockwise, joins: Mapping[str, Joined]) -> Made | None:
 
 
 def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Joined]) -> Made | None:
-    """Split a layer whose tasks take something of one chunk each, where another part begins."""
+    """Split a layer of slices of one chunk each, wherever another part begins."""
     found: dict[Block, tuple[Key, tuple[object, ...]]] = {}
     for key, task in layer.mapping.items():
         block, index = taken(as_now(key, task))
@@ -133,7 +133,7 @@ def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Joined]) ->
     begins: dict[int, list[int]] = {}
     for axis, n in enumerate(numblocks):
         row = [found[tuple(k * (a == axis) for a in range(len(numblocks)))][0] for k in range(n)]
-        again = name.startswith(JOINING)  # the same array may follow itself
+        again = name.startswith(JOINING)  # an array may follow itself
         pairs = enumerate(pairwise(row), 1)
         if new := [k for k, (a, b) in pairs if a[0] != b[0] or (again and a >= b)]:
             begins[axis] = new

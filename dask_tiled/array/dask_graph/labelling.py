@@ -1,4 +1,4 @@
-"""Labels in graphs: a layer of their own, which nothing is computed for."""
+"""Labels in graphs: layers that carry axes, and that no task is run for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_tiled.array.dask_graph.slices import as_now
 from dask_tiled.array.tasks import Labelling
 
 LABELLED = "labelled-"
-"""What the names of layers that carry labels begin with."""
+"""Name prefix of layers that carry labels."""
 
 
 def with_labels(arr: da.Array, labels: Labelling) -> da.Array:
@@ -25,7 +25,7 @@ def with_labels(arr: da.Array, labels: Labelling) -> da.Array:
 
 
 def unlabelled(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph:
-    """Let what takes labelled chunks take them from below; layers that are ``wanted`` stay."""
+    """Bypass labelled layers, except those that are ``wanted``."""
     below: dict[str, str] = {}
     for name in layers_in_order(graph.dependencies):
         labels: Layer = graph.layers[name]
@@ -51,7 +51,7 @@ def unlabelled(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph
 
 
 def _renamed(layer: Layer, renamed: Mapping[str, str]) -> Layer | None:
-    """Return a layer that takes the same chunks under other names; None of tasks of other forms."""
+    """Rename the inputs of a layer; None if the form of a task is unknown."""
     if isinstance(layer, Blockwise):
         made = Blockwise(
             output=layer.output,

@@ -1,4 +1,4 @@
-"""Layers of graphs: their order, which have arrays of NumPy, and those of a function of chunks."""
+"""Layers of graphs: topological order, array types, layers of chunk functions."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 
 DESCRIPTION = "description"
-"""What a layer that reads files notes of them, among what dask notes of the layers of arrays."""
+"""Annotation of layers that read files: their description, beside dask's own annotations."""
 
 
 def layers_in_order(dependencies: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Yield the names of all layers, each after those that it depends on."""
+    """Yield the names of all layers in topological order."""
     return in_order(dependencies, lambda name: dependencies.get(name, ()), str)
 
 
 def arrays_of_numpy(graph: HighLevelGraph) -> set[str]:
-    """Return the layers all of whose chunks are arrays of NumPy: no masked ones, no sparse ones."""
+    """Return the layers whose chunks are all NumPy arrays: neither masked nor sparse."""
     found: set[str] = set()
     for name in layers_in_order(graph.dependencies):
         if graph.dependencies[name] <= found and _makes_arrays(graph.layers[name]):
@@ -47,7 +47,7 @@ def arrays_of_numpy(graph: HighLevelGraph) -> set[str]:
 
 
 def _makes_arrays(layer: Layer) -> bool:
-    """Return whether all that a layer adds are arrays of numpy: no masked ones, no sparse ones."""
+    """Return whether a layer introduces only NumPy arrays: neither masked nor sparse."""
     if isinstance(layer, Blockwise):
         values = [value for value, index in layer.indices if index is None]
         return is_of_numpy(function_of(layer)) and not any(map(is_other_array, values))
@@ -63,18 +63,18 @@ def _makes_arrays(layer: Layer) -> bool:
 
 
 def is_other_array(value: object) -> bool:
-    """Return whether pixels of a value may be other arrays, as of masked variables of files."""
+    """Return whether a value may yield other arrays than NumPy's, such as masked file variables."""
     is_array = hasattr(value, "__getitem__") and hasattr(value, "dtype")
     return is_array and not (type(value) is np.ndarray or isinstance(value, np.generic))
 
 
 def function_of(layer: Blockwise) -> Function | None:
-    """Return what a layer calls on chunks."""
+    """Return the chunk function of a layer."""
     return getattr(layer.task, "func", None)
 
 
 def calls(graph: HighLevelGraph, function: Function) -> bool:
-    """Return whether a layer calls a function on all chunks."""
+    """Return whether any layer calls a function on its chunks."""
     layers = graph.layers.values()
     return any(isinstance(x, Blockwise) and function_of(x) is function for x in layers)
 
@@ -83,7 +83,7 @@ Annotations = dict[str, object]
 
 
 def fused(*annotations: Mapping[str, object] | None) -> Annotations:
-    """Return the annotations of what is made of several layers."""
+    """Merge the annotations of several layers."""
     return _fuse_annotations(*(dict(one or {}) for one in annotations))
 
 
@@ -95,7 +95,7 @@ def symbolic_graph(
     func: Function = pixels_of,
     values: Sequence[object] = (),
 ) -> HighLevelGraph:
-    """Make the symbolic layer of all chunks; no array, which a plugin of dask might replace.
+    """Build the symbolic layer of all chunks; not an array, which a dask plugin might replace.
 
     A task calls ``func(source, *values, grid, block_id)``.
     """
@@ -109,7 +109,7 @@ def symbolic_graph(
 
 
 def held(value: Any, key: str, layers: dict[str, Layer]) -> Any:
-    """Return what is a part of every task, or the layer that has it: a cluster sends that once."""
+    """Return a small value, or the layer of a large one, which a cluster sends once."""
     if not value.is_large:
         return value
     layers[key] = MaterializedLayer({key: DataNode(key, value)})
@@ -125,9 +125,10 @@ def on_chunks(
     block_id: bool = False,
     new_axes: Sequence[int] = (),
 ) -> HighLevelGraph:
-    """Return the graph of ``function(chunk, *values)``, or with ``block_id`` behind the values.
+    """Return the graph of ``function(chunk, *values)``, with ``block_id`` after the values if set.
 
-    ``labels`` are the axes of ``arr`` that the results have, and ``new_axes``, of one chunk each.
+    ``labels`` are the axes of ``arr`` that the results have, and ``new_axes``, of one chunk
+    each.
     """
     axes = tuple(range(arr.ndim))
     arguments: list[object] = [arr.name, axes, *(x for value in values for x in (value, None))]

@@ -1,6 +1,6 @@
-"""Memory of chunks that are gone, for those that are read next: fresh memory costs page faults.
+"""Reuse of the memory of chunks: fresh memory costs page faults.
 
-It is used again within one computation, and given back with the last task that reads.
+Memory is reused within one computation, and freed with the last task that reads.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from dask_tiled.tiling import machine
 from dask_tiled.tiling.bases import Chunks, Grid
 
 LEAST_PIXELS = 1 << 21
-"""Memory of chunks of fewer pixels is used again by ``malloc``."""
+"""Fewest pixels of a chunk: ``malloc`` reuses the memory of smaller ones."""
 
 
 class Spare:
-    """Memory for chunks, in the process that made it; none on a cluster and in copies.
+    """Pool of chunk memory; disabled on workers and after unpickling.
 
-    No more of it waits than there are processors.
+    It holds at most one chunk per processor.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Spare:
         self._waiting: deque[Array] = deque(maxlen=machine.processors())
 
     def chunk(self, shape: tuple[int, ...], dtype: np.dtype) -> Array | None:
-        """Return memory for a chunk, which comes back when no array shows it any more."""
+        """Return memory for a chunk; it returns to the pool when no array refers to it."""
         nbytes = math.prod(shape) * dtype.itemsize
         if not self._lends or dtype.hasobject:
             return None
@@ -54,7 +54,7 @@ class Spare:
             memory = np.empty(0, np.uint8)
         if len(memory) < nbytes:
             memory = np.empty(nbytes, np.uint8)
-        shown = np.frombuffer(memory.data, np.uint8, nbytes)  # what every view of it refers to
+        shown = np.frombuffer(memory.data, np.uint8, nbytes)  # base of all views
         finalize(shown, self._waiting.append, memory).atexit = False
         return shown.view(dtype).reshape(shape)
 
@@ -63,13 +63,13 @@ class Spare:
 
 
 def lent(source: Source, spare: Spare, grid: Grid, block_id: Block) -> Array:
-    """Read the pixels of a chunk to memory that was another one's."""
+    """Read the pixels of a chunk into memory of the pool."""
     shape = tuple(stop - start for start, stop in grid.box(block_id))
     return pixels_of(source, grid, block_id, spare.chunk(shape, source.dtype))
 
 
 def lending(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph:
-    """Let layers that read chunks share their memory, where these are not ``wanted``."""
+    """Reuse memory in layers that read chunks, except in those that are ``wanted``."""
     layers: dict[str, Layer] = {**graph.layers}
     dependencies = {**graph.dependencies}
     for name, layer in graph.layers.items():

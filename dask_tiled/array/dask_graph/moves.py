@@ -1,4 +1,4 @@
-"""Layers that list tasks, and move pixels or leave them in their places, whatever they compute."""
+"""Layers of listed tasks that move pixels or keep their positions, whatever they compute."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.bases import Grid
 
 UNMOVED = "rechunk-", "setitem-", "arg-reduce-"
-"""What names of layers begin with that leave all axes where they are."""
+"""Name prefixes of layers that keep all axes in place."""
 EXTRA = "extra"
-"""What is in keys of sums of all chunks before one, for sums from the first pixel to each."""
+"""Part of the keys of block sums in dask's prefix scans."""
 
 
 def leaves_places(name: str, tasks: Tasks) -> bool:
-    """Return whether all pixels of a layer belong to those in the same places."""
+    """Return whether each pixel of a layer stems from the same position."""
     if name.startswith(UNMOVED):
         return True
     scans = reductions._prefixscan_first, reductions._prefixscan_combine  # noqa: SLF001
@@ -34,7 +34,7 @@ def leaves_places(name: str, tasks: Tasks) -> bool:
 
 
 def is_broadcast(tasks: Tasks) -> bool:
-    """Return whether all tasks repeat a chunk along axes of length 1, and new ones before."""
+    """Return whether all tasks broadcast a chunk along axes of length 1 or new leading axes."""
     return all(
         isinstance(task, tuple) and len(task) == 3 and task[0] is np.broadcast_to
         for task in tasks.values()
@@ -42,12 +42,12 @@ def is_broadcast(tasks: Tasks) -> bool:
 
 
 def places_taken(tasks: Tasks, first: Key, grid: Grid) -> list[tuple[int, Array]] | None:
-    """Read which positions tasks take along each axis; None where they do something else.
+    """Match tasks that select positions along each axis; None for other tasks.
 
-    For each axis of what is taken: the axis of the pixels, and the positions.
+    Return, for each axis of the result, the axis of the pixels and the positions.
     """
     origin = (first[0], *(0 for _ in first[1:]))
-    if isinstance(tasks.get(origin), tuple):  # an older form of tasks
+    if isinstance(tasks.get(origin), tuple):  # legacy tuple tasks
         tasks = {key: as_now(key, task) for key, task in tasks.items()}
     parts = _parts(tasks, tasks.get(origin))
     if not parts:
@@ -71,7 +71,7 @@ def places_taken(tasks: Tasks, first: Key, grid: Grid) -> list[tuple[int, Array]
 
 
 def _row(tasks: Tasks, origin: Key, number: int, axis: int, grid: Grid) -> Iterator[Array]:
-    """Yield the positions along an axis that are taken for each chunk of a row."""
+    """Yield the selected positions along an axis, for each chunk of a row."""
     for k in count():
         task = tasks.get((*origin[:number], k, *origin[number + 1 :]))
         if task is None:
@@ -87,7 +87,7 @@ def _row(tasks: Tasks, origin: Key, number: int, axis: int, grid: Grid) -> Itera
 
 
 def _parts(tasks: Tasks, task: object) -> list[tuple[Key, tuple[Any, ...]]]:
-    """List which chunks a task takes something of, and what."""
+    """List the chunks a task takes parts of, and the indices."""
     if isinstance(task, Task) and task.func is shuffling.concatenate_arrays:
         refs = task.args[0].args if isinstance(task.args[0], List) else ()
         return [one for ref in refs for one in _parts(tasks, tasks.get(ref.key))]
@@ -99,7 +99,7 @@ def _parts(tasks: Tasks, task: object) -> list[tuple[Key, tuple[Any, ...]]]:
 
 
 def _order(tasks: Tasks, task: object, axis: int) -> Array | None:
-    """Return in which order the parts of a task are put together along an axis."""
+    """Return the permutation that a task applies to its parts along an axis."""
     if not isinstance(task, Task) or task.func is not shuffling.concatenate_arrays:
         return None
     _, sorter, along = task.args

@@ -1,7 +1,7 @@
-"""Names of dask that are not public: where dask has them, and what happens without them.
+"""Private names of dask: their modules, and the consequences if they are missing.
 
-No other module imports such names from dask. What is matched by a name that dask no longer has
-matches nothing, and the work stays dask's. One warning says so.
+No other module imports private names of dask. A missing name matches nothing, and its work is left
+to dask, with one warning.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ NAMES = {
         "methodcaller": _use("reshaped chunks"),
     },
 }
-"""By the module of dask: the names, their use, and what happens without them."""
+"""Names by dask module: their use, and the consequence if they are missing."""
 
 
 class Module:
@@ -128,7 +128,7 @@ class Module:
 
 @cache
 def missing() -> dict[str, Use]:
-    """Return the listed names that dask does not have."""
+    """Return the listed names that dask lacks."""
     return missing_of(NAMES)
 
 

@@ -1,6 +1,6 @@
-"""What the layers of a graph say: trees of what is computed of opened arrays.
+"""Interpretation of graph layers as trees of computations on opened arrays.
 
-A layer says the same of all its chunks, or it is read as something of which no more is known.
+A layer does the same for all its chunks, or it is opaque.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.tiling.bases import Chunks, Grid
 
 STACKS, CONCATENATES = "stack-", "concatenate-"
-"""How dask begins the names of layers that join arrays."""
+"""Name prefixes of dask's joining layers."""
 MOST_PLACES = 1 << 17
-"""The longest axis whose positions are listed, to know which are taken."""
+"""Longest axis whose selected positions are listed."""
 
 
 def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:
-    """Return what each layer of a graph computes, each after those that it depends on."""
+    """Return the tree of each layer of a graph, in topological order."""
     trees: dict[str, Tree] = {}
     for name in layers_in_order(graph.dependencies):
         layer: Layer = graph.layers[name]
@@ -102,7 +102,7 @@ def _opaque(name: str, layer: Layer, inner: Mapping[str, Tree]) -> Opaque:
 
 
 def _of(layer: Layer, name: str, chunks: Chunks | None = None) -> Kwargs:
-    """Return what all nodes have; chunks are those that dask has noted, if they are not given."""
+    """Return the common fields of a node; chunks default to those that dask annotated."""
     noted = layer.collection_annotations or {}
     chunks = noted.get("chunks") if chunks is None else chunks
     if chunks is not None and any(math.isnan(sum(axis)) for axis in chunks):
@@ -112,7 +112,7 @@ def _of(layer: Layer, name: str, chunks: Chunks | None = None) -> Kwargs:
 
 
 def _read(layers: Mapping[str, Layer], layer: Blockwise) -> Read | None:
-    """Read a layer of the pixels of an opened array."""
+    """Match a layer that reads the pixels of an opened array."""
     if function_of(layer) is not pixels_of:
         return None
     (source, _), (grid, _), *_ = layer.indices
@@ -127,7 +127,7 @@ def _read(layers: Mapping[str, Layer], layer: Blockwise) -> Read | None:
 
 
 def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
-    """Read a layer that calls one function on the chunks of all places."""
+    """Match a blockwise layer that calls one known function on chunks."""
     output = tuple(layer.output_indices)
     if isinstance(layer.task.func, Labelling):
         (one,), noted = inner.values(), layer.task.func
@@ -158,7 +158,7 @@ def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
 
 
 def _mapped(layer: Blockwise, inner: Mapping[str, Tree]) -> Mapped | None:
-    """Read a layer that calls any other function on chunks."""
+    """Match a blockwise layer that calls any other function on chunks."""
     arguments = tuple(
         Argument(value, None) if index is None else Argument(inner[value], tuple(index))
         for value, index in layer.indices
@@ -172,7 +172,7 @@ def _mapped(layer: Blockwise, inner: Mapping[str, Tree]) -> Mapped | None:
 
 
 def _reduce(layer: Blockwise, one: Argument, kwargs: Kwargs) -> Reduce | None:
-    """Read the first step of a reduction."""
+    """Match the first step of a reduction."""
     function = partial(layer.task.func, **kwargs)
     axes, output = function.keywords.get("axis"), tuple(layer.output_indices)
     if not function.keywords.get("keepdims") or not isinstance(axes, tuple) or layer.new_axes:
@@ -190,13 +190,13 @@ def _reduce(layer: Blockwise, one: Argument, kwargs: Kwargs) -> Reduce | None:
 
 
 def _arguments(layer: Blockwise, inner: Mapping[str, Tree]) -> tuple[Argument, ...]:
-    """Return what a layer calls its function on; nothing where its tasks do more than that."""
+    """Return the arguments of a layer's function; none if its tasks do more than call it."""
     numbers = {TaskRef(blockwise_token(k)): k for k in range(len(layer.indices))}
     if layer.io_deps or not all(isinstance(x, TaskRef) and x in numbers for x in layer.task.args):
         return ()
     arguments = list[Argument]()
     for value, index in (layer.indices[numbers[x]] for x in layer.task.args):
-        if isinstance(value, TaskRef):  # something that is computed, but is no array
+        if isinstance(value, TaskRef):  # computed, but no array
             return ()
         if index is None:
             arguments.append(Argument(value, None))
@@ -208,7 +208,7 @@ def _arguments(layer: Blockwise, inner: Mapping[str, Tree]) -> tuple[Argument, .
 def _chunks_of(
     output: Sequence[Label], arguments: Sequence[Argument], layer: Blockwise
 ) -> Chunks | None:
-    """Return the chunks of what is made pixel by pixel; None where an argument has unknown ones."""
+    """Return the chunks of an elementwise result; None if an argument has unknown chunks."""
     lengths: dict[Label, tuple[int, ...]] = {}
     for one in arguments:
         if one.labels is None:
@@ -224,7 +224,7 @@ def _chunks_of(
 
 
 def _transpose(layer: Blockwise, one: Argument, kwargs: Kwargs) -> Transpose | None:
-    """Read a layer that moves axes."""
+    """Match a transpose."""
     if layer.new_axes or len(layer.indices) > 1 or one.labels is None:
         return None
     order = list(range(len(one.labels)))
@@ -243,7 +243,7 @@ def _transpose(layer: Blockwise, one: Argument, kwargs: Kwargs) -> Transpose | N
 
 
 def _slice(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Slice | None:
-    """Read a layer that takes a part of another."""
+    """Match a slice."""
     key, task = next(iter(layer.mapping.items()))
     block, index = taken(task)
     whole = inner.get(block[0]) if block else None
@@ -268,7 +268,7 @@ def _slice(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Slice | None:
 def _take(
     name: str, layer: MaterializedLayer, inner: Mapping[str, Tree]
 ) -> Take | Broadcast | None:
-    """Read a layer that takes pixels in another order, or repeats them."""
+    """Match a layer that selects or broadcasts pixels."""
     if len(inner) != 1:
         return None
     (whole,), of = inner.values(), _of(layer, name)
@@ -286,7 +286,7 @@ def _take(
 
 
 def _reshape(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reshape | None:
-    """Read a layer of chunks in other shapes: task by task, in C order, as the chunks of one."""
+    """Match a reshape: chunks in C order become the chunks of the result, one by one."""
     shown = [reshaping_of(task) for task in layer.mapping.values()]
     whole = inner.get(shown[0][0][0]) if shown[0] else None
     if whole is None or whole.chunks is None:
@@ -295,7 +295,7 @@ def _reshape(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reshape | N
     if [x and x[0] for x in shown] != [(whole.name, *block) for block in blocks]:
         return None
     shapes = {key[1:]: x[1] for key, x in zip(layer.mapping, shown, strict=True) if x}
-    ends = dict[tuple[int, int], int]()  # lengths of the chunks along each axis
+    ends = dict[tuple[int, int], int]()  # chunk lengths along each axis
     for place, shape in shapes.items():
         ends |= {(axis, k): n for axis, (k, n) in enumerate(zip(place, shape, strict=True))}
     ndim = len(next(iter(shapes)))
@@ -308,7 +308,7 @@ def _reshape(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reshape | N
 
 
 def _bin(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Bin | None:
-    """Read a layer that makes one pixel of several neighbours."""
+    """Match a layer that bins neighbouring pixels."""
     call = coarsening_of(layer.mapping)
     whole = inner.get(call.of) if call else None
     if call is None or whole is None or whole.chunks is None:
@@ -320,7 +320,7 @@ def _bin(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Bin | None:
         ends = (Cut(0, 1, max(1, n // k) * k) for n, k in zip(whole.shape, by, strict=True))
         trimmed = tuple(cut_chunks(axis, cut) for axis, cut in zip(trimmed, ends, strict=True))
     chunks = tuple(tuple(n // k for n in axis) for axis, k in zip(trimmed, by, strict=True))
-    # Chunks of which nothing is left have tasks, too, behind the others.
+    # Empty chunks have tasks, too, after the others.
     blocks = product(*(range(len(axis)) for axis in chunks))
     if any((name, *block) not in layer.mapping for block in blocks):
         return None
@@ -329,13 +329,13 @@ def _bin(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Bin | None:
 
 
 def _places(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reduce | None:
-    """Read a layer that finds the place of a pixel in each chunk."""
+    """Match the first step of argmin or argmax."""
     name, task = next(iter(layer.mapping.items()))
     whole = inner.get(task[1][0]) if places_of(task) else None
     if whole is None or whole.chunks is None:
         return None
     function, (of, *_), axes, _ = task
-    flat = len(axes) == len(whole.shape)  # places count all pixels, or those along one axis
+    flat = len(axes) == len(whole.shape)  # positions count over all pixels, or along one axis
     starts = product(*(accumulate(axis[:-1], initial=0) for axis in whole.chunks))
     blocks = product(*(range(len(axis)) for axis in whole.chunks))
     expected = {
@@ -353,7 +353,7 @@ def _places(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reduce | Non
 
 
 def _histogram(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Histogram | None:
-    """Read a layer of histograms of all chunks, in the same given bins."""
+    """Match the histograms of all chunks, in the same explicit bins."""
     (name, *_), task = next(iter(layer.mapping.items()))
     if getattr(task, "func", None) is not routines._block_hist:  # noqa: SLF001 - what dask calls
         return None
@@ -377,10 +377,10 @@ def _histogram(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Histogram
 def _combine(
     layer: MaterializedLayer, inner: Mapping[str, Tree], layers: Mapping[str, Layer]
 ) -> Combine | None:
-    """Read a layer that calls a function on the results of chunks, which dask concatenates.
+    """Match a layer that calls a function on concatenated results of chunks.
 
-    All tasks call the same, and each of the results goes into one task: that of its own place along
-    the axes that are gone.
+    All tasks call the same function, and each result goes into one task: that of its own
+    position along the remaining axes.
     """
     function = _function_of_all(layer)
     if function is None or len(inner) != 1:
@@ -390,7 +390,7 @@ def _combine(
     keys = _keys_of(layers[of.name], of.name)
     if not isinstance(axes, tuple) or keepdims is None or not keys:
         return None
-    ndim = len(next(iter(keys)))  # with the name
+    ndim = len(next(iter(keys)))  # including the name
     gone = {axis % (ndim - 1) for axis in axes}
     kept = [k for k in range(1, ndim) if k - 1 not in gone]
     place_in, place_without = (itemgetter(0, *x) for x in (kept, range(1, 1 + len(kept))))
@@ -422,14 +422,14 @@ def _function_of_all(layer: MaterializedLayer) -> partial[object] | None:
     functions = {id(function): function for function, _ in map(_call, layer.mapping.values())}
     function: Any
     (function, *others) = functions.values()
-    if hasattr(function, "funcs"):  # one that is called after another
+    if hasattr(function, "funcs"):  # a composition of functions
         concatenates = getattr(function.first, "func", None) is _concatenate2
         function = function.funcs[0] if concatenates and len(function.funcs) == 1 else None
     return partial(function) if callable(function) and not others else None
 
 
 def _call(task: Task) -> tuple[Function | None, list[Key]]:
-    """Return the function of a task with one argument, and the keys of the results in it."""
+    """Return the function of a task with one argument, and the keys of its inputs."""
     if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
         return task.func, _listed(task.args[0])
     if isinstance(task, tuple) and len(task) == 2 and isinstance(task[1], list):
@@ -438,14 +438,14 @@ def _call(task: Task) -> tuple[Function | None, list[Key]]:
 
 
 def _listed(part: list[Key] | List | TaskRef | Key) -> list[Key]:
-    """Return the keys in nested lists; anything else in them stays, and is no key."""
+    """Return the keys in nested lists; other items are kept, and match no key."""
     if isinstance(part, list | List):
         return [*chain.from_iterable(map(_listed, part if isinstance(part, list) else part.args))]
     return [part.key if isinstance(part, TaskRef) else part]
 
 
 def _join(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Join | None:
-    """Read a layer whose chunks are those of several arrays, one after the other."""
+    """Match a layer that concatenates or stacks arrays."""
     key, task = next(iter(layer.mapping.items()))
     name = key[0] if isinstance(key, tuple) else key
     chunks = _of(layer, name)["chunks"]
@@ -453,7 +453,7 @@ def _join(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Join | None:
         return None
     parts, ndim = list[Tree](), len(chunks)
     if name.startswith(STACKS):
-        index = task[-1] if isinstance(task, tuple) else ()  # an older form of tasks
+        index = task[-1] if isinstance(task, tuple) else ()  # legacy tuple tasks
         if not isinstance(index, tuple) or None not in index:
             return None
         axis = index.index(None)

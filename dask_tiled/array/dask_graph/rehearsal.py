@@ -1,7 +1,7 @@
-"""A computation gone through without computing: what its tasks read, and the memory they take.
+"""Dry run of a computation: the bytes its tasks read, and the memory they take.
 
-The graph is that which a scheduler gets. Its tasks are gone through in the order of dask; arrays
-are known by their shapes, and leave memory when the last task that needs them is done.
+The graph is the scheduler's. Tasks are visited in dask's order; arrays are represented by their
+shapes, and their memory is freed after the last task that needs them.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 
 TASK_BYTES = 5 << 10
-"""Memory that dask takes for a task, about."""
+"""Approximate memory of a task in dask."""
 PROCESS_BYTES = 1 << 18
-"""Memory of whatever size the arrays are: what is compiled is not among it."""
+"""Memory independent of array sizes, without compiled code."""
 THREAD_BYTES = 1 << 17
-"""The same for each thread."""
+"""Additional memory per thread."""
 MARGIN = 1.06
-"""What is counted is promised with so much more, for what is not."""
+"""Safety factor on the estimate, for untracked memory."""
 VIEWS = {
     *("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims"),
     *("squeeze", "broadcast_to", "asarray", "asanyarray", "flip", "ravel", "real", "imag"),
 }
-"""Functions whose results are no memory of their own, as a rule."""
+"""Functions that usually return views."""
 JOINING = {"concatenate_shaped", "concatenate3", "concatenate", "finalize", "stack", "concatenate2"}
-"""Functions that take no memory but their results."""
+"""Functions that take no memory besides their results."""
 PART = re.compile(r"-part-\d+$")
-"""What is added to the names of layers for the parts of joined arrays."""
+"""Suffix of the layers of parts of joined arrays."""
 PRODUCTS = {"matmul", "tensordot", "chunk_einsum"}
-"""Functions that multiply operands of one type."""
+"""Functions that multiply operands of one dtype."""
 LIGHT = {
     chunk.sum,
     chunk.prod,
@@ -87,15 +87,15 @@ LIGHT = {
     np.round,
     np.around,
 }
-"""Reductions and others that take little memory beside their results."""
+"""Functions that take little memory besides their results."""
 
 
 MANIFOLD = {"moment_chunk": 3, "moment_combine": 3, "mean_chunk": 2, "mean_combine": 2}
-"""Functions that return several arrays, of which dask has noted one."""
+"""Functions that return several arrays, of which dask annotates one."""
 
 
 class Later(NamedTuple):
-    """A chunk that is made where there is room for it."""
+    """A chunk that is computed into memory supplied later."""
 
     recipes: Recipes
     block_id: tuple[int, ...]
@@ -104,25 +104,25 @@ class Later(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the chunks of a result go."""
+    """Memory of a result, which chunks are written into."""
 
     shape: tuple[int, ...]
 
 
 class Rehearsed(NamedTuple):
-    """What a computation takes."""
+    """Cost of a computation."""
 
     tasks: int
     reads: Mapping[str, Counter[Read]]
     sources: Mapping[str, Source]
     peak: int
-    """Bytes of memory."""
+    """Peak memory in bytes."""
 
 
 def planned_for(
     collections: Sequence[Any],
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return what runs on tiles, as text, and what is left to dask, and why."""
+    """Return the plans as text, and the layers left to dask with the reasons."""
     graphs = [one.__dask_graph__() for one in collections]
     if not all(isinstance(one, HighLevelGraph) for one in graphs):
         return (), (("expressions", "dask has its own graphs, of array expressions"),)
@@ -134,13 +134,13 @@ def planned_for(
 
 
 def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
-    """Go through a computation by so many threads."""
+    """Dry-run a computation on ``threads`` threads."""
     noted = _noted(collections)
     found = _Rehearsal(noted)
     graph, keys = _scheduled(collections)
     done = found.evaluated(graph, {})
     peak = max(peak_of(graph, done, keys, course) for course in schedules(graph, threads))
-    # A thread may keep what it had last, and come to what is shared in other ways.
+    # A thread may keep its last value, and reach shared chunks in another order.
     passed_on = (x.value for key, x in done.items() if key not in keys)
     largest = max((sum(m.nbytes for m in memory_in(x)) for x in passed_on), default=0)
     peak += largest * threads
@@ -150,7 +150,7 @@ def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
 
 
 def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any]]:
-    """Return the graph of tasks that a scheduler gets, and the keys that are wanted."""
+    """Return the task graph that a scheduler gets, and the keys it computes."""
     got: list[tuple[Any, Any]] = []
 
     def scheduler(graph: Any, keys: Any, **_: object) -> None:
@@ -172,11 +172,11 @@ def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any]]:
 
 
 class _Got(Exception):  # noqa: N818 - it is no error
-    """The graph is there."""
+    """Raised to leave dask once the graph is captured."""
 
 
 def _noted(collections: Sequence[Any]) -> dict[str, tuple[Chunks, np.dtype]]:
-    """Return the chunks and types of all layers that dask has noted."""
+    """Return the chunks and dtypes that dask annotated, by layer."""
     found: dict[str, tuple[Chunks, np.dtype]] = {}
     for one in collections:
         graph = one.__dask_graph__()
@@ -188,7 +188,7 @@ def _noted(collections: Sequence[Any]) -> dict[str, tuple[Chunks, np.dtype]]:
 
 
 class _Rehearsal:
-    """What is known of all tasks."""
+    """State of a dry run: annotations, reads, cached costs."""
 
     def __init__(self, noted: Mapping[str, tuple[Chunks, np.dtype]]) -> None:
         self._noted = noted
@@ -200,7 +200,7 @@ class _Rehearsal:
     def evaluated(
         self, graph: Graph, given: Mapping[Any, Any], index: tuple[int, ...] = ()
     ) -> dict[Any, Done]:
-        """Go through the tasks of a graph, whose keys have the ``index`` if they have none."""
+        """Visit the tasks of a graph; keys without an index get ``index``."""
         values, found = dict(given), dict[Any, Done]()
         for begins, key in steps(graph, 1, first_of):
             if begins:
@@ -210,7 +210,7 @@ class _Rehearsal:
         return found
 
     def _task(self, task: Any, key: Any, place: tuple[int, ...], values: Mapping[Any, Any]) -> Done:
-        """Go through a task."""
+        """Visit a task."""
         if isinstance(task, Alias):
             return Done(values.get(task.target))
         if isinstance(task, DataNode):
@@ -240,7 +240,7 @@ class _Rehearsal:
         return done._replace(working=done.working + below)
 
     def _subgraph(self, task: Any, place: tuple[int, ...], values: Mapping[Any, Any]) -> Done:
-        """Go through tasks that are one: what they leave to one another is gone in the end."""
+        """Visit a fused subgraph, whose intermediate values are freed at its end."""
         graph, wanted, names, *args = task.args
         given = {}
         for name, one in zip(names, args, strict=True):
@@ -267,8 +267,8 @@ class _Rehearsal:
         key: Any,
         place: tuple[int, ...],
     ) -> Done:
-        """Go through a call."""
-        if function in (Result, Spare):  # what is spare waits for the next chunk of a thread
+        """Visit a call."""
+        if function in (Result, Spare):  # spare memory waits for the next chunk of a thread
             return Done(Place(*args) if args else None)
         if function is put:
             return self._put(*args)
@@ -282,7 +282,7 @@ class _Rehearsal:
         return self._other(function, args, kwargs, key, place)
 
     def _read(self, function: Function, args: list[Any], key: Any, place: tuple[int, ...]) -> Done:
-        """Go through what reads a chunk as a whole."""
+        """Visit a task that reads a whole chunk."""
         source: Source = args[0]
         (grid,) = (x for x in args if isinstance(x, Grid))
         block_id = (0,) * len(grid.shape) if function is whole else args[-1]
@@ -300,7 +300,7 @@ class _Rehearsal:
     def _made(
         self, later: Later, function: Function, key: Any, room: tuple[int, ...] | None = None
     ) -> Done:
-        """Go through a task of the engine."""
+        """Visit a task of the engine."""
         recipes, block_id, pixels, blocks = later
         box = recipes.grid.box(block_id)
         beside = [_stand_in(x) for x in blocks]
@@ -320,7 +320,7 @@ class _Rehearsal:
         return Done(made[0]._replace(shaped=shaped), cost.working)
 
     def _put(self, place: Place, grid: Grid, block_id: tuple[int, ...], chunk: Any) -> Done:
-        """Go through what puts a chunk where it belongs."""
+        """Visit a task that writes a chunk into a result."""
         shape = tuple(b - a for a, b in grid.box(block_id))
         fits = _is_contiguous(shape, place.shape)
         if isinstance(chunk, Later):
@@ -334,7 +334,7 @@ class _Rehearsal:
             working += nbytes
         count = math.prod(shape)
         whole_bytes = math.prod(place.shape) * (nbytes // count) if count else 0
-        self._places[id(place)] = place  # or another one might get its number
+        self._places[id(place)] = place  # keeps its id unique
         return Done(Held((), nbytes), working, {id(place): whole_bytes})
 
     def _other(
@@ -345,7 +345,7 @@ class _Rehearsal:
         key: Any,
         place: tuple[int, ...],
     ) -> Done:
-        """Go through a function that is no task of ours."""
+        """Visit a call of any other function."""
         given = [*_arrays([*args, *kwargs.values()])]
         name, inner = _function_of(function)
         if name in ("getitem", "getter"):
@@ -370,9 +370,9 @@ class _Rehearsal:
         return Done(_new(nbytes, shaped), _beside(name, given, nbytes, shaped))
 
     def _part(self, of: Any, index: Any, key: Any, place: tuple[int, ...], *, copies: bool) -> Done:
-        """Go through what takes a part: a view, if no places are listed.
+        """Visit an indexing: a view, unless positions are listed.
 
-        Where dask ``copies``, it does so with no more than half of a chunk.
+        With ``copies``, dask copies parts of at most half a chunk.
         """
         if isinstance(of, list):
             return Done(of[index])
@@ -381,7 +381,7 @@ class _Rehearsal:
         try:
             found = _stand_in(of)[tuple(items)]
             shaped = Shaped(found.shape, found.dtype)
-        except (IndexError, TypeError, ValueError):  # an index that is computed, or in other words
+        except (IndexError, TypeError, ValueError):  # a computed or unusual index
             shaped = self._shaped(key, place) or Shaped((), np.dtype(object))
             listed = True
         if listed or (copies and _nbytes(of) >= 2 * shaped.nbytes):
@@ -389,9 +389,9 @@ class _Rehearsal:
         return Done(Held((*memory_in(of),), shaped.nbytes, shaped))
 
     def _shaped(self, key: Any, place: tuple[int, ...]) -> Shaped | None:
-        """Return what dask has noted of a chunk; the largest where its place is not known."""
+        """Return the annotated shape of a chunk; that of the largest if its position is unknown."""
         name = _layer_of(key)
-        whole_name = PART.sub("", name)  # of an array that was joined: its chunks are among these
+        whole_name = PART.sub("", name)  # for parts of joined arrays
         if whole_name not in self._noted:
             return None
         chunks, dtype = self._noted[whole_name]
@@ -415,26 +415,26 @@ def _new(nbytes: int, shaped: Shaped | None) -> Held:
 
 
 def _layer_of(key: Any) -> str:
-    """Return the name of the layer of a task, also of one that is a part of another."""
+    """Return the layer name of a task, also of a part of a fused one."""
     name = key[0] if isinstance(key, tuple) else key
     return name.partition("_.")[0] if isinstance(name, str) else ""
 
 
 def _beside(name: str, given: Sequence[Held], nbytes: int, shaped: Shaped | None) -> int:
-    """Return the bytes that a function of NumPy or of users may take beside its result."""
+    """Return the bytes of temporaries that a NumPy or user function may take."""
     taken = sum(one.nbytes for one in given)
     if name in MANIFOLD:
         return 16 * max((one.items for one in given), default=0)
     if name not in PRODUCTS:
         return 2 * max(taken, nbytes)
-    # Operands are converted to the type of the result, and all but matmul put them in order.
+    # Operands are cast to the result dtype, and all but matmul reorder them.
     width = nbytes // max(1, math.prod(shaped.shape)) if shaped else 8
     others = (x for x in given if x.shaped is None or x.shaped.dtype.itemsize != width)
     return sum(x.items * width for x in others) + taken * (name != "matmul")
 
 
 def _arrays(values: Any) -> Iterator[Held]:
-    """Yield the arrays among values."""
+    """Yield the arrays in nested values."""
     if isinstance(values, Held):
         yield values
     elif isinstance(values, np.ndarray):
@@ -449,7 +449,7 @@ def _nbytes(value: Any) -> int:
 
 
 def _stand_in(value: Any) -> Any:
-    """Return an array for one that is known by its shape."""
+    """Return a placeholder of an array that is represented by its shape."""
     if isinstance(value, list):
         return [*map(_stand_in, value)]
     if isinstance(value, Held) and value.shaped is not None:
@@ -464,7 +464,7 @@ def _shapes(values: Any) -> Any:
 
 
 def _function_of(function: Any) -> tuple[str, Any]:
-    """Return the name of a function, and the function in partial ones and in chains of several."""
+    """Return the name of a function, and the innermost function of partials and compositions."""
     inner = function
     while hasattr(inner, "func") or hasattr(inner, "funcs"):
         inner = inner.func if hasattr(inner, "func") else inner.funcs[0]
@@ -476,7 +476,7 @@ def _has_nodes(values: Iterable[Any]) -> bool:
 
 
 def _is_contiguous(part: Sequence[int], whole_shape: Sequence[int]) -> bool:
-    """Return whether a part of an array lies in one piece."""
+    """Return whether a part of an array is contiguous."""
     pairs = [(n, m) for n, m in zip(part, whole_shape, strict=True)]
     while pairs and pairs[0][0] == 1:
         pairs.pop(0)

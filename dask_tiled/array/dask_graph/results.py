@@ -1,7 +1,7 @@
-"""The array that a user gets: the tasks of chunks write into it, so that nobody puts it together.
+"""The final array: tasks write their chunks into it, so that nothing is concatenated.
 
-dask's last step copies all chunks, one after the other. Where it is told to, a task puts its own
-there instead, and reads it there if nothing else wants it.
+dask's last step copies all chunks, one after the other. If asked to, a task writes its chunk into
+the final array instead, and reads it in place if nothing else needs it.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
 
 LEAST_PIXELS = 1 << 19
-"""Results of fewer pixels are put together in no time."""
+"""Fewest pixels of a result; smaller ones are concatenated in no time."""
 
 FEW_PIXELS = 1 << 16
-"""So many are read by one task, in whatever chunks they are."""
+"""Most pixels that one task reads, whatever their chunks."""
 
 
 class Result:
-    """Memory for a result, in the process that made it; none on a cluster and in copies."""
+    """Output buffer; absent on workers and after unpickling."""
 
     def __init__(self, shape: tuple[int, ...] | None = None) -> None:
         self._shape = None if on_a_cluster() else shape
         self._memory: dict[np.dtype, Array] = {}
 
     def part(self, grid: Grid, block_id: Block, dtype: np.dtype) -> Array | None:
-        """Return the memory for a chunk."""
+        """Return the part of the buffer for a chunk."""
         if self._shape is None:
             return None
-        if dtype not in self._memory:  # of two threads that come here one is too late
+        if dtype not in self._memory:  # a second thread discards its array
             self._memory.setdefault(dtype, np.empty(self._shape, dtype))
         return self._memory[dtype][tuple(slice(*ends) for ends in grid.box(block_id))]
 
     def room(self, grid: Grid, block_id: Block, dtype: np.dtype) -> Array | None:
-        """Return the memory for a chunk that can be made in it: what is C-contiguous."""
+        """Return the buffer of a chunk if it is C-contiguous, so that kernels can write into it."""
         part = self.part(grid, block_id, dtype)
         return part if part is not None and part.flags.c_contiguous else None
 
     def whole(self, chunks: Nested) -> Array:
-        """Return the result, if all chunks are parts of it; otherwise let dask put it together."""
+        """Return the buffer, if all chunks are parts of it; else let dask concatenate them."""
         for memory in self._memory.values():
             if all(getattr(chunk, "base", None) is memory for chunk in flatten([chunks])):
                 return memory
@@ -77,16 +77,16 @@ class Result:
 
 
 def whole(source: Source, grid: Grid) -> Array:
-    """Read an array of one chunk to memory of its own."""
+    """Read an array of one chunk into memory of its own."""
     return pixels_of(source, grid, (0,) * len(grid.shape), np.empty(grid.shape, source.dtype))
 
 
 def put(
     result: Result, grid: Grid, block_id: Block, chunk: Source | Array | Callable[[Room], Array]
 ) -> Array:
-    """Put a chunk where it belongs, or read or make it there, and give it there.
+    """Read, compute or copy a chunk into its part of the buffer, and return that.
 
-    A user's function may make anything of a chunk: what has another shape is left as it is.
+    A user's function may return anything: chunks of another shape are returned unchanged.
     """
     if callable(chunk):
         chunk = chunk(partial(result.room, grid, block_id))
@@ -103,18 +103,18 @@ def put(
 
 
 def is_one_task(source: Source, shape: Sequence[int], count: int) -> bool:
-    """Return whether pixels in so many chunks are read by one task."""
+    """Return whether ``count`` chunks of pixels are read by one task."""
     return count == 1 or (math.prod(shape) <= FEW_PIXELS and not takes_time(source))
 
 
 class Final(NamedTuple):
-    """Dask's last step for an array of which nobody else sees the chunks."""
+    """dask's last step for an array whose chunks nothing else uses."""
 
     layer: str
     task: Task
 
     def of(self, keys: Iterable[Key], name: str) -> MaterializedLayer:
-        """Make it anew for the chunks of a name among others, given in C order."""
+        """Build the step for the keys of one layer, which are in C order."""
         refs: dict[Key, object] = {key[1:]: TaskRef(key) for key in keys if key[0] == name}
         depth = len(next(iter(refs)))
         for n in reversed(range(depth or 1)):
@@ -126,7 +126,7 @@ class Final(NamedTuple):
 
 
 def finals_of(graph: HighLevelGraph, wanted: Collection[str]) -> dict[str, Final]:
-    """Find dask's last steps, by the names of what they put together."""
+    """Return dask's last steps, by the names of the layers they concatenate."""
     users = Counter(chain.from_iterable(graph.dependencies.values()))
     found = _last_steps(graph)
     return {x: final for x, final in found if users[x] == 1 and x not in wanted}
@@ -151,7 +151,7 @@ def _lists(parts: object, place: Key, last: Sequence[int]) -> bool:
 
 
 def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Known | None:
-    """Find what functions of users are called on: as a rule, results are as long as its chunks."""
+    """Return the pixels that a user's function is mapped over: results usually have their shape."""
     layer: Layer | None = graph.layers[name]
     annotations = {**(graph.layers[name].annotations or {})}
     while isinstance(layer, Blockwise) and not layer.new_axes:
@@ -166,10 +166,10 @@ def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Kno
 def put_together(
     graph: HighLevelGraph, known: Mapping[str, Known], wanted: Collection[str]
 ) -> tuple[HighLevelGraph, dict[str, Known]]:
-    """Let the tasks of known pixels put these into results, instead of dask's last step.
+    """Replace dask's last step: tasks of known pixels write into the result.
 
-    Layers that are ``wanted`` stay. Beside the graph, it gives what can be made where it is put,
-    since nobody else takes it, by names of its own.
+    Layers that are ``wanted`` stay. The second result holds the computations without other
+    consumers, which can run in place, under names of their own.
     """
     taken = dict[str, Known]()
     if not known:
@@ -183,13 +183,13 @@ def put_together(
         chunks = None if one is None else one.made_chunks
         if one is None or chunks is None:
             continue
-        if math.prod(map(len, chunks)) < len(task.dependencies):  # there are empty ones, too
+        if math.prod(map(len, chunks)) < len(task.dependencies):  # some chunks are empty
             continue
         alone = name in unseen and isinstance(reads, Blockwise) and reads.task.func is pixels_of
         shape, axes = tuple(map(sum, chunks)), tuple(range(len(chunks)))
         few = is_one_task(one.source, shape, len(task.dependencies))
         if alone and few and not graph.dependencies[name]:
-            # A frame, as a rule: one task, and nothing for dask to put together or to optimise.
+            # Usually a frame: one task, without concatenation or optimisation by dask.
             read = Task(final, whole, one.source, Grid.of([(n,) for n in shape]))
             layers[final] = MaterializedLayer({final: read}, one.annotations or None)
             dependencies[final] = set()

@@ -1,8 +1,8 @@
-"""Where dask optimises a graph: what is computed of opened arrays becomes tasks of the engine.
+"""Optimisation of graphs: computations on opened arrays become tasks of the engine.
 
-dask's own layers say what they compute, whatever the user typed. Those that compute pixels of
-opened arrays one by one, and the first steps of reductions of these, are put together to recipes;
-a chunk of a recipe is one task, which reads tile by tile. All other layers stay as they are.
+Layers are recognised by their functions, not by user code. Elementwise computations on opened
+arrays and the first steps of their reductions are merged into recipes; a chunk of a recipe is one
+task, which reads tile by tile. All other layers are unchanged.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from dask_tiled.foreign import NoSuchNameError
 from dask_tiled.tiling.bases import Grid
 
 Keys = Sequence["Key | str | Keys"]
-"""What is asked for, in lists as nested as dask has them."""
+"""Keys that are computed, nested like dask's."""
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    """Optimise a graph of arrays: what dask calls where ``array_optimize`` is set to it.
+    """Optimise a graph of arrays; dask calls this if ``array_optimize`` is set to it.
 
     A graph that is not understood is left to dask, with a warning.
     """
@@ -61,7 +61,7 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
                 made = rewritten(found, keys)
                 made = lending(made, _names(keys)) if is_here() else made
                 return da.optimize(made, keys, **kwargs)
-        except NoSuchNameError:  # said when the first array was opened
+        except NoSuchNameError:  # warned when the first array was opened
             pass
         except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
             dask_is = f"dask {version('dask')}"
@@ -73,30 +73,30 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
 
 
 class Ended(NamedTuple):
-    """How a reduction ends."""
+    """End of a reduction."""
 
     of: str
-    """The layer that has the results of its chunks."""
+    """Layer of the results of chunks."""
     ending: Ending | Listing
     final: Final | None
-    """Dask's last step, if that is to have other chunks than it has now."""
+    """dask's last step, if it needs other chunks."""
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """What becomes of a graph."""
+    """Rewriting of a graph."""
 
     graph: HighLevelGraph
-    """As dask has it, but for arrays that were joined, and its last steps."""
+    """dask's graph, with joins split and last steps replaced."""
     kept: Collection[str]
-    """The layers of it that stay."""
+    """Layers of the graph that are kept."""
     why: Mapping[str, Why]
-    """Why layers that opened arrays go into are left to dask, by their names."""
+    """Reasons why layers on opened arrays are left to dask, by name."""
     plans: tuple[Plan, ...] = ()
     endings: Mapping[str, Ended] = field(default_factory=dict)
     dependencies: Mapping[str, set[str]] = field(default_factory=dict)
     taken: Collection[str] = ()
-    """What is made where it is taken."""
+    """Layers computed in place by their consumer."""
 
     def __str__(self) -> str:
         """Return the plans as text, and what is left to dask."""
@@ -106,7 +106,7 @@ class Planned:
 
 
 def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
-    """Find what the engine computes of a graph, chunk by chunk, and what dask does."""
+    """Decide which layers of a graph the engine computes, and which dask does."""
     wanted = _names(keys) & {*graph.layers}
     if any(name.startswith(LABELLED) for name in graph.layers):
         graph = unlabelled(graph, wanted)
@@ -133,7 +133,7 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     if not reads and parts.keys() <= ended:
         seen = {of for name, (of, _) in endings.items() if name not in finals}
         parts = in_fewer_chunks(parts, parts.keys() - seen)
-    # Workers may still have chunks of another graph: what dask does not know has other names.
+    # Workers may still have chunks of another graph: our own results get other names.
     own = {of: f"{of}-{tokenize(parts[of].grid)}" for of in ended & parts.keys()}
     in_others = {x for x, part in parts.items() if part.chunks != known[x].chunks}
     shown = {
@@ -151,12 +151,12 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
 
 
 def _names(keys: Keys) -> set[str]:
-    """Return the layers that keys are of."""
+    """Return the layers of keys."""
     return {key[0] if isinstance(key, tuple) else key for key in flatten([keys])}
 
 
 def rewritten(graph: HighLevelGraph, keys: Keys) -> HighLevelGraph:
-    """Put what the engine can compute into tasks of it; other layers stay as they are."""
+    """Replace the layers that the engine can compute by its tasks; keep other layers."""
     found = planned(graph, keys)
     if not found.plans:
         return found.graph
@@ -182,9 +182,9 @@ def _endings(
     dependencies: Mapping[str, set[str]],
     wanted: set[str],
 ) -> dict[str, tuple[str, Ending | Listing]]:
-    """Find reductions that are known from the first step to the last one, and nowhere looked into.
+    """Match reductions whose steps are all known and have no other consumers.
 
-    The first steps of these leave their results as the engine has them.
+    Their first steps return the engine's own results.
     """
     users = _users(dependencies)
     found: dict[str, tuple[str, Ending | Listing]] = {}
@@ -218,7 +218,7 @@ def _endings(
 
 
 def _users(dependencies: Mapping[str, set[str]]) -> dict[str, list[str]]:
-    """Return the layers that depend on each layer."""
+    """Return the dependents of each layer."""
     found: dict[str, list[str]] = {}
     for name, others in dependencies.items():
         for other in others:
@@ -229,7 +229,7 @@ def _users(dependencies: Mapping[str, set[str]]) -> dict[str, list[str]]:
 def _ended(
     name: str, of: str, ending: Ending | Listing, known: Known, final: Final | None
 ) -> dict[str, Layer]:
-    """Make the layers that end a reduction; the last step too, if chunks are not as it has them."""
+    """Build the layers that end a reduction, and the last step if its chunks change."""
     chunks = known.shown_chunks
     tasks = list(ending.tasks(name, of, Grid.of(chunks), tuple(map(len, chunks))))
     layers: dict[str, Layer] = {name: MaterializedLayer({task.key: task for task in tasks})}
@@ -244,7 +244,7 @@ def _make(
     layers: dict[str, Layer],
     dependencies: dict[str, set[str]],
 ) -> None:
-    """Make the layers of a plan. What is ``taken`` is made where it is taken, if it is alone."""
+    """Build the layers of a plan; a single ``taken`` part is computed in place."""
     one, pixels, together = plan.parts[0], plan.pixels, len(plan.parts) > 1
     recipes = Recipes([part.recipe for part in plan.parts], one.grid)
     key = f"together-{tokenize(*(part.name for part in plan.parts))}" if together else one.name
@@ -292,6 +292,6 @@ def _make(
 
 
 def _new_axes(known: Known) -> dict[Label, int]:
-    """Return the labels of axes that no axis of the sources has, and their numbers of chunks."""
+    """Return the labels of axes without an axis of the sources, and their numbers of chunks."""
     labels = (label for label in known.output if label not in known.places)
     return {label: known.new_axes.get(label, 1) for label in labels}

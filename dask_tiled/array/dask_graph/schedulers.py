@@ -1,4 +1,4 @@
-"""Where tasks run."""
+"""Location of tasks: threads of this process, or another scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that begin and end in the orders of dask's schedulers, and the memory that is held then."""
+"""Simulation of dask's schedulers: the order of tasks, and the memory held."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from dask_tiled.array.dask_graph.names import DataNode, order
 
 
 class Memory:
-    """Some memory, which several values may show."""
+    """A block of memory that several values may share."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
 
 
 class Held(NamedTuple):
-    """A value of a task: what is known of it, and whose memory it shows."""
+    """Value of a task: its shape, and the memory it refers to."""
 
     memory: tuple[Memory, ...]
     nbytes: int
-    """Of its items, wherever they are."""
+    """Size of its items, wherever they are."""
     shaped: Shaped | None = None
 
     @property
     def items(self) -> int:
-        """Number of items, as far as it is known."""
+        """Number of items; of bytes if the shape is unknown."""
         return math.prod(self.shaped.shape) if self.shaped else self.nbytes
 
 
 class Done(NamedTuple):
-    """What a task leaves, and takes."""
+    """Outcome of a task."""
 
     value: Any
     working: int = 0
-    """Bytes beside its value while it runs."""
+    """Temporary bytes while the task runs."""
     results: Mapping[int, int] = {}
-    """Bytes of the results of all chunks that it puts its own into, which stay; by their places."""
+    """Bytes of the result buffers that the task writes into, which stay; by identity."""
 
 
 Graph = Mapping[Any, Any]
 Steps = Iterator[tuple[bool, Any]]
-"""Keys of tasks that begin (True) and end (False)."""
+"""Keys of tasks as they begin (True) and end (False)."""
 
 
 def schedules(graph: Graph, threads: int) -> Iterator[Steps]:
-    """List ways in which dask's schedulers may go through a graph, as tasks take more or less."""
+    """Yield plausible schedules of a graph, for different durations of tasks."""
     yield steps(graph, threads, first_of)
     if threads > 1:
         yield steps(graph, threads, lambda running: len(running) - 1)
@@ -58,12 +58,12 @@ def schedules(graph: Graph, threads: int) -> Iterator[Steps]:
 
 
 def first_of(running: Sequence[Any]) -> int:  # noqa: ARG001 - others choose
-    """End the task that began first."""
+    """Choose the task that began first."""
     return 0
 
 
 def steps(graph: Graph, threads: int, ending: Callable[[Sequence[Any]], int]) -> Steps:
-    """Begin and end tasks as dask's local schedulers do: what became ready last comes first."""
+    """Yield the begin and end of tasks as in dask's local schedulers: last ready, first run."""
     priorities = order(dict(graph)) if len(graph) > 1 else dict.fromkeys(graph, 0)
     there = [key for key, task in graph.items() if isinstance(task, DataNode)]
     waiting = {key: set(task.dependencies) & graph.keys() for key, task in graph.items()}
@@ -96,7 +96,7 @@ def steps(graph: Graph, threads: int, ending: Callable[[Sequence[Any]], int]) ->
 
 
 def peak_of(graph: Graph, done: Mapping[Any, Done], wanted: Collection[Any], course: Steps) -> int:
-    """Return the most bytes of memory at any time while tasks begin and end."""
+    """Return the peak memory of a schedule in bytes."""
     users = Counter(x for task in graph.values() for x in task.dependencies)
     shown, results = Counter[int](), dict[int, int]()
     live = peak = 0
@@ -129,7 +129,7 @@ def peak_of(graph: Graph, done: Mapping[Any, Done], wanted: Collection[Any], cou
 
 
 def memory_in(value: Any) -> Iterator[Memory]:
-    """Yield the memory of a value."""
+    """Yield the memory that a value refers to."""
     if isinstance(value, Held):
         yield from value.memory
     elif isinstance(value, list):
@@ -138,7 +138,7 @@ def memory_in(value: Any) -> Iterator[Memory]:
 
 
 def without(value: Any, some: Collection[int]) -> Any:
-    """Leave out memory that was there before."""
+    """Drop memory that existed before."""
     if isinstance(value, Held):
         return value._replace(memory=tuple(m for m in value.memory if id(m) not in some))
     return [without(x, some) for x in value] if isinstance(value, list) else value

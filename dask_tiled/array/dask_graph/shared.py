@@ -1,4 +1,4 @@
-"""Layers that read the same pixels, for arrays that differ in their axes alone: one reads them."""
+"""Deduplication of reads: arrays that differ only in their axes share one layer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dask_tiled.model.indexing import Array
 
 
 def reading_once(graph: HighLevelGraph, trees: Mapping[str, Tree]) -> HighLevelGraph:
-    """Let all layers but one that read the same chunks of the same source copy those of that one.
+    """Replace duplicate reads of the same chunks by copies of the first.
 
-    They are copied, so that results that a user changes are not parts of one another.
+    They are copied, so that in-place changes of one result do not reach another.
     """
     first = dict[object, Read]()
     layers: dict[str, Layer] = {**graph.layers}

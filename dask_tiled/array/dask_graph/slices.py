@@ -1,4 +1,4 @@
-"""Tasks of dask that take a part of a chunk each: what all of them take of an array."""
+"""Slices: tasks that each take a part of a chunk, combined to a part of an array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask_tiled.tiling.bases import Grid
 
 
 def taken(task: object) -> tuple[Key, tuple[object, ...]]:
-    """Read which chunk a task takes, and what of it; nothing where it does something else."""
+    """Match a task that indexes a chunk: return the key and the index; empty for others."""
     if isinstance(task, Alias) and isinstance(task.target, tuple):
         return task.target, (slice(None),) * (len(task.target) - 1)
     if not isinstance(task, Task) or task.func not in (operator.getitem, chunk.getitem):
@@ -28,7 +28,7 @@ def taken(task: object) -> tuple[Key, tuple[object, ...]]:
 
 
 def as_now(key: Key, task: object) -> object:
-    """Write a task that takes something of a chunk as dask does now: its functions do not yet."""
+    """Convert a legacy tuple task."""
     if not isinstance(task, tuple) or not callable(task[0]):
         return Alias(key, task) if isinstance(task, tuple) else task
     function, *given = task
@@ -37,9 +37,9 @@ def as_now(key: Key, task: object) -> object:
 
 
 def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int]) -> list[Cut] | None:
-    """Read what dask's tasks of basic indices take of each axis; None for others.
+    """Return the cuts of each axis for dask's tasks of basic indices; None for others.
 
-    Those of the numbers ``new`` are no axes: they make one.
+    Positions ``new`` of the index are None, and create axes.
     """
     name = first[0]
     origin = (name, *(0 for _ in first[1:]))
@@ -58,7 +58,7 @@ def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int]) -> list[Cu
             found = _cut_along(tasks, origin, kept, axis, grid)
         elif isinstance(one, (int, np.integer)):
             low, high = grid.axes[axis][block[1 + axis]]
-            if low - high <= one < high - low:  # others are an error, as in numpy
+            if low - high <= one < high - low:  # other indices are errors, as in NumPy
                 found = Cut(int(low + one + (high - low) * (one < 0)), 1, 1, kept=False)
         if found is None:
             return None
@@ -69,7 +69,7 @@ def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int]) -> list[Cu
 def is_product(tasks: Tasks, origin: Key, block: Key, index: tuple[object, ...]) -> bool:
     """Return whether the tasks of a row all take the same part of an axis."""
     shown = [k for k, x in enumerate(index) if x is None or isinstance(x, slice)]
-    number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # the axis of the block
+    number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # axis of the block
     rows = []
     for axis, (k, at) in enumerate(zip(shown, number, strict=True), 1):
         row = list[tuple[int | None, object]]()
@@ -93,7 +93,7 @@ def is_product(tasks: Tasks, origin: Key, block: Key, index: tuple[object, ...])
 
 
 def _cut_along(tasks: Tasks, origin: Key, kept: int, axis: int, grid: Grid) -> Cut | None:
-    """Put together what slices take of the chunks along an axis."""
+    """Combine the slices of the chunks along an axis to one cut."""
     positions: list[range] = []
     for number in count():
         task = tasks.get((*origin[:kept], number, *origin[kept + 1 :]))

@@ -1,4 +1,4 @@
-"""Opened arrays that xarray holds: what dask asks it for, chunk by chunk, is read without it."""
+"""Opened arrays wrapped by xarray: tasks read them directly, without the wrappers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _WRAPPERS = {
     "LazilyIndexedArray",
     "MemoryCachedArray",
 }
-"""Classes of xarray that give what they hold as it is, or a part of it by a key."""
+"""Classes of xarray that return their array, or a part of it selected by a key."""
 
 
 def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
-    """Let layers that read the whole of a wrapped array be those of an opened one.
+    """Replace layers that read a whole wrapped array by layers of the opened array.
 
-    What is cut is left as it is: dask puts the cut into the key, and less is read.
+    Sliced layers are kept: dask merges the slice into the key, and less is read.
     """
     made: dict[str, HighLevelGraph] = {}
     users = graph.dependencies.items()
@@ -57,7 +57,7 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
 
 
 def array_in(value: Any) -> da.Array | None:
-    """Return the array behind what xarray wraps, cut as the wrappers say; None where none is."""
+    """Return the array inside xarray's wrappers, with their keys applied; None if there is none."""
     keys = []
     while _is_wrapper(value):
         keys.append(_key(value))
@@ -71,7 +71,7 @@ def array_in(value: Any) -> da.Array | None:
 
 
 def array_read_by(arr: da.Array) -> tuple[da.Array, Chunks] | None:
-    """Return the array that a dask array of xarray reads the whole of, and in which chunks."""
+    """Return the array that a dask array of xarray reads completely, and its chunks."""
     layers = arr.dask.layers if isinstance(arr.dask, HighLevelGraph) else {}
     found = _reads(layers.get(arr.name), layers)
     held = found and getattr(found[0], "arr", None)
@@ -79,14 +79,14 @@ def array_read_by(arr: da.Array) -> tuple[da.Array, Chunks] | None:
 
 
 def at_outer(arr: da.Array, key: tuple[Any, ...]) -> da.Array:
-    """Cut an array by integers, slices and lists, each of which chooses along its axis alone."""
+    """Index an array by integers, slices and lists, independently along each axis."""
     for axis in reversed(range(len(key))):
         arr = arr[(slice(None),) * axis + (key[axis],)]
     return arr
 
 
 def _reads(layer: Any, layers: Mapping[str, Layer]) -> tuple[Any, Chunks] | None:
-    """Find what a layer reads the whole of, by wrappers of xarray or as it is, and the chunks."""
+    """Return the array that a layer reads completely, inside wrappers or not, and its chunks."""
     if not isinstance(layer, Blockwise) or function_of(layer) is not getter:
         return None
     (value, _), *more = layer.indices
