@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from checks import opens_or_says_why, refused
 from kinds import assert_as_told, by_row, path_of, rows_of
+from numcodecs import Zstd
 
 from dask_tiled import (
     CorruptFileError,
@@ -82,6 +83,19 @@ def test_types_and_compressions(tmp_path, monkeypatch, compression, dtype, looke
     check_format(path, frames, cuts=4)
 
 
+@pytest.mark.parametrize("looked", [0, 100])
+def test_compressed_tiles_as_long_as_their_pixels(tmp_path, monkeypatch, looked):
+    monkeypatch.setattr(czi_tiles, "MOST_LOOKED", looked)
+    for zeros in range(256):
+        pixels = np.random.default_rng(0).integers(0, 256, (16, 16), "u1")
+        pixels.reshape(-1)[:zeros] = 0
+        if len(Zstd().encode(pixels)) == pixels.nbytes:
+            break
+    assert len(Zstd().encode(pixels)) == pixels.nbytes
+    path = write_czi(tmp_path / "a.czi", [Tile({"Y": 0, "X": 0}, pixels)], compression=5)
+    np.testing.assert_array_equal(open_dataset(path).compute().reshape(16, 16), pixels)
+
+
 @pytest.mark.parametrize("compression", [0, 1, 2, 4, 5, 6])
 @pytest.mark.parametrize("samples", [1, 3, 4])
 @pytest.mark.parametrize("looked", [0, 100])
@@ -131,6 +145,9 @@ def test_tiles_of_several_sizes(tmp_path):
     check_format(path, expected, cuts=4)
     with refused(path, "tiles of several sizes cannot be an axis"):
         open_dataset(path, mosaic=False)
+    for mosaic in (None, 2, "no"):
+        with refused(path, "invalid mosaic"):
+            open_dataset(path, mosaic=mosaic)
 
 
 def test_scenes(tmp_path):

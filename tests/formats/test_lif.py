@@ -128,6 +128,8 @@ def test_mosaics(tmp_path):
 def test_no_mosaic(path):
     with refused(path, "the image has no tiles with positions", told=True):
         open_dataset(path, mosaic=True)
+    with refused(path, "invalid mosaic"):
+        open_dataset(path, mosaic="no")
 
 
 @pytest.mark.parametrize(

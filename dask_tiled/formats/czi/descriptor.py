@@ -79,6 +79,9 @@ def describe(
     """
     file = tools.File.only(paths, "czi")
     check_whole("level", level, least=0, path=file.path)
+    if mosaic not in (True, False):
+        what, expected = "invalid mosaic", "True or False"
+        raise tools.DatasetError(what, path=file.path, expected=expected, found=mosaic)
     header = read_segment(file, 0, FILE, HEADER)
     every, told = read_directory(file, header["directory"]), _read_xml(file, header["metadata"])
     names, number, whole = _scene(file, every, told, dataset)

@@ -6,7 +6,6 @@ Layout as public readers describe it, and real files.
 from __future__ import annotations
 
 import json
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -124,8 +123,8 @@ def pieces_of(
     header = np.full(count, SEGMENT_BYTES + LEAST_BYTES)
     places = Places(tiles.position, header, np.full(count, -1))
     if looked:
-        places = _look(file, tiles, needed)
-    plain = looked & (places.nbytes == needed)
+        places = _look(file, tiles)
+    plain = looked & (tiles.compression == PLAIN)
     wrong = np.flatnonzero(looked & (tiles.compression == PLAIN) & (places.nbytes != needed))
     if len(wrong):
         what, first = "a tile has another size than its pixels", int(wrong[0])
@@ -157,7 +156,7 @@ def pieces_of(
     return table, [*decoders]
 
 
-def _look(file: tools.File, tiles: Tiles, needed: Index) -> Places:
+def _look(file: tools.File, tiles: Tiles) -> Places:
     """Read and check the headers of tiles; return the location of their data."""
     header = read_scattered(file.path, SUBBLOCK, tiles.position)
     wrong = np.flatnonzero((header["id"] != TILE.encode()) | (header["ndim"] != tiles.ndim))
@@ -176,7 +175,7 @@ def _look(file: tools.File, tiles: Tiles, needed: Index) -> Places:
             found=f"{nbytes[first]} bytes of pixels",
         )
     split = np.zeros_like(offset)
-    rows = np.flatnonzero((tiles.compression == ZSTD_1) & (nbytes != needed))
+    rows = np.flatnonzero(tiles.compression == ZSTD_1)
     packing = read_scattered(file.path, PACKING, offset[rows])
     lengths, split[rows] = _packing(packing)
     if (split[rows] < 0).any():
@@ -227,7 +226,6 @@ def decode(
 ) -> Array:
     """Decode a tile, reading its header first if ``located`` is False."""
     file, offset, nbytes = block.file, block.offset, block.nbytes
-    needed = math.prod(block.shape) * stored.itemsize
     if not located:
         data = fetch(file, offset, offset + nbytes).tobytes()
         header = np.frombuffer(data, tools.record_dtype(SUBBLOCK), 1)
@@ -236,13 +234,12 @@ def decode(
         if not known or not 0 < nbytes <= file.size - offset:
             what, where = "no tile begins where the directory says so", f"byte {block.offset}"
             raise tools.CorruptFileError(what, path=file.path, where=where, expected=TILE)
-        if compression == ZSTD_1 and nbytes != needed:
+        if compression == ZSTD_1:
             packing = np.zeros(1, tools.record_dtype(PACKING))
             packing.view(np.uint8)[: min(3, nbytes)] = fetch(file, offset, offset + min(3, nbytes))
             length, flags = (int(numbers[0]) for numbers in _packing(packing))
             offset, nbytes, split = offset + length, nbytes - length, flags
     codecs = [*BYTES, SHUFFLE, *CODECS[ZSTD][1:]] if split > 0 else CODECS[compression]
-    codecs = BYTES if nbytes == needed else codecs
     pixels = decode_chunk(
         block._replace(offset=offset, nbytes=nbytes),
         fetch,
@@ -253,6 +250,6 @@ def decode(
         fill=b"",
         called="tile",
     )
-    if len(block.shape) > 3 and compression in IMAGES and codecs is not BYTES:
+    if len(block.shape) > 3 and compression in IMAGES:
         pixels[..., :3] = pixels[..., 2::-1]
     return pixels

@@ -93,6 +93,9 @@ def describe(
     images = [*images_of(root)]
     if not images:
         raise tools.DatasetError("the file has no images", path=file.path)
+    if mosaic not in (True, False):
+        what, expected = "invalid mosaic", "True or False"
+        raise tools.DatasetError(what, path=file.path, expected=expected, found=mosaic)
     names = tuple(one.name for one in images)
     number = choose_dataset(file.path, names, dataset)
     image = images[number]
