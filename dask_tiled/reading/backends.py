@@ -32,6 +32,8 @@ LEAST_MAPPED_BYTES = 1 << 20
 """Smallest window, even where memory is short."""
 MAPPED_SHARE = 64
 """A worker maps at most 1/64 of the memory limit of a thread at a time."""
+HDF5 = b"\x89HDF\r\n\x1a\n"
+"""First bytes of HDF5 files, and of MATLAB's after 512 others."""
 BLOCK_BYTES = 2 << 20
 """Bytes of a read: they stay in a core's share of the cache."""
 SHOWN_BYTES = 8 << 20
@@ -429,8 +431,16 @@ class Leased(Backend):
         self._mapped, self._buffered = mapped, buffered
 
     def takes(self, file: File) -> bool:
-        """Return whether a file may be mapped under a lease."""
-        return can_rest(file) and self._mapped.takes(file)
+        """Return whether a file may be mapped under a lease.
+
+        HDF5 files may not: h5py waits for the lease in a thread of this process with the GIL held,
+        without which no lease ends.
+        """
+        return can_rest(file) and self._mapped.takes(file) and not self._is_hdf5(file)
+
+    def _is_hdf5(self, file: File) -> bool:
+        with lent_fd(file, release=self._buffered.give_back) as fd:
+            return any(os.pread(fd, len(HDF5), at) == HDF5 for at in (0, 512))
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
         """Map each window if its lease is granted, else read it."""

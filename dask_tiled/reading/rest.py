@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
+from operator import call
 
 from dask import config
 
@@ -47,10 +49,26 @@ def can_rest(file: File) -> bool:
 def is_written(fd: int) -> bool:
     """Return whether another program has a file open for writing, as far as the system reports it.
 
-    Linux reports it to the owner of the file and to root.
+    Linux reports it to the owner of the file and to root: neither gets a lease then.
     """
-    with leased(fd) as refused:
-        return refused == errno.EAGAIN
+    try:
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        lease = partial(_library().fcntl, fd, fcntl.F_SETLEASE)
+        calls = partial(lease, fcntl.F_RDLCK), ctypes.get_errno, partial(lease, fcntl.F_UNLCK)
+    except (ImportError, AttributeError, OSError):  # another system
+        return False
+    # The GIL is held from the lease to its end: a thread that opens the file for writing with the
+    # GIL held, as h5py does, would wait for a lease that nobody ends.
+    answers: list[int] = list(map(call, calls))  # type: ignore[arg-type]
+    return answers[0] != 0 and answers[1] == errno.EAGAIN
+
+
+@cache
+def _library() -> ctypes.PyDLL:
+    """Return the C library, whose functions are called with the GIL held."""
+    return ctypes.PyDLL(None, use_errno=True)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 
 import dask
+import h5py
 import numpy as np
 import pytest
 
@@ -231,6 +232,15 @@ def test_a_lease_that_is_refused_later(path, monkeypatch):
     arr = open_dataset(path, **REVERSED)
     np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
     assert len(asked) > 3
+
+
+def test_hdf5_files_are_read_without_a_lease(tmp_path, monkeypatch):
+    """h5py opens a file for writing with the GIL held, without which no lease ends."""
+    monkeypatch.setattr(backends, "leased", None)
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        file["frames"] = FRAMES
+    arr = open_dataset(tmp_path / "scan.h5", chunks=-1)
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
 # Network file systems
