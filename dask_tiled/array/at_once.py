@@ -56,14 +56,15 @@ class Reducing:
 
     def _reduced(self, arr: Any, args: Any, kwargs: Any) -> da.Array | None:
         """Return the reduction if the engine does it in one task; None to leave it to dask."""
-        if arr.description is None or arr.npartitions > 1 or 0 in arr.shape:
-            return None
-        if get_annotations() or len(config.get("array_plugins", ())) > 1:  # they need a graph
+        observed = get_annotations() or len(config.get("array_plugins", ())) > 1  # need a graph
+        if arr.description is None or arr.npartitions > 1 or 0 in arr.shape or observed:
             return None
         try:
             given = self._signature.bind(arr, *args, **kwargs).arguments
-            axes = range(arr.ndim) if given.get("axis") is None else given["axis"]
-            axes = normalize_axis_tuple(axes, arr.ndim)
+            axes = given.get("axis")
+            if not _is_plain(axes) or type(given.get("keepdims", False)) is not bool:
+                return None
+            axes = normalize_axis_tuple(range(arr.ndim) if axes is None else axes, arr.ndim)
             dtype = _dtype_of(self._name, arr.dtype, given.get("dtype"))
         except (TypeError, ValueError):  # dask reports the error
             return None
@@ -83,6 +84,12 @@ class Reducing:
         make = partial(self._method, arr, *args, **kwargs)
         at_once = partial(_reduced, arr, step, ending)
         return LateArray(chunks, ending.dtype or arr.dtype, make, at_once)
+
+
+def _is_plain(axes: Any) -> bool:
+    """Return whether dask takes axes: an integer, several, or None for all."""
+    some = axes if isinstance(axes, (tuple, list)) else () if axes is None else (axes,)
+    return all(isinstance(axis, (int, np.integer)) and type(axis) is not bool for axis in some)
 
 
 def _reduced(arr: Any, step: LastStep, ending: Ending) -> Any:

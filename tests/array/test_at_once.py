@@ -136,3 +136,27 @@ def test_items_that_are_assigned(arr):
 def test_signatures_are_those_of_dask():
     for name in ("sum", "mean", "min", "max"):
         assert signature(getattr(dask_tiled.TiledArray, name)) == signature(getattr(da.Array, name))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"axis": range(2)}, {"axis": np.array([0, 1])}, {"axis": np.array(1)}, {"axis": True},
+        {"keepdims": None}, {"keepdims": "yes"}, {"dtype": ">f4"}, {"dtype": "M8[ns]"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_dask_sees_to(arr, options):
+    """Arguments that it refuses, or takes in ways of its own."""
+    try:
+        found = arr.sum(**options)
+    except (TypeError, IndexError):
+        return
+    assert type(found) is not LateArray
+
+
+def test_sums_of_python_numbers(tmp_path):
+    """They do not overflow."""
+    pixels = np.full((5, 4, 4), 2**63 - 1, "i8")
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))
+    assert arr.sum(axis=0, dtype=object).compute()[0, 0] == 5 * (2**63 - 1)

@@ -246,7 +246,8 @@ def reduction_of(function: Function, kwargs: Kwargs, pixel: np.dtype | None) -> 
             return None
         dtype = np.dtype(np.float64)
     adds = row.ufunc in (np.add, np.multiply)
-    if (adds and dtype is None) or (row.has_own_type and dtype.kind == "c"):
+    other = dtype is not None and (dtype.kind not in "biufc" or not dtype.isnative)
+    if other or (adds and dtype is None) or (row.has_own_type and dtype.kind == "c"):
         return None
     step = LastStep(Reduction(row, axes, dtype), plain, steps.as_dask, steps)
     return step if row.before is None else step._replace(plain=partial(_reduced, step))
