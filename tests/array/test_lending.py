@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import weakref
 
 import dask
 import dask.array as da
@@ -80,3 +81,16 @@ def test_waiting_memory_is_bounded_and_goes_with_what_lends_it():
     assert spare.chunk((9,), np.dtype("f8")).nbytes == 72
     assert spare.chunk((9,), np.dtype(object)) is None
     assert pickle.loads(pickle.dumps(spare)).chunk((2, 3), np.dtype("f4")) is None
+
+
+def test_a_view_keeps_only_its_own_chunk():
+    spare = Spare()
+    first, kept = (spare.chunk((8, 8), np.dtype("u2")) for _ in range(2))
+    pool = weakref.ref(spare._waiting)
+    del first
+    assert len(pool()) == 1
+    kept = kept[0, :1]
+    del spare
+    gc.collect()
+    assert pool() is None
+    del kept

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Collection
-from weakref import finalize
+from weakref import finalize, ref
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
@@ -55,11 +55,17 @@ class Spare:
         if len(memory) < nbytes:
             memory = np.empty(nbytes, np.uint8)
         shown = np.frombuffer(memory.data, np.uint8, nbytes)  # base of all views
-        finalize(shown, self._waiting.append, memory).atexit = False
+        finalize(shown, _give_back, ref(self._waiting), memory).atexit = False
         return shown.view(dtype).reshape(shape)
 
     def __reduce__(self) -> tuple[type[Spare], tuple[()], dict[str, bool]]:
         return Spare, (), {"_lends": False}
+
+
+def _give_back(waiting: ref[deque[Array]], memory: Array) -> None:
+    """Return memory to the pool of a computation, unless that is done."""
+    if (pool := waiting()) is not None:
+        pool.append(memory)
 
 
 def lent(source: Source, spare: Spare, grid: Grid, block_id: Block) -> Array:
