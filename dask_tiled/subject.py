@@ -29,7 +29,7 @@ COLOURS = "s", "c", "channel", "component", "colour", "rgb"
 """Names of an axis of three or four colours."""
 CHANNELS = "c", "channel"
 """Names of an axis of channels, which are never summed."""
-APART = "component", "mask"
+APART = "component", "mask", "s"
 """Names of the last axis of results that are separate images."""
 
 MOST_APART = 16

@@ -25,7 +25,11 @@ def explore(files: tuple[str, ...], *, port: int, browser: bool, **options: Any)
     from dask_tiled.exploring.server import serve
 
     path, given = arguments(files, options)
-    named = "".join(f", {name}={value!r}" for name, value in given.items() if _is_told(value))
+    given = {name: value for name, value in given.items() if not _is_usual(name, value)}
+    text = {name: repr(value) for name, value in given.items()}
+    if "roi" in given:
+        text["roi"] = f"np.load({options['roi']!r})"
+    named = "".join(f", {name}={value}" for name, value in text.items())
     source = f"dask_tiled.open_dataset({path!r}{named})"
 
     def say(address: str) -> None:
@@ -34,6 +38,7 @@ def explore(files: tuple[str, ...], *, port: int, browser: bool, **options: Any)
     serve(path, given, source, port=port, browser=browser, say=say)
 
 
-def _is_told(value: object) -> bool:
-    """Return whether an option differs from its default, and can be written as code."""
-    return isinstance(value, str | int | float | tuple | dict) and value not in ("auto", 0)
+def _is_usual(name: str, value: object) -> bool:
+    """Return whether an option is what it is by default."""
+    usual = {"sync_offset": 0, "follow": False, "outside_folder": False, "io": "auto"}
+    return name in usual and value == usual[name]

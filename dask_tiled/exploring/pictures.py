@@ -21,6 +21,8 @@ class Pictures:
         self._open = [*others.values()]
         self._first = first
         self.begins_with = 0
+        self.chosen = [""] * len(self.names)
+        """The option that chooses each, as code; empty where none is needed."""
 
     @classmethod
     def of(cls, data: Any, options: Mapping[str, Any], *, follow: bool = False) -> Pictures:
@@ -40,6 +42,7 @@ class Pictures:
 
         found = cls(first, {name: opens(key) for key, name in names.items()})
         found.begins_with = [*names].index(meant)
+        found.chosen = ["" if key == meant else f", {option}={key!r}" for key in names]
         return found
 
     def __getitem__(self, number: int) -> da.Array:

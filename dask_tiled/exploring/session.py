@@ -128,6 +128,7 @@ class Session:
         """Cancel all computations until the next request."""
         self._image_jobs.hand(None)
         self._frame_jobs.hand(None)
+        self._image_shown = self._frame_shown = None  # whoever asks again gets it again
 
     def close(self) -> None:
         """Stop all threads."""
@@ -165,7 +166,12 @@ class Session:
 
     def code(self) -> str:
         """Return code that computes the image."""
-        return self.job.code(self._source)
+        return self.job.code(self._told())
+
+    def _told(self) -> str:
+        """Return the code that opens the picture that is shown."""
+        chosen = self._pictures.chosen[self._number]
+        return f"{self._source[:-1]}{chosen})" if self._source and chosen else self._source
 
     def _show(self, state: State, number: int = 0, *, anew: bool = False) -> None:
         """Show a state, and compute what changed; ``number`` identifies the answers."""
@@ -190,7 +196,7 @@ class Session:
         job = Job.of(scene, state.places, state.detector)
         view, ndim = scene.view(state.places), len(scene.scan)
         pixels = int(np.count_nonzero(job.covered))
-        told: dict[str, Any] = {"code": job.code(self._source), "pixels": pixels, "id": number}
+        told: dict[str, Any] = {"code": job.code(self._told()), "pixels": pixels, "id": number}
         compute = partial(self._compute, check=check)
         by_rows, is_first = job.adds_whole_numbers, True
         for found in estimates(view, job.expression, ndim, compute, self._pace, by_rows=by_rows):
@@ -241,6 +247,7 @@ class Session:
         )
 
     def _failed(self, text: str) -> None:
+        self._image_shown = self._frame_shown = None  # the page may ask again
         self.send(Message({"type": "error", "text": text}))
 
     def _save(self) -> None:

@@ -67,7 +67,8 @@ function ticks(low, high, most) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * ([1, 2, 5].find((digit) => digit * power >= rough * (1 - 1e-9)) ?? 10);
   const found = [];
-  for (let k = Math.ceil(first / step - 1e-9); k * step <= last + step * 1e-9; k++) found.push(k * step);
+  const start = Math.ceil(first / step - 1e-9);
+  for (let k = 0; k <= most + 2 && (start + k) * step <= last + step * 1e-9; k++) found.push((start + k) * step);
   return { step, found };
 }
 
@@ -798,7 +799,7 @@ class Page {
       inner: detector.shape === "ring", height: flat && detector.shape === "rectangle", width: detector.shape === "rectangle" };
     for (const [name, { label, field, read }] of Object.entries(this.fields)) {
       label.hidden = !show[name];
-      if (!label.hidden && document.activeElement !== field) field.value = shortest(read(), Math.abs(this.frame.axes.at(-1).scale) / 100);
+      if (!label.hidden && document.activeElement !== field) field.value = shortest(read(), Math.min(...this.frame.axes.map((axis) => Math.abs(axis.scale))) / 100);
     }
     this.frame.controls.hidden = !this.hasScan;
     const select = this.shape.querySelector("select");
