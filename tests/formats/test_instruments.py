@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from checks import instrument_of, nearly
+from kinds import KINDS
 
 import dask_tiled
 from dask_tiled import describe
@@ -362,13 +363,16 @@ def test_every_entry_is_met(data, tmp_path):
     """A declaration that no file meets says nothing that anybody has seen."""
     descs = [describe(data / name) for name in SAID]
     descs += [describe(path) for path, _ in made(tmp_path)]
+    folders = [KINDS / name for name in ("czi", "lif", "nd2")]
+    descs += [describe(path) for folder in folders if folder.is_dir() for path in folder.iterdir()]
+    absent = {folder.name for folder in folders if not folder.is_dir()}
     formats = dask_tiled.formats()
     unmet = {
         (format.name, name, entry.path)
         for format in formats.values()
         for name, entries in format.instrument.items()
         for entry in entries
-        if format.name not in ELSEWHERE | NEVER
+        if format.name not in ELSEWHERE | NEVER | absent
         and not any(
             Instrument({}, desc.metadata, {name: [entry]})
             for desc in descs

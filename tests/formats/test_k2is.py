@@ -80,7 +80,7 @@ def test_blocks_of_a_row_are_read_together(scan, part, depth, plain, tile):
     """Deep, narrow tiles took twice the time; those of slices may be what they were."""
     desc = open_dataset(scan[0], nav_shape=(4,))[part].description
     with dask.config.set({"dask-tiled.tile-bytes": 1 << 20}):
-        scheme = negotiate(desc, TilingRequest("tile", depth=depth))
+        scheme = negotiate(desc, TilingRequest("tile", depth=depth), chunk_bytes=1 << 30)
     reasons = dict(scheme.reasons)
     assert scheme.tile_shape == tile
     assert reasons["tile"].startswith(str(plain))

@@ -336,6 +336,7 @@ def test_answers_that_wait_are_few(url, frames, monkeypatch):
     from dask_tiled.reading import remote
 
     monkeypatch.setattr(fetching, "REQUEST_BYTES", 1 << 20)
+    monkeypatch.setattr(remote, "BLOCK_BYTES", 1 << 20)
     monkeypatch.setattr(remote, "AHEAD", 2)
     monkeypatch.setattr(remote, "KEPT", 4)
     most, backends = [], []
