@@ -112,6 +112,7 @@ class Computing:
     """Thread pool that computes arrays, with cancellation between tasks."""
 
     def __init__(self) -> None:
+        self._closed = False
         self._pool = ThreadPoolExecutor(
             config.get("num_workers", None) or machine.processors(), "exploring"
         )
@@ -119,9 +120,8 @@ class Computing:
     def __call__(self, arr: da.Array, check: Check = lambda: None) -> Array:
         """Compute an array; ``check`` is called before each task, and may raise."""
         check()
-        if _is_on_cluster():
-            return np.asarray(arr.compute())
-        if isinstance(arr, TiledArray) and arr.npartitions == 1:  # a frame
+        is_frame = isinstance(arr, TiledArray) and arr.npartitions == 1
+        if self._closed or is_frame or _is_on_cluster():
             return np.asarray(arr.compute())
 
         def begins(*_: Any) -> None:
@@ -132,6 +132,7 @@ class Computing:
 
     def close(self) -> None:
         """Shut the threads down, after the tasks that are running."""
+        self._closed = True  # what is asked afterwards is computed as any array
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -254,6 +254,9 @@ class Session:
         """Send the image, with its axes, as a zipped zarr store."""
         if not self.scene.scan:
             raise DatasetError("there is no image of a scan to save")
+        if self._image is None:
+            hint = "Save it when the corner says no share of the frames any more."
+            raise DatasetError("the image is still an estimate", hint=hint)
         known = shown_of(self.lazy_image())
         values = da.from_array(self.image(), chunks=-1)
         with TemporaryDirectory() as folder:
@@ -265,6 +268,7 @@ class Session:
 
     def _watch(self) -> None:
         """Refresh the array of growing files, until the session ends."""
+        told = ""
         while not self._ended.wait(GROWS):
             arr = self._arr
             if not isinstance(arr, TiledArray):
@@ -272,7 +276,9 @@ class Session:
             try:
                 new, desc = refreshed(arr)
             except Exception as error:  # noqa: BLE001 - a header may be half written
-                self._failed(message_of(error))
+                if told != message_of(error):
+                    told = message_of(error)
+                    self._failed(told)
                 continue
             with self._asked:
                 grown = desc.layout.n_frames != _frames_in(arr)

@@ -111,6 +111,28 @@ def test_the_image_is_saved_with_its_axes(page):
     assert told["shape"] == [6, 7]
 
 
+def test_estimates_are_not_saved(page):
+    page.session.rest()
+    page.session._image = None
+    page.session.receive({"type": "save"})
+    assert "still an estimate" in page.last("error")["text"]
+
+
+def test_asked_again_after_a_rest(page):
+    """As when one of two views of a widget was closed."""
+    page.session.rest()
+    page.clear()
+    page.ask()
+    assert page.last("image").shape == PIXELS.shape[:2]
+
+
+def test_images_of_a_closed_session(page, scan):
+    page.session._image = None
+    page.session.close()
+    mask = page.session.mask
+    np.testing.assert_array_equal(page.session.image(), (scan * mask).sum((-2, -1)).compute())
+
+
 @pytest.mark.parametrize("signal", ["center of mass", "quadrants"])
 def test_vectors_have_two_components(page, signal):
     page.ask(detector={"signal": signal})
