@@ -86,8 +86,8 @@ class Plan:
     def apply(self, tile: Array, out: Floats) -> None:
         """Correct a tile, and repair its excluded pixels except those that need a halo.
 
-        Both arrays have the shape (frames, *part) and are C-contiguous; raw pixels are in native
-        byte order.
+        Both arrays have the shape ``(frames, *part)`` and are C-contiguous; raw pixels are in
+        native byte order.
         """
         raw, corrected = _flat(tile), _flat(out)
         if out.dtype not in self._terms:
