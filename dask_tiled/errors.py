@@ -200,6 +200,18 @@ def check_whole(
     return int(value)
 
 
+def check_flag(name: str, value: Any, *, path: str | os.PathLike[str] | None = None) -> None:
+    """Raise an error unless an argument is True or False.
+
+    Raises
+    ------
+    DatasetError
+        The value is something else.
+    """
+    if value not in (True, False):
+        raise DatasetError(f"invalid {name}", path=path, expected="True or False", found=value)
+
+
 def require(
     library: str, extra: str, path: str | os.PathLike[str], *, does: str = "read"
 ) -> ModuleType:

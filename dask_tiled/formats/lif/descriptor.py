@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import choose_dataset
+from dask_tiled.errors import check_flag, choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.lif.container import (
     BETWEEN,
@@ -93,9 +93,7 @@ def describe(
     images = [*images_of(root)]
     if not images:
         raise tools.DatasetError("the file has no images", path=file.path)
-    if mosaic not in (True, False):
-        what, expected = "invalid mosaic", "True or False"
-        raise tools.DatasetError(what, path=file.path, expected=expected, found=mosaic)
+    check_flag("mosaic", mosaic, path=file.path)
     names = tuple(one.name for one in images)
     number = choose_dataset(file.path, names, dataset)
     image = images[number]
