@@ -278,6 +278,10 @@ class Resting(Mapped):
         """Return whether a file at rest may be mapped: not by workers of a cluster."""
         return not on_a_cluster()
 
+    def keeps(self, file: File) -> _Map | None:  # noqa: ARG002
+        """Return the map of a whole file if it is kept between chunks."""
+        return None
+
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         mapped = super()._around(file, start, stop, sparse=sparse)
         if not sparse and not mapped.populate(start, stop):
@@ -291,10 +295,6 @@ class Kept(Resting):
 
     Their pages count as memory of the process; the system reclaims them on demand.
     """
-
-    def takes(self, file: File) -> bool:
-        """Return whether a file is, or can be, kept mapped."""
-        return super().takes(file) and self.keeps(file) is not None
 
     def keeps(self, file: File) -> _Map | None:
         """Map a whole file to keep it, if it is not yet; return None if the limits are exceeded."""
@@ -350,6 +350,9 @@ class Buffered(_Local):
     def takes(self, file: File) -> bool:  # noqa: ARG002
         """Return True: every file can be read."""
         return True
+
+    def keeps(self, file: File) -> None:
+        """Return None: nothing is mapped."""
 
     def give_back(self) -> None:
         """Release all descriptors, also those of the mapped backend."""
@@ -420,7 +423,7 @@ class Direct(Buffered):
 
 
 class Leased(Backend):
-    """Maps windows of small files not at rest, each under a lease, and reads all others.
+    """Maps windows of files not at rest, each under a lease, and reads where none is granted.
 
     Under a lease no other program can truncate the file: opening it for writing blocks until the
     work on the window is done. User functions never run under a lease.
@@ -437,6 +440,10 @@ class Leased(Backend):
         without which no lease ends.
         """
         return can_rest(file) and self._mapped.takes(file) and not self._is_hdf5(file)
+
+    def keeps(self, file: File) -> _Map | None:
+        """Return the map of a whole file if it is kept between chunks."""
+        return self._mapped.keeps(file)
 
     def _is_hdf5(self, file: File) -> bool:
         with lent_fd(file, release=self._buffered.give_back) as fd:
@@ -463,25 +470,24 @@ class Leased(Backend):
 class Auto(Backend):
     """Maps files at rest or under a lease, and reads all others.
 
-    Pages that stay mapped are neither read nor mapped again. With ``once``, files are mapped a
-    window at a time, or read if only few of their pages are needed. Workers of a cluster map
-    nothing, as mapped pages count towards their memory limit.
+    Small files stay mapped between chunks. Of others, and of all with ``once``, windows are mapped,
+    and frames that lie far apart are read. Workers of a cluster map nothing, as mapped pages count
+    towards their memory limit.
     """
 
     def __init__(self, *, once: bool = False) -> None:
         super().__init__()
-        self._once = once
         kept = Kept()
         self._mapped = Resting() if once else kept
         self._buffered = Buffered(self._mapped.give_back)
         self._unsafe = self._buffered if once else Leased(kept, self._buffered)
-        self._chosen: dict[File, Backend] = {}
+        self._chosen: dict[File, Resting | Leased | Buffered] = {}
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Fetch windows with the backend chosen for the file."""
-        if self._once and _spread(ranges) > GAPS:
-            return self._buffered.windows(ranges, limit)
-        return self._of(ranges.file).windows(ranges, limit)
+        """Fetch windows with the backend chosen for the file, or read frames that lie far apart."""
+        chosen = self._of(ranges.file)
+        far = _spread(ranges) > GAPS and chosen.keeps(ranges.file) is None
+        return (self._buffered if far else chosen).windows(ranges, limit)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Fetch a byte range with the backend chosen for the file."""
@@ -495,11 +501,11 @@ class Auto(Backend):
         """Read into ``out`` with the backend chosen for the file."""
         return self._of(file).fill(file, start, out)
 
-    def _of(self, file: File) -> Backend:
+    def _of(self, file: File) -> Resting | Leased | Buffered:
         if file not in self._chosen:
             with lent_fd(file, release=self._buffered.give_back) as fd:
-                one = self._mapped if rests(file, fd) else self._unsafe
-            self._chosen[file] = one if one.takes(file) else self._buffered
+                first = self._mapped if rests(file, fd) else self._unsafe
+            self._chosen[file] = first if first.takes(file) else self._buffered
         return self._chosen[file]
 
     def __exit__(self, *error: object) -> None:
