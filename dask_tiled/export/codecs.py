@@ -60,11 +60,11 @@ class ReadingCodec(BytesBytesCodec):
         return self._encode_sync(chunk_data, chunk_spec)
 
     def _encode_sync(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> Buffer:
-        raise NotImplementedError("dask-tiled reads the files of detectors, and writes none")
+        raise NotImplementedError("the codec only decodes: dask-tiled writes no detector files")
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Raise: the size of a stored chunk is not fixed."""
-        raise NotImplementedError("stored chunks have any size")
+        raise NotImplementedError("the size of a stored chunk is not fixed")
 
 
 for _name in NAMES:

@@ -1,4 +1,4 @@
-"""Decoders of packed pixels and of whole chunks, as named in zarr documents.
+"""Decoders of packed pixels and of whole chunks, called by zarr codecs.
 
 They return little-endian pixels.
 """
@@ -36,7 +36,7 @@ class Rate(NamedTuple):
     alone: bool = False  # whether a unit is a single step
 
 
-# Documents are untrusted: no other kernels are called.
+# Documents are untrusted: only these kernels may be called.
 RATES = {
     "copy": Rate(1, 1),
     "truth": Rate(1, 1),
@@ -159,7 +159,7 @@ class PackedUnits(NamedTuple):
     """Decoder of pixels as detectors store them: packed, byte-swapped, flipped, with gaps."""
 
     units: tuple[UnitRuns, ...]
-    """Together they cover all pixels of a chunk."""
+    """The units cover all pixels of a chunk."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -170,7 +170,7 @@ class PackedUnits(NamedTuple):
         except (TypeError, KeyError):
             well = False
         if not well:
-            expected = "a list of units, each with a decoder of this package and whole numbers"
+            expected = "a list of units, each with a kernel of dask-tiled and integers"
             raise _corrupt(UNITS, expected, config, "configuration")
         return cls(units)
 
@@ -179,16 +179,18 @@ class PackedUnits(NamedTuple):
         return sum(runs.size for runs in self.units)
 
     def decode(self, data: Bytes, size: int) -> Bytes:
-        """Decode a chunk, after a check that kernels stay in bounds."""
+        """Decode a chunk, after checking that kernels stay in bounds."""
         from dask_tiled.kernels.decoding import compiled
 
         if self.size(data) != size:
-            raise _corrupt(UNITS, f"{size} bytes of pixels", self.units, "units")
+            raise _corrupt(UNITS, f"units of {size} bytes of pixels", self.units, "units")
         for runs in self.units:
             low, high, out_low, out_high = runs.reach()
             if min(low, out_low) < 0 or high > len(data) or out_high > size:
-                found = f"bytes {low} to {high}, for {out_low} to {out_high}"
-                raise _corrupt(UNITS, f"{len(data)} bytes, for {size}", found, "a chunk")
+                found = f"bytes {low} to {high}, decoded to {out_low} to {out_high}"
+                raise _corrupt(
+                    UNITS, f"at most {len(data)} bytes, decoded to {size}", found, "a chunk"
+                )
         out = np.zeros(size, np.uint8)
         for runs in self.units:
             starts, dests = (np.array(places, np.int64) for places in (runs.starts, runs.dests))
@@ -218,7 +220,7 @@ class PackedChunk(NamedTuple):
             or not all(type(n) is int and n > 0 for n in (*shape, *edge))  # type: ignore[misc]
             or not (isinstance(dtype, str) and dtype in NUMBERS)
         ):
-            expected = "a list of codecs, the shape and type of a chunk, and its shape at an edge"
+            expected = "a list of codecs, shape and dtype of a chunk, and the shape of edge chunks"
             raise _corrupt(PIPELINE, expected, config, "configuration")
         told, whole = json.dumps(codecs, sort_keys=True), tuple(shape)  # type: ignore[arg-type]
         return cls(told, whole, np.dtype(dtype), tuple(edge) or whole)
@@ -231,11 +233,11 @@ class PackedChunk(NamedTuple):
         """Decode a chunk; pixels outside of the array are 0."""
         try:
             if size != self.size(data):
-                raise ValueError(f"chunks of {size} bytes")  # noqa: TRY301 - handled as errors of codecs
+                raise ValueError(f"chunks of {size} bytes are requested")  # noqa: TRY301 - handled as errors of codecs
             pipeline = shared_pipeline(self.codecs, self.shape, self.dtype)
             pixels = pipeline.decode(data, inside=self.edge)
             if pixels.shape not in (self.shape, self.edge):
-                raise ValueError(f"{pixels.shape} pixels")  # noqa: TRY301 - handled as errors of codecs
+                raise ValueError(f"decoded to shape {pixels.shape}")  # noqa: TRY301 - handled as errors of codecs
         except Exception as error:
             expected = f"{self.shape} {self.dtype}, as {len(data)} bytes of {self.codecs}"
             raise _corrupt(PIPELINE, expected, str(error) or repr(error)) from error

@@ -15,7 +15,7 @@ from dask_tiled.export.decoders import decoder_of
 
 
 class Filter(Codec):  # type: ignore[misc] # untyped
-    """A codec that only decodes, and checks its configuration when it does."""
+    """A codec that only decodes, and checks its configuration only then."""
 
     def __init__(self, **configuration: Any) -> None:
         self.configuration = configuration
@@ -26,7 +26,7 @@ class Filter(Codec):  # type: ignore[misc] # untyped
 
     def encode(self, buf: Any) -> Any:
         """Raise: the codec only decodes."""
-        raise NotImplementedError("dask-tiled reads the files of detectors, and writes none")
+        raise NotImplementedError("the codec only decodes: dask-tiled writes no detector files")
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         """Decode a chunk, into ``out`` if given."""

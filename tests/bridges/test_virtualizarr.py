@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 FRAMES = counting_frames((5, 7, 8, 16), "uint16") % 300
 LOCAL = registries.ObjectStoreRegistry({"file://": stores.LocalStore()})
 Parser = dask_tiled.virtual.Parser
-REFUSED = "no references can be made"
+REFUSED = "references to this file are not possible"
 
 
 def read(store):

@@ -68,7 +68,7 @@ def refused(*words, code=2):
         ("preview scan.mib -o picture", "found no suffix"),
         ("preview scan.mib -o nowhere/picture.png", "nowhere"),
         ("preview scan.mib -o picture.png --frames 0", "frames must be a whole number"),
-        ("convert scan.mib out.zarr --compressor foo", "zarr refuses the settings"),
+        ("convert scan.mib out.zarr --compressor foo", "zarr rejects the settings"),
         ("convert scan.mib out.zarr --compressor {", "codec as JSON"),
         ("convert scan.mib out.zarr --pyramid all", "expected something like auto or 3"),
         ("convert scan.mib /dev/null/out.zarr", "/dev/null/out.zarr"),
@@ -80,7 +80,7 @@ def test_bad_input_is_one_line(words, says):
 
 
 def test_a_difference_is_another_exit_code(scan):
-    assert "nothing is stored" in refused("verify", scan, "out.zarr", code=1)
+    assert "the store is empty or does not exist" in refused("verify", scan, "out.zarr", code=1)
     dask_tiled.to_zarr(dask_tiled.open_dataset(scan), "out.zarr")
     zarr.open_array("out.zarr/data")[4, 3, 2, 1] = 0
     assert "a pixel differs, at [4, 3, 2, 1]" in refused("verify", scan, "out.zarr", code=1)

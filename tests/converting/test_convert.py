@@ -298,7 +298,7 @@ def test_pixels_that_a_format_has_not_are_refused(tmp_path, name, pixels, match)
 def test_chunks_that_cannot_be_written_are_refused(arr, tmp_path):
     with pytest.raises(DatasetError, match="compute_chunk_sizes"):
         convert(arr[arr > 3], tmp_path / "a.npy")
-    with pytest.raises(DatasetError, match="Fill the gaps first"):
+    with pytest.raises(DatasetError, match="Fill masked pixels first"):
         convert(da.ma.masked_less(arr, 3), tmp_path / "a.npy")
     assert os.listdir(tmp_path) == ["scan.dm4"]
 

@@ -30,7 +30,7 @@ def test_a_plan_prints(arr, monkeypatch):
     plan = plan_of(Given.of(arr), Settings(chunks=(6, 10, 4, 8), pyramid=1), relay=True)
     text = str(plan)
     for line in (
-        "stored in between: 1 documents",
+        "temporary store: 1 documents",
         "pixels: uint16 (6, 10, 12, 20), chunks of (6, 10, 12, 20)",
         "the array -> pixels: 1 blocks of 0.0 MiB",
         "data: uint16 (6, 10, 12, 20), chunks of (6, 10, 4, 8)",

@@ -279,16 +279,16 @@ def test_what_has_no_pyramid(opened, tmp_path):
     arr, _ = opened["raw"]
     line = da.ones(300)
     cases = [
-        (arr, {"pyramid": True, "layout": "array"}, "images of OME-Zarr"),
-        (arr, {"pyramid": True, "dimension_names": ["y", "x", "y", "x"]}, "images of OME-Zarr"),
-        (line, {"pyramid": 1}, "images of OME-Zarr"),
-        (da.ones((2, 2, 2, 2, 2)), {"pyramid": 1}, "images of OME-Zarr"),
-        (arr.astype("M8[s]"), {"pyramid": 1}, "numbers only"),
+        (arr, {"pyramid": True, "layout": "array"}, "form an OME-Zarr image"),
+        (arr, {"pyramid": True, "dimension_names": ["y", "x", "y", "x"]}, "form an OME-Zarr image"),
+        (line, {"pyramid": 1}, "form an OME-Zarr image"),
+        (da.ones((2, 2, 2, 2, 2)), {"pyramid": 1}, "form an OME-Zarr image"),
+        (arr.astype("M8[s]"), {"pyramid": 1}, "pixels that are numbers"),
         (arr, {"pyramid": 7}, "whole number"),
         (arr, {"pyramid": -1}, "whole number"),
         (arr, {"pyramid": 1.5}, "whole number"),
         (arr, {"pyramid": "yes"}, "whole number"),
-        (arr, {"pyramid": 1, "follow": True}, "without a pyramid"),
+        (arr, {"pyramid": 1, "follow": True}, "a pyramid of growing files cannot be written"),
     ]
     for some, options, message in cases:
         with pytest.raises(DatasetError, match=message):

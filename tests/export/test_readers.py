@@ -291,7 +291,7 @@ def test_zarr_reads_them_all_with_this_package(tmp_path, name):
     arr = open_dataset(path, **row.options)
     np.testing.assert_array_equal(as_zarr(arr)[...], arr.compute())
     if name in {"HDF5: scale-offset", "HDF5: N-bit"}:
-        with pytest.raises(DatasetError, match="N-bit, scale-offset and others are no codecs"):
+        with pytest.raises(DatasetError, match="need filters of the HDF5 library"):
             to_references(arr)
         return
     target = tmp_path / "a.json"

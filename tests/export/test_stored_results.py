@@ -138,7 +138,7 @@ def test_chunks_that_do_not_divide_those_of_the_array(opened, tmp_path):
     beside = results(arr)
     options = {"chunks": (3, 5, 32, 64)}
     plan = plan_of(Given.of(arr), Settings(**options), results_of(beside, arr))
-    assert "apart: com: the zarr chunks or shards do not divide the chunks" in str(plan)
+    assert "computed separately: com: the zarr chunks or shards do not divide the chunks" in str(plan)
     to_zarr(arr, tmp_path / "out.zarr", with_results=beside, **options)
     check(tmp_path / "out.zarr", arr, beside, pixels)
 
@@ -165,7 +165,7 @@ def test_a_plan_lists_results(opened):
     text = str(plan)
     assert "com: float64 (6, 10, 2), chunks of (6, 10, 2)" in text
     assert "the array -> data, level_1/data, com, mean: 6 blocks" in text
-    assert "apart: part: it reads other files, other parts of them, or other chunks" in text
+    assert "computed separately: part: it reads other files, other parts of them, or other chunks" in text
 
 
 def test_results_of_others(opened, tmp_path):
@@ -251,7 +251,7 @@ def test_names_that_are_refused(opened, name, tmp_path):
     arr, _ = opened["mib"]
     make = {"sum": lambda a: a.sum((2, 3)), "com": tiles.center_of_mass}
     beside = {key: make[one](arr) for key, one in REFUSED[name].items()}
-    with pytest.raises(DatasetError, match="cannot have this name"):
+    with pytest.raises(DatasetError, match="invalid name of a result"):
         to_zarr(arr, tmp_path / "out.zarr", with_results=beside, pyramid=1)
     assert not [*tmp_path.iterdir()]
 
@@ -288,7 +288,7 @@ LIES = {
 def test_results_that_are_not_as_dask_says(opened, name, tmp_path):
     """Another shape, or numbers that would be cut: nothing is left."""
     arr, _ = opened["mib"]
-    with pytest.raises(DatasetError, match="the result lie is another one than dask says"):
+    with pytest.raises(DatasetError, match="the result lie differs from its dask array"):
         to_zarr(arr, tmp_path / "out.zarr", with_results={"lie": LIES[name](arr)})
     assert not [*tmp_path.iterdir()]
 

@@ -72,7 +72,7 @@ def test_a_chunk_that_is_missing(tmp_path):
 
 def test_another_array(arr, tmp_path):
     """Shape and dtype are compared first."""
-    with pytest.raises(VerificationError, match="nothing is stored"):
+    with pytest.raises(VerificationError, match="the store is empty or does not exist"):
         verify_zarr(tmp_path / "out.zarr", arr)
     to_zarr(arr, tmp_path / "out.zarr")
     for what, other in {"shape": arr[1:], "dtype": arr.astype("u4")}.items():
@@ -102,7 +102,7 @@ def test_chunks_of_no_pixels(arr, tmp_path):
     document = json.loads(path.read_text())
     document["chunk_grid"]["configuration"]["chunk_shape"][0] = 0
     path.write_text(json.dumps(document))
-    said = r"chunks of no pixels|a chunk cannot be decoded|is missing"  # by version of zarr
+    said = r"the array has empty chunks|a chunk cannot be decoded|is missing"  # by version of zarr
     with pytest.raises(VerificationError, match=said):
         verify_zarr(path.parent, arr)
 

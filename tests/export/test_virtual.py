@@ -116,7 +116,7 @@ def test_chunks_have_to_be_equal(arr):
 def test_a_type_that_zarr_has_not(tmp_path):
     path = write_raw(tmp_path / "scan.raw", np.zeros((2, 3, 4), np.longdouble))
     arr = open_dataset(path, "raw", dtype=np.longdouble, sig_shape=(3, 4))
-    with pytest.raises(DatasetError, match=r"scan.raw: zarr has no pixels of type"):
+    with pytest.raises(DatasetError, match=r"scan.raw: zarr does not support the dtype"):
         as_zarr(arr)
 
 

@@ -118,7 +118,7 @@ def test_masks_of_0_and_255_are_booleans(tmp_path):
 ZARR = "scan.zarr/zarr.json"
 DAMAGE = {
     "no chips in a later frame": ("mib u16", "scan.mib", rb"(?<=MQ1,000002,00384,)01,", b"0,0"),
-    "chunks of no pixels": ("zarr", ZARR, rb"(?<=\"chunk_shape\": \[)\s*2", b"0"),
+    "the array has empty chunks": ("zarr", ZARR, rb"(?<=\"chunk_shape\": \[)\s*2", b"0"),
     "chunks of too many pixels": ("zarr", ZARR, rb"(?<=\"chunk_shape\": \[)\s*2", b"9" * 20),
     "attributes that are a number": ("zarr", ZARR, rb"(?<=\"attributes\": ){}", b"1e308"),
     "shards of too many pixels": ("zarr shards", ZARR, rb"(?<=\"chunk_shape\": \[)\s*2", b"8" * 20),

@@ -55,9 +55,9 @@ class ByteRanges(NamedTuple):
 
 
 def refused(desc: Description, why: str) -> DatasetError:
-    """Return the error that an array has no references, with the reason."""
+    """Return the error for an array that references cannot express."""
     return DatasetError(
-        f"no references can be made: the pixels {why}",
+        f"references to this file are not possible: its pixels {why}",
         path=desc.files[0].path,
-        hint="as_zarr shows them without a copy, to_zarr copies them.",
+        hint="Use as_zarr, which reads them on request, or copy them with to_zarr.",
     )

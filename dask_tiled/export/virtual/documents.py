@@ -24,10 +24,10 @@ def shown_where_it_lies(data: Any) -> Description:
     arr = opened(data)
     if not isinstance(arr, TiledArray) or arr.description is None:
         raise DatasetError(
-            "only opened arrays can be shown without a copy",
+            "only opened arrays can be read as zarr without a copy",
             expected=OPENED,
             found=type(arr).__name__,
-            hint="Results are written by to_zarr.",
+            hint="Write computed arrays with to_zarr.",
         )
     return arr.description
 
@@ -61,7 +61,7 @@ def create_group(
 
     def create(name: str, dims: tuple[str, ...], attributes: dict[str, Any], **values: Any) -> None:
         if zarr_format == 2:
-            # xarray masks pixels that are equal to a fill value.
+            # xarray masks pixels that equal the fill value.
             values["fill_value"] = None
             attributes["_ARRAY_DIMENSIONS"] = dims
         else:
@@ -78,9 +78,9 @@ def create_group(
             create(DATA, desc.dims, attributes, shape=desc.shape, chunks=chunks, **told)
             same = zarr.open_array(store, path=DATA, mode="r").dtype == told["dtype"]
         if not same:
-            raise TypeError("another type when it is read")  # noqa: TRY301 - handled as errors of zarr
+            raise TypeError("zarr reads it as another dtype")  # noqa: TRY301 - handled as errors of zarr
     except (TypeError, ValueError) as error:
-        problem, path = f"zarr has no pixels of type {desc.dtype}", desc.files[0].path
+        problem, path = f"zarr does not support the dtype {desc.dtype}", desc.files[0].path
         raise DatasetError(problem, path=path, found=str(error)) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # labels: zarr 3 does not yet specify text

@@ -26,13 +26,13 @@ SUFFIXES = ".parquet", ".parq"
 """Suffixes of folders of Parquet files."""
 METADATA = ".zmetadata"
 BEGIN = json.dumps({MARK: ""})[:-2].encode()
-"""First bytes of references that are written here: of the JSON, and of a folder's metadata."""
+"""First bytes of files written here: of the JSON, and of the metadata of a folder."""
 ROWS = 100_000
-"""References in a file, which fsspec caches as a whole."""
+"""References in a file; fsspec caches whole files."""
 
 
 def are_references(path: str) -> bool:
-    """Return whether a file, or the metadata in a folder, is of references written here."""
+    """Return whether a file, or the metadata in a folder, holds references written here."""
     told = os.path.join(path, METADATA) if os.path.isdir(path) else path
     return os.path.isfile(told) and read_head(told, len(BEGIN)) == BEGIN
 
@@ -67,7 +67,7 @@ def write_parquet(
             name, _, document = key.rpartition("/")
             if document.startswith(".z"):
                 metadata[key] = json.loads(data)
-            else:  # the only chunk of a coordinate
+            else:  # coordinates have a single chunk
                 columns = {"path": [None], "offset": [0], "size": [0], "raw": [data]}
                 _write_rows(os.path.join(place.content.path, name), 0, columns)
         table = np.array([chunk[1:] for chunk in chunks], np.int64).reshape(-1, 3)

@@ -70,7 +70,7 @@ def to_references(
     """
     desc = shown_where_it_lies(arr)
     if zarr_format not in (None, 2, 3):
-        raise DatasetError("no format of zarr", expected="2 or 3", found=zarr_format)
+        raise DatasetError("unknown zarr_format", expected="2 or 3", found=zarr_format)
     versioned = hasattr(target, "set_virtual_refs")
     path = None if target is None or versioned else file_path(target)
     folder = path is not None and path.endswith(SUFFIXES)
@@ -79,7 +79,9 @@ def to_references(
     needed: Literal[2, 3] | None = 3 if versioned else 2 if folder else None
     if needed and zarr_format not in (None, needed):
         found = f"zarr_format={zarr_format}"
-        raise DatasetError("no format of zarr for this target", expected=needed, found=found)
+        raise DatasetError(
+            "the target does not support this zarr_format", expected=needed, found=found
+        )
     ranges, codecs = stored(desc, needed or zarr_format)
     documents = documents_of(desc, ranges.shape, **codecs)
     if versioned:
@@ -116,9 +118,9 @@ def _set_in(store: Any, desc: Description, ranges: ByteRanges, codecs: dict[str,
 
     for file in desc.files:
         if not file.mtime_ns:
-            raise DatasetError("icechunk is told of files on disk only", path=file.path)
+            raise DatasetError("icechunk targets support local files only", path=file.path)
     with suppress(FileNotFoundError):
-        raise DatasetError("the store holds something already", found=zarr.open(store, mode="r"))
+        raise DatasetError("the icechunk store is not empty", found=zarr.open(store, mode="r"))
     create_group(store, desc, ranges.shape, **codecs)
     urls = [*map(url_of, desc.files)]
     # icechunk compares whole seconds: wait until the second of the last change is over.
@@ -133,9 +135,9 @@ def _set_in(store: Any, desc: Description, ranges: ByteRanges, codecs: dict[str,
     failed = store.set_virtual_refs(DATA, specs)
     if failed:
         raise DatasetError(
-            "icechunk has no container of virtual chunks for the file",
+            "icechunk has no virtual chunk container for the folder of the file",
             path=desc.files[ranges.chunks[0].file].path,
-            found=f"{len(failed)} of {len(specs)} chunks outside of all",
+            found=f"{len(failed)} of {len(specs)} chunks in no container",
         )
 
 

@@ -90,7 +90,7 @@ class Contents(Mapping[str, Buffer]):
             rest = ["0"] * (len(self.counts) - numbers - 1)
             return (name for name in names if "/".join([folder, name, *rest]) in self)
         inside = f"{folder}/".removeprefix("/")
-        keys = islice(self, len(self.documents) + 1)  # one chunk is enough
+        keys = islice(self, len(self.documents) + 1)  # one chunk shows that there is more
         return {key.removeprefix(inside).split("/")[0] for key in keys if key.startswith(inside)}
 
     def nbytes(self, key: str) -> int:
@@ -127,7 +127,7 @@ class VirtualStore(MemoryStore):
         return "dask_tiled.VirtualStore", *self.contents.identity
 
     def with_read_only(self, read_only: bool = False) -> Store:  # type: ignore[override] # noqa: FBT001, FBT002
-        """Return the store itself; there is no writable one."""
+        """Return the store itself: it is always read-only."""
         return self if read_only else Store.with_read_only(self, read_only)
 
     async def get(

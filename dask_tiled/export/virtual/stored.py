@@ -19,7 +19,7 @@ from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import ceil_div
 
 CORE = {"blosc", "crc32c", "gzip", "zstd"}
-"""Codecs that many readers support singly in format 2, and combined in format 3."""
+"""Codecs that many readers support alone in format 2, and combined in format 3."""
 OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
 """Image codecs without an equivalent in zarr: our codec decodes the whole pipeline."""
 
@@ -39,15 +39,15 @@ def stored(
     if not desc.conversion.nothing:
         raise refused(desc, "are corrected, scaled or converted when they are read")
     if desc.layout.overlapping or desc.layout.partial:
-        raise refused(desc, "lie in pieces that overlap, or that leave some of them out")
+        raise refused(desc, "lie in pieces that overlap, or that do not cover the array")
     ranges = stored_blocks(desc) or stored_frames(desc)
     full = len(ranges.chunks) == math.prod(map(ceil_div, desc.shape, ranges.shape))
     usual = None
     if full and zarr_format != 3:
         usual = _in_format_2(ranges, ours=zarr_format == 2)
     if zarr_format == 2 and usual is None:
-        lacking = "codecs" if full else "a fill value"
-        raise refused(desc, f"need {lacking}, for which there is zarr format 3")
+        lacking = "codecs" if full else "a fill value for missing chunks"
+        raise refused(desc, f"need {lacking} that only zarr format 3 has")
     return ranges, usual or _in_format_3(ranges)
 
 

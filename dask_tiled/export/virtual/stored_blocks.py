@@ -1,4 +1,4 @@
-"""Find stored chunks whose codecs zarr supports, too."""
+"""Find stored chunks whose codecs zarr supports."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def stored_blocks(desc: Description) -> ByteRanges | None:
     if not pipelines:
         return None
     if max(layout.repeats, default=1) > 1:
-        raise refused(desc, "lie in pieces that overlap, or that leave some of them out")
+        raise refused(desc, "lie in pieces that overlap, or that do not cover the array")
     if layout.cuts[len(layout.nav_shape) :] != _whole(layout.sig_shape):
-        raise refused(desc, "are cut inside of what decodes at once")
+        raise refused(desc, "are a part of blocks that can only be decoded whole")
     if len(pipelines) > 1:
-        raise refused(desc, "do not lie in the same way in all chunks")
+        raise refused(desc, "are stored differently from chunk to chunk")
     (told,) = pipelines
     fill = _fill(desc, [one.get("pixel") for one in used if "codecs" not in one])
     own = told["chunk"]
@@ -40,7 +40,7 @@ def stored_blocks(desc: Description) -> ByteRanges | None:
     written = np.array(["codecs" in one for one in options])[pieces.decoder]
     start = pieces.start[written]
     if not own or told["stored"].kind not in "biufc" or (start % chunk).any():
-        raise refused(desc, "decode in blocks that are no chunks of zarr")
+        raise refused(desc, "are stored in blocks that do not form a chunk grid")
     places, chunk = _places(desc, start, chunk)
     columns = (pieces.file, pieces.offset, pieces.nbytes)
     ranges = zip(*(column[written].tolist() for column in columns), strict=True)
@@ -60,19 +60,19 @@ def _whole(shape: Shape) -> tuple[Cut, ...]:
 
 
 def _fill(desc: Description, values: list[bytes | None]) -> Any:
-    """Return the value of chunks that were never written, or are missing."""
+    """Return the value of chunks that were never written or are missing."""
     if None in values:
-        raise refused(desc, "do not lie in the same way in all chunks")
+        raise refused(desc, "are stored differently from chunk to chunk")
     fills = {np.frombuffer(value, desc.dtype)[0] for value in values if value is not None}
     if desc.layout.count_missing():
         fills.add(desc.conversion.fill_value)
     if len(fills) > 1:
-        raise refused(desc, "have several values where no file holds them")
+        raise refused(desc, "have several fill values, and zarr has one")
     return fills.pop() if fills else desc.conversion.fill_value
 
 
 def _complete(told: dict[str, Any], shape: Shape, edge: Shape) -> list[dict[str, Any]]:
-    """Return codec documents with byte order, axes and chunk size filled in.
+    """Fill in byte order, axes and chunk size of codec documents.
 
     ``shape`` may have more leading axes of length 1 than the chunks of the file, or fewer.
     """
@@ -91,14 +91,14 @@ def _complete(told: dict[str, Any], shape: Shape, edge: Shape) -> list[dict[str,
             axes = [k + more for k in config["order"]]
             config["order"] = [*range(more), *(k for k in axes if k >= 0)]
             long = [k for k in config["order"] if shape[k] > 1]
-            if long == sorted(long):  # bytes stay where they are
+            if long == sorted(long):  # the transpose moves no bytes
                 continue
         made.append({"configuration": config, "name": name})
     return made
 
 
 def _places(desc: Description, start: Index, chunk: Shape) -> tuple[list[list[Shape]], Shape]:
-    """Return the positions of every chunk, counted in chunks (none, one or several); the shape."""
+    """Return the positions of every chunk, counted in chunks (none, one or several); its shape."""
     layout = desc.layout
     ndim = len(layout.grid)
     selection, nav = layout.selection, layout.cuts[: len(layout.nav_shape)]
@@ -107,7 +107,7 @@ def _places(desc: Description, start: Index, chunk: Shape) -> tuple[list[list[Sh
     if in_order and nav == _whole(layout.grid):
         return [[tuple(place)] for place in counted.tolist()], chunk
     if math.prod(chunk[:ndim]) > 1:
-        raise refused(desc, "decode in blocks of several frames, which are shown in another shape")
+        raise refused(desc, "are stored in blocks of several frames, and the scan was reshaped")
     numbers = layout.frame_numbers(nav)
     shown = dict[int, list[Shape]]()
     for place, number in zip(np.ndindex(*desc.nav_shape), numbers.tolist(), strict=True):

@@ -22,7 +22,7 @@ from dask_tiled.reading.ranges import ReadRanges, Units
 CHUNK_BYTES = 16 << 20
 """Maximum bytes of a chunk of contiguous pixels."""
 SPREAD = 8
-"""A frame is refused if its bytes are spread over this many times their number."""
+"""Frames are refused if they span more than this multiple of their bytes."""
 
 
 def stored_frames(desc: Description) -> ByteRanges:
@@ -52,12 +52,12 @@ class _Frames(NamedTuple):
     """Frames, or equal parts of frames, with the same decoder."""
 
     parts: list[tuple[Units, int]]
-    """The units of a frame, and the byte of the frame at which they begin."""
+    """The units of a frame, and the offset in the frame at which they begin."""
     file: Index
     """Number of the file of each frame; -1 where it is missing."""
     offset: Index
     nbytes: int
-    """Bytes from the first of a frame to its last."""
+    """Bytes that a frame spans in its file."""
 
 
 def _frames(desc: Description) -> _Frames:
@@ -76,20 +76,23 @@ def _frames(desc: Description) -> _Frames:
         )
         file[ranges.frames], offset[ranges.frames] = number[ranges.file], ranges.offsets
     if not kinds:
-        raise refused(desc, "are missing in all frames")
+        raise refused(desc, "are all missing")
     (_, file, offset), *others = kinds.values()
     there = file >= 0
     for _, other_file, other in others:
         if (file != other_file).any():
-            raise refused(desc, "lie in several files, or not in the same way in all frames")
+            raise refused(
+                desc,
+                "of a frame lie in several files, or are stored differently from frame to frame",
+            )
         if np.ptp((other - offset)[there]):
-            raise refused(desc, "do not lie in the same way in all frames")
+            raise refused(desc, "are stored differently from frame to frame")
     k = int(there.argmax())
     parts = [(units, int(other[k] - offset[k])) for units, _, other in kinds.values()]
     low = min(begin + units.reach[0] for units, begin in parts)
     nbytes = max(begin + units.reach[1] for units, begin in parts) - low
     if nbytes > SPREAD * sum(_nbytes(units) for units, _ in parts):
-        raise refused(desc, f"of a frame lie spread over {format_bytes(nbytes)}")
+        raise refused(desc, f"of a frame are spread over {format_bytes(nbytes)}")
     parts = [(units, begin - low) for units, begin in parts]
     return _Frames(parts, file, offset + low, nbytes)
 
@@ -104,13 +107,17 @@ def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
     """Refuse pixels that no codec of this package decodes."""
     if not isinstance(ranges, ReadRanges):
         if "dataset" in dict(ranges.decoder.options):
-            why = "are read by the HDF5 library: N-bit, scale-offset and others are no codecs"
+            why = "need filters of the HDF5 library (such as N-bit or scale-offset) that zarr lacks"
             raise refused(desc, why)
-        raise refused(desc, "decode in blocks only, as compressed ones do")
+        raise refused(desc, "are compressed in blocks without a zarr codec")
     if ranges.units.pick is not None:
-        raise refused(desc, "are cut inside of what decodes at once, or of several types")
+        raise refused(
+            desc, "are a part of units that can only be decoded whole, or have several dtypes"
+        )
     if ranges.units.decoder.kernel not in RATES:
-        raise refused(desc, f"are decoded by {ranges.units.decoder.kernel}, which no codec knows")
+        raise refused(
+            desc, f"need the decoder {ranges.units.decoder.kernel}, which has no zarr codec"
+        )
     return ranges
 
 
@@ -141,7 +148,7 @@ def _divided(desc: Description, frames: _Frames) -> tuple[tuple[int, ...], _Fram
 
 
 def _runs_of_pixels(shape: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of contiguous chunks that divide an axis, the largest first."""
+    """Yield the shapes of contiguous chunks that divide the axes evenly, the largest first."""
     for k, size in enumerate(shape):
         inner = shape[k + 1 :]
         for parts in range(1, size + 1):

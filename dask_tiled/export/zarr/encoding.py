@@ -31,7 +31,7 @@ class Encoder:
     Parameters
     ----------
     array : zarr.Array
-        Only its metadata are used.
+        Only its metadata is used.
     """
 
     def __init__(self, array: zarr.Array[Any]) -> None:
@@ -71,7 +71,7 @@ class Encoder:
         ----------
         parts : iterable of Part
         memory : uint8 array
-            Output buffer of :attr:`room` bytes; another one is used if it is too small.
+            Output buffer of :attr:`room` bytes; a larger one is allocated if it is too small.
         """
         # The layout of zarr's sharding codec: chunks in C order, the index of offsets and lengths,
         # its checksum. Chunks beyond the array are absent.
@@ -95,7 +95,7 @@ class Encoder:
 
     @cached_property
     def room(self) -> int:
-        """Maximum bytes of a shard, as far as the codecs tell."""
+        """Maximum bytes of an encoded shard, as far as its codecs state it."""
         size = math.prod(self.chunk) * self.dtype.itemsize
         if self.pipeline is not None:
             size = self.pipeline.rooms[-1]

@@ -37,12 +37,12 @@ def check_seconds(name: str, value: Any) -> float:
     Raises
     ------
     DatasetError
-        It is not a positive number.
+        The value is not a positive number.
     """
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not value > 0:
-        problem = f"{name} must be a length of time"
-        raise DatasetError(problem, expected="seconds, more than 0", found=repr(value))
+        problem = f"{name} must be a duration"
+        raise DatasetError(problem, expected="a positive number of seconds", found=repr(value))
     return float(value)
 
 
@@ -56,7 +56,7 @@ def follow_files(
     resume: bool,
     show: bool | None,
 ) -> None:
-    """Write rows beside a path as they arrive, and move all to the path at the end.
+    """^Write rows to a temporary folder as they arrive; move it to the path at the end.
 
     Parameters
     ----------
@@ -71,10 +71,10 @@ def follow_files(
         The array cannot be followed, a pyramid is requested, or the store is not a path.
     """
     if settings.pyramid:
-        hint = "Export it once more when it is complete."
-        raise DatasetError("growing files are exported without a pyramid", hint=hint)
+        hint = "Leave out pyramid, and export again with it when the files are complete."
+        raise DatasetError("a pyramid of growing files cannot be written", hint=hint)
     if local_path(store) is None:
-        raise DatasetError("growing files can only be exported to a path", path=str(store))
+        raise DatasetError("growing files can only be exported to a local path", path=str(store))
     arr, desc = refreshed(arr)
     given = Given.of(arr)
     # Zarr chunks and tasks are chosen once, whatever the final length.
@@ -128,7 +128,7 @@ def _attempt_of(step: Step, desc: Description, settings: Settings) -> str:
 
 
 def _note_sample(place: Place, layout: Layout) -> None:
-    """Note a digest of the last frame, to recognise the file and complete rows when resuming."""
+    """Note a digest of the last frame, to check in a later attempt that the file is the same."""
     frame = layout.n_frames - 1
     sample = Sample.of(layout, frame)
     if sample is not None:
@@ -136,13 +136,13 @@ def _note_sample(place: Place, layout: Layout) -> None:
 
 
 def _still_right(place: Place, step: Step, desc: Description, size: int) -> set[str]:
-    """Return the keys of complete rows of a stopped export, if the file still has its frames."""
+    """Return the keys of complete rows of a stopped export, if the file still has these frames."""
     layout, samples = desc.layout, sorted(place.noted().get(_SAMPLE, []))
     for frame, digest in samples[:: -(-len(samples) // _SAMPLES) or 1]:
         sample = Sample.of(layout, frame) if frame < layout.n_frames else None
         if sample is None or int(sample.digest, 16) != digest:
             path = layout.files[-1].path
-            warn(f"{path}: it is no longer the file that was followed; the export starts afresh")
+            warn(f"{path}: the file differs from the one of the stopped export, which starts again")
             return set()
     rows = rows_there(desc, samples[-1][0] + 1) if samples else 0
     box = ((0, rows // size * size), *((0, n) for n in desc.shape[1:]))

@@ -13,14 +13,14 @@ from dask_tiled.tiling.bases import Chunks, largest_divisor
 from dask_tiled.tiling.sizes import cut, equal_chunks, grown
 
 CHUNK_BYTES = 1 << 20
-"""Bytes of a zarr chunk before compression, unless one frame is larger: it stays in the cache from
-the file to the compressor."""
+"""Bytes of a zarr chunk before compression, unless one frame is larger. Such a chunk stays in
+the cache from decoding to compression."""
 SHARD_BYTES = 16 << 20
-"""Bytes of a shard before compression: creating a file takes as long as compressing some 100 kB."""
+"""Bytes of a shard before compression. Creating a file takes as long as compressing 100 kB."""
 SMALL = 256
 """Pixels along an axis up to which ``pyramid=True`` adds no further level."""
 LEAST_BYTES = 128 << 10
-"""Shards cover the same area in all levels, as long as they are at least this large."""
+"""Shards cover the same area in all levels, unless they would be smaller than this."""
 
 
 class ChunkGrid(NamedTuple):
@@ -32,7 +32,7 @@ class ChunkGrid(NamedTuple):
 
 
 class Pyramid(NamedTuple):
-    """The levels of a pyramid without the first."""
+    """The levels of a pyramid except the first."""
 
     binned: int = 0
     """Number of last axes that are halved from level to level."""
@@ -42,7 +42,7 @@ class Pyramid(NamedTuple):
 def grids_of(
     given: Given, chunks: Any, shards: Any, *, keeps: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Choose zarr chunks and shards: those requested, or of whole frames.
+    """Choose zarr chunks and shards: those requested, or ones of whole frames.
 
     With ``keeps``, defaults divide the dask chunks.
     """
@@ -98,10 +98,10 @@ def pyramid_of(
     given : Given
         The array.
     wanted : bool or int
-        Number of levels, without the array itself; True for as many as leave at most ``SMALL``
-        pixels along each halved axis.
+        Number of levels besides the array; True adds levels until halved axes have at most
+        ``SMALL`` pixels.
     image : mapping
-        The attributes of an image of OME-Zarr, if the array is one.
+        OME-Zarr attributes; empty if the array is not an image.
     first : ChunkGrid
         Chunks and shards of the array itself.
     like : bool
@@ -112,16 +112,16 @@ def pyramid_of(
     Raises
     ------
     DatasetError
-        The number is invalid, or the array is no image of numbers.
+        The number is invalid, or the array is not an image of numbers.
     """
     if wanted is False:
         return Pyramid()
     if not image:
-        problem = "a pyramid is made of images of OME-Zarr only"
-        expected = "a group of 2 to 4 axes, each with a name of its own, none of them backwards"
+        problem = "the axes do not form an OME-Zarr image, which a pyramid needs"
+        expected = "layout='group', and 2 to 4 axes with different names and positive scales"
         raise DatasetError(problem, expected=expected, found=f"an array of {given.ndim} axes")
     if given.dtype.kind not in "biufc":
-        raise DatasetError("a pyramid is made of numbers only", found=str(given.dtype))
+        raise DatasetError("a pyramid needs pixels that are numbers", found=str(given.dtype))
     binned = _binned_axes(given, image)
     longest = max(given.shape[given.ndim - binned :])
     if wanted is True:

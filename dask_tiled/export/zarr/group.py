@@ -20,7 +20,7 @@ DATA = "data"
 """Name of the array in its group."""
 _NAME = re.compile(r"(?!\.|__)[^/\\\0\ud800-\udfff]+")
 LARGEST = 1 << 63
-"""Limit of integers: larger ones are written as text, as netCDF and HDF5 have no such type."""
+"""Integers from here on are written as text: netCDF and HDF5 have no larger type."""
 
 
 class Coordinate(NamedTuple):
@@ -38,7 +38,7 @@ class Labels(NamedTuple):
 
     dims: tuple[str, ...]
     axes: tuple[Axis, ...]
-    """One for each dimension, with its name; uncalibrated if nothing is known."""
+    """One axis for each dimension, with its name; uncalibrated if nothing is known."""
     coords: dict[str, tuple[Any, ...]]
     """Dimension, values and attributes of each coordinate, by name."""
     attrs: dict[str, Any]
@@ -67,7 +67,7 @@ class Dimensions:
     ) -> tuple[Axis, ...]:
         """Return the axes of an array, renamed to its dimension names.
 
-        If a name already stands for another axis, the name of the array is prepended.
+        A name that another axis has already is prefixed with the name of the array.
         """
         found: list[Axis] = []
         for name, axis, size in zip(dimension_names(axes), axes, shape, strict=True):
@@ -123,7 +123,7 @@ def labels_of(
 
 
 def _told_by(desc: Description) -> dict[str, Any]:
-    """Convert metadata of files to numbers, texts and lists of them, which netCDF supports."""
+    """Convert metadata of files to numbers, texts and lists, which netCDF supports."""
     mark = attributes_of((), [desc])[MARK]
     first, *others = mark["files"]
     source = f"{first} and {len(others)} more" if others else first

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WRITER = "to_zarr"
 """Informative attribute: it does not prove who wrote the array."""
 LEVEL = "level_"
-"""Prefix of the groups of further levels, each with an array and coordinates."""
+"""Name prefix of the groups of further levels; each group has an array and coordinates."""
 
 
 class Settings(NamedTuple):
@@ -85,7 +85,7 @@ def layout_of(
     Parameters
     ----------
     own : sequence of Axis or None
-        The axes before ``dimension_names`` replaces them, as results have them.
+        The axes of the array before ``dimension_names`` renames them.
 
     Raises
     ------
@@ -249,7 +249,7 @@ def _array(
             **options,
         )
     except (KeyError, TypeError, ValueError) as error:  # unknown codecs, for example
-        raise DatasetError("zarr refuses the settings", found=repr(error)) from error
+        raise DatasetError("zarr rejects the settings of the array", found=repr(error)) from error
     return Encoder(array)
 
 
@@ -258,8 +258,8 @@ def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:
     from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
     if isinstance(compressors, str) and compressors == "auto":
-        # Counts of a detector leave most bits of a pixel unused: bit shuffle turns them into runs
-        # of zeros, which LZ4 finds at the speed of memory.
+        # Detector counts leave most bits of a pixel unused: bit shuffle turns them into runs of
+        # zeros, which LZ4 finds at the speed of memory.
         compressors = ZstdCodec(level=1)
         if dtype.kind in "biufc":
             size = dtype.itemsize

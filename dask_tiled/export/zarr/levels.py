@@ -13,7 +13,8 @@ from dask_tiled.export.zarr.parts import Part, Pixels
 from dask_tiled.model.indexing import Array, Box
 
 BLOCK_BYTES = 64 << 20
-"""Largest block from which several levels are computed in one pass, unless a shard is larger."""
+"""Size of the largest block from which several levels are computed in one pass; a shard may be
+larger."""
 
 
 class Level(NamedTuple):
@@ -40,13 +41,13 @@ class Level(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Levels written in one pass, each but the first computed from the one before."""
+    """Levels written in one pass; all but the first are computed from the level before."""
 
     levels: tuple[Level, ...]
     binned: int = 0
     """Number of last axes that are halved from one level to the next."""
     stored: bool = False
-    """Whether the first level is stored already, and only read."""
+    """Whether the first level already exists and is only read."""
 
     @property
     def base(self) -> Level:
@@ -72,7 +73,7 @@ class Stack(NamedTuple):
         )
 
     def passes(self, fits: Callable[[tuple[int, ...]], bool] | None = None) -> list[Stack]:
-        """Divide the levels into passes; each begins with the last level of the one before.
+        """Divide the levels into passes; each begins with the last level of the previous pass.
 
         A pass that computes more than one level has blocks of at most ``BLOCK_BYTES``, or of a key
         if that is larger.
@@ -80,7 +81,7 @@ class Stack(NamedTuple):
         Parameters
         ----------
         fits : callable, optional
-            Whether the first pass may have blocks of a shape; by default of any.
+            Whether blocks of a shape are allowed in the first pass; by default all are.
         """
         levels, found = self.levels, list[Stack]()
         while True:
@@ -144,7 +145,7 @@ class Stack(NamedTuple):
                 yield level, key, region, block.parts(region, level.encoder.chunk)
 
     def _is_even(self, chunk: Sequence[int], box: Box) -> bool:
-        """Return whether no mean combines pixels of two zarr chunks."""
+        """Return whether each mean lies within one zarr chunk."""
         first = len(box) - self.binned
         axes = zip(chunk[first:], box[first:], strict=True)
         return all(not n % 2 or n >= stop - start for n, (start, stop) in axes)

@@ -19,12 +19,12 @@ Part = tuple[Place, Array]
 
 
 TOGETHER_BYTES = 4 << 20
-"""Chunks cut from the same frames are read one after the other up to this total size: the bytes of
-the file then stay in the cache from the first to the last."""
+"""Total size up to which chunks of the same frames are read one after the other, while the bytes
+of the file stay in the cache."""
 CUT_BYTES = 1 << 20
-"""Frames decoded at a time, when they are cut into zarr chunks that are all held in memory."""
+"""Size of the frames decoded at a time when all their zarr chunks are held in memory."""
 MOST_CUTS = 256
-"""Maximum number of zarr chunks per frame cut during decoding: each costs a call for few pixels."""
+"""Maximum number of zarr chunks cut from a frame during decoding; each needs a call."""
 
 
 class Pixels:
@@ -92,7 +92,7 @@ class Pixels:
         first = [(some.start - low) // n for some, (low, _), n in starts]
         counts = (-(-(x.stop - x.start) // n) for x, n in zip(region, chunk, strict=True))
         for place in product(*map(range, counts)):
-            # Each chunk is requested once.
+            # Every chunk is requested only once.
             yield place, self._chunks.pop(tuple(a + b for a, b in zip(first, place, strict=True)))
 
     def _decoded_chunks(self, chunk: tuple[int, ...]) -> Iterator[Part]:
@@ -122,7 +122,7 @@ class Pixels:
             first = stop
 
     def _is_one_pass(self, box: Box, chunk: tuple[int, ...]) -> bool:
-        """Return whether reading the chunks of a region one by one reads its frames once."""
+        """Return whether reading chunk by chunk reads each frame once."""
         assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
         nav_ndim = self.held.layout.nav_ndim
         shape = tuple(stop - start for start, stop in box)
@@ -134,7 +134,7 @@ class Pixels:
         return fits and _are_runs(shape[:nav_ndim], chunk[:nav_ndim])
 
     def _is_cut_fast(self, chunk: tuple[int, ...]) -> bool:
-        """Return whether a block can be cut during decoding at little cost of memory and time."""
+        """Return whether cutting a block while decoding it costs little memory and time."""
         assert isinstance(self.held, Source)  # noqa: S101 - for the type checker
         nav_ndim = self.held.layout.nav_ndim
         shape = [stop - start for start, stop in self.box]

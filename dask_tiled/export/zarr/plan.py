@@ -25,7 +25,7 @@ from dask_tiled.tiling.bases import Chunks, split
 
 
 class Pass(NamedTuple):
-    """One pass over an array, or over a stored level, block by block."""
+    """A pass over an array, or over a stored level, block by block."""
 
     stack: Stack
     """The levels that are written."""
@@ -47,7 +47,7 @@ class Pass(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """Everything that is stored at one place."""
+    """Arrays and metadata stored at one place."""
 
     documents: Mapping[str, bytes]
     """Metadata and coordinates, by key."""
@@ -93,7 +93,7 @@ class Plan:
             between = len(self.steps) - 1 > number
             size = sum(map(len, step.documents.values()))
             lines.append(
-                f"{'stored in between' if between else 'stored'}: "
+                f"{'temporary store' if between else 'stored'}: "
                 f"{len(step.documents)} documents, {size:,} bytes"
             )
             lines += [f"  {level}" for level in (*step.stack.levels, *step.results)]
@@ -105,8 +105,10 @@ class Plan:
                     f"  {source} -> {', '.join([*made, *one.results])}: "
                     f"{count:,} blocks of {one.block_bytes / 2**20:,.1f} MiB"
                 )
-        lines += [f"apart: {one.name}: {one.apart}" for one in self.results if one.apart]
-        lines.append(f"memory: {self.memory / 2**20:,.1f} MiB a worker")
+        lines += [
+            f"computed separately: {one.name}: {one.apart}" for one in self.results if one.apart
+        ]
+        lines.append(f"memory: {self.memory / 2**20:,.1f} MiB per worker")
         return "\n".join(lines)
 
 
@@ -164,7 +166,7 @@ _MISFIT = "the zarr chunks or shards do not divide the chunks of the array"
 def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> Step:
     """Divide a step into passes; the first one computes results where its tasks can."""
     documents, stack, _ = layout
-    # dask computes results of the same blocks, whatever chunks are cut from them afterwards.
+    # Results need the blocks of the array itself, whatever zarr chunks are cut from them.
     is_opened = given.description is not None
     keeps = bool(results) and is_opened and divides(stack.base.encoder.stored, given.chunks)
     passes = []
@@ -191,7 +193,7 @@ def _labelled(given: Given, settings: Settings) -> tuple[Given, list[Any] | None
     called = [one.name if isinstance(one, Axis) else one for one in told]
     if len(called) != len(axes) or not all(isinstance(x, str) for x in called):
         problem = "invalid dimension_names"
-        raise DatasetError(problem, expected=f"{len(axes)} of them, as text", found=repr(names))
+        raise DatasetError(problem, expected=f"{len(axes)} names", found=repr(names))
     pairs = zip(told, axes, strict=True)
     axes = tuple(one if isinstance(one, Axis) else x for one, x in pairs)
     return given._replace(shown=given.shown._replace(axes=axes)), called

@@ -1,4 +1,4 @@
-"""Plan intermediate stores, for exports whose tasks would read the same bytes repeatedly."""
+"""Plan temporary stores, for exports whose tasks would read the same bytes repeatedly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dask_tiled.tiling.bases import Chunks
 from dask_tiled.tiling.sizes import cut
 
 MOST_TIMES = 4
-"""Number of reads of the same bytes from which an intermediate store is faster."""
+"""Exports that would read bytes this many times are faster through a temporary store."""
 PAGE_BYTES = 4096
 """Least bytes of a disk read."""
 LOOKED_AT = 1 << 20
@@ -26,10 +26,10 @@ LOOKED_AT = 1 << 20
 
 
 def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> ChunkGrid | None:
-    """Choose the chunks and shards of an intermediate store; None if none is needed.
+    """Choose the chunks and shards of a temporary store; None if none is needed.
 
-    The parts of frames that fit into memory may be smaller than a disk page or a compressed block.
-    Then whole frames are read first, and stored in parts.
+    If the parts of frames that fit into memory are smaller than a disk page or a compressed block,
+    whole frames are read first and stored in parts.
 
     Parameters
     ----------

@@ -25,10 +25,10 @@ class Result(NamedTuple):
     name: str
     given: Given
     apart: str = ""
-    """Reason to compute it separately from the written tiles; empty if it is computed from them."""
+    """Reason to compute the result separately; empty if it is computed from the written tiles."""
 
     def moved(self, why: str) -> Result:
-        """Mark the result as computed separately, unless it has a reason already."""
+        """Return the result as one computed separately, unless it has a reason already."""
         return self if self.apart else self._replace(apart=why)
 
 
@@ -49,12 +49,12 @@ def arrays_of(given: Any) -> dict[str, da.Array]:
 
 
 def results_of(arrays: Mapping[str, da.Array], arr: da.Array) -> tuple[Result, ...]:
-    """Decide which results are computed while the array is written."""
+    """Decide which results are computed from the tiles that are written."""
     return tuple(Result(name, Given.of(one), why_apart(one, arr)) for name, one in arrays.items())
 
 
 def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
-    """Check that the names of results are valid, and free in the group.
+    """^Check that the names of results are valid, and unused in the group.
 
     Raises
     ------
@@ -65,8 +65,8 @@ def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
     for one in results:
         if not names_an_array(one.name, others) or names[_as_a_folder(one.name)] > 1:
             raise DatasetError(
-                "a result cannot have this name",
-                expected="the name of an array, and none in the group, in upper or lower case",
+                "invalid name of a result",
+                expected="a file name that is not used in the group (case is ignored)",
                 found=repr(one.name),
             )
 
@@ -87,10 +87,10 @@ def computed(result: Result, pixels: Any) -> Array:
     found, told = np.asarray(pixels), result.given
     if found.shape != told.shape or not np.can_cast(found.dtype, told.dtype, "safe"):
         raise DatasetError(
-            f"the result {result.name} is another one than dask says",
+            f"the result {result.name} differs from its dask array",
             expected=f"{told.dtype} of shape {told.shape}",
             found=f"{found.dtype} of shape {found.shape}",
-            hint="Tell dask the chunks and the dtype that the function returns.",
+            hint="Pass dask the chunks and the dtype that the function returns.",
         )
     return found
 

@@ -28,7 +28,7 @@ WINDOW_BYTES = 4 << 20
 
 
 class StoredChunks:
-    """Reads chunks in any order; in the order of the shard it fetches every byte once.
+    """Reads chunks in any order; if read in the order of the shard, bytes are fetched once.
 
     Parameters
     ----------
@@ -89,10 +89,15 @@ class StoredChunks:
                 try:
                     found = self.read(key, place)
                 except Exception as error:  # codecs raise errors of any type
-                    problem, where = "what was stored cannot be read again", self.prefix + key
+                    problem, where = (
+                        "a chunk of the temporary store cannot be read",
+                        self.prefix + key,
+                    )
                     raise DatasetError(problem, where=where, found=str(error)) from error
                 if found is None:
-                    raise DatasetError("what was stored is gone", where=self.prefix + key)
+                    raise DatasetError(
+                        "a chunk of the temporary store is missing", where=self.prefix + key
+                    )
                 out[ours] = found[theirs]
         return out
 

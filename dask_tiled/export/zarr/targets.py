@@ -43,7 +43,7 @@ class Target:
         """
         shape = tuple(stop - start for start, stop in box)
         if isinstance(held, np.ndarray) and held.shape != shape:
-            problem = "a chunk has another shape than dask says"
+            problem = "a computed chunk has another shape than its dask array states"
             raise DatasetError(problem, expected=shape, found=held.shape)
         entries = self.put(box, held)
         # The source files are unchanged, so a later attempt may resume from these entries.
@@ -71,9 +71,7 @@ def write_blocks(
     rows: Container[int] | None = None,
     results: Sequence[da.Array] = (),
 ) -> list[Array]:
-    """Write the chunks of an array, except those stored already, and compute results beside.
-
-    Chunks consist of whole shards, so no two tasks share a key.
+    """^Write the chunks of an array, except those already stored, and compute results as well.
 
     Parameters
     ----------

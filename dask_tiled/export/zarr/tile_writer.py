@@ -23,7 +23,7 @@ from dask_tiled.tiling.negotiation import TilingRequest
 
 @dataclass(frozen=True, eq=False)
 class WriteTiles:
-    """The job of writing chunks whose edges lie on those of stored keys."""
+    """The job of writing chunks whose edges coincide with those of stored keys."""
 
     target: Target
     done: Collection[tuple[int, ...]]
@@ -31,7 +31,7 @@ class WriteTiles:
 
     @property
     def request(self) -> TilingRequest:
-        """Tiling request: any tiles."""
+        """Tiling request: any tiles suit."""
         return TilingRequest()
 
     @property
@@ -69,7 +69,7 @@ class TileWriter:
         self._chunk = chunk
         self._is_done = is_done
         unit = target.stack.unit[: chunk.nav_ndim]
-        # On the axes before this one, every position begins a key.
+        # Along the axes before this one, every position begins a key.
         self._axis = next((k for k, n in enumerate(unit) if n > 1), max(0, len(unit) - 1))
         self._size = unit[self._axis] if unit else 1
         self._gathered: dict[_Run, tuple[Array | None, int]] = {}
@@ -121,7 +121,7 @@ class TileWriter:
         self._unused.append(pixels)
 
     def result(self) -> Array:
-        """Note the stored keys in the journal: the source files are unchanged."""
+        """Note the stored keys in the journal: the source files have not changed meanwhile."""
         self._target.place.note(self._entries)
         return np.ones((1,) * len(self._chunk.box), bool)
 

@@ -68,7 +68,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         arrays, binned = _opened(store, path)
         levels = tuple(Level(f"{x.path}/".lstrip("/"), Encoder(x)) for x in arrays)
         if any(0 in level.encoder.stored for level in levels):
-            raise ValueError("chunks of no pixels")
+            raise ValueError("the array has empty chunks")
     if arr.dtype.names:
         arr = arr.astype(np.result_type(arr.dtype))  # zarr stores fields in order, without gaps
     shape = arr.shape
@@ -80,7 +80,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         for what, expected, found in compared:
             if expected != found:
                 raise VerificationError(
-                    "another array is stored",
+                    "the stored array differs",
                     path=path,
                     where=what if array is arrays[0] else f"{what} of {array.path}",
                     expected=expected,
@@ -111,7 +111,7 @@ def _telling_of(path: str) -> Iterator[None]:
     except (DatasetError, OSError):
         raise
     except Exception as error:
-        problem, found = "what is stored cannot be opened", repr(error)
+        problem, found = "the stored data cannot be opened", repr(error)
         raise VerificationError(problem, path=path, found=found) from error
 
 
@@ -129,20 +129,22 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
             read_only = getattr(place, "read_only", isinstance(place, str))
             opened = zarr.open(place, mode="r" if read_only else "r+")
         except FileNotFoundError:
-            raise VerificationError("nothing is stored", path=path) from None
+            raise VerificationError("the store is empty or does not exist", path=path) from None
     names, binned = _levels_of(opened, path) if isinstance(opened, zarr.Group) else ([""], 0)
     arrays: list[Any] = []
     for name in names:
         array: Any = opened.get(name) if isinstance(opened, zarr.Group) else opened
         if not isinstance(array, zarr.Array):
-            raise VerificationError("no array is stored", path=path, where=name)
+            raise VerificationError("the store has no such array", path=path, where=name)
         if isinstance(array.store, LocalStore):  # workers have other working directories
             root = os.path.abspath(array.store.root)
             local = LocalStore(root, read_only=True)
             try:
                 array = zarr.open_array(local, path=array.path, mode="r")
             except FileNotFoundError:  # listed in the group, but deleted
-                raise VerificationError("no array is stored", path=path, where=name) from None
+                raise VerificationError(
+                    "the store has no such array", path=path, where=name
+                ) from None
         arrays.append(array)
     return arrays, binned
 
@@ -157,7 +159,7 @@ def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], int]:
         names = [level["path"] for level in told["multiscales"][0]["datasets"]]
         return names, check_whole("binned", mark["binned"], least=1, most=3)
     except (KeyError, TypeError, IndexError, DatasetError) as error:
-        problem = "the group does not tell its levels"
+        problem = "invalid pyramid metadata of the group"
         raise VerificationError(problem, path=path, found=str(error)) from error
 
 

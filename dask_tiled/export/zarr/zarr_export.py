@@ -199,7 +199,7 @@ def _export(
     reads = partial(may_read, [arr, *results.values()])
     told = {one.name: one for one in plan.results}
     with begin(store, attempts, reads, overwrite=overwrite, resume=resume) as places:
-        # One by one: the values are those of compute(), bit for bit.
+        # One result after the other: values equal those of compute(), bit for bit.
         apart = [one for one in plan.results if one.apart]
         made = {one.name: computed(one, results[one.name].compute()) for one in apart}
         for step, place in zip(plan.steps, places, strict=True):
@@ -218,7 +218,7 @@ def _export(
                 else:
                     blocks = level_array(places[some.step], some.source, some.chunks)
                 write_blocks(blocks, target, done, show=show)
-            # Results are stored with the documents that make them visible.
+            # Results are stored together with the metadata that makes them visible.
             stored = (encoded(level, made[level.name]) for level in step.results)
             place.commit(dict(chain(step.documents.items(), *stored)), step.keys())
 
@@ -246,7 +246,11 @@ def check_blocks(arr: da.Array) -> None:
         raise TilingError("chunks of unknown size", hint="Call compute_chunk_sizes() first.")
     blocks = type(getattr(arr, "_meta", np.empty(0)))
     if blocks is not np.ndarray:
-        hint = "Fill the gaps first." if issubclass(blocks, np.ma.MaskedArray) else None
+        hint = (
+            "Fill masked pixels first: dask.array.ma.filled."
+            if issubclass(blocks, np.ma.MaskedArray)
+            else None
+        )
         raise DatasetError(
             "chunks of this type cannot be written",
             expected="NumPy arrays",
@@ -261,10 +265,12 @@ def _check_results(results: Mapping[str, da.Array], layout: Any, *, follow: bool
         check_blocks(one)
     if results and layout == "array":
         hint = "Leave out layout='array'."
-        raise DatasetError("results are stored in a group", found="layout='array'", hint=hint)
+        raise DatasetError(
+            "results can only be stored in a group", found="layout='array'", hint=hint
+        )
     if results and follow:
-        hint = "Export it once more when it is complete."
-        raise DatasetError("growing files are exported without results", hint=hint)
+        hint = "Leave out with_results, and export again when the files are complete."
+        raise DatasetError("results of growing files cannot be exported", hint=hint)
 
 
 def _check(arr: da.Array, attributes: Any, layout: Any) -> None:
