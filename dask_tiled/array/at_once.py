@@ -1,4 +1,4 @@
-"""Reductions that run as one task without a graph, if nothing would observe the graph."""
+"""Reductions that run as one task without a graph, if nothing observes the graph."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Reducing:
 
 
 def _is_plain(axes: Any) -> bool:
-    """Return whether dask takes axes: an integer, several, or None for all."""
+    """Return whether axes are in a form that dask accepts: an integer, several, or None for all."""
     some = axes if isinstance(axes, (tuple, list)) else () if axes is None else (axes,)
     return all(isinstance(axis, (int, np.integer)) and type(axis) is not bool for axis in some)
 
@@ -103,7 +103,7 @@ def _reduced(arr: Any, step: LastStep, ending: Ending) -> Any:
 
 @cache
 def _dtype_of(name: str, pixel: np.dtype, asked: Any) -> np.dtype | None:
-    """Return the dtype of a reduction, as dask chooses it; None for pixels that are no numbers."""
+    """Return the dtype that dask chooses for a reduction; None for pixels that are no numbers."""
     if pixel.kind not in "biufc":
         return None
     if asked is not None:

@@ -67,12 +67,14 @@ def labelled(arr: da.Array, axes: Sequence[Axis | None], units: str = "") -> da.
     found = tuple(axes)
     if len(found) != arr.ndim:
         raise DatasetError(
-            "the labels do not fit the array", expected=f"{arr.ndim} axes", found=len(found)
+            "the number of axes does not match the array",
+            expected=f"{arr.ndim} axes",
+            found=len(found),
         )
     for axis, length in zip(found, arr.shape, strict=True):
         if axis is not None and axis.labels and len(axis.labels) != length:
             raise DatasetError(
-                f"the labels of the axis {axis.name} do not fit the array",
+                f"the number of labels of the axis {axis.name} does not match the array",
                 expected=f"{length} labels",
                 found=len(axis.labels),
             )

@@ -32,7 +32,7 @@ class Unplaced(Axis):
 class Frequencies(Axis):
     """Frequencies of a transformed axis, counted from 0.
 
-    They are periodic with ``count`` steps: the second half are the negative ones.
+    They are periodic with ``count`` steps: the second half are negative frequencies.
     """
 
     of: Axis = field(default=PIXELS)
@@ -106,7 +106,7 @@ def _again(axis: Frequencies, near: Axis) -> Axis:
 
 
 def from_negative(axis: Frequencies) -> Frequencies:
-    """Count frequencies from the negative ones, if the axis begins there."""
+    """Shift frequencies so that the axis begins with the negative ones, if its positions do."""
     part = axis.offset / (axis.scale * axis.count) % 1
     part = 0.0 if part > 1 - NEAR else part
     return replace(axis, offset=(part - (part >= 0.5 - NEAR)) * axis.scale * axis.count)

@@ -1,4 +1,4 @@
-"""Arrays beside the pixels: operands that dask passes to tasks chunk by chunk."""
+"""Operands besides the pixels: other arrays, which dask passes to tasks chunk by chunk."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Beside(NamedTuple):
 
     name: str
     spans: tuple[tuple[Span, ...], ...]
-    """Parts of the expression's axes that each of its axes has; further axes have none, and one
-    chunk."""
+    """For each axis of the operand, the parts of the expression's axes that it has. Further axes
+    have none, and one chunk."""
     numblocks: tuple[int, ...]
     cuts: tuple[Cut | None, ...]
     """Cut of each axis that is longer than 1."""
@@ -47,7 +47,7 @@ class Beside(NamedTuple):
         return self._replace(spans=tuple(renamed), cuts=tuple(found))
 
     def block(self, block: Array, sizes: Mapping[Part, int]) -> Array:
-        """Return the required part of a chunk: further axes, then an axis per part of the rest."""
+        """Return the required part of a chunk: further axes, then one axis per part."""
         found = np.asarray(block)
         place = [
             slice(None) if one is None or n == 1 else one.slice

@@ -36,7 +36,7 @@ def build(
 
 @cache
 def has_tiles() -> bool:
-    """Return whether opened arrays are computed in tiles; warn once of what dask lacks."""
+    """Return whether opened arrays are computed in tiles; warn once if dask lacks something."""
     lacking = missing()
     dask_is = f"dask {version('dask')}"
     if da.array_expr_enabled():
@@ -44,7 +44,7 @@ def has_tiles() -> bool:
     elif any(use.without == NO_TILES for use in lacking.values()):
         found = f"{dask_is} lacks {', '.join(lacking)}"
     elif problem := _problem():
-        found = f"{dask_is} does not take the graphs of opened arrays: {problem}"
+        found = f"{dask_is} cannot compute the graphs of opened arrays: {problem}"
     else:
         for name, use in lacking.items():
             warn(f"{dask_is} lacks {name} ({use.use}): {use.without}", RuntimeWarning)
@@ -64,13 +64,13 @@ def _numbers(_: _Numbers, grid: Grid, block_id: Block) -> Array:
 
 
 def _problem() -> str | None:
-    """Compute a small array like an opened one; return the problem, None if there is none."""
+    """Compute a small array like an opened one; return the problem, or None."""
     chunks, name = ((1, 2),), "dask-tiled-probe"
     probe = object.__new__(TiledArray)
     try:
         probe._chunks, probe._name, probe._meta = chunks, name, np.empty(0, np.int64)
         probe.dask = symbolic_graph(name, chunks, _Numbers(), Grid.of(chunks), _numbers)  # type: ignore[arg-type]
         found = probe.compute(scheduler="synchronous").tolist()
-    except Exception as error:  # noqa: BLE001 - whatever dask does not take
+    except Exception as error:  # noqa: BLE001 - any error of an incompatible dask
         return repr(error)
-    return None if found == [0, 1, 2] else f"0, 1, 2 became {found}"
+    return None if found == [0, 1, 2] else f"expected 0, 1, 2, found {found}"

@@ -29,7 +29,7 @@ from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 Shown = tuple[Description, Chunks]
 
 SETTINGS = RLock()
-"""Lock for changes of dask's configuration: it is shared by all threads, and concurrent changes are
+"""Lock for changes of dask's configuration, which all threads share: concurrent changes would be
 lost."""
 
 
@@ -93,7 +93,7 @@ def _axes_left(
 def at_points(
     desc: Description, chunks: Chunks, key: object
 ) -> tuple[Shown, tuple[int, ...]] | None:
-    """Select the frames at points, in their order, and the shape of the result.
+    """Select the frames at points, in their order; return them and the shape of the result.
 
     None for points of dask's ``vindex`` beyond the navigation axes.
     """

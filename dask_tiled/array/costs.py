@@ -1,6 +1,6 @@
 """Cost of the task of a chunk before it runs: bytes read, memory.
 
-Recipes begin as in tasks, on operands that take no memory, and read nothing.
+Recipes are prepared as in tasks, but with placeholders for operands; nothing is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Source
 
 OF_USERS = 32
-"""Bytes per pixel of a tile that users' functions may take."""
+"""Estimated temporaries of users' functions, in bytes per pixel of a tile."""
 
 
 class Shaped(NamedTuple):
@@ -54,7 +54,8 @@ class Cost(NamedTuple):
     """Cost of the task of a chunk."""
 
     reads: tuple[tuple[Source, Parts], ...]
-    """Sources that are read, and the parts of the signal axes they are read in; none if whole."""
+    """Sources that are read, and the parts of the signal axes in which they are read; none if
+    whole."""
     working: int
     """Peak memory in bytes while the task runs, without its results."""
     results: tuple[Result, ...]
@@ -65,7 +66,7 @@ class Result(NamedTuple):
 
     nbytes: int
     held: int
-    """Bytes of its own memory: none if the result is written into a larger one."""
+    """Bytes of its own memory; 0 if the result is written into a larger one."""
     shaped: Shaped | None = None
     """None if the result is no array."""
 
@@ -121,7 +122,7 @@ def cost_of(
 
 
 def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Sequence[Sink]) -> int:
-    """Return the bytes it takes to feed a chunk to sinks, without the sinks' own memory."""
+    """Return the bytes needed to feed a chunk to sinks, without the sinks' own memory."""
     region = region_of(source.layout, chunk.box)
     ranges = [*frame_ranges(source.layout, region.frames[:1], region.sig)]
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
@@ -149,13 +150,13 @@ def _in_numpy(one: Begun, sources: Sequence[Source]) -> tuple[int, int]:
 
 
 def _ended(one: Begun) -> tuple[Array, Any, int]:
-    """Return the array of a sink, the final result, and the bytes of its temporaries."""
+    """Return the array of a sink, the final result, and the bytes of the temporaries."""
     assert one.shown is not None  # noqa: S101 - for the type checker
     with np.errstate(all="ignore"):
         found = one.shown.sink.result()
         if one.end is not one.whole:
             return found, one.end(found), found.nbytes
-        if one.recipe.reduces:  # dask's function of all pixels: its result is no larger
+        if one.recipe.reduces:  # dask's function of all pixels: its result is at most as large
             return found, found, 2 * found.nbytes
         return found, one.end(found), 0
 
@@ -182,7 +183,7 @@ def _held(thing: Any, seen: set[int]) -> int:
 
 
 def _inside(thing: Any) -> list[Any]:
-    """List the attributes of a value of the engine; none for other values."""
+    """List the attributes of an object of the engine; none for other objects."""
     if isinstance(thing, dict):
         return [*thing.values()]
     if isinstance(thing, list | tuple):

@@ -15,7 +15,7 @@ from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
 
-ARRAYS = "an array of dask-tiled, dask or NumPy, or an object of xarray that holds one"
+ARRAYS = "an array of dask-tiled, dask or NumPy, or an xarray object that wraps one"
 NEAR = 1e-6
 """Tolerance between coordinates and the file's axis, in steps."""
 
@@ -27,7 +27,7 @@ def is_array(data: object) -> bool:
 
 def is_xarray(data: object) -> bool:
     """Return whether an object is an xarray Dataset, DataArray or Variable."""
-    xr = sys.modules.get("xarray")  # there are no such objects before xarray is imported
+    xr = sys.modules.get("xarray")  # no xarray objects exist before xarray is imported
     kinds = [getattr(xr, name, None) for name in ("Dataset", "DataArray", "Variable")]
     return any(kind is not None and isinstance(data, kind) for kind in kinds)
 
@@ -88,13 +88,13 @@ def attributes_in(data: Any) -> dict[str, Any]:
 
 def _of_xarray(data: Any, error: type[DatasetError]) -> da.Array:
     variable = getattr(data, "variable", data)
-    arr = array_in(variable._data)  # noqa: SLF001 - to ask for data would read all of it
+    arr = array_in(variable._data)  # noqa: SLF001 - the public attribute would read all data
     if arr is None:
         held: Any = variable.data if variable.chunks is not None else None
         if not isinstance(held, da.Array):
             held = variable.chunk("auto" if not variable.dtype.hasobject else -1).data
         if not isinstance(held, da.Array):
-            problem, expected = "this DataArray holds no array of dask or NumPy", ARRAYS
+            problem, expected = "the DataArray wraps neither a dask nor a NumPy array", ARRAYS
             raise error(problem, expected=expected, found=type(held).__name__)
         arr = _opened_in(held)
     known = shown_of(arr).axes
@@ -103,12 +103,12 @@ def _of_xarray(data: Any, error: type[DatasetError]) -> da.Array:
         for k, (name, axis) in enumerate(zip(variable.dims, known, strict=True))
     )
     units = variable.attrs.get("units", "")
-    is_opened = isinstance(arr, TiledArray)  # stays one: its values are counts
+    is_opened = isinstance(arr, TiledArray)  # kept, as its values are the file's own
     return labelled(arr, axes, "" if is_opened else str(units))
 
 
 def _opened_in(arr: da.Array) -> da.Array:
-    """Return the opened array from which the chunks are read, in these chunks."""
+    """Return the opened array whose chunks are read, in these chunks."""
     found = array_read_by(arr)
     if found is None:
         return arr

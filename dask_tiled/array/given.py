@@ -15,7 +15,7 @@ from dask_tiled.tiling.bases import Chunks
 
 
 class Given(NamedTuple):
-    """Metadata of an array for an export, queried once."""
+    """Metadata of an array for an export, collected once."""
 
     name: str
     """Name in dask: arrays with equal names are equal."""
@@ -51,7 +51,7 @@ class Given(NamedTuple):
 
     @property
     def nav_ndim(self) -> int:
-        """Number of leading axes that may be cut without cutting frames."""
+        """Number of leading axes that can be cut without cutting frames."""
         return self.ndim if self.description is None else self.description.nav_ndim
 
 

@@ -1,4 +1,4 @@
-"""Arrays of growing files: rows of the first axis, once all their frames are there."""
+"""Arrays of growing files: rows of the first axis, as soon as all their frames exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dask_tiled.tiling.scheme import negotiate
 POLL = 0.1
 """Shortest interval between checks of the files, in seconds."""
 LOOKED_AT = 1 << 20
-"""Assumed number of frames for the choice of chunks, if the number is unknown."""
+"""Number of frames assumed for the choice of chunks, if the number is unknown."""
 
 
 class Rows(NamedTuple):
@@ -46,14 +46,16 @@ def description_of_growing(arr: Any) -> Description:
     if desc is None or not desc.nav_ndim or not arr.can_refresh:
         raise DatasetError(
             "the array cannot be followed",
-            expected="an array of frames as it was opened",
-            found=type(arr).__name__ if desc is None else "a part of one, or one frame",
+            expected="a whole opened array of frames",
+            found=type(arr).__name__
+            if desc is None
+            else "a part of an opened array, or a single frame",
         )
     return desc
 
 
 def with_many_frames(given: Given, requests: Sequence[TilingRequest]) -> Given:
-    """Return the metadata of an array with many more frames, if the number is open."""
+    """Return the metadata of an array with many more frames, if their number is not fixed."""
     desc = given.description
     if desc is None or desc.nav_ndim > 1 or desc.layout.selection.numbers is not None:
         return given
@@ -63,12 +65,12 @@ def with_many_frames(given: Given, requests: Sequence[TilingRequest]) -> Given:
 
 
 def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]:
-    """Yield rows of an array once all their frames are there, and the remaining rows at the end.
+    """Yield rows of an array once all their frames exist, and the remaining rows at the end.
 
     Parameters
     ----------
     step : int
-        The number of rows yielded at a time is a multiple of this.
+        Rows are yielded in multiples of this number.
     rest : float
         Seconds without growth after which the files count as complete.
 
@@ -99,7 +101,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
             failed = None
         except StaleFileError:
             raise
-        except DatasetError as error:  # a header may be half written
+        except DatasetError as error:  # a header may be half-written
             failed = error
             continue
         _check_same(desc, now, done)
@@ -110,7 +112,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
     absent, count = len(desc.missing), math.prod(desc.nav_shape)
     if absent:
         path = desc.files[-1].path
-        message = f"{path}: no more frames have come; {absent} of {count} are missing"
+        message = f"{path}: the file has stopped growing; {absent} of {count} frames are missing"
         warn(message)
     yield Rows(arr, desc, done, desc.shape[0], complete=told)
 
@@ -129,7 +131,7 @@ def refreshed(arr: Any) -> tuple[TiledArray, Description]:
 
 
 class _Seen:
-    """Frame counts that headers announced before the frames were there."""
+    """Frame counts that headers announced before the frames were written."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -138,13 +140,13 @@ class _Seen:
     def look(self, desc: Description) -> None:
         """Record the announced and the actual number of frames."""
         count, there = math.prod(desc.nav_shape), desc.layout.n_frames
-        if count != self.count:  # a header that counts frames as they come announces nothing
+        if count != self.count:  # headers that are updated frame by frame announce nothing
             self.count, self.ahead = count, set()
         if there < count:
             self.ahead.add(there)
 
     def foretold(self, desc: Description) -> bool:
-        """Return whether the final number was announced while frames were still missing."""
+        """Return whether the final number was announced before all frames were written."""
         return math.prod(desc.nav_shape) == self.count and len(self.ahead) > 1
 
 
@@ -171,9 +173,9 @@ def _check_same(old: Description, new: Description, done: int) -> None:
         same = np.array_equal(one, other)
     if not same:
         raise DatasetError(
-            "the scan has taken another shape while it was followed",
+            "the shape or dtype of the scan changed while it was followed",
             path=old.files[0].path,
             expected=f"{old.dtype} of shape {old.shape}, or longer",
             found=f"{new.dtype} of shape {new.shape}",
-            hint="Pass a nav_shape when you open it.",
+            hint="Pass nav_shape to open_dataset.",
         )

@@ -74,7 +74,7 @@ def _combined(blocks: da.Array, gone: tuple[int, ...], combine: Callable[..., Ar
 
 
 def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
-    """Remove axes of length 1, symbolically: there may be a million chunks."""
+    """Remove axes of length 1 without a list of tasks: there may be a million chunks."""
     axes = tuple(range(blocks.ndim))
     kept = tuple(axis for axis in axes if axis not in gone)
     name = f"squeeze-{blocks.name}"
@@ -84,7 +84,7 @@ def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
 
 
 def _squeeze(block: Nested, gone: tuple[int, ...]) -> Array:
-    while isinstance(block, list):  # of one chunk, for each removed axis
+    while isinstance(block, list):  # one chunk for each removed axis
         (block,) = block
     return like_numpy(block.squeeze(gone))
 
@@ -92,7 +92,7 @@ def _squeeze(block: Nested, gone: tuple[int, ...]) -> Array:
 def _reduce(
     results: Nested,
     axis: tuple[int, ...],
-    keepdims: bool,  # noqa: FBT001 - dask's call
+    keepdims: bool,  # noqa: FBT001 - the signature of dask
     combine: Callable[..., Array],
 ) -> Array:
     """Combine results of chunks, with the signature that dask expects."""

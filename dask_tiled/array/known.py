@@ -1,4 +1,4 @@
-"""Trees that the engine can compute: pixels of sources, a view, one last step."""
+"""Trees that the engine can compute: pixels of sources, a view, and one last step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COUNTED = "-chunks"
 """Suffix of the layer keyed by chunk number, for histograms."""
 Why = str
 """Reason why a layer is left to dask."""
-LATER: Final = "it is computed of results, or of chunks that dask has made"
+LATER: Final = "its input is a result, or was computed by dask"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class Known:
 
     @property
     def reduction(self) -> Reduction | None:
-        """The reduction that the last step begins, or None."""
+        """The reduction of which the last step is the first part, or None."""
         done = self.step and self.step.done
         return done if isinstance(done, Reduction) else None
 
@@ -134,20 +134,20 @@ class Known:
         if isinstance(done, ChunkJob):
             mapped = isinstance(done.job, MapTiles) and done.job.sig_shape is None
             return self.shown_chunks if mapped else None
-        # Only binned axes come in pairs with one label: bins, and the pixels of each.
+        # Only after binning do two axes share a label: the bins, and the pixels in each.
         return self.shown_chunks[::2] if len({*self.labels}) < len(self.labels) else None
 
     def shown(self, view: View | None, labels: tuple[Label, ...]) -> Known | Why:
         """Change the view, if each chunk of the sources stays one chunk."""
         if view is None or view.chunks(self.chunks) is None or (self.chunks and not labels):
-            return "chunks of the new axes are no chunks of the file"
+            return "the new axes would split or merge the chunks of the file"
         return replace(self, view=view, labels=labels, output=labels)
 
 
 def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known | Why]:
     """Return what the engine computes of opened arrays, by layer.
 
-    Other layers on opened arrays have a reason instead; layers on anything else are left out.
+    Other layers on opened arrays have a reason instead; layers without opened arrays are left out.
     The layers ``numpy`` consist of NumPy arrays, which may be operands.
     """
     known: dict[str, Known | Why] = {}
@@ -165,7 +165,7 @@ def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known |
                 one = _as_pixels(known.get(tree.inner[0].name))
                 found = _of_one(tree, one) if one else _no_kernel(tree)
         if isinstance(found, Known) and found.step is None and found.shown_chunks != tree.chunks:
-            found = "dask has other chunks"  # a read in dask's chunks would differ
+            found = "dask uses other chunks"  # chunks must be those of dask
         key = name + COUNTED if isinstance(tree, Histogram) else name
         if key == name or key not in trees:
             known[key] = replace(found, name=key, tree=tree) if isinstance(found, Known) else found
@@ -173,7 +173,7 @@ def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known |
 
 
 def _read(tree: Read) -> Known:
-    assert tree.chunks is not None  # noqa: S101 - what is read has chunks
+    assert tree.chunks is not None  # noqa: S101 - arrays that are read have known chunks
     labels, annotations = tuple(range(len(tree.chunks))), dict(tree.annotations)
     shown = View.of(len(labels)), labels, labels, annotations
     return Known(tree.name, tree, tree.source, tree.chunks, tree.grid, *shown)
@@ -188,7 +188,7 @@ def _no_kernel(tree: Node) -> Why:
     return f"no kernel for {tree.words}"
 
 
-def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - by its kind
+def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - one return per kind of node
     """Return the computation of a node with one input, or the reason against it."""
     one = replace(one, annotations=fused(one.annotations, tree.annotations))
     axes = tuple(range(len(one.view.shown)))
@@ -212,7 +212,7 @@ def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - by its ki
             ends = {part.axis for axis in tree.axes for part in one.view.shown[axis]}
             found = _prepared(replace(one, labels=tree.labels, output=tree.output, step=step))
             flipped = found.needs_ending and ends & one.view.flipped
-            return "places along a reversed axis" if flipped else found
+            return "argmin or argmax along a reversed axis" if flipped else found
         case Bin():
             return _bin(tree, one)
         case Histogram():
@@ -260,7 +260,7 @@ def _of_chunks(tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]
 def _operands(
     tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]
 ) -> tuple[Known, tuple[object, ...]] | Why:
-    """Return the operands of a node: pixels of equal axes and chunks, arrays beside, values.
+    """Return the operands of a node: pixels of equal axes and chunks, other arrays, values.
 
     The first pixels get the annotations of all.
     """
@@ -275,16 +275,16 @@ def _operands(
         if one is not None:
             same = first.labels, first.chunks, first.view
             if (x.labels, one.chunks, one.view) != same:
-                return "pixels that are computed with one another have other chunks or axes"
+                return "the operands have different chunks or axes"
             operands.append(one.expression)
         elif x.labels is None:
             if is_other_array(x.value):
-                return "an operand is no array of NumPy"
+                return "an operand is not a NumPy array"
             operands.append(x.value)
         else:
             beside = _beside(x, first) if x.value.name in numpy else None
             if beside is None:
-                return "an operand is no array of NumPy, or longer than the pixels"
+                return "an operand is not a NumPy array, or would be broadcast against the pixels"
             operands.append(beside)
     return first, tuple(operands)
 
@@ -304,7 +304,7 @@ def _beside(given: Argument, first: Known) -> Beside | None:
 
 
 def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Known | Why:
-    """Return a contraction of pixels with an array beside.
+    """Return a contraction of pixels with another array.
 
     Over whole frames it is a matrix product; otherwise, products are computed and then summed.
     """
@@ -316,7 +316,7 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
     labels = one.labels + tuple(x for x in index if x not in one.labels)
     unique = len({*labels}) == len(labels) == len(out) and len({*index}) == len(index)
     if not unique or {*labels} != {*out}:
-        return "axes of a product are repeated, or lost"
+        return "a product repeats or drops axes"
     gone = tuple(axis for axis, label in enumerate(one.labels) if label in tree.gone)
     order = tuple(map(labels.index, out))
     as_dask = partial(transposed, order=order)
@@ -328,7 +328,7 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
         plain = partial(swapped, function=plain) if is_second else plain
         return replace(one, step=LastStep(Contraction(weights), plain, as_dask))
     if not gone or weights.has_further:
-        return "no kernel for products along a part of the frames, with further axes"
+        return "no kernel for products with further axes over parts of frames"
     step = LastStep(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), as_dask)
     return replace(one, expression=Apply(operator.mul, {}, operands), step=step)
 
@@ -338,7 +338,7 @@ def _cut(one: Known, cuts: Sequence[Cut]) -> Known | Why:
     found = one.view.cut(cuts, one.grid.shape)
     expression = None if found is None else cut(one.expression, found[0], one.grid.shape)
     if found is None or expression is None:
-        return "a part of an axis that was split, or of an operand of several chunks"
+        return "slices a split axis, or an operand of several chunks"
     of, view = found
     chunks = tuple(cut_chunks(axis, x) for axis, x in zip(one.chunks, of, strict=True) if x.kept)
     labels = tuple(range(len(view.shown)))
@@ -364,5 +364,5 @@ def _bin(tree: Bin, one: Known) -> Known | Why:
     if not isinstance(found, Known):
         return found
     if found.shown_chunks[::2] != tree.chunks:
-        return "chunks are no multiples of bins"
+        return "chunks are not multiples of the bins"
     return replace(found, step=step, output=labels[::2])

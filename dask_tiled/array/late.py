@@ -1,4 +1,4 @@
-"""Deferred dask arrays: graphs are built on demand, and may never be needed."""
+"""Deferred dask arrays: graphs are built on demand, or never."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dask_tiled.tiling.bases import Chunks
 
 
 def runs_here(options: Mapping[str, Any]) -> bool:
-    """Return whether ``compute(**options)`` runs in this process, unobserved by callbacks."""
+    """Return whether ``compute(**options)`` runs in threads of this process, without callbacks."""
     if Callback.active or options.keys() - {"scheduler"}:
         return False
     return config.get("array_optimize", None) is optimize and is_here(**options)
@@ -39,7 +39,7 @@ class LateArray(da.Array):
     _make: Callable[[], da.Array]
     """Builds the dask array, once."""
 
-    def __new__(  # noqa: D102 - dask's class is made this way
+    def __new__(  # noqa: D102 - as in dask's class
         cls,
         chunks: Chunks,
         dtype: np.dtype,
@@ -82,7 +82,7 @@ class LateArray(da.Array):
 
     @dask.setter
     def dask(self, graph: HighLevelGraph) -> None:
-        # dask sets a graph on item assignment: then this becomes a plain array.
+        # dask sets a graph when items are assigned: then this becomes a plain array.
         self._graph = graph
         self._become_plain()
 

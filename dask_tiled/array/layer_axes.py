@@ -95,15 +95,15 @@ def labels_in(graph: HighLevelGraph) -> dict[str, Noted]:
             fits = axes is not None and len(axes) == len(tree.chunks or ())
             of = tuple(_read_by(tree, found))
             found[name] = Noted(axes if fits else None, _units_of(tree, found), of, tree.chunks)
-    except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
+    except Exception as error:  # noqa: BLE001 - any error of a changed dask
         dask_is = f"dask {version('dask')}"
-        warn_once(f"the axes of a graph of {dask_is} are not known: {error!r}", RuntimeWarning)
+        warn_once(f"the axes of an array of {dask_is} are unknown: {error!r}", RuntimeWarning)
         return {}
     return found
 
 
 def keep_labels(graph: HighLevelGraph, name: str) -> None:
-    """Keep the axes and units of an array beyond its graph."""
+    """Keep the axes and units of an array after its graph is gone."""
     ours = any(x in _persisted or x.startswith(LABELLED) for x in graph.layers)
     if NAMED_BY_CONTENT.search(name) and (ours or calls(graph, pixels_of)):
         found = labels_in(graph).get(name)
@@ -143,7 +143,7 @@ def _same_units(tree: Call | Mapped | Reduce) -> bool:
     return getattr(function, "__name__", "").strip("_") in KEEP_UNITS
 
 
-def _axes_of(tree: Tree, known: Mapping[str, Noted]) -> Axes | None:  # noqa: PLR0911 - by its kind
+def _axes_of(tree: Tree, known: Mapping[str, Noted]) -> Axes | None:  # noqa: PLR0911 - one return per kind of node
     """Return the axes of a layer, given those of its inputs; None if all are unknown."""
     if isinstance(tree, Read):
         return None if tree.description is None else tree.description.axes
@@ -174,7 +174,7 @@ def _axes_of(tree: Tree, known: Mapping[str, Noted]) -> Axes | None:  # noqa: PL
             return None if axes is None else _of_one(tree, axes)
 
 
-def _of_one(tree: Tree, axes: Axes) -> Axes | None:  # noqa: PLR0911 - by its kind
+def _of_one(tree: Tree, axes: Axes) -> Axes | None:  # noqa: PLR0911 - one return per kind of node
     """Return the axes of a node with one input."""
     match tree:
         case Transpose():
@@ -221,7 +221,7 @@ def _mapped(tree: Mapped, known: Mapping[str, Noted]) -> Axes | None:  # noqa: P
     axes = known[first.name].axes
     if tree.chunks is None or first.chunks is None:
         return None
-    if function is overlapping._trim:  # noqa: SLF001 - what dask calls
+    if function is overlapping._trim:  # noqa: SLF001 - called by dask
         return _below(first, tree.chunks, known)
     if function in MOVING and labels == tree.labels:
         return None
@@ -240,7 +240,7 @@ def _mapped(tree: Mapped, known: Mapping[str, Noted]) -> Axes | None:  # noqa: P
                 return None
             gone.add(label)
     found = _by_labels(tree, tree.labels, arrays, gone, known)
-    if function is slicing.getitem_variadic and found is not None:  # the others are masks
+    if function is slicing.getitem_variadic and found is not None:  # others are masks
         chosen = {label for _, labels in others for label in labels}
         pairs = zip(found, tree.labels, strict=True)
         return tuple(Unplaced(x.name) if x and label in chosen else x for x, label in pairs)
@@ -250,7 +250,7 @@ def _mapped(tree: Mapped, known: Mapping[str, Noted]) -> Axes | None:  # noqa: P
 def _function_of(tree: Mapped) -> tuple[Function, Kwargs]:
     """Return the function that a layer calls on chunks, and its keyword arguments."""
     function, kwargs = tree.function, dict(tree.kwargs)
-    if function is core._pass_extra_kwargs and tree.arguments:  # noqa: SLF001 - what dask calls
+    if function is core._pass_extra_kwargs and tree.arguments:  # noqa: SLF001 - called by dask
         function = tree.arguments[0].value
     if isinstance(function, partial):
         kwargs = {**function.keywords, **kwargs}
@@ -259,7 +259,7 @@ def _function_of(tree: Mapped) -> tuple[Function, Kwargs]:
 
 
 def _below(tree: Tree, chunks: Chunks, known: Mapping[str, Noted]) -> Axes | None:
-    """Return the axes of the array whose chunks were extended by overlap."""
+    """Return the axes of the array whose chunks an overlap has extended."""
     stack = [tree]
     while stack:
         one = stack.pop()
@@ -271,7 +271,7 @@ def _below(tree: Tree, chunks: Chunks, known: Mapping[str, Noted]) -> Axes | Non
 
 
 def _chunks_along(label: Label, arrays: Sequence[Labels]) -> list[tuple[int, ...]]:
-    """Return the chunks of arrays along the axis of a label."""
+    """Return the chunks of arrays along the axis with a label."""
     pairs = ((one.chunks, labels.index(label)) for one, labels in arrays if label in labels)
     return [chunks[k] for chunks, k in pairs if chunks is not None]
 

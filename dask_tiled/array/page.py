@@ -14,7 +14,7 @@ BESIDE = "display: flex; flex-wrap: wrap; gap: 1em 2em; align-items: center"
 
 
 def page(desc: Description, scheme: TilingScheme, io: str) -> str:
-    """Return HTML in the colours of the surrounding page; no file is accessed."""
+    """Return HTML in the colours of the surrounding page, without accessing files."""
     rows = desc.rows()
     instrument = desc.instrument.line()
     if instrument:

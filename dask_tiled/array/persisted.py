@@ -14,10 +14,10 @@ _arrays: dict[str, list[ref[da.Array]]] = {}
 
 
 def follow(arr: da.Array) -> None:
-    """Register an array that dask creates; a plugin for dask's ``array_plugins``.
+    """Register an array that dask creates; a function for dask's ``array_plugins``.
 
-    A persisted array, on any scheduler, is created while the array of the same name and its
-    graph still exist: its metadata are kept from then on.
+    dask creates a persisted array while the array of the same name and its graph still exist, on
+    any scheduler: the metadata are kept from then on.
     """
     living = [found for one in _arrays.get(arr.name, ()) if (found := one()) is not None]
     if living and len(arr.dask.layers) == 1:

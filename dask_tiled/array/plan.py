@@ -1,4 +1,4 @@
-"""Plans: work of the tasks on opened arrays, and layers left to dask."""
+"""Plans: the work of tasks on opened arrays, and the layers left to dask."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
 
 MOST_CHUNKS = 10_000
-"""Most chunks that are reduced by a task each, if they can be merged."""
+"""Most chunks that are reduced in one task each, if chunks can be merged."""
 LEAST_BYTES = 4 << 20
-"""Fewest bytes of a chunk reduced by its own task: reading them takes as long as a task does."""
+"""Fewest bytes of a chunk with a task of its own: reading them takes as long as the task itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ def _merged(part: Known, axes: set[int]) -> Known:
 
 
 def _most_chunks(known: Known) -> int:
-    """Return the largest number of tasks worthwhile for reductions of a source."""
+    """Return the number of tasks up to which reductions of a source gain from more tasks."""
     if takes_time(known.source):
         return MOST_CHUNKS
     nbytes = math.prod(known.grid.shape) * known.source.dtype.itemsize
@@ -109,7 +109,7 @@ def _most_chunks(known: Known) -> int:
 
 
 def takes_time(source: Source) -> bool:
-    """Return whether reading takes more than copying bytes: compressed or remote pixels."""
+    """Return whether reading costs more than copying bytes: compressed or remote pixels."""
     return source.layout.has_blocks or is_url(source.layout.files[0].path)
 
 

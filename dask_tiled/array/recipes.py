@@ -30,7 +30,7 @@ STEP_BYTES, SOURCE_BYTES = 100, 500
 
 
 class Apply:
-    """A call of a function, as in dask, on expressions, arrays beside and values."""
+    """A call of a function, as in dask, on expressions, other arrays and values."""
 
     __slots__ = ("function", "kwargs", "operands")
 
@@ -38,7 +38,7 @@ class Apply:
         self.function = function
         self.kwargs = kwargs
         self.operands = operands
-        """Expressions, arrays beside, and values."""
+        """Expressions, other arrays, and values."""
 
 
 Expression = Apply | Source
@@ -171,7 +171,7 @@ class Recipe:
         return found
 
     def program(self, operands: Sequence[Array]) -> Program | None:
-        """Return the program for operand dtypes; None if the engine has none."""
+        """Return the program for operands of some dtypes; None if the engine has none."""
         dtypes = tuple(block.dtype for block in operands)
         if dtypes not in self._programs:
             self._programs[dtypes] = self._program(dtypes)
@@ -189,7 +189,7 @@ class Recipe:
         return compiled(root)
 
     def make(self, block_id: Block, blocks: Sequence[Array], found: Array) -> Result:
-        """Return the result of dask's function, from all pixels of a chunk."""
+        """Return the result of dask's function, computed from all pixels of a chunk."""
         found = self._view.show(found)
         if self._last is None:
             return like_numpy(found)
@@ -215,7 +215,7 @@ class Recipe:
             return (pixels_in(source, box) if pixels is None else pixels).reshape(shape)
 
         found = self._value(read, lambda function, kwargs, x: function(*x, **kwargs), operands)
-        assert found is not None  # noqa: S101 - functions of chunks return arrays
+        assert found is not None  # noqa: S101 - chunk functions return arrays
         return found
 
     def begin(
@@ -227,10 +227,10 @@ class Recipe:
         whole: End,
         room: Room | None,
     ) -> tuple[Shown, End] | None:
-        """Begin to work on a chunk; None if only NumPy can, on all pixels at once.
+        """Begin to compute a chunk; None if only NumPy can, from all pixels at once.
 
-        ``whole`` converts all pixels to the result of dask's function, ``room`` returns
-        memory for the result, if it has a destination.
+        ``whole`` converts all pixels to the result of dask's function; ``room`` returns memory for
+        the result, if it has a destination.
         """
         last = None if self._last is None else self._last.done
         if isinstance(last, ChunkJob) and program.is_read and last.nav_ndim == self._nav_ndim:
@@ -292,7 +292,7 @@ class Recipe:
             left = [1 if k in axes else n for k, n in enumerate(job.shape)]
             tail = found.shape[-1:] if found.size > math.prod(left) else ()
             found = self._view.show(found.reshape((*left, *tail)))
-            if row.counts and not tail:  # there is no NaN
+            if row.counts and not tail:  # no NaN
                 number = math.prod(job.shape) // math.prod(left)
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
         if row.has_own_type:
@@ -303,7 +303,7 @@ class Recipe:
 
 
 class Recipes:
-    """Recipes on the same pixels; an opaque value for dask."""
+    """Recipes on the same pixels; dask does not look inside."""
 
     def __init__(self, recipes: Sequence[Recipe], grid: Grid) -> None:
         self.recipes = recipes
@@ -383,7 +383,7 @@ class Begun(NamedTuple):
     @property
     def begins_with(self) -> tuple[Source, Chunk]:
         """Source of the tiles, common to all recipes of a task, and its chunk."""
-        assert self.program is not None  # noqa: S101 - only asked for where there is one
+        assert self.program is not None  # noqa: S101 - only called with a program
         source = self.program.sources[0]
         return source, Chunk(self.box, source.layout.nav_ndim, source.dtype)
 

@@ -26,7 +26,7 @@ Tasks = Mapping[Key, object]
 Nested = Array | list["Nested"]
 """Results of chunks, in dask's nested lists."""
 Label = int | str
-"""dask's index of an axis in a layer."""
+"""dask's label of an axis in a layer."""
 Function = Callable[..., Any]
 """A function of chunks."""
 Kwargs = Mapping[str, Any]
@@ -35,8 +35,8 @@ Kwargs = Mapping[str, Any]
 def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = None) -> Array:
     """Read the pixels of a chunk: a new array, writeable and C-contiguous, or a scalar.
 
-    If passed, ``out`` is filled; it is C-contiguous. Never a view of a mapped file: the file
-    may change after the task.
+    ``out`` is filled if passed; it is C-contiguous. The result is never a view of a mapped file,
+    which may change after the task.
     """
     return like_numpy(pixels_in(source, grid.box(block_id), out))
 
@@ -57,13 +57,13 @@ def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
 
 
 MOST_FRAMES = 1 << 18
-"""Most frames read at once, whose numbers and offsets take about 20 MiB."""
+"""Most frames read at once; their numbers and offsets take about 20 MiB."""
 
 
 def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
-    """Split a box into parts of fewer frames, which follow one another in C order.
+    """Split a box into parts of fewer frames, consecutive in C order.
 
-    None if the frames are few, or if blocks decode as a whole: each is decoded once.
+    None if the frames are few, or if blocks can only be decoded whole: each is decoded once.
     """
     nav = box[: layout.nav_ndim]
     sizes = [b - a for a, b in nav]
@@ -82,7 +82,7 @@ def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
 class ChunkJob:
     """A job, with the properties of the array that it needs on a chunk.
 
-    A plain class, so that dask passes it on as one value and does not look inside.
+    It is a plain class, as dask does not traverse these.
     """
 
     def __init__(self, job: Job, grid: Grid, nav_ndim: int, tile_shape: tuple[int, ...]) -> None:

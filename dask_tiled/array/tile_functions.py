@@ -137,20 +137,20 @@ def reduce_tiles(
 
 
 def reducible(data: object, sig_ndim: int | None) -> Reducible:
-    """Convert to a dask array, and determine its number of navigation axes."""
+    """Convert to a dask array, and determine the number of navigation axes."""
     arr = as_array(data, error=TilingError)
     if isinstance(getattr(arr, "_meta", None), np.ma.MaskedArray):
         raise TilingError(
-            "pixels are masked, which tiles cannot tell",
-            expected="pixels that are all there",
+            "tiles do not support masked arrays",
+            expected="an array without a mask",
             found="a masked array",
-            hint="Fill them: dask.array.ma.filled.",
+            hint="Fill masked pixels first: dask.array.ma.filled.",
         )
     if sig_ndim is None and isinstance(arr, TiledArray) and arr.description is not None:
         return Reducible(arr, arr.description.nav_ndim)
     if any(np.isnan(n) for axis in arr.chunks for n in axis):
         raise TilingError(
-            "the chunks of the array are unknown", hint="Call its compute_chunk_sizes() first."
+            "the chunks of the array are unknown", hint="Call compute_chunk_sizes() first."
         )
     ndim = min(2, arr.ndim) if sig_ndim is None else sig_ndim
     check_whole(
@@ -182,7 +182,7 @@ def _try(
     tile = np.zeros((1, *frame), dtype)
     tile.flags.writeable = False
     info = TileInfo((0,) * tile.ndim, tile.shape, np.zeros(1, np.int64))
-    hint = "Pass dtype= and sig_shape=, and the function is not tried."
+    hint = "With dtype= and sig_shape=, the function is not called in advance."
     try:
         found = np.asarray(func(tile, info))
     except Exception as error:
@@ -191,7 +191,7 @@ def _try(
         ) from error
     if found.shape[:1] != (1,):
         raise TilingError(
-            "the function returns nothing for each frame",
+            "the function does not return one result for each frame",
             expected=f"an array of shape {tile.shape}, or (1, ...)",
             found=found.shape,
             hint=hint,

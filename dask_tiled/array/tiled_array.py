@@ -75,7 +75,7 @@ class TiledArray(LateArray):
     _opening: Opening | None
     """How to open the files again; None for a slice."""
 
-    def __new__(  # noqa: D102 - dask's class is made this way
+    def __new__(  # noqa: D102 - as in dask's class
         cls,
         description: Description,
         scheme: TilingScheme,
@@ -110,7 +110,7 @@ class TiledArray(LateArray):
 
     explain, explore, show = Verb(), Verb(), Verb()
     to_hyperspy, to_xarray = Verb(), Verb()
-    to_zarr = Verb()  # never dask's method: it drops the names of axes
+    to_zarr = Verb()  # dask's method would lose the names of axes
     max, mean, min, sum = Reducing(), Reducing(), Reducing(), Reducing()
 
     @property
@@ -140,7 +140,7 @@ class TiledArray(LateArray):
 
     def _described(self, asked: str) -> Description:
         if self._description is None:
-            problem = f"no {asked}: items have been assigned to the array"
+            problem = f"{asked} is not available: items have been assigned to the array"
             raise AttributeError(problem, name=asked, obj=self)
         return self._description
 
@@ -187,7 +187,7 @@ class TiledArray(LateArray):
             return self
         chunks, edges = [], []
         for axis_chunks, axis_edges, cut in zip(self.chunks, self._grid.axes, cuts, strict=True):
-            if cut == Cut(0, 1, axis_edges.size):  # same objects: maybe a million chunks
+            if cut == Cut(0, 1, axis_edges.size):  # reuse objects: there may be a million chunks
                 chunks.append(axis_chunks)
                 edges.append(axis_edges)
             elif cut.kept:
@@ -218,7 +218,7 @@ class TiledArray(LateArray):
         chunks: object = "auto",
         threshold: int | None = None,
         block_size_limit: int | None = None,
-        balance: bool = False,  # noqa: FBT001, FBT002 - dask's signature
+        balance: bool = False,  # noqa: FBT001, FBT002 - signature of dask
         method: str | None = None,
     ) -> da.Array:
         """Rechunk the array; it is read in the new chunks, unless that would repeat reads."""
@@ -274,10 +274,13 @@ class TiledArray(LateArray):
         """
         desc = self._description
         if desc is None:
-            raise DatasetError("items have been assigned to the array", hint="Calibrate it before.")
+            raise DatasetError(
+                "items have been assigned to the array",
+                hint="Calibrate the array before assigning items.",
+            )
         given = {**axes, **named} if isinstance(axes, Mapping) else axes
         if named and given is axes:
-            problem = "all axes are described, and some of them twice"
+            problem = "a sequence describes all axes, so none can be passed by name"
             raise DatasetError(problem, found=", ".join(named))
         found = calibrated(desc.axes, given, desc.shape, desc.files[0].path)
         shown = desc.with_axes(found, BY_USER)
@@ -302,14 +305,14 @@ class TiledArray(LateArray):
             No axis was calibrated; the array is a part of the opened one, or lies behind a URL;
             or the folder is not writable.
         """
-        hint = "Save the axes of the array that was opened, then cut it."
-        _, description = self._as_opened("the axes of this array are not saved", hint)
+        hint = "Call save_axes on the whole opened array."
+        _, description = self._as_opened("the axes of this array cannot be saved", hint)
         return save_axes(description)
 
     def on_source(self, func: Function, *values: object, name: str) -> HighLevelGraph | None:
         """Return the graph that calls ``func(source, *values, grid, block_id)`` for each chunk.
 
-        None after items have been assigned to the array: it is more than its source then.
+        None after items have been assigned to the array, as its pixels differ from the source.
         """
         if self._description is None:
             return None
@@ -350,15 +353,15 @@ class TiledArray(LateArray):
             The array is a part of the opened one, a result, or behind a URL; or as for
             :func:`open_dataset`.
         """
-        hint = "Refresh the array that was opened, then cut it."
+        hint = "Refresh the whole opened array, then slice it."
         opening, description = self._as_opened("the array cannot be refreshed", hint)
         return opening.again(self, description)
 
     def _as_opened(self, problem: str, hint: str) -> tuple[Opening, Description]:
         """Return how the array was opened, and its description; raise if it was cut or changed."""
         if self._opening is None or self._description is None:
-            expected = "an array as it was opened"
-            found = "a part of one, or one that items were assigned to"
+            expected = "a whole opened array"
+            found = "a part of an opened array, or an array with assigned items"
             raise DatasetError(problem, expected=expected, found=found, hint=hint)
         return self._opening, self._description
 
@@ -395,7 +398,7 @@ def inherited(*arrays: TiledArray) -> Annotations:
 
 
 def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:
-    """Return an array whose files do not stay mapped: it is read once, from end to end.
+    """Return an array whose files do not stay mapped, to be read once from end to end.
 
     An explicit ``io`` of the array is kept.
 
@@ -419,5 +422,5 @@ def array_name(description: Description, source: Source, grid: Grid) -> str:
     # Not dask's name, which hashes every chunk size.
     told = description.calibrations
     axes = [astuple(axis) if axis.name in told else None for axis in description.axes]
-    described = (axes,) if any(axes) else ()  # axes of files follow from their pixels
+    described = (axes,) if any(axes) else ()  # axes from files follow from the pixels
     return f"{description.format}-{tokenize(source, grid, *described)}"

@@ -39,7 +39,7 @@ class Node:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the result."""
-        assert self.chunks is not None  # noqa: S101 - only asked for where chunks are known
+        assert self.chunks is not None  # noqa: S101 - only called if chunks are known
         return tuple(map(sum, self.chunks))
 
     @property
@@ -59,7 +59,7 @@ class Node:
         lines, stack = list[str](), [(self, 0)]
         while stack:
             node, depth = stack.pop()
-            # Chunks of a reduction hold partial results, whose shape means little.
+            # Chunks of a reduction hold partial results: their shape says little.
             shape = "" if node.chunks is None or isinstance(node, Reduce) else f" {node.shape}"
             lines.append(f"{'  ' * depth}{node.words}{shape}")
             stack += [(x, depth + 1) for x in reversed(node.inner)]
@@ -179,7 +179,7 @@ class Slice(View):
     cuts: tuple[Cut, ...]
     """Cut of each axis of the input."""
     new: tuple[int, ...]
-    """Axes of the result that are new, of length 1."""
+    """New axes of the result, of length 1."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

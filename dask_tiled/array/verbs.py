@@ -10,8 +10,8 @@ from typing import Any
 class Verb:
     """A public function, whose first argument is an array, as a method of arrays.
 
-    The function is looked up on access, as its module imports arrays. So the method has its
-    signature and its documentation.
+    The function is looked up on access, because its module imports this one. The method has its
+    signature and documentation.
     """
 
     def __set_name__(self, _: type, name: str) -> None:

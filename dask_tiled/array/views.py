@@ -15,7 +15,7 @@ from dask_tiled.tiling.bases import Chunks
 
 
 class Part(NamedTuple):
-    """A part of an axis of the pixels: of position ``p`` along it, the digit ``p // step``."""
+    """A part of an axis of the pixels: position ``p`` on the axis has the digit ``p // step``."""
 
     axis: int
     step: int
@@ -64,7 +64,7 @@ class View(NamedTuple):
         return [[number[part] for part in parts] for parts in self.shown]
 
     def spans(self, place: int) -> tuple[Span, ...]:
-        """Return the parts of an axis, in a form that holds after further splits."""
+        """Return the parts of an axis, in a form that stays valid after further splits."""
         above = {part: higher for higher, part in pairwise(self.parts)}
         ends = ((part, above.get(part, Part(-1, 0))) for part in self.shown[place])
         return tuple(
@@ -103,7 +103,7 @@ class View(NamedTuple):
         return _places(self.shown)
 
     def chunks(self, chunks: Chunks) -> Chunks | None:
-        """Return the chunks of the array; None if chunks of the pixels are no boxes of it."""
+        """Return the chunks of the array; None if those of the pixels are not boxes of it."""
         shape = [sum(axis) for axis in chunks]
         sizes, found = self.sizes(shape), list[tuple[int, ...]]()
         for place, parts in enumerate(self.shown):
@@ -137,7 +137,7 @@ class View(NamedTuple):
                     waiting.append((part, inner))
                     part, size = Part(part.axis, part.step * inner), rest
                 shown[-1].append(part)
-                rest //= size  # noqa: PLW2901 - what is left of it
+                rest //= size  # noqa: PLW2901 - the rest
         ones = [part for part, _ in waiting]  # parts of length 1 may belong to any axis
         if ones and not shown:
             return None

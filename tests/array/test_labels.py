@@ -100,10 +100,12 @@ def test_labels_of_results(arr):
 
 
 def test_wrong_labels(arr):
-    with pytest.raises(DatasetError, match=r"do not fit the array; expected 3 axes; found 2"):
+    with pytest.raises(
+        DatasetError, match=r"the number of axes does not match the array; expected 3 axes; found 2"
+    ):
         labelled(arr, [Q, S])
     with pytest.raises(
-        DatasetError, match=r"axis s do not fit the array; expected 6 labels; found 8"
+        DatasetError, match=r"axis s does not match the array; expected 6 labels; found 8"
     ):
         labelled(arr, [Q, S, R])
 

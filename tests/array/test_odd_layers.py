@@ -196,5 +196,5 @@ def test_axes_of_what_is_not_understood_are_unknown(arr, monkeypatch):
         raise AttributeError("no such thing")
 
     monkeypatch.setattr(layer_axes, "trees_of", failing)
-    with pytest.warns(RuntimeWarning, match="axes .* are not known.*no such thing"):
+    with pytest.warns(RuntimeWarning, match="axes .* are unknown.*no such thing"):
         assert shown_of(arr + 1).axes == (None,) * 4

@@ -33,7 +33,7 @@ def test_arrays_have_what_their_descriptions_have(arr):
 def test_what_was_assigned_to_has_no_axes(arr):
     arr[0, 0] = 3
     assert not hasattr(arr, "dims")
-    with pytest.raises(AttributeError, match="no axes: items have been assigned"):
+    with pytest.raises(AttributeError, match="axes is not available: items have been assigned"):
         arr.axes  # noqa: B018
     assert "dm" not in arr._repr_html_()
 

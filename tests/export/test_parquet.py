@@ -138,8 +138,13 @@ def test_only_one_writes_at_a_place(tmp_path):
 
 def test_what_it_cannot_say_is_refused(tmp_path):
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES), nav_shape=(6, 7))
-    with pytest.raises(DatasetError, match="a fill value for missing chunks that only zarr format 3 has"):
+    with pytest.raises(
+        DatasetError, match="a fill value for missing chunks that only zarr format 3 has"
+    ):
         to_references(arr, tmp_path / "scan.parquet")
-    with pytest.raises(DatasetError, match="the target does not support this zarr_format; expected 2; found zarr_format=3"):
+    with pytest.raises(
+        DatasetError,
+        match="the target does not support this zarr_format; expected 2; found zarr_format=3",
+    ):
         to_references(arr, tmp_path / "scan.parquet", zarr_format=3)
     assert not (tmp_path / "scan.parquet").exists()

@@ -433,7 +433,10 @@ def test_icechunk_has_to_know_the_folder(tmp_path_factory, repository):
     arr = open_dataset(path)
     with pytest.raises(DatasetError, match=r"scan.mib: icechunk has no virtual chunk container"):
         to_references(arr, repository.writable_session("main").store)
-    with pytest.raises(DatasetError, match="the target does not support this zarr_format; expected 3; found zarr_format=2"):
+    with pytest.raises(
+        DatasetError,
+        match="the target does not support this zarr_format; expected 3; found zarr_format=2",
+    ):
         to_references(arr, repository.writable_session("main").store, zarr_format=2)
 
 

@@ -219,7 +219,9 @@ def test_what_is_no_store(arr, store):
 def test_chunks_that_are_not_as_dask_says(tmp_path, shape):
     """Nothing is cut or filled: the export fails, and leaves nothing."""
     arr = da.from_delayed(dask.delayed(np.ones)(shape), (3, 4), "f8")
-    with pytest.raises(DatasetError, match="another shape than its dask array states; expected \\(3, 4\\)"):
+    with pytest.raises(
+        DatasetError, match="another shape than its dask array states; expected \\(3, 4\\)"
+    ):
         to_zarr(arr, tmp_path / "out.zarr")
     assert not [*tmp_path.iterdir()]
 

@@ -47,7 +47,7 @@ def test_frames_that_are_filled_are_said(monkeypatch):
     from judging import FoundError, compare_rested
 
     truth = np.arange(1, 61).reshape(5, 4, 3)
-    said = "scan.raw: no more frames have come; {} of 5 are missing".format
+    said = "scan.raw: the file has stopped growing; {} of 5 frames are missing".format
 
     def filled(*frames):
         found = truth.copy()

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-RESTS = re.compile(r".*: no more frames have come; (\d+) of (\d+) are missing")
+RESTS = re.compile(r".*: the file has stopped growing; (\d+) of (\d+) frames are missing")
 
 
 class FoundError(Exception):

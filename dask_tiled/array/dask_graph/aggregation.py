@@ -1,7 +1,7 @@
 """Reductions of the results of chunks: in double precision, without concatenation.
 
 dask sums float32 in float32, and concatenates partial results. If all steps of a reduction of
-opened arrays are known, tasks of this module replace them.
+opened arrays are known, the tasks of this module replace them.
 """
 
 from __future__ import annotations

@@ -15,26 +15,26 @@ from dask_tiled.engine.tile_jobs import ReduceTiles
 
 
 def why_apart(result: da.Array, arr: da.Array) -> Why:
-    """Return why a result is not computed while an array is read; empty if it is.
+    """Return why a result is computed separately, not while an array is read; empty if it is not.
 
     Sharing the tasks requires a result that is equal, bit for bit, to one computed alone.
     """
     if not (isinstance(arr.dask, HighLevelGraph) and isinstance(result.dask, HighLevelGraph)):
-        return "dask has its own graphs, of array expressions"
+        return "dask uses array expressions, which have other graphs"
     both, alone = map(_unwrapped, (HighLevelGraph.merge(arr.dask, result.dask), result.dask))
     if not _reads(alone):
-        return "" if arr.name in alone.layers else "it is computed of another array"
+        return "" if arr.name in alone.layers else "it is computed from another array"
     if _reads(alone) - _reads(_unwrapped(arr.dask)):
         return "it reads other files, other parts of them, or other chunks"
     plans, own = planned(both, [arr.name, result.name]).plans, planned(alone, [result.name]).plans
     shared = {plan.pixels for plan in plans} | {part.name for plan in plans for part in plan.parts}
     left_to_dask = not plans and arr.name in alone.layers
     if not left_to_dask and (len(plans) != 1 or len(own) > 1 or arr.name not in shared):
-        return "it goes over the pixels more than once, or is computed of other ones"
+        return "it reads the pixels more than once, or also other pixels"
     if any(plan.parts[0].chunks != plans[0].parts[0].chunks for plan in own):
-        return "alone it is computed in fewer, larger chunks, which rounds other sums"
+        return "compute() would use fewer, larger chunks, and round sums differently"
     rounded = any(_rounds_by_tile(part) for plan in own for part in plan.parts)
-    return "alone its function may see other tiles, which rounds other sums" * rounded
+    return "compute() may use other tiles, and round sums differently" * rounded
 
 
 def _rounds_by_tile(part: Known) -> bool:

@@ -49,7 +49,7 @@ ELEMENTWISE = [np.real, np.imag, np.angle, np.isclose, reductions._sqrt]  # noqa
 
 
 def is_of_numpy(function: Any) -> bool:
-    """Return whether a function returns NumPy arrays; other libraries may return anything."""
+    """Return whether a function returns NumPy arrays; those of other libraries may not."""
     functions = [function.first, *function.funcs] if hasattr(function, "funcs") else [function]
     names = []
     for one in functions:
@@ -141,8 +141,8 @@ class LastStep(NamedTuple):
 
     done: Reduction | ChunkJob | Contraction
     plain: Function
-    """The function of the layer, of the pixels of a chunk; of a job, also of the chunk's number; of
-    a contraction, also of the chunk of weights."""
+    """The function of the layer, called with the pixels of a chunk; a job also gets the chunk's
+    number, a contraction the chunk of weights."""
     as_dask: Function | None = None
     """``as_dask(reduced, shape, dtype)`` converts to the result of dask's function, for a chunk of
     a shape, in a dtype. Bins also accept memory, ``out``."""
@@ -194,7 +194,7 @@ def _moments(moments: Array, *_: object) -> dict[str, Array]:
         return {"total": mean * count, "n": count.astype(np.int64), "M": squares}
 
 
-NANMIN, NANMAX = reductions._nanmin_skip, reductions._nanmax_skip  # noqa: SLF001 - what dask calls
+NANMIN, NANMAX = reductions._nanmin_skip, reductions._nanmax_skip  # noqa: SLF001 - called by dask
 REDUCTIONS: dict[Function, Steps] = {
     chunk.sum: Steps(table.SUM, np.sum),
     chunk.prod: Steps(table.PROD, np.prod),
@@ -282,7 +282,7 @@ class Coarsening(NamedTuple):
 
 
 def coarsening_of(tasks: Tasks) -> Coarsening | None:
-    """Match tasks that bin all chunks of a layer alike; None for others."""
+    """Match tasks that bin all chunks of a layer in the same way; None for others."""
     first = next(iter(tasks.values()))
     if not isinstance(first, tuple) or first[:2] != (apply, chunk.coarsen) or len(first) != 4:
         return None
@@ -310,7 +310,7 @@ def applied_before(row: Aggregation) -> list[tuple[Function, Kwargs]]:
 
 
 def binning_of(function: Function, kwargs: Kwargs, ndim: int) -> LastStep | None:
-    """Match a function of every second of ``2 * ndim`` axes; None if the engine has none."""
+    """Match a function of every second of ``2 * ndim`` axes; None without an equivalent."""
     row = BINNINGS.get(function)
     if row is None or kwargs:
         return None
@@ -343,7 +343,7 @@ def _binned(
 def histogram_of(bins: Bins, ndim: int) -> LastStep:
     """Return the step of dask's histogram of a chunk; narrow integers are counted by value."""
     done = Reduction(table.HISTOGRAM, tuple(range(ndim)), None, bins)
-    plain = partial(routines._block_hist, bins_range=bins)  # noqa: SLF001 - what dask calls
+    plain = partial(routines._block_hist, bins_range=bins)  # noqa: SLF001 - called by dask
     return LastStep(done, plain, _counted)
 
 
@@ -364,10 +364,10 @@ def contracted_labels(
 ) -> Sequence[Label] | None:
     """Return the labels along which a function of two chunks sums products; None for others.
 
-    ``first`` are the labels of its first operand, ``out`` those of its results, where these
+    ``first`` are the labels of its first operand; ``out`` are those of its results, in which these
     axes have length 1.
     """
-    if function is routines._tensordot and not kwargs["is_sparse"]:  # noqa: SLF001 - what dask calls
+    if function is routines._tensordot and not kwargs["is_sparse"]:  # noqa: SLF001 - called by dask
         return [first[axis] for axis in kwargs["axes"][0]]
     if function is einsumfuncs.chunk_einsum and kwargs["kernel_dtype"] is None:
         return out[len(out) - kwargs["ncontract_inds"] :]

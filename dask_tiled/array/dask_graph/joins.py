@@ -1,4 +1,4 @@
-"""Joined arrays: compute each part by itself, and join the results."""
+"""Joined arrays: compute each part separately, and join the results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dask_tiled.array.tasks import Block, Key
 
 JOINING = CONCATENATES, STACKS
 MOST_PARTS = 64
-"""Most parts of a joined array; each part takes time, whatever its size."""
+"""Most parts of a joined array; each adds overhead, whatever its size."""
 
 
 class Joined(NamedTuple):
@@ -120,7 +120,7 @@ def _blockwise(layer: Blockwise, joins: Mapping[str, Joined]) -> Made | None:
 
 
 def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Joined]) -> Made | None:
-    """Split a layer of slices of one chunk each, wherever another part begins."""
+    """Split a layer of slices of single chunks wherever another part begins."""
     found: dict[Block, tuple[Key, tuple[object, ...]]] = {}
     for key, task in layer.mapping.items():
         block, index = taken(as_now(key, task))
@@ -133,7 +133,7 @@ def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Joined]) ->
     begins: dict[int, list[int]] = {}
     for axis, n in enumerate(numblocks):
         row = [found[tuple(k * (a == axis) for a in range(len(numblocks)))][0] for k in range(n)]
-        again = name.startswith(JOINING)  # an array may follow itself
+        again = name.startswith(JOINING)  # an array may be joined to itself
         pairs = enumerate(pairwise(row), 1)
         if new := [k for k, (a, b) in pairs if a[0] != b[0] or (again and a >= b)]:
             begins[axis] = new

@@ -1,4 +1,4 @@
-"""Labels in graphs: layers that carry axes, and that no task is run for."""
+"""Labels in graphs: layers that carry axes and add no tasks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def with_labels(arr: da.Array, labels: Labelling) -> da.Array:
     """Return an array of the same chunks, whose layer carries labels."""
     name = f"{LABELLED}{tokenize(arr.name, labels)}"
     graph = on_chunks(labels, name, tuple(range(arr.ndim)), arr)
-    return da.Array(graph, name, arr.chunks, meta=arr._meta)  # noqa: SLF001 - as dask does
+    return da.Array(graph, name, arr.chunks, meta=arr._meta)  # noqa: SLF001 - as in dask
 
 
 def unlabelled(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph:
@@ -51,7 +51,7 @@ def unlabelled(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph
 
 
 def _renamed(layer: Layer, renamed: Mapping[str, str]) -> Layer | None:
-    """Rename the inputs of a layer; None if the form of a task is unknown."""
+    """Rename the inputs of a layer; None if the type of a task is unknown."""
     if isinstance(layer, Blockwise):
         made = Blockwise(
             output=layer.output,

@@ -29,7 +29,7 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 
 DESCRIPTION = "description"
-"""Annotation of layers that read files: their description, beside dask's own annotations."""
+"""Annotation of layers that read files: their description; dask has annotations of its own."""
 
 
 def layers_in_order(dependencies: Mapping[str, Iterable[str]]) -> Iterator[str]:
@@ -63,7 +63,7 @@ def _makes_arrays(layer: Layer) -> bool:
 
 
 def is_other_array(value: object) -> bool:
-    """Return whether a value may yield other arrays than NumPy's, such as masked file variables."""
+    """Return whether a value may yield arrays other than NumPy's, such as masked file variables."""
     is_array = hasattr(value, "__getitem__") and hasattr(value, "dtype")
     return is_array and not (type(value) is np.ndarray or isinstance(value, np.generic))
 
@@ -95,7 +95,7 @@ def symbolic_graph(
     func: Function = pixels_of,
     values: Sequence[object] = (),
 ) -> HighLevelGraph:
-    """Build the symbolic layer of all chunks; not an array, which a dask plugin might replace.
+    """Build the symbolic layer of all chunks: not an array, as plugins of dask may replace arrays.
 
     A task calls ``func(source, *values, grid, block_id)``.
     """
@@ -109,7 +109,7 @@ def symbolic_graph(
 
 
 def held(value: Any, key: str, layers: dict[str, Layer]) -> Any:
-    """Return a small value, or the layer of a large one, which a cluster sends once."""
+    """Return a small value, or the layer of a large one, which is sent to a cluster once."""
     if not value.is_large:
         return value
     layers[key] = MaterializedLayer({key: DataNode(key, value)})

@@ -30,7 +30,7 @@ from dask_tiled.tiling import machine
 from dask_tiled.tiling.bases import Chunks, Grid
 
 LEAST_PIXELS = 1 << 21
-"""Fewest pixels of a chunk: ``malloc`` reuses the memory of smaller ones."""
+"""Fewest pixels of a chunk: ``malloc`` reuses the memory of smaller ones anyway."""
 
 
 class Spare:
@@ -94,6 +94,6 @@ def lending(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph:
 
 
 def _pays(chunks: Chunks) -> bool:
-    """Return whether chunks are large, and more than are read at once."""
+    """Return whether reuse pays: chunks are large, and more than are read at once."""
     many = math.prod(map(len, chunks)) > machine.processors()
     return many and math.prod(max(axis, default=0) for axis in chunks) >= LEAST_PIXELS

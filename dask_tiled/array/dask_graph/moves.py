@@ -91,7 +91,7 @@ def _parts(tasks: Tasks, task: object) -> list[tuple[Key, tuple[Any, ...]]]:
     if isinstance(task, Task) and task.func is shuffling.concatenate_arrays:
         refs = task.args[0].args if isinstance(task.args[0], List) else ()
         return [one for ref in refs for one in _parts(tasks, tasks.get(ref.key))]
-    if isinstance(task, Task) and task.func is shuffling._getitem:  # noqa: SLF001 - what dask calls
+    if isinstance(task, Task) and task.func is shuffling._getitem:  # noqa: SLF001 - called by dask
         held = tasks.get(task.args[1].key)
         return [(task.args[0].key, held.value[1])] if isinstance(held, DataNode) else []
     block, index = taken(task)

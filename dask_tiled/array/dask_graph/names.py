@@ -1,7 +1,7 @@
 """Private names of dask: their modules, and the consequences if they are missing.
 
-No other module imports private names of dask. A missing name matches nothing, and its work is left
-to dask, with one warning.
+No other module imports private names of dask. If a name is missing, nothing matches it: dask does
+that work, after one warning.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def _use(use: str, without: str = DASK_COMPUTES) -> Use:
 
 NAMES = {
     "dask._task_spec": {
-        "_execute_subgraph": _use("explaining what dask has fused", "explain fails"),
-        "Alias": _use("tasks that show a chunk under another name"),
+        "_execute_subgraph": _use("explaining fused tasks", "explain fails"),
+        "Alias": _use("tasks that alias a chunk"),
         "DataNode": _use("values that many tasks share", NO_TILES),
         "List": _use("the nested chunks of an array in the last task"),
         "Task": _use("tasks: the function and its arguments", NO_TILES),
-        "TaskRef": _use("arguments of tasks that are results of others", NO_TILES),
+        "TaskRef": _use("arguments of tasks that are results of other tasks", NO_TILES),
     },
     "dask.array._shuffle": {
-        "_getitem": _use("the axes of what indices choose", NO_NAMES),
-        "concatenate_arrays": _use("the axes of what indices choose", NO_NAMES),
+        "_getitem": _use("the axes of indexed arrays", NO_NAMES),
+        "concatenate_arrays": _use("the axes of indexed arrays", NO_NAMES),
     },
     "dask.array.chunk": {
         "all": _use("the first step of all"),
@@ -50,15 +50,15 @@ NAMES = {
     },
     "dask.array.core": {
         "_concatenate2": _use("the later steps of reductions"),
-        "_pass_extra_kwargs": _use("the axes of what takes pixels of neighbours", NO_NAMES),
+        "_pass_extra_kwargs": _use("the axes after map_overlap", NO_NAMES),
         "finalize": _use("the last task, which concatenates chunks"),
-        "getter": _use("chunks of the arrays that xarray holds"),
+        "getter": _use("chunks of arrays that xarray wraps"),
     },
     "dask.array.einsumfuncs": {
         "chunk_einsum": _use("einsum"),
     },
     "dask.array.overlap": {
-        "_trim": _use("the axes of what takes pixels of neighbours", NO_NAMES),
+        "_trim": _use("the axes after map_overlap", NO_NAMES),
     },
     "dask.array.reductions": {
         "_nanmax_skip": _use("nanmax"),
@@ -68,15 +68,15 @@ NAMES = {
         "_prefixscan_first": _use("the axes of cumulative sums", NO_NAMES),
         "arg_agg": _use("the last step of argmin and argmax"),
         "arg_chunk": _use("the first step of argmin and argmax"),
-        "arg_combine": _use("the steps of argmin and argmax between"),
+        "arg_combine": _use("the intermediate steps of argmin and argmax"),
         "chunk_max": _use("max"),
         "chunk_min": _use("min"),
         "mean_agg": _use("the last step of mean"),
         "mean_chunk": _use("the first step of mean"),
-        "mean_combine": _use("the steps of mean between"),
+        "mean_combine": _use("the intermediate steps of mean"),
         "moment_agg": _use("the last step of var and std"),
         "moment_chunk": _use("the first step of var and std"),
-        "moment_combine": _use("the steps of var and std between"),
+        "moment_combine": _use("the intermediate steps of var and std"),
         "nannumel": _use("the first step of nanmean, nanvar and nanstd"),
     },
     "dask.array.routines": {
@@ -85,11 +85,11 @@ NAMES = {
         "_tensordot": _use("tensordot"),
     },
     "dask.array.slicing": {
-        "getitem_variadic": _use("the axes of what masks choose", NO_NAMES),
+        "getitem_variadic": _use("the axes of arrays indexed by masks", NO_NAMES),
     },
     "dask.blockwise": {
         "Blockwise": _use("layers that call one function on all chunks", NO_TILES),
-        "_fuse_annotations": _use("annotations of what is made of several layers", NO_TILES),
+        "_fuse_annotations": _use("annotations of layers that are merged", NO_TILES),
         "blockwise": _use("the symbolic layers of opened arrays", NO_TILES),
         "blockwise_token": _use("the arguments of a symbolic layer"),
     },
@@ -102,10 +102,10 @@ NAMES = {
     },
     "dask.layers": {
         "ArrayBlockIdDep": _use("the position of a chunk, for its task", NO_TILES),
-        "ArraySliceDep": _use("the slices of a chunk in what xarray holds"),
+        "ArraySliceDep": _use("the slices of chunks of arrays that xarray wraps"),
     },
     "dask.order": {
-        "order": _use("the order of tasks, for the memory they take", "explain fails"),
+        "order": _use("the order of tasks, to estimate their memory", "explain fails"),
     },
     "dask.utils": {
         "apply": _use("binned pixels"),

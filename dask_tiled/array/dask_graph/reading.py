@@ -1,6 +1,6 @@
 """Interpretation of graph layers as trees of computations on opened arrays.
 
-A layer does the same for all its chunks, or it is opaque.
+A layer treats all its chunks in the same way; otherwise it is opaque.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _arguments(layer: Blockwise, inner: Mapping[str, Tree]) -> tuple[Argument, .
         return ()
     arguments = list[Argument]()
     for value, index in (layer.indices[numbers[x]] for x in layer.task.args):
-        if isinstance(value, TaskRef):  # computed, but no array
+        if isinstance(value, TaskRef):  # a computed value that is no array
             return ()
         if index is None:
             arguments.append(Argument(value, None))
@@ -286,7 +286,7 @@ def _take(
 
 
 def _reshape(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reshape | None:
-    """Match a reshape: chunks in C order become the chunks of the result, one by one."""
+    """Match a reshape: chunks in C order become the chunks of the result."""
     shown = [reshaping_of(task) for task in layer.mapping.values()]
     whole = inner.get(shown[0][0][0]) if shown[0] else None
     if whole is None or whole.chunks is None:
@@ -320,7 +320,7 @@ def _bin(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Bin | None:
         ends = (Cut(0, 1, max(1, n // k) * k) for n, k in zip(whole.shape, by, strict=True))
         trimmed = tuple(cut_chunks(axis, cut) for axis, cut in zip(trimmed, ends, strict=True))
     chunks = tuple(tuple(n // k for n in axis) for axis, k in zip(trimmed, by, strict=True))
-    # Empty chunks have tasks, too, after the others.
+    # Empty chunks have tasks as well; these follow the others.
     blocks = product(*(range(len(axis)) for axis in chunks))
     if any((name, *block) not in layer.mapping for block in blocks):
         return None
@@ -355,7 +355,7 @@ def _places(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Reduce | Non
 def _histogram(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Histogram | None:
     """Match the histograms of all chunks, in the same explicit bins."""
     (name, *_), task = next(iter(layer.mapping.items()))
-    if getattr(task, "func", None) is not routines._block_hist:  # noqa: SLF001 - what dask calls
+    if getattr(task, "func", None) is not routines._block_hist:  # noqa: SLF001 - called by dask
         return None
     (of, *_), bins = task.args[0].key, task.args[1]
     whole = inner.get(of)
@@ -390,7 +390,7 @@ def _combine(
     keys = _keys_of(layers[of.name], of.name)
     if not isinstance(axes, tuple) or keepdims is None or not keys:
         return None
-    ndim = len(next(iter(keys)))  # including the name
+    ndim = len(next(iter(keys)))  # including the layer name
     gone = {axis % (ndim - 1) for axis in axes}
     kept = [k for k in range(1, ndim) if k - 1 not in gone]
     place_in, place_without = (itemgetter(0, *x) for x in (kept, range(1, 1 + len(kept))))
@@ -438,7 +438,7 @@ def _call(task: Task) -> tuple[Function | None, list[Key]]:
 
 
 def _listed(part: list[Key] | List | TaskRef | Key) -> list[Key]:
-    """Return the keys in nested lists; other items are kept, and match no key."""
+    """Return the keys in nested lists; other items are kept and match no key."""
     if isinstance(part, list | List):
         return [*chain.from_iterable(map(_listed, part if isinstance(part, list) else part.args))]
     return [part.key if isinstance(part, TaskRef) else part]

@@ -1,7 +1,7 @@
-"""Dry run of a computation: the bytes its tasks read, and the memory they take.
+"""Dry run of a computation: the bytes its tasks read, and the memory they need.
 
-The graph is the scheduler's. Tasks are visited in dask's order; arrays are represented by their
-shapes, and their memory is freed after the last task that needs them.
+The graph is the one that the scheduler gets. Tasks are visited in dask's order; arrays are
+represented by their shapes, and their memory is freed after the last task that needs them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from dask_tiled.tiling.bases import Chunks, Grid
 TASK_BYTES = 5 << 10
 """Approximate memory of a task in dask."""
 PROCESS_BYTES = 1 << 18
-"""Memory independent of array sizes, without compiled code."""
+"""Memory that does not depend on array sizes, without compiled code."""
 THREAD_BYTES = 1 << 17
 """Additional memory per thread."""
 MARGIN = 1.06
@@ -70,7 +70,7 @@ VIEWS = {
 }
 """Functions that usually return views."""
 JOINING = {"concatenate_shaped", "concatenate3", "concatenate", "finalize", "stack", "concatenate2"}
-"""Functions that take no memory besides their results."""
+"""Functions that need no memory besides their results."""
 PART = re.compile(r"-part-\d+$")
 """Suffix of the layers of parts of joined arrays."""
 PRODUCTS = {"matmul", "tensordot", "chunk_einsum"}
@@ -87,11 +87,11 @@ LIGHT = {
     np.round,
     np.around,
 }
-"""Functions that take little memory besides their results."""
+"""Functions that need little memory besides their results."""
 
 
 MANIFOLD = {"moment_chunk": 3, "moment_combine": 3, "mean_chunk": 2, "mean_combine": 2}
-"""Functions that return several arrays, of which dask annotates one."""
+"""Functions that return several arrays, of which dask annotates only one."""
 
 
 class Later(NamedTuple):
@@ -104,7 +104,7 @@ class Later(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Memory of a result, which chunks are written into."""
+    """Memory of a result into which chunks are written."""
 
     shape: tuple[int, ...]
 
@@ -122,10 +122,10 @@ class Rehearsed(NamedTuple):
 def planned_for(
     collections: Sequence[Any],
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return the plans as text, and the layers left to dask with the reasons."""
+    """Return the plans as text, and the layers left to dask, with reasons."""
     graphs = [one.__dask_graph__() for one in collections]
     if not all(isinstance(one, HighLevelGraph) for one in graphs):
-        return (), (("expressions", "dask has its own graphs, of array expressions"),)
+        return (), (("expressions", "dask uses array expressions, which have other graphs"),)
     graph = HighLevelGraph.merge(*graphs)
     graph = unwrapped(graph) if calls(graph, getter) else graph
     found = planned(graph, [one.__dask_keys__() for one in collections])
@@ -171,7 +171,7 @@ def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any]]:
     return needed, wanted
 
 
-class _Got(Exception):  # noqa: N818 - it is no error
+class _Got(Exception):  # noqa: N818 - no error
     """Raised to leave dask once the graph is captured."""
 
 
@@ -210,7 +210,7 @@ class _Rehearsal:
         return found
 
     def _task(self, task: Any, key: Any, place: tuple[int, ...], values: Mapping[Any, Any]) -> Done:
-        """Visit a task."""
+        """Visit one task."""
         if isinstance(task, Alias):
             return Done(values.get(task.target))
         if isinstance(task, DataNode):
@@ -267,8 +267,8 @@ class _Rehearsal:
         key: Any,
         place: tuple[int, ...],
     ) -> Done:
-        """Visit a call."""
-        if function in (Result, Spare):  # spare memory waits for the next chunk of a thread
+        """Visit a function call."""
+        if function in (Result, Spare):  # spare memory is kept for the next chunk of a thread
             return Done(Place(*args) if args else None)
         if function is put:
             return self._put(*args)
@@ -345,7 +345,7 @@ class _Rehearsal:
         key: Any,
         place: tuple[int, ...],
     ) -> Done:
-        """Visit a call of any other function."""
+        """Visit a call of another function."""
         given = [*_arrays([*args, *kwargs.values()])]
         name, inner = _function_of(function)
         if name in ("getitem", "getter"):
@@ -370,7 +370,7 @@ class _Rehearsal:
         return Done(_new(nbytes, shaped), _beside(name, given, nbytes, shaped))
 
     def _part(self, of: Any, index: Any, key: Any, place: tuple[int, ...], *, copies: bool) -> Done:
-        """Visit an indexing: a view, unless positions are listed.
+        """Visit an indexing operation: a view, unless positions are listed.
 
         With ``copies``, dask copies parts of at most half a chunk.
         """
@@ -389,7 +389,7 @@ class _Rehearsal:
         return Done(Held((*memory_in(of),), shaped.nbytes, shaped))
 
     def _shaped(self, key: Any, place: tuple[int, ...]) -> Shaped | None:
-        """Return the annotated shape of a chunk; that of the largest if its position is unknown."""
+        """Return the annotated shape of a chunk; of the largest one if its position is unknown."""
         name = _layer_of(key)
         whole_name = PART.sub("", name)  # for parts of joined arrays
         if whole_name not in self._noted:
@@ -415,13 +415,13 @@ def _new(nbytes: int, shaped: Shaped | None) -> Held:
 
 
 def _layer_of(key: Any) -> str:
-    """Return the layer name of a task, also of a part of a fused one."""
+    """Return the layer name of a task, which may be part of a fused task."""
     name = key[0] if isinstance(key, tuple) else key
     return name.partition("_.")[0] if isinstance(name, str) else ""
 
 
 def _beside(name: str, given: Sequence[Held], nbytes: int, shaped: Shaped | None) -> int:
-    """Return the bytes of temporaries that a NumPy or user function may take."""
+    """Return the bytes of temporaries that a NumPy or user function may need."""
     taken = sum(one.nbytes for one in given)
     if name in MANIFOLD:
         return 16 * max((one.items for one in given), default=0)
@@ -449,7 +449,7 @@ def _nbytes(value: Any) -> int:
 
 
 def _stand_in(value: Any) -> Any:
-    """Return a placeholder of an array that is represented by its shape."""
+    """Return a placeholder for an array that is represented by its shape."""
     if isinstance(value, list):
         return [*map(_stand_in, value)]
     if isinstance(value, Held) and value.shaped is not None:

@@ -1,7 +1,7 @@
 """The final array: tasks write their chunks into it, so that nothing is concatenated.
 
-dask's last step copies all chunks, one after the other. If asked to, a task writes its chunk into
-the final array instead, and reads it in place if nothing else needs it.
+dask's last step copies all chunks, one after the other. If it is replaced, a task writes its chunk
+into the final array instead, and computes it there if nothing else needs it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
 
 LEAST_PIXELS = 1 << 19
-"""Fewest pixels of a result; smaller ones are concatenated in no time."""
+"""Fewest pixels of a result; concatenating smaller ones takes no noticeable time."""
 
 FEW_PIXELS = 1 << 16
-"""Most pixels that one task reads, whatever their chunks."""
+"""Most pixels that a single task reads, whatever their chunks."""
 
 
 class Result:
@@ -56,7 +56,7 @@ class Result:
         """Return the part of the buffer for a chunk."""
         if self._shape is None:
             return None
-        if dtype not in self._memory:  # a second thread discards its array
+        if dtype not in self._memory:  # if two threads allocate at once, one array is discarded
             self._memory.setdefault(dtype, np.empty(self._shape, dtype))
         return self._memory[dtype][tuple(slice(*ends) for ends in grid.box(block_id))]
 
@@ -66,7 +66,7 @@ class Result:
         return part if part is not None and part.flags.c_contiguous else None
 
     def whole(self, chunks: Nested) -> Array:
-        """Return the buffer, if all chunks are parts of it; else let dask concatenate them."""
+        """Return the buffer if all chunks are parts of it; otherwise let dask concatenate them."""
         for memory in self._memory.values():
             if all(getattr(chunk, "base", None) is memory for chunk in flatten([chunks])):
                 return memory
@@ -84,7 +84,7 @@ def whole(source: Source, grid: Grid) -> Array:
 def put(
     result: Result, grid: Grid, block_id: Block, chunk: Source | Array | Callable[[Room], Array]
 ) -> Array:
-    """Read, compute or copy a chunk into its part of the buffer, and return that.
+    """Read, compute or copy a chunk into its part of the buffer; return that part.
 
     A user's function may return anything: chunks of another shape are returned unchanged.
     """
@@ -151,7 +151,7 @@ def _lists(parts: object, place: Key, last: Sequence[int]) -> bool:
 
 
 def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Known | None:
-    """Return the pixels that a user's function is mapped over: results usually have their shape."""
+    """Return the pixels that a user's function is mapped over; results usually have their shape."""
     layer: Layer | None = graph.layers[name]
     annotations = {**(graph.layers[name].annotations or {})}
     while isinstance(layer, Blockwise) and not layer.new_axes:
@@ -169,7 +169,7 @@ def put_together(
     """Replace dask's last step: tasks of known pixels write into the result.
 
     Layers that are ``wanted`` stay. The second result holds the computations without other
-    consumers, which can run in place, under names of their own.
+    consumers, which can run in place, under new names.
     """
     taken = dict[str, Known]()
     if not known:
@@ -189,7 +189,7 @@ def put_together(
         shape, axes = tuple(map(sum, chunks)), tuple(range(len(chunks)))
         few = is_one_task(one.source, shape, len(task.dependencies))
         if alone and few and not graph.dependencies[name]:
-            # Usually a frame: one task, without concatenation or optimisation by dask.
+            # Usually a frame: one task, neither concatenated nor optimised by dask.
             read = Task(final, whole, one.source, Grid.of([(n,) for n in shape]))
             layers[final] = MaterializedLayer({final: read}, one.annotations or None)
             dependencies[final] = set()
@@ -199,7 +199,7 @@ def put_together(
             continue
         result, putting = f"result-{final}", f"put-{final}"
         if name in unseen and name in known and not one.is_read and one.view.is_in_order:
-            name = f"{name}-here"  # noqa: PLW2901 - elsewhere it is an array of its own
+            name = f"{name}-here"  # noqa: PLW2901 - another array than the layer itself
             taken[name] = replace(one, name=name)
         given: tuple[object, object] = name, axes
         numblocks = {name: tuple(map(len, chunks))}

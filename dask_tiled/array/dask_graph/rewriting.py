@@ -46,13 +46,13 @@ from dask_tiled.foreign import NoSuchNameError
 from dask_tiled.tiling.bases import Grid
 
 Keys = Sequence["Key | str | Keys"]
-"""Keys that are computed, nested like dask's."""
+"""Keys to compute, nested as in dask."""
 
 
 def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    """Optimise a graph of arrays; dask calls this if ``array_optimize`` is set to it.
+    """Optimise a graph of arrays; the function that dask's option ``array_optimize`` is set to.
 
-    A graph that is not understood is left to dask, with a warning.
+    An unsupported graph is left to dask, with a warning.
     """
     if isinstance(dsk, HighLevelGraph):
         try:
@@ -63,7 +63,7 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
                 return da.optimize(made, keys, **kwargs)
         except NoSuchNameError:  # warned when the first array was opened
             pass
-        except Exception as error:  # noqa: BLE001 - of any kind, where dask has changed
+        except Exception as error:  # noqa: BLE001 - any error of a changed dask
             dask_is = f"dask {version('dask')}"
             warn_once(
                 f"a graph of {dask_is} is computed chunk by chunk, not as tiles: {error!r}",
@@ -99,10 +99,10 @@ class Planned:
     """Layers computed in place by their consumer."""
 
     def __str__(self) -> str:
-        """Return the plans as text, and what is left to dask."""
+        """Return as text the plans, and the layers left to dask."""
         left = sorted({f"  {words_of(x)}: {self.why[x]}" for x in self.kept if x in self.why})
         lines = [*map(str, self.plans), *(["left to dask:", *left] if left else [])]
-        return "\n".join(lines or ["pixels are read as they are"])
+        return "\n".join(lines or ["pixels are read unchanged"])
 
 
 def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
@@ -133,7 +133,7 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     if not reads and parts.keys() <= ended:
         seen = {of for name, (of, _) in endings.items() if name not in finals}
         parts = in_fewer_chunks(parts, parts.keys() - seen)
-    # Workers may still have chunks of another graph: our own results get other names.
+    # Workers may still hold chunks of another graph: results of the engine get other names.
     own = {of: f"{of}-{tokenize(parts[of].grid)}" for of in ended & parts.keys()}
     in_others = {x for x, part in parts.items() if part.chunks != known[x].chunks}
     shown = {
@@ -184,7 +184,7 @@ def _endings(
 ) -> dict[str, tuple[str, Ending | Listing]]:
     """Match reductions whose steps are all known and have no other consumers.
 
-    Their first steps return the engine's own results.
+    Their first steps return results of the engine, not of dask's functions.
     """
     users = _users(dependencies)
     found: dict[str, tuple[str, Ending | Listing]] = {}

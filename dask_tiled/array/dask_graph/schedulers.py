@@ -1,4 +1,4 @@
-"""Location of tasks: threads of this process, or another scheduler."""
+"""Where tasks run: in threads of this process, or elsewhere."""
 
 from __future__ import annotations
 

@@ -40,12 +40,12 @@ class Done(NamedTuple):
     working: int = 0
     """Temporary bytes while the task runs."""
     results: Mapping[int, int] = {}
-    """Bytes of the result buffers that the task writes into, which stay; by identity."""
+    """Bytes of the result buffers that the task writes into, by identity; they stay allocated."""
 
 
 Graph = Mapping[Any, Any]
 Steps = Iterator[tuple[bool, Any]]
-"""Keys of tasks as they begin (True) and end (False)."""
+"""Keys of tasks as they begin (True) and end (False), in order of time."""
 
 
 def schedules(graph: Graph, threads: int) -> Iterator[Steps]:
@@ -53,11 +53,11 @@ def schedules(graph: Graph, threads: int) -> Iterator[Steps]:
     yield steps(graph, threads, first_of)
     if threads > 1:
         yield steps(graph, threads, lambda running: len(running) - 1)
-        chance = Random(0)  # noqa: S311 - the same each time
+        chance = Random(0)  # noqa: S311 - reproducible
         yield steps(graph, threads, lambda running: chance.randrange(len(running)))
 
 
-def first_of(running: Sequence[Any]) -> int:  # noqa: ARG001 - others choose
+def first_of(running: Sequence[Any]) -> int:  # noqa: ARG001 - the signature is given
     """Choose the task that began first."""
     return 0
 
@@ -138,7 +138,7 @@ def memory_in(value: Any) -> Iterator[Memory]:
 
 
 def without(value: Any, some: Collection[int]) -> Any:
-    """Drop memory that existed before."""
+    """Remove memory that existed before."""
     if isinstance(value, Held):
         return value._replace(memory=tuple(m for m in value.memory if id(m) not in some))
     return [without(x, some) for x in value] if isinstance(value, list) else value

@@ -14,7 +14,7 @@ from dask_tiled.model.indexing import Array
 def reading_once(graph: HighLevelGraph, trees: Mapping[str, Tree]) -> HighLevelGraph:
     """Replace duplicate reads of the same chunks by copies of the first.
 
-    They are copied, so that in-place changes of one result do not reach another.
+    Copies keep in-place changes of one result out of another.
     """
     first = dict[object, Read]()
     layers: dict[str, Layer] = {**graph.layers}

@@ -1,4 +1,4 @@
-"""Slices: tasks that each take a part of a chunk, combined to a part of an array."""
+"""Slices: tasks that each take a part of a chunk, combined to one slice of an array."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask_tiled.tiling.bases import Grid
 
 
 def taken(task: object) -> tuple[Key, tuple[object, ...]]:
-    """Match a task that indexes a chunk: return the key and the index; empty for others."""
+    """Match a task that indexes a chunk: return the key and the index; both empty for others."""
     if isinstance(task, Alias) and isinstance(task.target, tuple):
         return task.target, (slice(None),) * (len(task.target) - 1)
     if not isinstance(task, Task) or task.func not in (operator.getitem, chunk.getitem):
@@ -37,7 +37,7 @@ def as_now(key: Key, task: object) -> object:
 
 
 def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int]) -> list[Cut] | None:
-    """Return the cuts of each axis for dask's tasks of basic indices; None for others.
+    """Return the cut of each axis for dask's tasks of basic indices; None for other tasks.
 
     Positions ``new`` of the index are None, and create axes.
     """
@@ -58,7 +58,7 @@ def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int]) -> list[Cu
             found = _cut_along(tasks, origin, kept, axis, grid)
         elif isinstance(one, (int, np.integer)):
             low, high = grid.axes[axis][block[1 + axis]]
-            if low - high <= one < high - low:  # other indices are errors, as in NumPy
+            if low - high <= one < high - low:  # other indices raise errors, as in NumPy
                 found = Cut(int(low + one + (high - low) * (one < 0)), 1, 1, kept=False)
         if found is None:
             return None
@@ -69,7 +69,7 @@ def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int]) -> list[Cu
 def is_product(tasks: Tasks, origin: Key, block: Key, index: tuple[object, ...]) -> bool:
     """Return whether the tasks of a row all take the same part of an axis."""
     shown = [k for k, x in enumerate(index) if x is None or isinstance(x, slice)]
-    number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # axis of the block
+    number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # axis of the chunk
     rows = []
     for axis, (k, at) in enumerate(zip(shown, number, strict=True), 1):
         row = list[tuple[int | None, object]]()

@@ -57,7 +57,7 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
 
 
 def array_in(value: Any) -> da.Array | None:
-    """Return the array inside xarray's wrappers, with their keys applied; None if there is none."""
+    """Return the array inside xarray's wrappers, with their keys applied; None without one."""
     keys = []
     while _is_wrapper(value):
         keys.append(_key(value))
