@@ -30,7 +30,8 @@ def read_ahead(jobs: Iterator[Job[T_co]], prefetch: int, max_bytes: int) -> Gene
     Parameters
     ----------
     prefetch, max_bytes : int
-        As for :func:`in_order`; with ``prefetch=0`` each job is computed when it is asked for.
+        As for :func:`in_order`; with ``prefetch=0`` each job is computed when its result is
+        requested.
     """
     if not prefetch:
         yield from (job.compute() for job in jobs)
@@ -63,7 +64,7 @@ def in_order(
     """
     ahead: deque[tuple[int, Future[T_co]]] = deque()
     errors: list[Exception] = []
-    following: list[Job[T_co]] = []  # the job that exceeded the limit
+    following: list[Job[T_co]] = []  # a job that exceeded the limit
 
     def fill() -> None:
         held = sum(nbytes for nbytes, _ in ahead)
@@ -72,7 +73,7 @@ def in_order(
                 some = following.pop() if following else next(jobs)
             except StopIteration:
                 return
-            except Exception as error:  # noqa: BLE001 - raised in its turn
+            except Exception as error:  # noqa: BLE001 - raised when its result is due
                 errors.append(error)
                 return
             held += some.nbytes

@@ -13,7 +13,7 @@ from dask_tiled.tiling.scheme import negotiate
 from dask_tiled.tiling.sizes import grown
 
 TASK_BYTES = 16 << 20
-"""Bytes read by a task, unless a shard is larger. The allocator reuses memory of this size, while
+"""Bytes read by a task, unless a shard is larger. The allocator reuses memory of this size;
 larger chunks cause page faults."""
 
 
@@ -23,7 +23,7 @@ def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
 
 
 def aligned_chunks(given: Given, grid: tuple[int, ...]) -> Chunks:
-    """Choose chunks that are multiples of a grid, small ones where reading is as fast."""
+    """Choose chunks that are multiples of a grid: small ones if they are read as fast."""
     desc, shape = given.description, given.shape
     if desc is not None:
         chunk, task = math.prod(given.chunksize), TASK_BYTES // given.dtype.itemsize

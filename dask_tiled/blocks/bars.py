@@ -32,7 +32,7 @@ def progress_bar(*, show: bool | None, **options: Any) -> Any:
 
 
 class _Cell:
-    """A text stream that shows the last write below the cell, where stderr would be red."""
+    """A text stream that shows its last write below the cell; stderr would be shown in red."""
 
     encoding = "utf-8"
 
@@ -40,9 +40,9 @@ class _Cell:
         self._text = CellText()
 
     def write(self, text: str) -> None:
-        """Show a bar in place of the last one."""
+        """Show a bar in place of the previous one."""
         if text.strip():
             self._text.show(text.strip())
 
     def flush(self) -> None:
-        """Do nothing: nothing is buffered."""
+        """Do nothing, as nothing is buffered."""

@@ -54,7 +54,9 @@ class _Wanted(NamedTuple):
             # dask may return a broadcast view.
             owned = pixels if pixels.flags.writeable else pixels.copy()
         except Exception as error:
-            error.add_note(f"in the part {self.where} of array {self.number}, {self.arr.name}")
+            error.add_note(
+                f"while reading the part {self.where} of array {self.number}, {self.arr.name}"
+            )
             raise
         return ArrayBlock(self.number, self.where, owned)
 
@@ -101,7 +103,7 @@ def iter_blocks(
 
 
 def _wanted(arrays: Iterable[Any]) -> Iterator[_Wanted]:
-    """Yield the chunks of arrays, not yet computed."""
+    """Yield the chunks of arrays; nothing is computed yet."""
     for number, data in enumerate(arrays):
         arr = as_array(data, error=TilingError)
         if any(math.isnan(n) for axis in arr.chunks for n in axis):

@@ -86,7 +86,7 @@ def run_tasks(
     show: bool | None,
     title: str,
 ) -> list[Array]:
-    """Run a task for every chunk of an array for its effects, and compute results beside.
+    """^Run a task for every chunk of an array for its effects, and compute results as well.
 
     Parameters
     ----------
@@ -124,7 +124,9 @@ class _Tasks(DaskMethodsMixin):
 
     @property
     def __dask_optimize__(self) -> Callable[..., Any]:
-        optimize: Callable[..., Any] = self.of.__dask_optimize__  # the user's, or ours
+        optimize: Callable[..., Any] = (
+            self.of.__dask_optimize__
+        )  # set by the user, or the package's own
         return optimize
 
     def __dask_graph__(self) -> HighLevelGraph:
@@ -184,7 +186,7 @@ class _Bar:
             self._clock.start()
 
     def _tick(self) -> None:
-        """Refresh the elapsed time, also before the first chunk: numba may have to compile."""
+        """Refresh the elapsed time, also before the first chunk: numba may be compiling."""
         while not self._closed.wait(TICK):
             self.bar.refresh()
 

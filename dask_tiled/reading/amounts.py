@@ -1,4 +1,4 @@
-"""Predict, before reading, the bytes of files that are fetched and the memory that it takes."""
+"""Predict, before reading, the bytes that are fetched from files, and the memory it takes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dask_tiled.remote.fetching import REQUEST_BYTES
 AT_ONCE = 1 << 18
 """Frames whose byte ranges are planned at a time."""
 MOST_CELLS = 1 << 24
-"""Boxes that divide one another into more cells than this are treated as disjoint."""
+"""If boxes divide one another into more cells than this, they are treated as disjoint."""
 FRAME_BYTES = 96
 """Memory of the number and the byte ranges of a frame."""
 
@@ -34,7 +34,7 @@ class Read(NamedTuple):
 
     box: Box
     parts: tuple[Box, ...]
-    """Boxes of the signal axes, one for each tile; empty if the box is read as a whole."""
+    """Boxes of the signal axes, one for each tile; empty if the box is read in one piece."""
 
 
 class Amount(NamedTuple):
@@ -47,7 +47,7 @@ class Amount(NamedTuple):
 def amount_of(source: Source, reads: Mapping[Read, int]) -> Amount:
     """Count the bytes fetched and decoded by reads of a source, each with its number of repeats.
 
-    The readers' own planning is used. Units are fetched frame by frame, so all reads of the same
+    Ranges are planned as by readers. Units are fetched frame by frame, so all reads of the same
     part of a frame are counted together; blocks are counted once for each read.
     """
     if source.layout.has_blocks:
@@ -72,7 +72,7 @@ def _by_parts(source: Source, reads: Mapping[Read, int]) -> Iterable[Mapping[Rea
 def _by_frames(source: Source, reads: Mapping[Read, int]) -> Iterator[tuple[Amount, int]]:
     """Yield the bytes of reads of the same part of frames, and their number of repeats."""
     layout, first = source.layout, next(iter(reads))
-    if len(layout.pieces) == 1 and not layout.selection.absent():  # all frames are alike
+    if len(layout.pieces) == 1 and not layout.selection.absent():  # all frames have equal ranges
         sizes = (([b - a for a, b in x.box[: layout.nav_ndim]], n) for x, n in reads.items())
         count = sum(math.prod(some) * times for some, times in sizes)
         frames = _frames(source, first.box)[:1]
@@ -125,7 +125,7 @@ def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
 
 
 def passes_of(sources: Iterable[tuple[Source, Mapping[Read, int]]]) -> float:
-    """Return how often pixels are read, the mean over all pixels that are read at all.
+    """Return how often pixels are read: the mean over all pixels that are read at least once.
 
     Slices of one array with equal steps are counted together.
     """
@@ -178,7 +178,7 @@ def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None)
     window = SHOWN_BYTES if source.io in ("mmap", "auto", "once") else BLOCK_BYTES
     if is_url(layout.files[0].path):
         total += KEPT * REQUEST_BYTES
-    elif source.io != "mmap":  # "auto" chooses the backend later
+    elif source.io != "mmap":  # "auto" chooses between backends only when it reads
         total += BLOCK_BYTES + 2 * ALIGNMENT
     total += min(window, frames * frame * layout.dtype.itemsize) * _picks(source, box)
     if layout.has_blocks:
@@ -195,7 +195,7 @@ def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None)
 def _picks(source: Source, box: Box) -> int:
     """Return the memory of partly used units, as a multiple of the encoded bytes of a window.
 
-    Such units are decoded to a scratch array, from which the wanted pixels are copied.
+    Such units are decoded to a scratch array, from which the requested pixels are copied.
     """
     region = region_of(source.layout, box)
     ranges = frame_ranges(source.layout, region.frames[:1], region.sig)

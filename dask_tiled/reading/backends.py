@@ -29,11 +29,11 @@ from dask_tiled.reading.rest import can_rest, leased, rests
 MAPPED_BYTES = 32 << 20
 """Largest window to map: touched pages count as memory of the process."""
 LEAST_MAPPED_BYTES = 1 << 20
-"""Smallest window, even where memory is short."""
+"""Smallest window to map, even if memory is short."""
 MAPPED_SHARE = 64
-"""A worker maps at most 1/64 of the memory limit of a thread at a time."""
+"""Inverse of the share of a thread's memory limit that a worker maps at a time."""
 HDF5 = b"\x89HDF\r\n\x1a\n"
-"""First bytes of HDF5 files, and of MATLAB's after 512 others."""
+"""First bytes of HDF5 files; in MATLAB files they follow a header of 512 bytes."""
 BLOCK_BYTES = 2 << 20
 """Bytes of a read: they stay in a core's share of the cache."""
 SHOWN_BYTES = 8 << 20
@@ -45,17 +45,17 @@ KEPT_MAPS = 8
 OPEN_FILES = 8
 """Files held open at once for a chunk."""
 GAPS = 1.25
-"""If frames are spaced by more than this many times their bytes, each is read by itself."""
+"""Frames are read one by one if their spacing exceeds their bytes by this factor."""
 POPULATED_BYTES = 1 << 18
 """Bytes populated by one madvise call."""
-MADV_POPULATE_READ, EHWPOISON = 22, 133  # missing in Python's modules
+MADV_POPULATE_READ, EHWPOISON = 22, 133  # not defined by Python
 SPARSE = 16
-"""If frames are spaced by more than this many times their bytes, mapped pages load singly."""
+"""Mapped pages are loaded singly if the spacing of frames exceeds their bytes by this factor."""
 ALIGNMENT = 4096
 """Alignment of direct reads, in the file and in memory."""
 
 _kept: WeakKeyDictionary[File, _Map] = WeakKeyDictionary()
-"""Maps of whole files; each lives as long as the array that was the first to read the file."""
+"""Maps of whole files; a map lives as long as the array that was the first to read the file."""
 GIVES_BACK.append(_kept.clear)
 
 
@@ -112,7 +112,7 @@ class Backend(ABC):
 
 
 class _Local(Backend):
-    """Reads local files, of which a few stay open until the chunk is done.
+    """Reads local files; a few of them stay open until the chunk is done.
 
     Descriptors are released early if the process runs short of them.
     """
@@ -175,7 +175,7 @@ def _refuses(address: int, nbytes: int) -> bool:
     """Populate mapped pages; return whether one of them cannot be read."""
     if sys.platform != "linux":
         return False
-    # Not ``mmap.madvise`` of Python, which holds the GIL while the disk is read.
+    # Python's ``mmap.madvise`` would hold the GIL while the disk is read.
     pages = ctypes.c_void_p(address), ctypes.c_size_t(nbytes)
     status = _libc().madvise(*pages, MADV_POPULATE_READ)
     return bool(status) and ctypes.get_errno() in {errno.EFAULT, EHWPOISON}
@@ -189,8 +189,8 @@ def _libc() -> ctypes.CDLL:
 class Mapped(_Local):
     """Maps a window of a file at a time, without a copy.
 
-    Touching a page beyond the end of a file ends the process. So the file is checked before each
-    window is used; and afterwards, so that two versions of the file never mix.
+    Touching a page beyond the end of a file ends the process, so the file is checked before each
+    window is used. It is checked again afterwards, so that two versions of it never mix.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class Mapped(_Local):
         return self(file, start, stop)
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
-        """Copy mapped bytes in large parts: memcpy then writes without loading the target."""
+        """Copy mapped bytes in large parts: memcpy then writes without loading the destination."""
         for first in range(0, len(out), self._window):
             part = out[first : first + self._window]
             np.copyto(part, self(file, start + first, start + first + len(part)))
@@ -229,7 +229,7 @@ class Mapped(_Local):
     def lease(self, file: File) -> Iterator[int]:
         """Hold a lease of a file: see :func:`leased`.
 
-        It has its own descriptor: leases of other windows of the file may end earlier.
+        It has a descriptor of its own, as leases of other windows of the file may end earlier.
         """
         with lent_fd(file, release=self.give_back) as fd, leased(fd) as refused:
             yield refused
@@ -243,7 +243,7 @@ class Mapped(_Local):
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         stop = max(stop, min(start + self._window, file.size))
-        # A map duplicates the descriptor.
+        # mmap duplicates the descriptor.
         make = lambda: _Map(self._fd(file), start, stop, sparse=sparse)  # noqa: E731
         try:
             return with_room(make, file.path, self.give_back)
@@ -268,14 +268,14 @@ def _window(limit: int | None) -> int:
 
 
 class Resting(Mapped):
-    """Maps files at rest, and populates pages before they are touched."""
+    """Maps files that have not changed for a while, and populates pages before they are touched."""
 
     def __init__(self) -> None:
         super().__init__()
         self._window = min(self._window, SHOWN_BYTES)
 
     def takes(self, file: File) -> bool:  # noqa: ARG002
-        """Return whether a file at rest may be mapped: not by workers of a cluster."""
+        """Return True unless a worker of a cluster reads: such files may be mapped."""
         return not on_a_cluster()
 
     def keeps(self, file: File) -> _Map | None:  # noqa: ARG002
@@ -297,19 +297,19 @@ class Kept(Resting):
     """
 
     def keeps(self, file: File) -> _Map | None:
-        """Map a whole file to keep it, if it is not yet; return None if the limits are exceeded."""
+        """Return the kept map of a whole file, or map the file; None if the limits are exceeded."""
         found = _kept.get(file)
         if found is None and file.size <= KEPT_BYTES:
             try:
                 sizes = [mapped.stop for mapped in _kept.values()]
-            except RuntimeError:  # another thread has mapped a file
+            except RuntimeError:  # another thread has just mapped a file
                 return None
             if len(sizes) < allowed(KEPT_MAPS) and sum(sizes) + file.size <= KEPT_BYTES:
                 found = _kept.setdefault(file, super()._map(file, 0, file.size, sparse=False))
         return found
 
     def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
-        """Count only the pages that are read: those between them are mapped anyway."""
+        """Split read ranges, counting only pages that are read; the others are mapped anyway."""
         most = limit or min(self._window, SHOWN_BYTES)
         return ranges.split(most * max(1, int(_spread(ranges, mmap.PAGESIZE))))
 
@@ -329,7 +329,7 @@ class Buffered(_Local):
         self._release = release
 
     def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
-        """Read the span of each window, or each frame by itself where frames lie far apart."""
+        """Read the span of each window, or frames one by one if they lie far apart."""
         if not self.direct and _spread(ranges) > GAPS:
             yield from self._gather(ranges)
             return
@@ -376,7 +376,11 @@ class Buffered(_Local):
             if done < len(offsets):
                 start = int(offsets[done])
                 self._read(ranges.file, start, start + width)  # repeated to raise its error
-                raise OSError(errno.EIO, "bytes could not be read at once", ranges.file.path)
+                raise OSError(
+                    errno.EIO,
+                    "bytes could not be read in one request, but singly",
+                    ranges.file.path,
+                )
             ranges.file.check(os.fstat(fd))
             places = np.arange(len(offsets)) * width - low
             part = ranges._replace(offsets=places, frames=frames, ascending=True)
@@ -406,7 +410,7 @@ class Buffered(_Local):
             if not count:
                 file.check()
                 raise StaleFileError(
-                    "the file ends too early",
+                    "the file is too short",
                     path=file.path,
                     where=f"byte {start + done}",
                     expected=f"{file.size} bytes",
@@ -423,7 +427,7 @@ class Direct(Buffered):
 
 
 class Leased(Backend):
-    """Maps windows of files not at rest, each under a lease, and reads where none is granted.
+    """Maps windows of files that may change, each under a lease; without a lease, reads them.
 
     Under a lease no other program can truncate the file: opening it for writing blocks until the
     work on the window is done. User functions never run under a lease.
@@ -436,8 +440,8 @@ class Leased(Backend):
     def takes(self, file: File) -> bool:
         """Return whether a file may be mapped under a lease.
 
-        HDF5 files may not: h5py waits for the lease in a thread of this process with the GIL held,
-        without which no lease ends.
+        HDF5 files may not: h5py waits for the end of the lease while it holds the GIL, which the
+        thread with the lease needs.
         """
         return can_rest(file) and self._mapped.takes(file) and not self._is_hdf5(file)
 
@@ -468,11 +472,11 @@ class Leased(Backend):
 
 
 class Auto(Backend):
-    """Maps files at rest or under a lease, and reads all others.
+    """Maps files that cannot change, or are leased; reads all others.
 
-    Small files stay mapped between chunks. Of others, and of all with ``once``, windows are mapped,
-    and frames that lie far apart are read. Workers of a cluster map nothing, as mapped pages count
-    towards their memory limit.
+    Small files stay mapped between chunks. Larger files, and all files with ``once``, are mapped a
+    window at a time; frames that lie far apart are read. Workers of a cluster map nothing, as
+    mapped pages count towards their memory limit.
     """
 
     def __init__(self, *, once: bool = False) -> None:
@@ -532,7 +536,7 @@ BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "dir
 
 
 def backend_for(io: str) -> Backend:
-    """Create the backend of that name; "once" is "auto" for a single pass over the files."""
+    """Create the backend with a name; "once" is "auto" for a single pass over the files."""
     if io in ("auto", "once"):
         return Auto(once=io == "once")
     return BACKENDS[io]()

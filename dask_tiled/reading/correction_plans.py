@@ -53,7 +53,7 @@ class Plan:
         shape = corrections.sig_shape if sig_shape is None else sig_shape
         planes: Sequence[Floats | None] = (corrections.dark, corrections.gain)
         excluded = corrections.excluded_pixels
-        if not corrections.sig_shape:  # a frame without axes is read as one pixel of one axis
+        if not corrections.sig_shape:  # a frame without axes is treated as one pixel of one axis
             planes = [None if p is None else p.reshape(1) for p in planes]
             if excluded is not None and not excluded.size:
                 excluded = np.zeros((len(excluded), 1), np.int64)
@@ -69,7 +69,7 @@ class Plan:
             return
         if shape is None:
             raise DatasetError(
-                "coordinates of excluded pixels do not tell where the frame ends",
+                "the frame shape is needed to repair excluded pixels",
                 expected="sig_shape",
                 found=None,
             )
@@ -127,7 +127,7 @@ def _ends(numbers: Index, shape: tuple[int, ...]) -> tuple[list[int], list[int]]
 
 
 def _place(pixels: Index, sig: Lattice) -> tuple[Index, Bools]:
-    """Return the positions of pixels in a flattened tile, and a mask of those inside the tile."""
+    """Return the positions of pixels in a flattened tile, and a mask of the pixels inside it."""
     start, step, length = np.array(sig, dtype=np.int64).reshape(-1, 3).T
     step = np.where(length > 1, step, 1)
     index, rest = np.divmod(pixels - start, step)
@@ -136,9 +136,9 @@ def _place(pixels: Index, sig: Lattice) -> tuple[Index, Bools]:
 
 
 def _shown(plane: Floats, sig: Lattice) -> Floats:
-    """Slice a frame like the tile."""
+    """Slice a frame in the same way as the tile."""
     for axis, (start, step, length) in enumerate(sig):
-        # A slice that runs backwards to the first pixel has no integer stop.
+        # A slice that runs backwards to the first pixel cannot state its stop as an integer.
         place = (slice(None),) * axis
         plane = plane[(*place, slice(start, None, step if length > 1 else 1))]
         plane = plane[(*place, slice(length))]
@@ -152,7 +152,7 @@ def _flat(frames: Array) -> Array:
 def _terms(
     planes: Sequence[Floats | None], size: int, dtype: np.dtype
 ) -> tuple[Floats, Floats] | None:
-    """Return dark and gain as the kernel takes them, or None without either."""
+    """Return dark and gain in the form that the kernel accepts, or None without either."""
     dark, gain = planes
     if dark is None and gain is None:
         return None

@@ -25,7 +25,7 @@ class Counter:
 
 @contextmanager
 def counted() -> Iterator[Counter]:
-    """Count the bytes of units and blocks fetched in the context, without gaps between them."""
+    """Count the bytes of units and blocks fetched in the context, without the gaps between them."""
     counter = Counter()
     counters.append(counter)
     try:

@@ -63,7 +63,7 @@ def _decoded(piece: BlockRange, backend: Backend, kept: dict[Hashable, Array] | 
 
 def run_kernel(window: Window, out: Array) -> None:
     """Decode the read ranges of a window into an array."""
-    # numba is slow to import: only when pixels are decoded
+    # numba is slow to import: do it only to decode pixels
     from dask_tiled.kernels.decoding import compiled
 
     ranges = window.ranges
@@ -116,13 +116,13 @@ MOST_BYTES = 1 << 20
 
 
 def together(ranges: Iterable[Ranges]) -> Iterator[BlockRange | BlockRun | list[ReadRanges]]:
-    """Group adjacent ranges of a file, in their order: where pieces overlap, later ones win."""
+    """Group adjacent ranges of a file in order: where pieces overlap, later ones win."""
     group: list[ReadRanges] = []
     low, high = 0, 0
     for piece in ranges:
         start, stop = piece.span if isinstance(piece, ReadRanges) else (0, 0)
         first, last = min(low, start), max(high, stop)
-        # Groups have no gaps: backends decide how to read over those.
+        # Groups have no gaps: backends decide whether to read across gaps.
         dense = isinstance(piece, ReadRanges) and stop - start <= piece.nbytes
         near = dense and start <= high and stop >= low and last - first <= MOST_BYTES
         if group and not (near and isinstance(piece, ReadRanges) and piece.file == group[0].file):

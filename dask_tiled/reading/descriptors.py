@@ -17,9 +17,9 @@ IDLE = 32
 """Maximum number of idle descriptors in a process."""
 
 Key = tuple[File, bool]
-"""A version of a file, and whether its reads are direct."""
+"""A version of a file, and whether it is read directly."""
 
-# A deque, whose operations need no lock that a fork or the garbage collector could leave held.
+# A deque needs no lock, which a fork or the garbage collector could leave locked.
 _idle: deque[tuple[Key, int]] = deque()
 
 
@@ -31,8 +31,8 @@ def lent_fd(
 
     ``release`` is passed to :func:`with_room`.
     """
-    file.check()  # opening a FIFO of that name could block for ever
-    key = replace(file), direct  # a copy: the key must not keep the File of a dropped array alive
+    file.check()  # opening a FIFO of that name could block forever
+    key = replace(file), direct  # a copy: the key must not keep alive the File of a dropped array
     fd = _take(key)
     if fd is None:
         fd = with_room(partial(_open, file.path, direct=direct), file.path, release)
@@ -52,7 +52,7 @@ def _shorten(most: int) -> None:
     while len(_idle) > most:
         try:
             os.close(_idle.popleft()[1])
-        except IndexError:  # another thread was quicker
+        except IndexError:  # another thread closed it first
             break
 
 
@@ -66,13 +66,13 @@ if hasattr(os, "register_at_fork"):
 def _take(key: Key) -> int | None:
     try:
         entries = tuple(_idle)
-    except RuntimeError:  # another thread changed the deque; a further descriptor does no harm
+    except RuntimeError:  # another thread changed the deque; one more open descriptor does no harm
         return None
     for entry in entries:
         if entry[0] == key:
             try:
                 _idle.remove(entry)
-            except (ValueError, IndexError):  # another thread was quicker, or changed the deque
+            except (ValueError, IndexError):  # another thread was first, or changed the deque
                 continue
             return entry[1]
     return None
@@ -87,9 +87,9 @@ def _open(path: str, *, direct: bool) -> int:
         if isinstance(error, OSError) and error.errno in SHORT:
             raise
         raise DatasetError(
-            "the file system does not do direct reads",
+            "the file system does not support direct reads",
             path=path,
-            expected="a file system that takes O_DIRECT",
+            expected="a file system that supports O_DIRECT",
             found=str(error),
             hint="Use io='buffered'.",
         ) from error

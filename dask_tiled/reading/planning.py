@@ -108,7 +108,7 @@ class _Met(NamedTuple):
 
 def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _Met:
     """Find the pieces that a box intersects, and the frames in each."""
-    if len(layout.pieces) == 1:  # as in most files: no search is needed
+    if len(layout.pieces) == 1:  # one piece, as in most files: no search is needed
         pieces = layout.pieces.rows()
         inside = np.ones(len(coordinates[0]) if coordinates else 1, bool)
         for k, axis in enumerate(coordinates):
@@ -140,7 +140,7 @@ def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _M
 
 
 def _frames_alone(layout: Layout, met: _Met, sig: Sequence[Cut]) -> Bools:
-    """Return a mask of the blocks that are one frame each, wanted once and whole."""
+    """Return a mask of the blocks that are one frame each, requested once and completely."""
     shape, one = met.pieces.shape, (1,) * len(layout.grid)
     many = np.array([bool(getattr(decoder, "many", "")) for decoder in layout.decoders])
     found: Bools = many[met.pieces.decoder]
@@ -184,7 +184,7 @@ def _together(
 
 
 def _labels(pieces: Columns, n: int) -> Index:
-    """Assign each piece the number of its kind: one file, one decoder, one part of a frame."""
+    """Assign a number to each kind of piece: equal file, decoder and part of a frame."""
     axes = (column.T for columns in pieces[4:] for column in [columns[:, n:]])
     keys = [pieces.file, pieces.decoder, *(column for axis in axes for column in axis)]
     keys = [key for key in keys if len(key) and (key != key[0]).any()]

@@ -28,12 +28,12 @@ class Units:
     frame_bytes: int  # bytes of a frame of the output or scratch array
     place: tuple[slice, ...]  # part of a frame of the output
     pick: Pick | None
-    """Selection of pixels from the decoded units, if not all are wanted or their dtype is not that
-    of the output."""
+    """Selection of pixels from the decoded units, if only some are needed or the output has
+    another dtype."""
 
     @cached_property
     def runs(self) -> Runs:
-        """The units as few long runs, relative to the first unit."""
+        """The units as few long runs, with offsets relative to the first unit."""
         return make_runs(self.loops).moved(0, self.dest)
 
     def are_as_shown(self) -> bool:
@@ -71,7 +71,7 @@ class Units:
         spans = [high - low for low, high in (loop.reach for loop in self.loops)]
         if self.pick is None:
             return spans
-        # Whole rows are needed, and splitting an inner loop would change the steps of outer ones.
+        # Whole rows are needed; and splitting an inner loop would change the steps of outer loops.
         outer = next((k for k, loop in enumerate(self.loops[:-1]) if loop.length > 1), None)
         return [span * (k == outer) for k, span in enumerate(spans)]
 
@@ -109,8 +109,8 @@ class ReadRanges(NamedTuple):
         dests = places * self.units.frame_bytes
         runs = self.units.runs
         if len(self.offsets) > 1 and 0 < self.offsets[1] - self.offsets[0] < abs(runs.step):
-            # Frames are interleaved more finely than units: make them the inner loop, for reads in
-            # order.
+            # Frames are interleaved more finely than units: with frames as the inner loop, reads
+            # are in order.
             loops = [Loop.over(self.offsets, dests), *self.units.loops]
             return make_runs(loops).moved(int(self.offsets[0]), int(dests[0]) + self.units.dest)
         if len(runs.starts) == 1:
@@ -142,7 +142,7 @@ class ReadRanges(NamedTuple):
     def split(self, limit: int) -> Iterator[ReadRanges]:
         """Split into parts that span at most ``limit`` bytes each, as far as units can be split."""
         low, high = self.span
-        most = limit + self.units.decoder.lag  # a unit's two halves lie ``lag`` bytes apart
+        most = limit + self.units.decoder.lag  # the two halves of a unit lie ``lag`` bytes apart
         if high - low <= most:
             yield self
             return

@@ -25,7 +25,7 @@ from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.remote import Remote
 
 Make = Callable[[tuple[int, ...]], Array]
-"""Allocates the output, if it is needed: returns an array of a shape and the source's dtype."""
+"""Allocates the output if it is needed: returns an array of a shape, of the source's dtype."""
 
 LARGE_BYTES = 4096
 """Sources larger than this are not part of every task."""
@@ -36,7 +36,7 @@ CONVERTED_BYTES = 1 << 19
 class Source:
     """The pixels of a layout, after conversion.
 
-    A plain class, so that dask passes it on as one value without traversing it.
+    It is a plain class, as dask does not traverse these.
     """
 
     __slots__ = ("_token", "conversion", "io", "layout")
@@ -101,7 +101,7 @@ class Workspace:
         return self._backends.setdefault(type(backend), backend)
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype, use: str = "native") -> Array:
-        """Return memory with arbitrary content, valid until the next call for the same use."""
+        """Return uninitialised memory, valid until the next call for the same use."""
         size, key = math.prod(shape), (use, dtype)
         if key not in self._memory or self._memory[key].size < size:
             self._memory[key] = np.zeros(size, dtype)
@@ -161,8 +161,8 @@ class Reader:
         """Read a part of some frames, an array with all signal axes.
 
         With ``view``, mapped pixels that are contiguous and native are returned as a read-only
-        view, valid until the chunk is done; then the file is checked once more. Otherwise the array
-        is one that ``make`` returns.
+        view, valid until the chunk is done; then the file is checked once more. Otherwise an array
+        from ``make`` is filled and returned.
         """
         shape = (stop - first, *self._shapes[part])
         ranges = self._between(first, stop, part)
@@ -235,7 +235,7 @@ class Reader:
         if self._absent is not None:
             tile[self._absent[first:stop]] = conversion.fill_value
         if self._kept and part == len(self._ranges) - 1:
-            end = len(self.region.frames)  # blocks only used by corrections
+            end = len(self.region.frames)  # blocks that only corrections use
             for key in [key for key in self._kept if self._ends.get(key, end) <= stop]:
                 del self._kept[key]
 
@@ -255,7 +255,7 @@ class Reader:
         conversion, plan = self.source.conversion, self._plans[part]
         scaled = conversion.scaling is not None
         dtype = conversion.corrections.dtype(native.dtype)  # type: ignore[union-attr]
-        if scaled:  # scaled in float64, so corrected in it
+        if scaled:  # pixels that are scaled in float64 are corrected in float64
             dtype = np.result_type(dtype, np.float64)
         last = tile.dtype == dtype and not scaled
         corrected = tile if last else np.empty(tile.shape, dtype)

@@ -1,4 +1,4 @@
-"""The backend for files behind URLs: few requests for a chunk, sent ahead of its decoding."""
+"""The backend for files behind URLs: few requests per chunk, sent before it is decoded."""
 
 from __future__ import annotations
 
@@ -68,9 +68,11 @@ class Remote(Backend):
         last = int(np.searchsorted(firsts, stop))
         wanted = self._requests[at + max(first, 0) : at + last]
         gaps = any(a[2] != b[1] for a, b in pairwise(wanted))
-        if first < 0 or gaps or not wanted or stop > wanted[-1][2]:  # not announced
+        if first < 0 or gaps or not wanted or stop > wanted[-1][2]:  # not announced by ``expect``
             return remote.fetch([(start, stop)])[0]
-        ahead = self._ahead if last < len(firsts) else AHEAD  # begins the next file, too
+        ahead = (
+            self._ahead if last < len(firsts) else AHEAD
+        )  # also request the beginning of the next file
         wanted += self._requests[at + last : at + last + ahead]
         for request in wanted:
             answer = self._answers.pop(request, None)  # inserted again as the most recently used
@@ -100,19 +102,19 @@ class Remote(Backend):
             firsts = np.array([start for start, _ in wanted], np.int64)
             self._places[file] = len(self._requests), firsts
             self._requests += [(file, *span) for span in wanted]
-        # A frame may be spread over several such files, whose requests then alternate.
+        # If a frame is spread over several such files, their requests alternate.
         long = sum(len(firsts) > 1 for _, firsts in self._places.values())
         self._ahead = max(1, AHEAD // max(1, long))
 
 
 def _behind_url(file: File) -> RemoteFile:
     if not isinstance(file, RemoteFile):
-        raise DatasetError("a file on this machine among those behind URLs", path=file.path)
+        raise DatasetError("a local file among files behind URLs", path=file.path)
     return file
 
 
 def _clusters(ranges: ReadRanges) -> Iterator[ReadRanges]:
-    """Split read ranges at gaps too large to be fetched."""
+    """Split read ranges at gaps that are too large to be fetched."""
     low, high = ranges.units.reach
     if high - low > GAP_BYTES and ranges.nbytes * GAPS < (high - low) * len(ranges.offsets):
         yield from ranges.split(GAP_BYTES)

@@ -20,11 +20,11 @@ from dask_tiled.model.indexing import Array, Index
 Bools = npt.NDArray[np.bool_]
 
 CELL = 256
-"""Edge of a cell in pixels: inner pixels of a cell are repaired from one box."""
+"""Edge of a cell in pixels: all inner pixels of a cell are repaired from one box."""
 
 
 class Steps(NamedTuple):
-    """Pixels in the order of repair, and the neighbours whose mean each becomes."""
+    """Pixels in the order of repair, and the neighbours of which each becomes the mean."""
 
     pixels: Index
     bounds: Index
@@ -62,7 +62,7 @@ class Repairs(NamedTuple):
     """Indices of the neighbours in ``pixels``; -1 for good and for unused ones."""
 
     def with_all(self, shown: Bools, near_shown: Bools) -> Bools:
-        """Return a mask of the shown pixels that depend on shown pixels only."""
+        """Return a mask of the pixels that depend on ``shown`` pixels only."""
         whole = shown & (near_shown | ~self.used).all(axis=1)
         for ring in self.rings[1:]:
             parents = self.parents[ring]

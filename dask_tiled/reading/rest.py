@@ -1,4 +1,4 @@
-"""Detect files at rest: a file that may change while it is read must not be mapped."""
+"""Detect files at rest: mapping a file that may change while it is read is not safe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.paths import SHORT, is_url, with_room
 
 REST_SECONDS = 60
-"""A file unchanged for this long is assumed to stay so."""
+"""A file unchanged for this long is assumed to remain unchanged."""
 
 
 def rests(file: File, fd: int) -> bool:
@@ -47,7 +47,7 @@ def can_rest(file: File) -> bool:
 
 
 def is_written(fd: int) -> bool:
-    """Return whether another program has a file open for writing, as far as the system reports it.
+    """Return whether a program has a file open for writing, as far as the system reports it.
 
     Linux reports it to the owner of the file and to root: neither gets a lease then.
     """
@@ -59,8 +59,8 @@ def is_written(fd: int) -> bool:
         calls = partial(lease, fcntl.F_RDLCK), ctypes.get_errno, partial(lease, fcntl.F_UNLCK)
     except (ImportError, AttributeError, OSError):  # another system
         return False
-    # The GIL is held from the lease to its end: a thread that opens the file for writing with the
-    # GIL held, as h5py does, would wait for a lease that nobody ends.
+    # The GIL is held from the lease to its end. Otherwise a thread that opens the file for writing
+    # and holds the GIL, as h5py does, would wait for a lease that never ends.
     answers: list[int] = list(map(call, calls))  # type: ignore[arg-type]
     return answers[0] != 0 and answers[1] == errno.EAGAIN
 
@@ -76,7 +76,7 @@ def leased(fd: int) -> Iterator[int]:
     """Hold a read lease of a file: opening it for writing, or truncating it, blocks meanwhile.
 
     Linux grants a lease to the owner of the file and to root, while no program has the file open
-    for writing. The signal that breaks the lease is one ignored by default.
+    for writing. The kernel announces the end of a lease by a signal that is ignored by default.
 
     Yields
     ------
@@ -97,7 +97,7 @@ def leased(fd: int) -> Iterator[int]:
     try:
         yield 0
     finally:
-        with suppress(OSError):  # Linux revokes a lease after 45 s
+        with suppress(OSError):  # after 45 s, Linux revokes a lease
             fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 
 
@@ -107,8 +107,8 @@ REMOTE = {
     "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
 }
 # fmt: on
-"""Types of network file systems; all in user space count as one, too, except those on a local block
-device."""
+"""Types of network file systems. All user-space types count as such, except on local block
+devices."""
 
 
 MOUNTS = "/proc/self/mountinfo"
@@ -127,7 +127,7 @@ def is_remote(path: str) -> bool:
     except OSError:
         return False
     number = os.major(device), os.minor(device)
-    if number not in _mounts:  # never looked up, or mounted since
+    if number not in _mounts:  # not read yet, or mounted since
         _mounts.update({number: "", **_types()})
     return _mounts[number] in REMOTE
 

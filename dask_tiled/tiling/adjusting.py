@@ -15,25 +15,25 @@ from dask_tiled.model.tile_request import AdjustTile, TileRequest
 def adjusted(
     adjust: AdjustTile, shape: tuple[int, ...], request: TileRequest
 ) -> tuple[tuple[int, ...], str]:
-    """Return the tile shape that a format prefers, and its reason; empty if it is unchanged.
+    """Return the tile shape that a format prefers, and its reason; empty without a change.
 
     Raises
     ------
     TilingError
-        The answer cannot be a tile.
+        The format returns an impossible tile shape.
     """
     name = request.desc.format
     answer: Any = adjust(shape, request)
     expected = _violated(answer, request)
     if expected:
-        problem = f"the format {name!r} adjusts a tile to a wrong shape"
+        problem = f"adjust_tile of the format {name!r} returns an invalid tile shape"
         path = request.desc.files[0].path
         raise TilingError(problem, path=path, expected=expected, found=repr(answer))
     tile = tuple(map(int, answer))
     if tile == shape:
         return shape, ""
     reason, _, _ = (inspect.getdoc(adjust) or "no reason given").partition("\n")
-    return tile, f"the format {name} changes it: {reason.rstrip('.')}"
+    return tile, f"adjusted by the format {name}: {reason.rstrip('.')}"
 
 
 def _violated(tile: Any, request: TileRequest) -> str:
@@ -45,11 +45,11 @@ def _violated(tile: Any, request: TileRequest) -> str:
     ):
         return f"{len(chunk)} whole numbers"
     if not all(1 <= n <= most for n, most in zip(tile, chunk, strict=True)):
-        return f"1 or more, within a chunk of {chunk}"
+        return f"1 or more, and at most the chunk {chunk}"
     if request.by == "frame" and tuple(tile[1:]) != chunk[1:]:
-        return f"whole frames of {chunk[1:]}, which a consumer wants"
+        return f"whole frames of {chunk[1:]}, which a consumer requests"
     if request.depth is not None and tile[0] > request.depth:
-        return f"at most {request.depth} frames, which a consumer wants"
+        return f"at most {request.depth} frames, which a consumer requests"
     if any(n % block and n != most for n, block, most in zip(tile, blocks, chunk, strict=True)):
         return f"multiples of {blocks}, which no tile cuts, or the end of a chunk of {chunk}"
     return ""

@@ -23,9 +23,9 @@ def bases(desc: Description) -> tuple[Base, ...]:
     shape = desc.base_shape or (1,) * len(axes)
     if len(shape) != len(axes) or any(n < 1 for n in shape):
         raise TilingError(
-            f"the format {desc.format} gives a base shape that is none",
+            f"the format {desc.format} returns an invalid base_shape",
             path=desc.files[0].path,
-            expected=f"sizes of blocks for the axes {axes}",
+            expected=f"block sizes for the axes {axes}",
             found=desc.base_shape,
         )
     first = layout.selection.first if nav == 1 else 0
@@ -43,7 +43,7 @@ def bases(desc: Description) -> tuple[Base, ...]:
 
 
 def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the block sizes along the navigation axes; 1 where blocks do not fit them."""
+    """Return the block sizes along the navigation axes; 1 where blocks do not match them."""
     nav, first = layout.nav_shape, layout.selection.first
     none = (1,) * len(nav)
     if layout.selection.numbers is not None or not blocks:
@@ -78,8 +78,7 @@ def frames_base(sizes: Sequence[int], nav: Sequence[Base]) -> Base:
 def file_blocks(layout: Layout, axis: int) -> Base | None:
     """Return the parts of a navigation axis that lie in one file each, by positions of the array.
 
-    None if there is one file, or if files do not begin at equal distances, each at the
-    beginning of a position of the axis.
+    None if there is one file, or if files do not begin at equal distances along the axis.
     """
     firsts = _first_frames(layout)
     if len(firsts) < 2:
@@ -162,12 +161,12 @@ class Base(NamedTuple):
         return cls(common // step, -first % (common // step))
 
     def at(self, start: int) -> Base:
-        """Return the blocks of the part of an axis from ``start`` on."""
+        """Return the blocks of the part of an axis that begins at ``start``."""
         return Base(self.size, (self.lead + start) % self.size)
 
 
 def cut_no_block(desc: Description, chunks: Chunks, before: Chunks) -> bool:
-    """Return whether new chunks end where old ones do, or between blocks of navigation axes.
+    """Return whether new chunks end where old ones do, or between blocks of the file.
 
     Then no block of the file is read for more chunks than before.
     """
@@ -189,7 +188,7 @@ def least_sizes(shape: Sequence[int], bases: Sequence[Base]) -> list[int]:
 
 
 def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[int, ...]:
-    """Take whole axes from the last one on, and an even part of the first that does not fit.
+    """Take whole axes, beginning with the last, and an even part of the first that does not fit.
 
     No part is smaller than a block, even if blocks exceed the budget.
     """
@@ -267,7 +266,7 @@ class Edges:
 class Grid:
     """Chunk grid of an array.
 
-    A plain class, so that dask passes it on as one value and does not look inside.
+    It is a plain class, as dask does not traverse these.
     """
 
     __slots__ = ("axes",)

@@ -1,4 +1,4 @@
-"""Figures that show themselves once: in a window or a notebook, or not at all without a display."""
+"""Figures that are displayed once: in a window or a notebook, or not at all without a display."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOTS_PER_INCH = 192
 WIDEST = 960
 """Largest width in points on a screen, that of a notebook."""
 MOST_OPEN = 20
-"""Most open windows in pyplot, which warns of more."""
+"""Most open windows; pyplot warns of more."""
 
 
 class ShownFigure(Figure):  # type: ignore[misc]
@@ -26,7 +26,7 @@ class ShownFigure(Figure):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.set_facecolor("none")  # pyplot sets its own background
+        self.set_facecolor("none")  # pyplot would set a background
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]] | None:
         if self.canvas.manager is not None and not _is_inline():
@@ -48,14 +48,14 @@ class ShownFigure(Figure):  # type: ignore[misc]
 
 
 def new_figure(width: float, height: float, **options: Any) -> ShownFigure:
-    """Create a figure of a size in inches that pyplot does not know."""
+    """Create a figure, of a size in inches, that is not registered with pyplot."""
     return ShownFigure(figsize=(width, height), **options)
 
 
 def open_figure(width: float, height: float, **options: Any) -> ShownFigure:
-    """Create a figure that ``pyplot.show()`` shows, if it can show any.
+    """Create a figure for ``pyplot.show()``, if that can show any.
 
-    The oldest of too many open windows is closed, so that loops do not accumulate them.
+    The oldest of too many open windows is closed, so that loops do not accumulate windows.
     """
     from matplotlib import pyplot as plt
 
@@ -67,8 +67,8 @@ def open_figure(width: float, height: float, **options: Any) -> ShownFigure:
     for figure in windows[: max(0, len(windows) + 1 - MOST_OPEN)]:
         plt.close(figure)
     most = mpl.rcParams["figure.max_open_warning"]
-    mpl.rcParams["figure.max_open_warning"] = 0  # the user's figures do not count
-    try:  # rc_context would undo settings made while a backend loads
+    mpl.rcParams["figure.max_open_warning"] = 0  # figures of the user do not count
+    try:  # rc_context would undo settings of a backend that loads meanwhile
         made: ShownFigure = plt.figure(figsize=(width, height), FigureClass=ShownFigure, **options)
     finally:
         mpl.rcParams["figure.max_open_warning"] = most
@@ -92,7 +92,7 @@ def _can_be_shown() -> bool:
         return False
     try:
         name = mpl.get_backend().lower()
-    except ImportError:  # a window backend is set, and there is no display
+    except ImportError:  # a window backend is configured, but there is no display
         return False
     return name not in backend_registry.list_builtin(BackendFilter.NON_INTERACTIVE)
 

@@ -60,16 +60,16 @@ def _sysconf(name: str) -> int:
 
 
 def thread_memory() -> tuple[int, str]:
-    """Return the bytes that a dask thread may use, 0 for no known limit, and their source."""
+    """Return the bytes that a dask thread may use (0 without a known limit), and their source."""
     limits = [
         int(worker["memory_limit"]) // max(1, int(worker.get("nthreads") or 1))
         for worker in _workers()
         if worker.get("memory_limit")
     ]
     if limits:
-        return min(limits), "the least memory that a thread of the workers has"
+        return min(limits), "the memory of a worker's thread, the smallest one"
     allowed = min([n for n in memory() if n], default=0)
-    return allowed // processors(), "the memory that a core of this machine has"
+    return allowed // processors(), "the memory of this machine per core"
 
 
 def _workers() -> Iterable[Any]:
@@ -80,7 +80,7 @@ def _workers() -> Iterable[Any]:
     try:
         client = distributed.default_client()
         workers: Iterable[Any] = client.scheduler_info()["workers"].values()
-    except (AttributeError, ValueError, OSError):  # partly imported; no client; a closed client
+    except (AttributeError, ValueError, OSError):  # partly imported, no client, or a closed client
         return ()
     return workers
 
@@ -117,5 +117,5 @@ def _cgroup_limits(root: Path, mine: Path) -> Iterator[int]:
                 break
             try:
                 yield int((folder / name).read_text("ascii"))
-            except (OSError, ValueError):  # the group is not mounted here; "max"
+            except (OSError, ValueError):  # not mounted here, or "max"
                 continue

@@ -70,7 +70,7 @@ class TilingRequest:
     def __post_init__(self) -> None:
         if self.by not in ("tile", "frame", "chunk", "pixel"):
             raise TilingError(
-                "unknown kind of tiling", expected="tile, frame, chunk or pixel", found=self.by
+                "unknown unit of work", expected="tile, frame, chunk or pixel", found=self.by
             )
         for name in ("depth", "nbytes"):
             if getattr(self, name) is not None:
@@ -95,7 +95,7 @@ def parse_size(name: str, value: Any) -> int:
     try:
         size = int(parse_bytes(value))
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise TilingError(f"{name} is no size", found=value) from error
+        raise TilingError(f"{name} is not a size in bytes", found=value) from error
     return check_positive(name, size)
 
 
@@ -155,10 +155,13 @@ class Question:
         self.say("consumers", "; ".join(wishes))
         if any(base.size > 1 for base in self.bases):
             sizes = tuple(base.size for base in self.bases)
-            self.say("base shape", f"{sizes}: what the file is read in; no smaller part is cut out")
+            self.say("base shape", f"{sizes}: blocks of the file, which are never cut")
         native = self.desc.layout.dtype
         if self.dtype != native:
-            self.say("dtype", f"{self.dtype}: what {native} is converted to; sizes count its bytes")
+            self.say(
+                "dtype",
+                f"{self.dtype}: converted from {native}; sizes are bytes of the converted pixels",
+            )
 
 
 THREAD_CHUNKS = 8
@@ -166,9 +169,9 @@ THREAD_CHUNKS = 8
 
 
 PROCESSOR_CHUNKS, DECODED_CHUNKS = 2, 32
-"""Fewest chunks per processor, and fewest chunks of a compressed array."""
+"""Fewest chunks per processor, and fewest chunks of an array with compressed pixels."""
 LEAST_SHARE = 16 << 20
-"""Smallest chunk in bytes that parallelism asks for."""
+"""Chunks are not made smaller than this for the sake of parallelism."""
 
 
 def chunk_limit(
@@ -184,11 +187,11 @@ def chunk_limit(
     if chunk_bytes is not None:
         asked.append(check_positive("chunk_bytes", chunk_bytes))
     if asked:
-        limit, why = min(asked), "the least that was asked for"
+        limit, why = min(asked), "the smallest that was requested"
     else:
         why = "dask's array.chunk-size"
         limit = parse_size(why, config.get("array.chunk-size"))
-    # Growing files get more chunks later, and blocks cut into pixels would be read again.
+    # Growing files get more chunks later; blocks cut into pixels would be read repeatedly.
     again = q.desc.layout.has_blocks and "pixel" in q.kinds
     if not asked and not again and not q.desc.files[-1].grows:
         limit, why = _share(q, limit, processors) or (limit, why)
@@ -206,14 +209,14 @@ def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] |
     shares = PROCESSOR_CHUNKS * count
     why = f"{PROCESSOR_CHUNKS} chunks for each of {count} processors, {whose}"
     if q.desc.layout.has_blocks and shares < DECODED_CHUNKS:
-        shares, why = DECODED_CHUNKS, "several chunks, for cores to decode side by side"
+        shares, why = DECODED_CHUNKS, "several chunks, so that cores decode in parallel"
     nbytes = math.prod(q.desc.shape) * q.pixel_bytes
     share = max(LEAST_SHARE, nbytes // shares)
     return (share, why) if share < min(limit, nbytes) else None
 
 
 MOST_FRAMES = 1 << 18
-"""Most frames of a chunk: the numbers and offsets of more outweigh the pixels of usual chunks."""
+"""Most frames of a chunk: the numbers and offsets of more take more memory than usual chunks."""
 MOST_CHUNKS = 1 << 22
 """Most chunks of an array; more take seconds and gigabytes before anything is computed."""
 
@@ -248,10 +251,10 @@ def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Ch
     pixels = max(1, limit // q.pixel_bytes)
     if q.kinds == {"pixel"} and math.prod(nav) > 1:
         sig_sizes = fill(sig, max(1, pixels // math.prod(nav)), q.sig_bases)
-        q.say("signal", f"{sig_sizes}: frames are cut, every frame of a pixel is wanted")
+        q.say("signal", f"{sig_sizes}: frames are cut, because all frames of a pixel are requested")
     else:
         sig_sizes = sig
-        q.say("signal", f"{sig_sizes}: frames are never cut unless pixels alone are asked for")
+        q.say("signal", f"{sig_sizes}: frames are only cut if all requests are by pixel")
     frames = min(max(1, pixels // math.prod(sig_sizes)), MOST_FRAMES)
     nav_sizes = fill(nav, frames, q.nav_bases)
     counts = [ceil_div(n, max(1, k)) for n, k in zip(nav + sig, nav_sizes + sig_sizes, strict=True)]
@@ -295,7 +298,7 @@ def _by_file(q: Question, axis: int, usual: int, limit: int) -> tuple[int, int, 
         if size % files.size:
             return None
     else:
-        size, where = largest_divisor(files.size, limit), "none across files"
+        size, where = largest_divisor(files.size, limit), "within files"
     parts = split(n, size, files.lead % size)
     even = 2 * min(parts) >= max(parts)
     return (size, files.lead % size, where) if even and 2 * size > usual else None
@@ -317,12 +320,12 @@ def _aligned(q: Question, axis: int, usual: int, align_bytes: int) -> tuple[int,
     unit, n = align_bytes // math.gcd(strides[axis], align_bytes), nav[axis]
     for size in range(usual // unit * unit, max(1, 9 * usual // 10) - 1, -unit):
         if (n % size or size) * usual >= (n % usual or usual) * size:
-            return size, 0, f"divided evenly, each beginning at a multiple of {align_bytes} bytes"
+            return size, 0, f"divided evenly, beginning at multiples of {align_bytes} bytes"
     return None
 
 
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 128 << 10, 1 << 20
-"""Below, calls per tile cost more than cache misses; above, nothing is gained."""
+"""Smaller tiles cost more calls than they save cache misses; larger ones gain nothing."""
 
 
 def usual_tile_bytes(cache_bytes: int) -> int:
@@ -336,13 +339,13 @@ def _tile_limit(q: Question, cache_bytes: int | None) -> int:
     asked = [wish.nbytes for wish in q.wishes if wish.by in {"tile", "frame"}]
     limit = min((nbytes or usual for nbytes in asked), default=usual)
     if limit in asked:
-        why = "the least that was asked for"
+        why = "the smallest that was requested"
     q.say("tile limit", f"{format_bytes(limit)}: {why}")
     return limit
 
 
 def _usual_size(cache_bytes: int | None) -> tuple[int, str]:
-    """Return the default bytes of a tile, and where they come from."""
+    """Return the default bytes of a tile, and their source."""
     name = "dask-tiled.tile-bytes"
     configured: Any = config.get(name, None)
     if cache_bytes is None and configured is not None:
@@ -361,7 +364,7 @@ def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tu
     nav_ndim = q.desc.nav_ndim
     frames, sig = math.prod(sizes[:nav_ndim]), tuple(sizes[nav_ndim:])
     if "chunk" in q.kinds:
-        return _said(q, (frames, *sig), "a consumer wants whole chunks")
+        return _said(q, (frames, *sig), "a consumer requests whole chunks")
     block = frames_base(sizes[:nav_ndim], q.nav_bases)
     least = min(block.size, frames)
     budget = max(1, _tile_limit(q, cache_bytes) // q.pixel_bytes)
@@ -375,13 +378,13 @@ def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tu
     depth = 1 if one_run else budget // math.prod(tile_sig)
     if deep is not None:
         depth = min(depth, deep)
-        why += f", depth {deep} asked for"
+        why += f", requested depth {deep}"
     depth = even_size(frames, depth, *block)
     if depth * math.prod(tile_sig) > budget:
-        why += ", more than the limit because nothing smaller suits the file and its consumers"
+        why += ", beyond the limit because the file and its consumers allow nothing smaller"
     tile = _said(q, (depth, *tile_sig), why)
     format = formats().get(q.desc.format)
-    if format is None or format.adjust_tile is None:  # the format may not be installed on a worker
+    if format is None or format.adjust_tile is None:  # a worker may lack the format
         return tile
     blocks = (least, *(base.size for base in q.sig_bases))
     by = next(kind for kind in ("frame", "tile", "pixel") if kind in q.kinds)
@@ -394,7 +397,7 @@ def _part_of_frame(q: Question, sig: tuple[int, ...], budget: int, depth: int) -
     """Split frames for tiles of a depth; rows are split only if a single one does not fit."""
     blocks = least_sizes(sig, q.sig_bases)
     row = math.prod(blocks[:-1]) * sig[-1]
-    # A single row of pixels is read best in one go; a row of blocks is scattered anyway.
+    # A single row of pixels is best read as a whole; a row of blocks is scattered anyway.
     block = math.prod(blocks) if math.prod(blocks[:-1]) > 1 else budget
     least = row if row <= budget else block
     return fill(sig, max(least, budget // depth), q.sig_bases)

@@ -78,7 +78,7 @@ def picture(
     panels: list[_Plane | _Box] = [*planes, box]
     crowded = [panel.title for panel in panels if panel.crowded]
     if crowded:
-        text = f"not every cut is drawn: {', '.join(crowded)}"
+        text = f"not all cuts are drawn: {', '.join(crowded)}"
         parts.append(Text(text, GAP, floor + BOTTOM, anchor="start"))
     width = x + box.width + max(box.back * SLANT + GAP, 90)
     return Picture(width, floor + BOTTOM + 6, tuple(parts))
@@ -93,7 +93,7 @@ def _by(shape: Iterable[int]) -> str:
 
 
 def _some(cuts: Sequence[float], most: int = MOST_LINES) -> Sequence[float]:
-    """Return the cuts to draw: every one, every second, ..."""
+    """Return the cuts to draw: all of them, every second, and so on."""
     every = max(1, -(-len(cuts) // most))
     return cuts[every - 1 :: every]
 
@@ -194,7 +194,7 @@ class _Box:
             corners = at(0, 0, 0), at(0, 0, wide), at(0, low, wide), at(0, low, 0)
             yield Shape(style, corners)
             yield Shape(style, (corners[0], at(deep, 0, 0), at(deep, 0, wide), corners[1]))
-            if wide == m:  # the nearest side is not hidden
+            if wide == m:  # the nearest side is visible
                 right = corners[1], at(deep, 0, m), at(deep, low, m), corners[2]
                 yield Shape(style, right)
 

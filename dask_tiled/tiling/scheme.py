@@ -197,6 +197,6 @@ def negotiate(
         check_count(desc, least_count(chunks, desc.shape, desc.dtype, desc.dims))
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
         sizes = tuple(map(max, chunks))
-        q.say("chunks", f"{sizes} at most: as given, or as slicing left them")
+        q.say("chunks", f"{sizes} at most: as given, or left by slicing")
     tile = tile_shape(q, tuple(map(max, chunks)), cache_bytes)
     return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases, wishes)

@@ -1,4 +1,4 @@
-"""Sizes of chunks: parsed as dask does, split and merged."""
+"""Sizes of chunks: parsed as in dask, split and merged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def least_count(
     count += sum(len(one) for one in given if isinstance(one, tuple | list))
     for one in given:
         if isinstance(one, str):
-            with suppress(ValueError):  # reported by read_chunks
+            with suppress(ValueError):  # read_chunks raises the error
                 limit = parse_bytes(config.get("array.chunk-size") if one == "auto" else one)
                 count = max(count, math.prod(shape) * dtype.itemsize // max(1, int(limit)))
     return count
@@ -43,7 +43,7 @@ def least_count(
 def read_chunks(
     chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
 ) -> tuple[tuple[int, ...], ...]:
-    """Normalize chunks as dask does; a mapping may also use names of axes."""
+    """Normalize chunks as in dask; a mapping may also use names of axes."""
     from dask.array.core import normalize_chunks
 
     if _covers(chunks, shape):
@@ -52,7 +52,7 @@ def read_chunks(
         unknown = [key for key in chunks if key not in (*dims, *range(-len(shape), len(shape)))]
         if unknown:
             raise TilingError(
-                "chunks for an axis that is not there",
+                "chunks for an axis that does not exist",
                 expected=", ".join(dims) or f"numbers below {len(shape)}",
                 found=unknown[0],
             )
@@ -93,14 +93,14 @@ def rechunked(
 
     if isinstance(chunks, dict):
         if unknown := [axis for axis in chunks if not isinstance(axis, int | np.integer)]:
-            raise TypeError(f"an axis is a number, not {unknown[0]!r}")
+            raise TypeError(f"axes must be numbers, not {unknown[0]!r}")
         named = {normalize_axis_index(axis, len(before)): sizes for axis, sizes in chunks.items()}
         chunks = tuple(map(named.get, range(len(before))))
     if isinstance(chunks, tuple | list):
         chunks = tuple(x if new is None else new for new, x in zip(chunks, before, strict=False))
     shape = tuple(map(sum, before))
     asked: tuple[tuple[int, ...], ...] = normalize_chunks(chunks, shape, limit, dtype, before)
-    if balance:  # by dask's rule
+    if balance:  # following dask
         asked = da.empty(shape, dtype, chunks=shape).rechunk(asked, balance=True).chunks
     return asked
 
@@ -118,23 +118,23 @@ def equal_chunks(
     axes = read_chunks(chunks, shape, dtype, dims)
     sizes = tuple(max(axis[0], 1) for axis in axes)
     if tuple(map(split, shape, sizes)) != axes:
-        raise TilingError(f"{what} must be equal along an axis", found=axes)
+        raise TilingError(f"{what} must be equal along every axis", found=axes)
     return sizes
 
 
 def cut(sizes: tuple[int, ...], shape: tuple[int, ...], whole: int, budget: int) -> tuple[int, ...]:
-    """Divide sizes along the first axes, to leave at most ``budget`` pixels if possible."""
+    """Divide sizes along the first axes, so that at most ``budget`` pixels remain if possible."""
     left = list(sizes)
     for k in range(whole):
         limit = max(1, budget // max(1, math.prod(left[:k] + left[k + 1 :])))
-        # The part beyond the end of the array need not be divided.
+        # The part beyond the end of the array is not divided.
         even = left[k] > limit and left[k] == shape[k]
         left[k] = -(-left[k] // -(-left[k] // limit)) if even else largest_divisor(left[k], limit)
     return tuple(left)
 
 
 def grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int = 0) -> list[int]:
-    """Merge neighbours in a grid, those along the last axis first, up to ``budget`` pixels.
+    """Merge neighbours in a grid, along the last axes first, up to ``budget`` pixels.
 
     Axes before ``first`` are left as they are.
     """

@@ -138,9 +138,7 @@ def test_chunks_that_do_not_divide_those_of_the_array(opened, tmp_path):
     beside = results(arr)
     options = {"chunks": (3, 5, 32, 64)}
     plan = plan_of(Given.of(arr), Settings(**options), results_of(beside, arr))
-    assert "computed separately: com: the zarr chunks or shards do not divide" in str(
-        plan
-    )
+    assert "computed separately: com: the zarr chunks or shards do not divide" in str(plan)
     to_zarr(arr, tmp_path / "out.zarr", with_results=beside, **options)
     check(tmp_path / "out.zarr", arr, beside, pixels)
 

@@ -108,7 +108,7 @@ def test_computed_arrays_have_no_files(arr):
 
 
 def test_chunks_have_to_be_equal(arr):
-    with pytest.raises(TilingError, match="equal along an axis"):
+    with pytest.raises(TilingError, match="equal along every axis"):
         as_zarr(arr, chunks=((1, 3, 1), 7, 8, 16))
     assert as_zarr(arr, chunks={"scan_y": 2, "x": 4}).chunks == (2, 7, 8, 4)
 

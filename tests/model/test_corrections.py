@@ -198,7 +198,7 @@ def test_coordinates_need_the_shape_of_the_frame():
     """Where the frame ends decides what a pixel's neighbours are."""
     corrections = Corrections(excluded_pixels=[(2, 2)])
     assert corrections.sig_shape is None
-    with pytest.raises(DatasetError, match="where the frame ends"):
+    with pytest.raises(DatasetError, match="the frame shape is needed"):
         Plan(corrections, [(0, 1, 3), (0, 1, 3)])
     assert Plan(corrections, [(0, 1, 3), (0, 1, 3)], (3, 3)).halos == ()
     assert Plan(corrections, [(0, 1, 3), (0, 1, 3)], (4, 4)).halos[0].box == ((1, 4), (1, 4))

@@ -60,7 +60,7 @@ def test_its_reason_is_among_the_others(desc):
         scheme = negotiate(one, SMALL)
         assert scheme.tile_shape == (1, 16, 8)
         assert scheme.chunks == plain.chunks
-        reason = "(1, 16, 8): the format mine changes it: Frames are folded, 256 B"
+        reason = "(1, 16, 8): adjusted by the format mine: Frames are folded, 256 B"
         assert scheme.reasons == (*plain.reasons, ("adjusted tile", reason))
 
 
@@ -88,12 +88,12 @@ def test_what_it_is_told(desc):
         ((1, 16.0, 8), "3 whole numbers"),
         ((True, 16, 8), "3 whole numbers"),
         ("abc", "3 whole numbers"),
-        ((0, 16, 8), "1 or more, within a chunk of (5, 16, 8)"),
-        ((1, -4, 8), "1 or more, within a chunk of (5, 16, 8)"),
-        ((6, 16, 8), "1 or more, within a chunk of (5, 16, 8)"),
-        ((1, 16, 9), "1 or more, within a chunk of (5, 16, 8)"),
+        ((0, 16, 8), "1 or more, and at most the chunk (5, 16, 8)"),
+        ((1, -4, 8), "1 or more, and at most the chunk (5, 16, 8)"),
+        ((6, 16, 8), "1 or more, and at most the chunk (5, 16, 8)"),
+        ((1, 16, 9), "1 or more, and at most the chunk (5, 16, 8)"),
         ((1, 3, 8), "multiples of (1, 2, 1), which no tile cuts"),
-        ((5, 16, 8), "at most 4 frames, which a consumer wants"),
+        ((5, 16, 8), "at most 4 frames, which a consumer requests"),
     ],
 )
 def test_wrong_answers(path, desc, answer, expected):
@@ -101,7 +101,7 @@ def test_wrong_answers(path, desc, answer, expected):
     with pytest.raises(TilingError) as caught:
         negotiate(desc, [SMALL, TilingRequest("tile", depth=4)], chunks=(5, 16, 8))
     assert str(path) in str(caught.value)
-    assert "the format 'mine' adjusts a tile to a wrong shape" in str(caught.value)
+    assert "adjust_tile of the format 'mine' returns an invalid tile shape" in str(caught.value)
     assert expected in str(caught.value)
     assert repr(answer) in str(caught.value)
 
@@ -110,7 +110,7 @@ def test_frames_and_chunks_that_consumers_want_stay_whole(desc):
     answers((1, 8, 8))
     assert negotiate(desc, SMALL).tile_shape == (1, 8, 8)
     assert negotiate(desc, "chunk").tile_shape == (12, 16, 8)
-    with pytest.raises(TilingError, match=r"whole frames of \(16, 8\), which a consumer wants"):
+    with pytest.raises(TilingError, match=r"whole frames of \(16, 8\), which a consumer requests"):
         negotiate(desc, "frame")
 
 

@@ -204,7 +204,7 @@ def test_what_is_said_about_files_is_true(case):
     files = set(start[:, 0].tolist())
     if "in whole files" in text:
         assert borders(desc.nav_shape, scheme) <= files
-    if "none across files" in text:
+    if "within files" in text:
         # A chunk is a stretch of frames here: the first axis that is cut is the only one.
         ends = sorted({*borders(desc.nav_shape, scheme), math.prod(desc.nav_shape)})
         for first, stop in itertools.pairwise(ends):
@@ -653,7 +653,7 @@ def test_selections_spread_over_files(numbers, per_file, frames):
     assert sum(sizes) == len(numbers)
     assert max(sizes) <= frames
     assert 4 * len(sizes) <= 4 * -(-len(numbers) // frames) * 2 + 4
-    if "none across files" in scheme.explain():
+    if "within files" in scheme.explain():
         for start, stop in itertools.pairwise(np.cumsum((0, *sizes)).tolist()):
             assert len({n // per_file for n in numbers[start:stop]}) == 1
 
@@ -719,7 +719,7 @@ def test_tiles_end_where_blocks_of_a_row_end():
 
 @pytest.mark.parametrize("base", [(1, 8), (1, 8, 0), (1, 1, 8, 8)])
 def test_base_shapes_that_are_none(base):
-    with pytest.raises(TilingError, match="the format raw gives a base shape"):
+    with pytest.raises(TilingError, match="the format raw returns an invalid base_shape"):
         negotiate(with_base((9,), (8, 8), base))
 
 
