@@ -1,4 +1,4 @@
-"""Signals of HyperSpy: calibrated axes and metadata by HyperSpy's names."""
+"""HyperSpy signals: calibrated axes and metadata under HyperSpy's names."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ PLACES: Mapping[str, tuple[str, int | str]] = {
     "detector": ("Detector.Camera.name", 0),
     "exposure_time": ("Detector.Camera.exposure", 0),
 }
-"""Paths in HyperSpy's metadata by name of the vocabulary, with the power of ten of the unit:
-keV, nA, mm, mrad, degrees."""
+"""Paths in HyperSpy's metadata by instrument field, with the power of ten of the unit: keV, nA,
+mm, mrad, degrees."""
 
 
-def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[str, Any]]:  # noqa: FBT001, FBT002 - RosettaSciIO's convention
+def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[str, Any]]:  # noqa: FBT001, FBT002 - following RosettaSciIO
     """Read a file like a reader of RosettaSciIO.
 
     Called by HyperSpy: ``hs.load(path, lazy=True, file_format=dask_tiled)``.

@@ -18,7 +18,7 @@ RENAMED = {
     "scan_size": "nav_shape", "detector_size": "sig_shape", "ds_path": "dataset",
     "gain_map_path": "gain_map",
 }  # fmt: skip
-"""Names of LiberTEM, some of them old, with ours."""
+"""Names of LiberTEM, some of them deprecated, and the names of this package."""
 OWN: Mapping[str, set[str]] = {
     "blo": {"endianess"},
     "dm": {"force_c_order", "scan_size"},
@@ -43,16 +43,16 @@ INSTEAD = {
     "target_size": CHUNKS,
     "tileshape": "Leave it out: tiles are chosen for each computation.",
     "same_offset": "Leave it out: the header of each file is read.",
-    "dataset_index": "Pass dataset= to open_dataset; thumbnails do not count there.",
-    "emipath": "Leave it out: the .emi file is found beside the .ser file.",
+    "dataset_index": "Pass dataset= to open_dataset, where thumbnails are not counted.",
+    "emipath": "Leave it out: the .emi file next to the .ser file is used.",
     "dest_dtype": "Leave it out, and use astype.",
     "crop_detector_to": "Leave it out, and slice the array.",
     "detector_size_raw": "Pass it as sig_shape, and slice the array.",
 }
-"""Parameters without a counterpart, with advice."""
+"""Parameters without an equivalent, with advice."""
 BACKENDS = {"MMapBackend": "mmap", "BufferedBackend": "buffered", "DirectBackend": "direct"}
 OF_NO_SHAPE = {"raw", "raw_csr"}
-"""Formats without a frame shape in the file, or that refuse another shape."""
+"""Formats that store no frame shape, or accept no other one."""
 EMPTY = {"memory", "dask"}
 
 
@@ -84,7 +84,7 @@ def from_libertem(
     Raises
     ------
     DatasetError
-        A parameter is unknown or has no counterpart (the error names an alternative); or as for
+        A parameter is unknown or has no equivalent (the error names an alternative); or as for
         :func:`open_dataset`.
 
     Examples
@@ -104,10 +104,10 @@ def from_libertem(
     elif filetype not in OWN:
         hint = nearest(str(filetype), OWN)
         if filetype in EMPTY:
-            hint = "It does not read files: use the array itself."
+            hint = "This data set does not read files: use the array itself."
         expected = ", ".join(["auto", *OWN])
         raise DatasetError(
-            "no such data set of LiberTEM", expected=expected, found=filetype, hint=hint
+            "unknown LiberTEM data set", expected=expected, found=filetype, hint=hint
         )
     given = {name: value for name, value in params.items() if value is not None}
     _check_names(filetype, given)
@@ -130,7 +130,7 @@ def _check_names(filetype: str, given: Mapping[str, Any]) -> None:
     known = COMMON | OWN.get(filetype, set())
     for name in given:
         if name in INSTEAD:
-            problem = f"LiberTEM's {name} has no counterpart"
+            problem = f"LiberTEM's {name} has no equivalent"
             raise DatasetError(problem, found=given[name], hint=INSTEAD[name])
         if name not in known:
             problem = f"LiberTEM's {filetype} has no parameter {name!r}"
@@ -167,7 +167,9 @@ def _translate(filetype: str, options: dict[str, Any]) -> None:
             found=options["sync_offset"],
             hint="Pass it to open_dataset, counted from the first frame of the scan.",
         )
-    if filetype == "tvips" and "sync_offset" in options:  # ours counts from the scan's start
+    if (
+        filetype == "tvips" and "sync_offset" in options
+    ):  # here, frames count from the start of the scan
         facts = describe(options["path"], "tvips").metadata["tvips"]
         options["sync_offset"] -= facts.get("scan_start", 0)
     if filetype == "frms6":
@@ -175,7 +177,7 @@ def _translate(filetype: str, options: dict[str, Any]) -> None:
             options["corrections"] = "dataset"
         elif "gain_map" in options:
             raise DatasetError(
-                "gain_map_path applies with the dark frames only",
+                "gain_map_path can only be applied with the dark frames",
                 found="enable_offset_correction=False",
                 hint="Pass corrections=Corrections(gain=...) to open_dataset.",
             )

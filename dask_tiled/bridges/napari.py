@@ -29,7 +29,7 @@ from dask_tiled.subject import CHANNELS, colour_axis, numbers
 LayerData = tuple[Any, dict[str, Any], str]
 
 SAMPLED = 2048
-"""Choose contrast by this many pixels, squared, in the middle of three images."""
+"""Contrast is chosen from the central pixels of three images, at most this many per axis."""
 NO_UNIT = "pixel"
 
 
@@ -83,7 +83,7 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
     layers: list[LayerData] = []
     for name, arr in _opened(path):
         facts = _facts(arr)
-        given = facts.get("attributes", {}).get("name", stem)  # as written by write_image
+        given = facts.get("attributes", {}).get("name", stem)  # the name that write_image stored
         called = str(given) if name == DATA else f"{stem} {name}"
         visible = {"visible": not layers}
         levels = [arr, *_smaller(path, facts)]
@@ -119,7 +119,7 @@ def _smaller(path: str | Sequence[str], facts: Mapping[str, Any]) -> Iterator[da
 
 
 def _layers(name: str, levels: list[da.Array]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Return a layer, or one for each channel."""
+    """Yield a layer, or one for each channel."""
     shape, axes = levels[0].shape, shown_of(levels[0]).axes
     named = [k for k, axis in enumerate(axes[:-2]) if axis and axis.name in CHANNELS]
     if not named or shape[named[0]] > len(CHANNEL_COLOURS):
@@ -143,7 +143,7 @@ def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
     if colours is not None:
         levels = [da.moveaxis(level, colours, -1) for level in levels]
         del axes[colours]
-    if len(axes) == 1:  # napari does not show lines
+    if len(axes) == 1:  # napari cannot show lines
         levels = [level[np.newaxis] for level in levels]
         axes = [Axis(""), *axes]
     options: dict[str, Any] = {

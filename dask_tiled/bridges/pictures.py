@@ -16,7 +16,7 @@ OF_ONE = {
     "chunks", "corrections", "dataset", "dtype", "field", "follow", "nav_shape", "roi", "sig_shape",
     "sync_offset", "tiling",
 }  # fmt: skip
-"""Options that apply to one image, which is then the only one."""
+"""Options that apply to one image, and then restrict the result to it."""
 
 
 def open_pictures(
@@ -41,4 +41,4 @@ def open_pictures(
             try:
                 yield name, open_dataset(path, **options, **{option: key})
             except (DatasetError, ImportError) as error:
-                warn(f"{name!r} is left out: {error}")
+                warn(f"{name!r} is skipped: {error}")

@@ -50,7 +50,7 @@ class Parser:
 
     def __init__(self, format: str | None = None, **options: Any) -> None:
         if "storage_options" in options:
-            raise DatasetError("storage options belong to the stores of the registry")
+            raise DatasetError("storage_options must be passed to the stores of the registry")
         self.format = format
         self.options = options
 
@@ -96,7 +96,7 @@ class Parser:
         for file in desc.files:
             file.check()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ZarrUserWarning)  # about codecs outside its core
+            warnings.simplefilter("ignore", ZarrUserWarning)  # codecs outside zarr's core
             known = {name: one.metadata for name, one in zarr.open_group(group, mode="r").arrays()}
         metadata = known.pop(DATA)
         _register(metadata)
@@ -131,7 +131,7 @@ def _references(desc: Description, ranges: ByteRanges) -> ChunkManifest:
 
 
 def _inlined(numbers: bytes) -> ChunkManifest:
-    """Return a chunk stored in its manifest."""
+    """Return a chunk that is stored inside its manifest."""
     from virtualizarr.manifests import ChunkManifest
     from virtualizarr.manifests.manifest import INLINED_CHUNK_PATH
 

@@ -28,11 +28,11 @@ def to_xarray(data: Any, **options: Any) -> xr.DataArray:
     Returns
     -------
     xarray.DataArray
-        It is called ``data`` and holds the lazy array itself, so that computations of xarray
-        run on tiles. There is a coordinate for every axis with a scale, an offset or units, in
-        these units, and one of texts for an axis with labels. The attributes are ``units`` of the
-        values, ``format``, ``source``, the name of the file, facts about the instrument, such
-        as ``beam_energy`` and ``beam_energy_units``, and metadata: ``dm.tags.Meta Data.Format`` is
+        It is named ``data`` and wraps the lazy array itself, so that computations of xarray run on
+        tiles. There is a coordinate for every axis with a scale, an offset or units, in these
+        units, and one of texts for an axis with labels. The attributes are ``units`` of the values,
+        ``format``, ``source``, the name of the file, facts about the instrument, such as
+        ``beam_energy`` and ``beam_energy_units``, and metadata: ``dm.tags.Meta Data.Format`` is
         ``metadata["dm"]["tags"]["Meta Data"]["Format"]``.
 
     Raises

@@ -33,7 +33,7 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Edges
 
 OF_OTHERS = {"hdf5", "ome_tiff", "tiff", "zarr"}
-"""Formats that other engines read too: such files are opened only on request."""
+"""Formats that other engines read too: they are opened only if this engine is requested."""
 
 
 class Pixels(BackendArray):  # type: ignore[misc] # xarray is optional
@@ -54,7 +54,7 @@ class Pixels(BackendArray):  # type: ignore[misc] # xarray is optional
     def _read(self, index: tuple[Any, ...]) -> Array:
         """Read a part by integers, slices and lists, each along its own axis."""
         part = at_outer(self.arr, index)
-        # Other threads already run as many tasks as there are cores.
+        # Other threads already run one task per core.
         main = threading.current_thread() is threading.main_thread()
         pixels = part.compute(scheduler="threads" if main else "synchronous")
         return np.require(pixels, requirements="W")
@@ -118,7 +118,7 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return whether a local file has the suffix and the content of a format.
 
-        Formats of other engines are left to them.
+        Formats that other engines read are refused.
         """
         try:
             path = os.path.expanduser(os.fspath(filename_or_obj))

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 
 def main() -> None:
-    """Run the command of the command line, and exit the process with its code."""
+    """Run the command line, and exit the process with its exit code."""
     if not all(map(find_spec, ("click", "rich"))):
         hint = 'pip install "dask-tiled[cli]"'
         sys.stderr.write(f"dask-tiled: the command line needs click and rich. Run: {hint}\n")

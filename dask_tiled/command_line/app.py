@@ -1,4 +1,4 @@
-"""The command group, and the reporting of errors: one line, and an exit code."""
+"""The command group, and the reporting of errors: one line and an exit code."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ class _App(click.Group):
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
-        """Run the command line, and exit the process; all errors are one line."""
+        """Run the command line, and exit the process; every error is one line."""
         extra["standalone_mode"] = False  # click would print several lines
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper):  # unprintable characters are no error
+            if isinstance(
+                stream, TextIOWrapper
+            ):  # escape unprintable characters instead of failing
                 stream.reconfigure(errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.showwarning = partial(_warned, set())
@@ -98,12 +100,12 @@ def _as_typed(message: str) -> str:
 
 @click.group("dask-tiled", cls=_App, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="dask-tiled", prog_name="dask-tiled")
-@click.option("--traceback", is_flag=True, help="Show where in Python an error comes from.")
+@click.option("--traceback", is_flag=True, help="Show the Python traceback of an error.")
 def app(*, traceback: bool) -> None:
-    """Look into the files of detectors and microscopes, and export them.
+    """Inspect and export files of detectors and microscopes.
 
-    A FILE is a path, a URL, or a pattern in quotes, such as 'scan_*.tif'. Several are the files of
-    one scan, in their order.
+    A FILE is a path, a URL, or a pattern in quotes, such as 'scan_*.tif'. Several files are one
+    scan, in this order.
     """
     del traceback  # used in invoke
 

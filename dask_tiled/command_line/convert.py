@@ -12,7 +12,7 @@ from dask_tiled.command_line.failures import INTERRUPTED, Failure
 from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
 from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, DISC, LEVELS, PAIR, PATH
 
-# The names are those of the parameters of to_zarr.
+# Options have the names of the parameters of to_zarr.
 EXPORT = (
     click.Option(["--chunks"], type=CHUNKS, help="zarr chunks, such as 1,16,-1,-1."),
     click.Option(["--shards"], type=CHUNKS, help="Shards: multiples of the zarr chunks."),
@@ -20,19 +20,19 @@ EXPORT = (
         ["--compressor", "compressors"],
         type=COMPRESSOR,
         default="auto",
-        help="auto, none, zstd:5, gzip:5, or a codec as zarr.json has it.",
+        help="auto, none, zstd:5, gzip:5, or a codec in the JSON of zarr.json.",
     ),
     click.Option(
         ["--layout"],
         type=click.Choice(["group", "array"]),
         default="group",
-        help="A group with coordinates, or the array alone.",
+        help="A group with coordinates, or only the array.",
     ),
     click.Option(["--overwrite"], is_flag=True, help="Replace an earlier export."),
     click.Option(
         ["--resume/--no-resume"],
         default=True,
-        help="Go on where the same export was stopped; this is what happens by default.",
+        help="Resume the same export if it was stopped (default).",
     ),
     click.Option(
         ["--progress/--no-progress"],
@@ -43,7 +43,7 @@ EXPORT = (
         ["--dimension-name", "dimension_names"],
         multiple=True,
         metavar="NAME",
-        help="Name of an axis: one for each, in their order.",
+        help="Name of an axis; repeat it for all axes, in order.",
     ),
     click.Option(
         ["--attribute", "attributes"], type=PAIR, multiple=True, help="An attribute of the array."
@@ -53,14 +53,14 @@ EXPORT = (
         type=LEVELS,
         default=False,
         show_default="none",
-        help="Write so many levels for viewers, too, or as many as it takes: auto.",
+        help="Number of pyramid levels for viewers, or auto.",
     ),
     click.Option(
         ["--rest"],
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="With --follow: after so long without growth the files are finished.",
+        help="With --follow: seconds without growth after which files are complete.",
     ),
 )
 
@@ -68,12 +68,12 @@ MAPS = (
     click.Option(
         ["--maps"],
         metavar="NAME,...",
-        help="Compute and store beside: bf, adf, com, sum, mean, max; to zarr, in the same pass.",
+        help="Results to store as well: bf, adf, com, sum, mean, max; for zarr in the same pass.",
     ),
     click.Option(
         ["--disc"],
         type=DISC,
-        help="For bf and adf: middle (y, x) and radius of the bright disc; by default it is found.",
+        help="For bf and adf: center (y, x) and radius of the bright disc; detected by default.",
     ),
 )
 
@@ -81,7 +81,12 @@ MAPS = (
 @click.command(cls=Opening)
 @files
 @click.argument("target", type=PATH, metavar="OUT")
-@click.option("--verify", "check", is_flag=True, help="Read it back, and compare every bit.")
+@click.option(
+    "--verify",
+    "check",
+    is_flag=True,
+    help="Read the result, and compare it with the file bit by bit.",
+)
 @with_options(MAPS)
 @with_options(EXPORT)
 @with_options([option for option in OPENING if option.name != "chunks"])
@@ -98,10 +103,10 @@ def convert(
     follow: bool,
     **options: Any,
 ) -> None:
-    """Write a file in another format, which the suffix of OUT says, in bounded memory.
+    """Convert a file to the format of the suffix of OUT, in bounded memory.
 
-    .zarr, .zarr.zip, .hspy, .zspy, .npy, .tif, .ome.tif. What was stopped is never seen as a whole
-    file; to .zarr the same command goes on with it.
+    Suffixes: .zarr, .zarr.zip, .hspy, .zspy, .npy, .tif, .ome.tif. A stopped conversion never looks
+    complete; to .zarr, the same command resumes it.
     """
     names = [str(option.name) for option in EXPORT]
     given = [name for name in names if ctx.get_parameter_source(name) is not Source.DEFAULT]
@@ -125,7 +130,7 @@ def convert(
     try:
         export.convert(arr, target, **asked)
     except KeyboardInterrupt:
-        what = "The same command goes on." if goes_on else "Nothing is left of it."
+        what = "Run the same command to resume." if goes_on else "Nothing was written."
         raise Failure(f"interrupted. {what}", INTERRUPTED) from None
     seconds = time.perf_counter() - begun
     now = arr.refresh() if follow else arr
@@ -133,4 +138,4 @@ def convert(
     click.echo(f"{target}: {format_bytes(now.nbytes)} of pixels as {stored}, in {seconds:.1f} s")
     if check:
         export.verify_file(target, now, progress=own["progress"])
-        click.echo(f"{target}: every bit is as in the file")
+        click.echo(f"{target}: equal to the file, bit for bit")

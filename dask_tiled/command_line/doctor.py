@@ -1,4 +1,4 @@
-"""``dask-tiled doctor``: capabilities of the machine and the installation."""
+"""``dask-tiled doctor``: what the installation and the machine provide."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USES = {
     "distributed": "clusters",
     "explore": "two linked pictures in notebooks and browsers",
     "ffcv": "images in sample files",
-    "frms6": "gain maps of FRMS6 in .mat files",
+    "frms6": "FRMS6 gain maps in .mat files",
     "hdf5": "HDF5, NeXus, EMD, HyperSpy, Eiger",
     "hyperspy": "signals of HyperSpy",
     "parquet": "references as Parquet files",
@@ -52,11 +52,11 @@ for _ in range(2):
     "--compile/--no-compile",
     "compiles",
     default=True,
-    help="Measure how long compiling takes; by default that is done.",
+    help="Measure the compile time (default).",
 )
 @json_option
 def doctor(*, compiles: bool, as_json: bool) -> None:
-    """Tell what is installed, what is missing for what, and what of the machine is used."""
+    """Show what is installed, which features lack packages, and the resources of the machine."""
     parts = {
         "Versions": _versions(),
         "Extras": dict(_extras()),
@@ -122,13 +122,13 @@ def _machine() -> Section:
     per_thread, whose = machine.thread_memory()
     unknown = "not known"
     return {
-        "processors": f"{machine.processors()} are used, of {os.cpu_count()}",
-        "cache of a thread": f"{format_bytes(machine.cache_bytes())}, second level",
+        "processors": f"{machine.processors()} of {os.cpu_count()} are used",
+        "cache per thread": f"{format_bytes(machine.cache_bytes())}, second level",
         "memory": format_bytes(physical) if physical else unknown,
-        "allowed to this process": f"{format_bytes(allowed)}, by its control group"
+        "limit of this process": f"{format_bytes(allowed)}, set by its control group"
         if 0 < allowed < physical
-        else "all of it: no control group limits it",
-        "memory of a thread": f"{format_bytes(per_thread)}, {whose}" if per_thread else unknown,
+        else "none: no control group limits it",
+        "memory per thread": f"{format_bytes(per_thread)}, {whose}" if per_thread else unknown,
         "open files": _open_files(),
     }
 
@@ -140,10 +140,10 @@ def _open_files() -> str:
         return "not known"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY
-    most = "as many as you like" if hard == unlimited else str(hard)
+    most = "any number" if hard == unlimited else str(hard)
     text = "any number" if soft == unlimited else f"{soft} at once; ulimit -n sets up to {most}"
     few = soft != unlimited and soft < FEW_FILES
-    return f"{text}. That is few: files are opened again and again" if few else text
+    return f"{text}. This is low: files are reopened often" if few else text
 
 
 def _machine_code(*, compiles: bool) -> Section:
@@ -152,15 +152,12 @@ def _machine_code(*, compiles: bool) -> Section:
 
     state = look()
     rows = {
-        "folder": state.folder
-        or "none can be written to: every process compiles again. Set NUMBA_CACHE_DIR",
+        "folder": state.folder or "not writable: every process compiles again. Set NUMBA_CACHE_DIR",
         "files": f"{state.files}, {format_bytes(state.nbytes)}",
-        "damaged": f"{len(state.damaged)}, which are compiled again when they are needed"
-        if state.damaged
-        else "none",
+        "damaged": f"{len(state.damaged)}, recompiled when needed" if state.damaged else "none",
     }
     if compiles:
-        click.echo("measuring how long compiling takes ...", err=True)
+        click.echo("measuring the compile time ...", err=True)
         rows["first sum"] = _first_sum()
     return rows
 
@@ -168,7 +165,7 @@ def _machine_code(*, compiles: bool) -> Section:
 def _first_sum() -> str:
     """Time a sum of frames in a new process without compiled code."""
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(  # noqa: S603 - it is this interpreter
+        done = subprocess.run(  # noqa: S603 - the running interpreter
             [sys.executable, "-c", FIRST_SUM],
             env={**os.environ, "NUMBA_CACHE_DIR": folder},
             cwd=folder,
@@ -179,4 +176,4 @@ def _first_sum() -> str:
     if done.returncode:
         return f"failed: {done.stderr.strip().splitlines()[-1]}"
     first, second = map(float, done.stdout.split())
-    return f"{first - second:.1f} s of compiling, once for each kind of pixels; then {second:.2f} s"
+    return f"{first - second:.1f} s of compiling, once per pixel type; then {second:.2f} s"

@@ -12,15 +12,15 @@ from dask_tiled.command_line.opening import OPENING, Opening, arguments, files, 
 @click.command(cls=Opening)
 @files
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, show_default="any that is free",
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="any free port",
     help="Port of 127.0.0.1.",
 )  # fmt: skip
-@click.option("--browser/--no-browser", default=True, help="Open a browser; by default it is.")
+@click.option("--browser/--no-browser", default=True, help="Open a browser (default).")
 @with_options(OPENING)
 def explore(files: tuple[str, ...], *, port: int, browser: bool, **options: Any) -> None:
-    """Show a file in a browser: the scan, the frame, and a detector to drag.
+    """Show a file in a browser: the scan, the frame, and a movable detector.
 
-    The page is served to this machine alone, at an address that nobody can guess, until Ctrl-C.
+    The page is only served to this machine, at a secret address, until Ctrl-C.
     """
     from dask_tiled.exploring.server import serve
 
@@ -33,12 +33,12 @@ def explore(files: tuple[str, ...], *, port: int, browser: bool, **options: Any)
     source = f"dask_tiled.open_dataset({path!r}{named})"
 
     def say(address: str) -> None:
-        click.echo(f"{address}  (Ctrl-C ends it)")
+        click.echo(f"{address}  (press Ctrl-C to stop)")
 
     serve(path, given, source, port=port, browser=browser, say=say)
 
 
 def _is_usual(name: str, value: object) -> bool:
-    """Return whether an option is what it is by default."""
+    """Return whether an option has its default value."""
     usual = {"sync_offset": 0, "follow": False, "outside_folder": False, "io": "auto"}
     return name in usual and value == usual[name]

@@ -28,4 +28,4 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, ImportError):
         return Failure(printable(str(error)))
     text = f"unexpected {type(error).__name__}: {error}"
-    return Failure(printable(f"{text}. See where: dask-tiled --traceback ..."), 3)
+    return Failure(printable(f"{text}. For the traceback: dask-tiled --traceback ..."), 3)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, shell_complete=complete_format)
 @json_option
 def formats(name: str | None, *, as_json: bool) -> None:
-    """List the formats, or tell what one of them reads, and what its options mean."""
+    """List the formats; or describe one of them, with its options."""
     from dask_tiled.formats.registry import formats as known_formats
     from dask_tiled.formats.registry import named
 
@@ -49,7 +49,7 @@ def formats(name: str | None, *, as_json: bool) -> None:
         ("files", ", ".join(one.extensions) or "any"),
         ("reads", one.summary),
         ("shape of the scan", one.nav_shape_from),
-        ("also read by", ", ".join(one.peers) or "nobody known"),
+        ("also read by", ", ".join(one.peers) or "no other library known"),
     ]
     options = list(_meanings(one))
     show(section(one.name, about), *[section("Options: -O NAME=VALUE", options)] * bool(options))

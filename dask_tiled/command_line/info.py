@@ -19,13 +19,13 @@ MOST_FACTS, MOST_LETTERS = 40, 100
 
 @click.command(cls=Opening)
 @files
-@click.option("--all", "whole", is_flag=True, help="Print all facts, in full length.")
+@click.option("--all", "whole", is_flag=True, help="Print all metadata, without truncation.")
 @json_option
 @with_options(OPENING)
 def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) -> None:
-    """Tell what a file holds, how it is read, and what it says beside its pixels.
+    """Show what a file contains, how it is read, and its metadata.
 
-    Nothing but headers is read.
+    Only headers are read.
     """
     desc, scheme = described(files, options)
     if as_json:
@@ -34,7 +34,7 @@ def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) 
     facts = list(tree_rows(desc.metadata))
     some = facts if whole else [(k, _cropped(v)) for k, v in facts[:MOST_FACTS]]
     if len(some) < len(facts):
-        some.append(("...", f"{len(facts) - len(some)} more lines: --all, or --json"))
+        some.append(("...", f"{len(facts) - len(some)} more lines: pass --all or --json"))
     rows = desc.rows()
     if headers := _header_fields(desc):
         rows.append(("frame headers", ", ".join(headers)))

@@ -31,39 +31,39 @@ OPENING = (
         ["--format", "-f"],
         shell_complete=complete_format,
         metavar="NAME",
-        help="Format of the file, one of `dask-tiled formats`; by default it is found out.",
+        help="Format of the file, one of `dask-tiled formats`; by default it is detected.",
     ),
     click.Option(
-        ["--dataset", "-d"], type=VALUE, help="Which of several arrays of a file: number or name."
+        ["--dataset", "-d"], type=VALUE, help="Number or name of the array, if a file has several."
     ),
     click.Option(["--nav-shape"], type=SIZES, help="Shape of the scan, such as 64,64."),
     click.Option(
         ["--sig-shape"],
         type=SIZES,
-        help="Shape of a frame, for formats that do not say it.",
+        help="Shape of a frame, for formats that do not store it.",
     ),
     click.Option(["--dtype"], metavar="TYPE", help="Type of the pixels, such as >u2 or float32."),
     click.Option(
         ["--sync-offset"],
         type=int,
         default=0,
-        help="Skip so many frames, or begin with so many missing ones if it is negative.",
+        help="Number of frames to skip; if negative, of missing frames to insert.",
     ),
     click.Option(
         ["--roi"],
         type=PATH,
         metavar="FILE.npy",
-        help="Frames that are wanted: a mask of the scan, or their numbers.",
+        help="Frames to read: a mask of the scan, or frame numbers.",
     ),
     click.Option(
         ["--corrections"],
         type=click.Choice(["dataset"]),
-        help="Correct frames with what came with the files.",
+        help="Apply the corrections stored with the files.",
     ),
     click.Option(
         ["--fill-value"],
         type=VALUE,
-        show_default="0, or that of an export",
+        show_default="0, or the one of an export",
         help="Value of the pixels of missing frames.",
     ),
     click.Option(
@@ -76,19 +76,19 @@ OPENING = (
         type=PAIR,
         multiple=True,
         metavar="NAME=QUANTITY",
-        help='What an axis is, such as scan_x="0.5 nm" or y="0.02 1/nm from -0.64 1/nm".',
+        help='Calibration of an axis, such as scan_x="0.5 nm" or y="0.02 1/nm from -0.64 1/nm".',
     ),
     click.Option(
         ["--outside-folder"],
         is_flag=True,
-        help="What a file leads to, by names or links, may lie outside of its folder.",
+        help="Allow files that a file names or links to outside of its folder.",
     ),
     click.Option(["--follow"], is_flag=True, help="The files are still being written."),
     click.Option(
         ["--tiling"],
         type=TILING,
         multiple=True,
-        help="What the array is used for: tile, frame, chunk or pixel[,depth=N][,nbytes=N].",
+        help="Preferred unit of work: tile, frame, chunk or pixel[,depth=N][,nbytes=N].",
     ),
     click.Option(["--chunks"], type=CHUNKS, help="dask chunks, such as 64MiB or 16,16,-1,-1."),
     click.Option(
@@ -101,7 +101,7 @@ OPENING = (
         ["--storage", "storage_options"],
         type=PAIR,
         multiple=True,
-        help="An option of the store behind a URL, such as region=eu-west-1.",
+        help="An option for the store of a URL, such as region=eu-west-1.",
     ),
     click.Option(
         ["--option", "-O", "format_options"],
@@ -183,4 +183,4 @@ def _array(path: str) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except ValueError as error:
-        raise DatasetError("not an array of NumPy", path=path, found=str(error)) from error
+        raise DatasetError("not a NumPy array", path=path, found=str(error)) from error

@@ -13,14 +13,14 @@ from dask_tiled.command_line.values import PATH
 @click.command(cls=Opening)
 @files
 @click.option(
-    "--output", "-o", "target", required=True, type=PATH, help="Where to: .png, .svg, .pdf."
+    "--output", "-o", "target", required=True, type=PATH, help="File to write: .png, .svg or .pdf."
 )
-@click.option("--frames", type=int, help="Read so many frames at most, at equal distances.")
+@click.option("--frames", type=int, help="Maximum number of frames to read, evenly spaced.")
 @with_options(OPENING)
 def preview(files: tuple[str, ...], target: str, frames: int | None, **options: Any) -> None:
-    """Draw mean frame, virtual detectors and scan, or planes of a volume, with axes and units.
+    """Draw the mean frame, virtual detectors and the scan, or planes of a volume, with axes.
 
-    Of a large file a sample of frames is read, and the picture says how many.
+    Only a sample of the frames of a large file is read; the picture states their number.
     """
     arr = opened(files, options)
     from dask_tiled import show

@@ -20,13 +20,13 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
         self.example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse a text; defaults are values already."""
+        """Parse a text; defaults are parsed already."""
         if not isinstance(value, str):
             return value
         try:
             return self.read(value)
         except ValueError:
-            self.fail(f"expected something like {self.example}, found {value!r}", param, ctx)
+            self.fail(f"expected, for example, {self.example}; found {value!r}", param, ctx)
 
 
 def read_sizes(text: str) -> tuple[int, ...]:

@@ -20,12 +20,12 @@ from dask_tiled.command_line.values import PATH
 )
 @with_options(OPENING)
 def verify(files: tuple[str, ...], target: str, *, progress: bool | None, **options: Any) -> None:
-    """Compare what `convert` wrote with the file, bit by bit.
+    """Compare an output of `convert` with the file, bit by bit.
 
-    Give the options for opening that it was converted with. The exit code is 1 where they differ.
+    Pass the same options for opening as to `convert`. The exit code is 1 if they differ.
     """
     arr = opened(files, options)
     from dask_tiled.converting.convert import verify_file
 
     verify_file(target, arr, progress=progress)
-    click.echo(f"{target}: every bit is as in the file")
+    click.echo(f"{target}: equal to the file, bit for bit")

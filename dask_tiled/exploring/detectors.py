@@ -1,4 +1,4 @@
-"""Virtual detectors of the page: masks, expressions computed with them, and equivalent code."""
+"""Virtual detectors of the page: masks, the computations with them, and equivalent code."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Detector(NamedTuple):
     shape: str
     center: tuple[float, ...]
     radius: float
-    """Of a disk or a ring, along the last axis of a frame."""
+    """Radius of a disk or a ring, along the last axis of a frame."""
     inner: float
-    """Of a ring, along the last axis of a frame."""
+    """Inner radius of a ring, along the last axis of a frame."""
     size: tuple[float, ...]
-    """Of a rectangle, along each axis of a frame."""
+    """Size of a rectangle, along each axis of a frame."""
     signal: str
 
 
@@ -51,7 +51,7 @@ class Job(NamedTuple):
     places: tuple[int, ...]
     detector: Detector
     mask: Mask | None
-    """None for all pixels."""
+    """Mask of the pixels; None for all pixels."""
     lines: tuple[str, ...]
     """Code that defines the variable ``mask``."""
 
@@ -88,7 +88,7 @@ class Job(NamedTuple):
         return (view if self.mask is None else view * self.mask).sum(axis=sig)
 
     def picture(self, values: Array) -> Array:
-        """Return an image as the page draws it: scalar, or components on the first axis."""
+        """Return an image as the page draws it: scalar, or with components on the first axis."""
         if self.detector.shape != "point" and self.detector.signal == "quadrants":
             upper_left, upper_right, lower_left, lower_right = np.moveaxis(values, -1, 0)
             total = upper_left + upper_right + lower_left + lower_right
@@ -186,7 +186,7 @@ def _position(scene: Scene, k: int, pixels: float) -> float | str:
 
 
 def _rounded(number: float, step: float) -> float:
-    """Round to about a thousandth of a pixel, as in the code."""
+    """Round to about a thousandth of a pixel, as for the code shown."""
     return round(number, 3 - math.floor(math.log10(abs(step))))
 
 

@@ -30,8 +30,8 @@ class Estimate(NamedTuple):
     """An image, parts of which may be estimated."""
 
     values: Array
-    """One number per position, or several on the last axis; the first estimate of a large scan has
-    fewer, equally spaced positions."""
+    """One number per position, or several on the last axis; the first estimate of a large scan
+    has fewer, evenly spaced positions."""
     share: float
     """Fraction of the frames that were read."""
     exact: bool = False
@@ -42,7 +42,7 @@ class Pace:
 
     def __init__(self, rate: float = RATE) -> None:
         self.rate = rate
-        self._least = rate / 8  # on a busy machine, smaller estimates are useless
+        self._least = rate / 8  # with a lower rate, estimates would be uselessly small
 
     def measured(
         self, compute: Compute, arr: da.Array, nbytes: int, least: float = NEXT / 4
@@ -84,7 +84,7 @@ def estimates(
     whole = count * frame
     blocks = blocks_of(view, scan_ndim)
     steps = _steps(shape, blocks, max(LEAST_FRAMES, int(pace.rate * FIRST / frame)))
-    if max(steps, default=1) == 1:  # fast enough at once
+    if max(steps, default=1) == 1:  # computed exactly in one step
         yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
         return
     first = _in_parts(view[tuple(slice(step // 2, None, step) for step in steps)], pace)

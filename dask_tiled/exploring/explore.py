@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 def explore(data: Any, *, follow: bool = False, **options: Any) -> Explorer:
     """Show an array in a notebook: the scan, the frame, and a detector to drag.
 
-    During a drag, the image of the scan is an estimate from some of the frames, and is marked so.
-    At rest it is exact: equal to the result of the code below the pictures, bit for bit. Threads
-    compute, so the kernel stays free. ``dask-tiled explore FILE`` shows the same in a browser.
+    During a drag, the image of the scan is an estimate from some of the frames, and marked as one.
+    Afterwards it becomes exact: equal to the result of the code below the pictures, bit for bit.
+    Threads compute, so the kernel stays free. ``dask-tiled explore FILE`` shows the same in a
+    browser.
 
     Parameters
     ----------
     data : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
-        An array, opened or computed; or files, as for :func:`open_dataset`, with a choice of all
-        pictures that they list.
+        An array, opened or computed; or files, as for :func:`open_dataset`, with a menu of all
+        their pictures.
     follow : bool
         The files are still being written: show new frames as they arrive.
     **options

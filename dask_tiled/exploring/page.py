@@ -1,4 +1,4 @@
-"""Static files of the page: a document, JavaScript modules and a style sheet, all local."""
+"""Static files of the page, all local: a document, JavaScript modules and a style sheet."""
 
 from __future__ import annotations
 

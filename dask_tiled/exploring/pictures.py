@@ -22,7 +22,7 @@ class Pictures:
         self._first = first
         self.begins_with = 0
         self.chosen = [""] * len(self.names)
-        """The option that chooses each, as code; empty where none is needed."""
+        """Code of the option that chooses each picture; empty where none is needed."""
 
     @classmethod
     def of(cls, data: Any, options: Mapping[str, Any], *, follow: bool = False) -> Pictures:

@@ -19,11 +19,11 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.tiling import machine
 
 Check = Callable[[], None]
-"""Raises Outdated in a job that is no longer the newest."""
+"""Raises Outdated if the job is no longer the newest."""
 Work = Callable[[Check], Iterator[None]]
 
 
-class Outdated(Exception):  # noqa: N818 - nothing is wrong
+class Outdated(Exception):  # noqa: N818 - not an error
     """Raised in a job once a newer one is submitted."""
 
 
@@ -31,7 +31,7 @@ class Newest:
     """Worker thread that runs the newest job submitted, and cancels the previous one.
 
     A job is called with a function that raises Outdated once there is a newer job, and yields
-    between its steps. Exceptions end only their job, and are reported.
+    between its steps. An exception ends only its job, and is reported.
     """
 
     def __init__(self, name: str, failed: Callable[[str], None]) -> None:
@@ -98,7 +98,7 @@ class Newest:
                     self._check(number)
             except Outdated:
                 pass
-            except Exception as error:  # noqa: BLE001 - the page shows it
+            except Exception as error:  # noqa: BLE001 - shown on the page
                 self._failed(message_of(error))
 
 
@@ -132,10 +132,10 @@ class Computing:
 
     def close(self) -> None:
         """Shut the threads down, after the tasks that are running."""
-        self._closed = True  # what is asked afterwards is computed as any array
+        self._closed = True  # later arrays are computed without cancellation
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _is_on_cluster() -> bool:
-    """Return whether a cluster computes arrays; only it has its persisted ones."""
+    """Return whether a cluster computes arrays: persisted arrays are only there."""
     return hasattr(getattr(get_scheduler(), "__self__", None), "scheduler_info")

@@ -31,7 +31,7 @@ class Scene(NamedTuple):
     subtitle: str
     units: str
     prepared: str
-    """Code that derives the array from the opened one; empty if they are equal."""
+    """Code that derives the array from the opened one; empty if both are equal."""
 
     @classmethod
     def of(cls, arr: da.Array) -> Self:
@@ -98,7 +98,7 @@ class Scene(NamedTuple):
         return self.arr[self.indices(places)]
 
     def code(self, places: Sequence[int]) -> str:
-        """Return code that derives the scan of frames from the array; empty if they are equal."""
+        """Return code that derives the scan of frames from the array; empty if both are equal."""
         lines = [self.prepared] if self.prepared else []
         if self.sliders:
             index = (":" if isinstance(one, slice) else str(one) for one in self.indices(places))

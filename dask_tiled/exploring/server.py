@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 NAMES = HOST, "localhost"
-"""Accepted host names; others may have been rebound to this machine (DNS rebinding)."""
+"""Accepted host names; other names may be rebound to this machine (DNS rebinding)."""
 MOST_PAGES = 8
 """Most simultaneous pages."""
 HEADERS = {
@@ -131,7 +131,7 @@ async def _talk(websocket: WebSocket, make: Callable[[Callable[[Message], None]]
     outbox = Outbox()
     try:
         session = await asyncio.to_thread(make, outbox.put)
-    except Exception as error:  # noqa: BLE001 - the page shows it
+    except Exception as error:  # noqa: BLE001 - shown on the page
         await websocket.send_bytes(_error(error).packed())
         await websocket.close(1011)
         return
@@ -164,12 +164,12 @@ def _error(error: Exception) -> Message:
 
 
 def _is_here(connection: HTTPConnection) -> bool:
-    """Return whether the request names a host of this machine."""
+    """Return whether the request names this machine as host."""
     return _host(connection.headers.get("host", "")) in NAMES
 
 
 def _is_of_page(connection: HTTPConnection) -> bool:
-    """Return whether the connecting page was served from here."""
+    """Return whether the connecting page was served by this server."""
     origin, host = connection.headers.get("origin", ""), connection.headers.get("host", "")
     return origin == f"http://{host}"
 
@@ -208,7 +208,7 @@ def serve(
     uvicorn = _uvicorn()
     follow = bool(options.get("follow"))
     pictures = Pictures.of(data, options, follow=follow)
-    Session(pictures, lambda _: None).close()  # raise early if nothing can be drawn
+    Session(pictures, lambda _: None).close()  # raise now if nothing can be drawn
 
     def make(send: Callable[[Message], None]) -> Session:
         return Session(pictures, send, source, follow=follow)
@@ -236,7 +236,7 @@ def configured(app: Starlette) -> Any:
 
 
 def _listening(port: int) -> socket.socket:
-    # With the protocol named, asyncio disables Nagle's algorithm.
+    # With an explicit protocol, asyncio disables Nagle's algorithm.
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -244,7 +244,7 @@ def _listening(port: int) -> socket.socket:
         sock.listen()
     except (OSError, OverflowError) as error:
         sock.close()
-        problem, hint = f"port {port} cannot be used", "Without a port, any that is free is used."
+        problem, hint = f"port {port} cannot be used", "Leave out the port to use any free one."
         raise DatasetError(problem, found=str(error), hint=hint) from error
     return sock
 

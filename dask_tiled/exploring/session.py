@@ -31,7 +31,7 @@ from dask_tiled.sampling import is_remote
 MOST_ASKED = 1 << 30
 """Upper limit of request ids."""
 RESTS = 0.06
-"""Seconds without requests before estimates are refined: while dragging, cores stay free."""
+"""Seconds without requests before estimates are refined: cores stay free during a drag."""
 GROWS = 0.5
 """Seconds between checks of growing files."""
 
@@ -39,7 +39,7 @@ GROWS = 0.5
 class Session:
     """Session of a page: it receives requests as messages, and sends pictures.
 
-    Images and frames are computed in a thread each. Outdated computations are cancelled.
+    One thread computes images, another one frames. Outdated computations are cancelled.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Session:
             asked = check_message(message)
             with self._asked:
                 self._answer(asked)
-        except Exception as error:  # noqa: BLE001 - the page shows it
+        except Exception as error:  # noqa: BLE001 - shown on the page
             self._failed(message_of(error))
 
     def _answer(self, message: Mapping[str, Any]) -> None:
@@ -122,13 +122,13 @@ class Session:
         elif kind == "rest":  # the page was closed
             self.rest()
         else:
-            raise DatasetError("the page asks for something unknown", found=repr(kind))
+            raise DatasetError("unknown request of the page", found=repr(kind))
 
     def rest(self) -> None:
         """Cancel all computations until the next request."""
         self._image_jobs.hand(None)
         self._frame_jobs.hand(None)
-        self._image_shown = self._frame_shown = None  # whoever asks again gets it again
+        self._image_shown = self._frame_shown = None  # later requests compute both again
 
     def close(self) -> None:
         """Stop all threads."""
@@ -169,7 +169,7 @@ class Session:
         return self.job.code(self._told())
 
     def _told(self) -> str:
-        """Return the code that opens the picture that is shown."""
+        """Return the code that opens the current picture."""
         chosen = self._pictures.chosen[self._number]
         return f"{self._source[:-1]}{chosen})" if self._source and chosen else self._source
 
@@ -200,7 +200,7 @@ class Session:
         compute = partial(self._compute, check=check)
         by_rows, is_first = job.adds_whole_numbers, True
         for found in estimates(view, job.expression, ndim, compute, self._pace, by_rows=by_rows):
-            with self._asked:  # no state change meanwhile
+            with self._asked:  # keep the state unchanged meanwhile
                 check()
                 self._image = found.values if found.exact else None
             told |= {"share": found.share, "exact": found.exact}
@@ -227,7 +227,7 @@ class Session:
             yield
 
     def _first_frames(self, scene: Scene, check: Check) -> Iterator[None]:
-        """Find the bright disc in the mean of few frames, for the initial detector."""
+        """Find the bright disc in the mean of a few frames, for the initial detector."""
         disc = None
         if scene.scan and len(scene.frame) == 2:
             view, compute = scene.view(self.state.places), partial(self._compute, check=check)
@@ -253,9 +253,9 @@ class Session:
     def _save(self) -> None:
         """Send the image, with its axes, as a zipped zarr store."""
         if not self.scene.scan:
-            raise DatasetError("there is no image of a scan to save")
+            raise DatasetError("the array has no scan, so there is no image to save")
         if self._image is None:
-            hint = "Save it when the corner says no share of the frames any more."
+            hint = "Save when the corner shows no percentage any more."
             raise DatasetError("the image is still an estimate", hint=hint)
         known = shown_of(self.lazy_image())
         values = da.from_array(self.image(), chunks=-1)
@@ -275,7 +275,7 @@ class Session:
                 return
             try:
                 new, desc = refreshed(arr)
-            except Exception as error:  # noqa: BLE001 - a header may be half written
+            except Exception as error:  # noqa: BLE001 - a header may be half-written
                 if told != message_of(error):
                     told = message_of(error)
                     self._failed(told)

@@ -52,7 +52,7 @@ class State(NamedTuple):
         region = message.get("region")
         if region is not None:
             if not isinstance(region, list) or len(region) != len(scene.scan) or not region:
-                raise _wrong("region", "a pair for each axis of the scan", region)
+                raise _wrong("region", "a pair of bounds for each axis of the scan", region)
             region = tuple(map(_pair, region, scene.scan_shape))
         return cls(places, position, region, _detector(scene, message.get("detector")))
 
@@ -73,10 +73,10 @@ def read_message(text: object) -> Mapping[str, Any]:
     Raises
     ------
     DatasetError
-        The message is anything else, or too long.
+        The message is not such an object, or too long.
     """
     if not isinstance(text, str) or len(text) > MOST_LETTERS:
-        raise _wrong("message", f"a text of at most {MOST_LETTERS} letters", type(text).__name__)
+        raise _wrong("message", f"a text of at most {MOST_LETTERS} characters", type(text).__name__)
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -137,4 +137,4 @@ def _detector(scene: Scene, value: object) -> Detector:
 
 
 def _wrong(name: str, expected: str, found: object) -> DatasetError:
-    return DatasetError(f"the {name} of the page is not valid", expected=expected, found=found)
+    return DatasetError(f"invalid {name} from the page", expected=expected, found=found)

@@ -31,7 +31,7 @@ class Explorer(anywidget.AnyWidget):
 
     @property
     def image(self) -> Array:
-        """The exact image of the scan that is shown; computed now if necessary."""
+        """The exact image of the scan; computed now if necessary."""
         return self._session.image()
 
     @property

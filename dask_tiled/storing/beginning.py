@@ -1,4 +1,4 @@
-"""Begin an export, to a path, which appears when complete, or into a zarr store."""
+"""Begin an export: to a path, which appears when complete, or to a zarr store."""
 
 from __future__ import annotations
 

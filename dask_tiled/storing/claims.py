@@ -1,4 +1,4 @@
-"""The folder beside the path of an export: created, locked, resumed from, and removed."""
+"""The temporary folder next to the path of an export: created, locked, resumed and removed."""
 
 from __future__ import annotations
 
@@ -26,17 +26,14 @@ _LEFT = re.compile(
     rf"|({_REPLACED}|old-{_HEX})/(?P<node>.*)"
     rf"|(gone|{_HEX})-{_HEX}/((journal|writing)/({_HEX}|.*/)?|store/(?P<store>.*))?"
 )
-"""Files and folders, which end with a slash, that a stopped export leaves."""
+"""Files and folders (with a slash) that a stopped export leaves."""
 _WAITS = (0, 0.01, 0.02, 0.05, 0.1)
 """Seconds between tries to remove an attempt."""
 
 
 @contextmanager
 def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
-    """Create and lock the folder beside a path, and yield the path of the folder.
-
-    Files of stopped exports in the folder are removed, except ``attempts``; a node that a stopped
-    export had set aside is moved back.
+    """^Create and lock the folder next to a path, and yield the path of the folder.
 
     Raises
     ------
@@ -54,7 +51,7 @@ def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
                 with suppress(OSError):  # not empty: there is an attempt to resume
                     os.rmdir(part)
     finally:
-        with suppress(OSError):  # parent folders that stayed empty
+        with suppress(OSError):  # parent folders that remained empty
             for folder in around:
                 folder.rmdir()
 
@@ -71,7 +68,7 @@ def put_back(part: str, path: str) -> None:
 
 
 def remove_replaced(part: str) -> None:
-    """Remove the node that was set aside, after a rename: a stop cannot put back a part of it."""
+    """Remove the node that was set aside; renamed first, as half of it must never be put back."""
     old = os.path.join(part, f"old-{uuid.uuid4().hex}")
     with suppress(FileNotFoundError):
         os.rename(os.path.join(part, _REPLACED), old)
@@ -88,7 +85,7 @@ def _made(part: str) -> int:
 
 
 def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
-    """Remove what other exports left; warn if one of them could have been resumed."""
+    """Remove files that other exports left; warn if one of them could have been resumed."""
     with reading_of(part):
         folders: list[str] = []
         keys = [*files(part, folders), *folders[1:]]
@@ -125,7 +122,7 @@ def _is_moved(attempt: str) -> bool:
 
 
 def discard(left: str) -> None:
-    """Remove what an export left, after a rename: tasks that still write to it fail."""
+    """Remove files that an export left; renamed first, so that tasks still writing there fail."""
     part, name = os.path.split(left)
     gone = os.path.join(part, f"gone-{uuid.uuid4().hex}")
     with suppress(OSError):  # the next export removes the rest

@@ -60,8 +60,8 @@ def flush(path: str) -> None:
 
 
 def flush_folders(path: str) -> None:
-    """Flush a file, or the names in a folder, and all folders around it, to the disk."""
-    with telling_of(path), suppress(PermissionError):  # some may not be opened
+    """Flush a file, or the names in a folder, and all its parent folders to the disk."""
+    with telling_of(path), suppress(PermissionError):  # some folders may not be opened
         for each in (path, *map(str, Path(path).parents)):
             flush(each)
 

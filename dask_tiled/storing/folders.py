@@ -1,4 +1,4 @@
-"""Local folders: written beside their path, flushed to disk, then renamed to it."""
+"""Local folders: written next to their path, flushed to disk, then renamed to it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def local_path(store: Any) -> str | None:
 
 
 EARLY_BYTES = 1 << 20
-"""Files from this size on are written back at once: less is left to flush in the end."""
+"""Files of this size or more are written back at once, which leaves less to flush at the end."""
 
 
 class FileReader:
@@ -101,9 +101,9 @@ class Folder:
             os.replace(part, path)
         except FileNotFoundError:
             raise DatasetError(
-                "the export has been stopped, or cannot be seen from here",
+                "the export was stopped, or its temporary folder is not visible here",
                 path=os.path.dirname(self.path),
-                hint="All workers have to write to the same file system.",
+                hint="All workers must write to the same file system.",
             ) from None
         except BaseException as error:
             with suppress(OSError):
@@ -113,7 +113,7 @@ class Folder:
             raise
 
     def _make_folders(self, path: str) -> None:
-        """Create subfolders, but not the folder itself: it is gone when the export is over."""
+        """Create subfolders, but not the folder itself, which no longer exists after the export."""
         if path != self.path and not os.path.isdir(path):
             self._make_folders(os.path.dirname(path))
             with suppress(FileExistsError):
@@ -133,7 +133,7 @@ class Folder:
         return os.stat(below(self.path, key)).st_size
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove files, and folders that are empty then."""
+        """Remove files, and folders that become empty."""
         for key in keys:
             path = below(self.path, key)
             with telling_of(path), suppress(FileNotFoundError):
@@ -153,7 +153,7 @@ def place_in(root: str) -> Place:
 
 
 def flush_all(folder: str) -> None:
-    """Flush all files and folders below a folder to the disk: faster than one at a time."""
+    """Flush all files and folders below a folder to the disk, which is faster than one by one."""
     folders: list[str] = []
     keys = [*files(folder, folders)]
     at_once(flush, [os.path.join(folder, key) for key in keys + folders])
@@ -169,7 +169,7 @@ def begin_beside(
     """
     check(path)
     with claimed(path, attempts if resume else ()) as part:
-        check(path)  # claimed() may have put something back
+        check(path)  # claimed() may have put an earlier array back
         roots = [os.path.join(part, attempt) for attempt in attempts]
         store = os.path.join(roots[-1], "store")
         try:
@@ -178,7 +178,7 @@ def begin_beside(
                 yield places
             with telling_of(part):
                 flush_all(store)
-            check(path)  # something may have come since
+            check(path)  # the path may have been created since
             with telling_of(path):
                 _replace(store, path, part)
         except BaseException as error:
@@ -204,7 +204,7 @@ def check_free(path: str, *, overwrite: bool) -> None:
 
 
 def _replace(made: str, path: str, part: str) -> None:
-    """Rename a complete folder to a path; what is there is set aside, and put back on failure."""
+    """Rename a complete folder to a path; an existing one is set aside, and put back on failure."""
     if os.path.lexists(path):
         set_aside(part, path)
     try:

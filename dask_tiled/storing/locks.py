@@ -25,7 +25,7 @@ def locked(path: str, open_it: Callable[[], int]) -> Iterator[int]:
         _held.add(descriptor)
         try:
             _lock(descriptor, path)
-            # The former holder may have moved or removed it meanwhile.
+            # The previous holder may have moved or removed the path meanwhile.
             if _is_at(descriptor, path):
                 yield descriptor
                 return
@@ -35,13 +35,13 @@ def locked(path: str, open_it: Callable[[], int]) -> Iterator[int]:
 
 
 def _lock(descriptor: int, path: str) -> None:
-    import fcntl  # missing on Windows, where importing this module must not fail
+    import fcntl  # missing on Windows, where this module must still be importable
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise DatasetError(
-            "another export is writing to this path", path=path, hint="Wait until it is done."
+            "another export is writing to this path", path=path, hint="Wait until it is finished."
         ) from None
     except OSError:  # a file system without locks
         pass

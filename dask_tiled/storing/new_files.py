@@ -1,4 +1,4 @@
-"""New files, written beside their path, and renamed to it when complete."""
+"""New files, written next to their path, and renamed to it when complete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def file_path(target: Any) -> str:
 
 @contextmanager
 def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> Iterator[str]:
-    """Create an empty file beside a path, yield where it is, and move it to the path on success.
+    """^Create an empty file next to a path, yield its path, and rename it to the path on success.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> I
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
                 os.close(with_room(partial(os.open, written, flags, 0o666), written))
             yield written
-            check_place(path, is_kind, overwrite=overwrite)  # it may have come since
+            check_place(path, is_kind, overwrite=overwrite)  # the path may have been created since
             with telling_of(path):
                 flush_folders(written)
                 os.replace(written, path)
@@ -65,7 +65,7 @@ def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> I
 def check_place(
     path: str, is_kind: Callable[[str], bool], *, overwrite: bool, folder: bool = False
 ) -> None:
-    """Refuse to write to a path, unless it is free or holds a replaceable file of the same kind.
+    """Refuse to write to a path, unless it is unused or holds a replaceable file of the same kind.
 
     Parameters
     ----------
@@ -78,4 +78,6 @@ def check_place(
     if os.path.islink(path) or not known(path) or not is_kind(path):
         raise foreign(path)
     if not overwrite:
-        raise DatasetError(f"the {what} exists", path=path, hint="Pass overwrite=True.")
+        raise DatasetError(
+            f"the {what} exists", path=path, hint="Pass overwrite=True to replace it."
+        )

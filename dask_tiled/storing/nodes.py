@@ -19,10 +19,10 @@ RECORD, JOURNAL = f"{OWN}export.json", f"{OWN}journal/"
 
 _DOCUMENTS = {*OF_ZARR, ".zattrs", ".zmetadata"}
 _HEX = "[0-9a-f]{32}"
-_CHUNK = re.compile(r"(?:c|\d+)(?:[./]\d+)*|refs\.\d+\.parq")  # the last: chunks of references
+_CHUNK = re.compile(r"(?:c|\d+)(?:[./]\d+)*|refs\.\d+\.parq")  # last: references to chunks
 _NOTES = re.compile(rf"(?:.+/)?{re.escape(OWN)}(?:export\.json|journal/{_HEX})")
 _HALF = re.compile(rf"(.+)\.{_HEX}\.partial")
-"""Unfinished files of a killed LocalStore, which drops the suffix of some names."""
+"""Unfinished files of a killed LocalStore, which strips the suffix of some names."""
 
 
 def is_document(key: str) -> bool:
@@ -31,7 +31,7 @@ def is_document(key: str) -> bool:
 
 
 def is_note(key: str) -> bool:
-    """Return whether a key is a note of an export, or an unfinished one."""
+    """Return whether a key is a note of an export, complete or not."""
     half = _HALF.fullmatch(key)
     names = [key] if half is None else [half[1], f"{half[1]}.json"]
     return any(map(_NOTES.fullmatch, names))
@@ -90,7 +90,7 @@ def files(path: str, folders: list[str] | None = None) -> Iterator[str]:
                 elif entry.is_dir():
                     folders.append(f"{key}/")
                 else:
-                    yield key if entry.is_file() else f"{key}, no file"
+                    yield key if entry.is_file() else f"{key}, not a regular file"
 
 
 def _mounted_below(path: str) -> set[str]:
@@ -114,7 +114,7 @@ def check_node(path: str) -> None:
     if os.path.islink(path) or not os.path.isdir(path):
         raise foreign(path)
     with reading_of(path):
-        # Not all of another folder: it may hold a whole disk.
+        # Do not list all of another folder, which may be a whole disk.
         if any(_shows_node(os.path.join(path, name)) for name in OF_ZARR):
             odd = stranger([*files(path)])
         else:
@@ -133,9 +133,16 @@ def _shows_node(path: str) -> bool:
 
 def foreign(path: str, where: str | None = None) -> DatasetError:
     """Return the error that a path exists and may not be replaced."""
-    hint = "Only arrays and groups of zarr, without other files, are replaced." if where else None
+    hint = (
+        "Only zarr arrays and groups without other files are replaced: use another path."
+        if where
+        else None
+    )
     return DatasetError(
-        "the path holds something else, which is not replaced", path=path, where=where, hint=hint
+        "the path holds other data, which are not replaced",
+        path=path,
+        where=where,
+        hint=hint,
     )
 
 
@@ -153,7 +160,7 @@ def reading_of(path: str) -> Iterator[None]:
 def remove(path: str, is_ours: Callable[[str], bool]) -> None:
     """Remove the files of a folder for which ``is_ours`` is true, and empty folders."""
     with suppress(OSError):  # the next export removes the rest
-        # Metadata go first: the node disappears at once.
+        # Metadata are removed first: the node disappears at once.
         ours = filter(is_ours, files(path))
         at_once(lambda key: os.remove(os.path.join(path, key)), ours, lambda x: not is_document(x))
 

@@ -1,4 +1,4 @@
-"""Zarr stores, which cannot rename: filled in place, the root metadata last."""
+"""Zarr stores, which cannot rename: filled in place, with the root metadata last."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine of a zarr store, and return its result."""
     try:
         from zarr.core.sync import sync
-    except ImportError:  # a private module of zarr; without it, use a new event loop
+    except ImportError:  # private in zarr; without it, use a new event loop
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(asyncio.run, coroutine).result()
     return sync(coroutine)
@@ -77,18 +77,18 @@ class Prefix:
         self.store, self.prefix, self.record, self.claimed = store, prefix, record, claimed
         self.path, self.token = str(store), uuid.uuid4().hex
         with telling_of(self.path):
-            wait_for(StorePath.open(store, ""))  # zip files are not opened by themselves
+            wait_for(StorePath.open(store, ""))  # zip files are not opened automatically
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """Set a value, unless another export has begun since."""
         from zarr.buffer import default_buffer_prototype
 
         if self.claimed is not None and Record.read(self.claimed) != self.record:
-            raise DatasetError("another export has begun to write to the store", path=self.path)
+            raise DatasetError("another export has started to write to the store", path=self.path)
         buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
         try:
             wait_for(self.store.set(self.prefix + key, buffer))
-        except Exception as error:  # each store has its own
+        except Exception as error:  # stores raise many errors
             hint = "Stored chunks are kept: call it again to resume."
             raise unwritable(self.path, error, key, hint) from error
 
@@ -166,7 +166,7 @@ def open_store(store: Any) -> tuple[Store, str]:
     if isinstance(store, str):
         try:
             return FsspecStore.from_url(store), ""
-        except Exception as error:  # each file system has its own
+        except Exception as error:  # file systems raise many errors
             raise unwritable(store, error) from error
     if isinstance(store, dict):
         return MemoryStore(store), ""
@@ -196,22 +196,22 @@ def begin_in_store(
     goes_on = resume and found is not None and found.attempt == attempt
     old = set() if goes_on else there
     if not all(map(is_note, old)) and reads(opened):
-        hint = "Export it to another store."
+        hint = "Export to another store."
         raise DatasetError(
-            "the array may read the store that it is exported to", path=name, hint=hint
+            "the array may read from the store it would overwrite", path=name, hint=hint
         )
     if resume and found is not None and not goes_on:
         warn(another(name, found.attempt, attempt))
-    # An old journal must not pass for that of this export.
+    # An old journal must not be taken for that of this export.
     whole.remove(key for key in old if key.startswith(JOURNAL))
     content, journal = whole, None
-    if opened.supports_deletes:  # zip files are not read while they are written
+    if opened.supports_deletes:  # zip files cannot be read while they are written
         record = Record(uuid.uuid4().hex, attempt)
         whole.put(RECORD, json.dumps(record._asdict()).encode())
         content, journal = (
             Prefix(opened, whole.prefix + more, record, whole) for more in ("", JOURNAL)
         )
-    # Metadata go first: the node disappears at once.
+    # Metadata are removed first: the node disappears at once.
     rest = (key for key in old if key != RECORD and not key.startswith(JOURNAL))
     whole.remove(sorted(rest, key=lambda key: (not is_document(key), key.count("/"))))
     with not_cancelled(name):
@@ -229,5 +229,5 @@ def _check_store(place: Prefix, there: set[str], name: str, *, overwrite: bool) 
         hint = "Pass overwrite=True to replace it." if may_go else None
         raise DatasetError("the store is not empty", path=name, where=odd, hint=hint)
     if not place.store.supports_deletes:
-        raise DatasetError("a store of this kind cannot replace data", path=name)
+        raise DatasetError("this type of store cannot replace data", path=name)
     return found

@@ -1,4 +1,4 @@
-"""A place that tasks fill with values under keys, and that appears when complete."""
+"""A place that tasks fill with values by key, and that appears when complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fingerprint(data: bytes | memoryview) -> list[int]:
     """Return the length, the CRC32C and the sum of 64-bit words of stored bytes.
 
     The CRC32C of bytes that end with their own CRC32C depends on their number alone: it detects
-    damage, but does not tell chunks apart.
+    damage, but does not distinguish chunks.
     """
     words = np.frombuffer(data, "<u8", count=len(data) // 8)
     return [len(data), crc32c(data), int(words.sum(dtype="u8"))]
@@ -95,7 +95,7 @@ class Place:
         return self.content.reader()
 
     def note(self, entries: Entries) -> None:
-        """Note stored values, once they are known to be right."""
+        """Note stored values, once they are known to be correct."""
         if entries and self.journal is not None:
             self.journal.put(uuid.uuid4().hex, json.dumps(dict(entries)).encode())
 
@@ -130,7 +130,7 @@ class Place:
         Parameters
         ----------
         documents : mapping of str to bytes
-            Metadata and other values to store beside the chunks.
+            Metadata and other values to store with the chunks.
         keys : iterable of str
             The keys of all chunks.
 
@@ -152,12 +152,12 @@ class Place:
                 "chunks of the export are missing",
                 path=self.path,
                 where=missing[0],
-                found=f"{len(missing)} of them",
-                hint="All workers have to write to the same file system.",
+                found=f"{len(missing)} missing chunks",
+                hint="All workers must write to the same file system.",
             )
         others = there - wanted - documents.keys()
         content.remove(x for x in others if not is_note(x) and not stranger([x], whole=False))
-        # What makes all of it visible comes last.
+        # The documents that make the node visible are stored last.
         for key in sorted(documents, key=lambda key: ("zarr.json" in key, -key.count("/"))):
             self.put(key, documents[key])
         content.remove(filter(is_note, others))
@@ -182,4 +182,4 @@ def another(path: str, other: str, name: str) -> str:
     """Return the warning that a stopped export is discarded, with the reason."""
     same_source = name.partition("-")[0] == other.partition("-")[0]
     had = "other settings" if same_source else "another source"
-    return f"{path}: the export that was stopped there had {had}; it starts afresh"
+    return f"{path}: the stopped export had {had}, so it starts again"

@@ -125,13 +125,13 @@ def test_parameters_without_a_counterpart(raw):
     for name, hint in INSTEAD.items():
         with pytest.raises(DatasetError) as caught:
             from_libertem("raw", raw, **{name: 3})
-        assert f"LiberTEM's {name} has no counterpart" in str(caught.value)
+        assert f"LiberTEM's {name} has no equivalent" in str(caught.value)
         assert caught.value.hint == hint
     shapes = {"dtype": "u2", "nav_shape": (6, 8), "sig_shape": (16, 20)}
     for kind, params, said in (
         ("raw", {"nav_shap": 3}, "raw has no parameter 'nav_shap'.*'nav_shape'"),
         ("mib", {"ds_path": "x"}, "mib has no parameter 'ds_path'"),
-        ("mbi", {}, "no such data set.*mean 'mib'"),
+        ("mbi", {}, "unknown LiberTEM data set.*mean 'mib'"),
         ("memory", {}, "use the array itself"),
         ("raw", shapes | {"scan_size": (6, 8)}, "scan_size and nav_shape are the same"),
         (

@@ -309,7 +309,7 @@ def test_a_picture_that_fails_is_left_out(tmp_path):
         link = h5py.VirtualLayout((2, 3), "u2")
         link[:] = h5py.VirtualSource("other.h5", "d", (2, 3))
         file.create_virtual_dataset("bad", link)
-    with pytest.warns(UserWarning, match="'bad' is left out: .*is missing"):
+    with pytest.warns(UserWarning, match="'bad' is skipped: .*is missing"):
         found = in_xarray(tmp_path / "scan.h5")
     np.testing.assert_array_equal(found["good"], FRAMES)
     assert list(found) == ["good"]

@@ -58,7 +58,7 @@ def refused(*words, code=2):
         ("info scan.mib --tiling rows", "frame, or tile,depth=16"),
         ("info scan.mib -O colour=red", "has no option 'colour'"),
         ("info scan.mib -O colour", "expected something like key=value"),
-        ("info scan.mib --roi scan.mib", "not an array of NumPy"),
+        ("info scan.mib --roi scan.mib", "not a NumPy array"),
         ("info scan.mib --dtype nonsense", "nonsense"),
         ("info", "Missing argument 'FILE...'. Try: dask-tiled info --help"),
         ("inf", "No such command 'inf'. Did you mean 'info'? Try: dask-tiled --help"),
@@ -254,5 +254,5 @@ def test_interrupted_exports_go_on(tmp_path):
     stdout, stderr = process.communicate()
     assert (process.returncode, stdout) == (130, "")
     assert "Traceback" not in stderr
-    assert stderr.splitlines()[-1] == "dask-tiled: interrupted. The same command goes on."
+    assert stderr.splitlines()[-1] == "dask-tiled: interrupted. Run the same command to resume."
     assert not out.exists()

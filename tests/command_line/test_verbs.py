@@ -90,7 +90,7 @@ def test_info_of_real_files(data):
     ]
     picture = data / "more/hdf5/Camera_Ceta_Imaging_Micro.emd"
     short = typed("info", picture)
-    assert "more lines: --all" in short
+    assert "more lines: pass --all" in short
     assert "XFEG" in short
     assert len(typed("info", picture, "--all").splitlines()) > len(short.splitlines()) + 200
 
@@ -158,7 +158,7 @@ def test_what_is_converted_is_what_is_in_the_file(scan):
     array = zarr.open_array("out.zarr/data")
     assert (array.chunks, array.shards) == ((2, 4, 16, 16), (4, 8, 16, 16))
     assert array.compressors[0].to_dict()["configuration"]["level"] == 3
-    assert "every bit" in typed("verify", scan, "out.zarr")
+    assert "bit for bit" in typed("verify", scan, "out.zarr")
     typed("convert", scan, "out.zarr", "--overwrite", "--layout", "array", "--compressor", "none")
     assert np.array_equal(zarr.open_array("out.zarr")[:], FRAMES)
 
@@ -168,7 +168,7 @@ def test_the_suffix_says_the_format(scan):
     for name in ("a.npy", "a.tif", "a.hspy", "a.zspy", "a.zarr.zip"):
         out = typed("convert", scan, name, "--verify", "--no-progress")
         assert [line.partition(":")[0] for line in out.splitlines()] == [name, name]
-        assert typed("verify", scan, name) == f"{name}: every bit is as in the file\n"
+        assert typed("verify", scan, name) == f"{name}: equal to the file, bit for bit\n"
     assert np.array_equal(np.load("a.npy"), FRAMES)
     typed("convert", scan, "a.hspy", "--overwrite", "--compressor", "none", "--chunks", "2,4,-1,-1")
     with h5py.File("a.hspy") as file:
@@ -238,7 +238,7 @@ def test_doctor_tells_of_the_machine_and_its_code(monkeypatch):
     monkeypatch.setattr("dask_tiled.tiling.machine.memory", lambda: (8 << 30, 1 << 30))
     found = facts("doctor", "--no-compile")
     assert found["Machine"]["memory"] == "8 GiB"
-    assert found["Machine"]["allowed to this process"].startswith("1 GiB")
+    assert found["Machine"]["limit of this process"].startswith("1 GiB")
     assert "ulimit" in found["Machine"]["open files"]
     assert found["Versions"]["dask-tiled"] == dask_tiled.__version__
     assert {*found["Machine code"]} == {"folder", "files", "damaged"}

@@ -320,7 +320,7 @@ def test_only_files_of_the_same_format_are_replaced(arr, tmp_path, suffix):
         lambda: path.symlink_to("scan.dm4"),
     ):
         put()
-        with pytest.raises(DatasetError, match="holds something else"):
+        with pytest.raises(DatasetError, match="holds other data"):
             convert(arr, path, overwrite=True)
         assert path.exists()
         path.rmdir() if path.is_dir() else path.unlink()

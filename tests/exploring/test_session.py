@@ -144,7 +144,7 @@ def test_errors_are_messages(page):
     page.ask(detector={"shape": "hexagon"})
     assert "expected one of" in page.last("error")["text"]
     page.session.receive({"type": "open", "path": "/etc/passwd"})
-    assert "asks for something unknown" in page.last("error")["text"]
+    assert "unknown request of the page" in page.last("error")["text"]
     page.ask(position=[0, 0])
     assert np.array_equal(page.last("frame"), PIXELS[0, 0])
 

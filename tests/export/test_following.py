@@ -196,7 +196,7 @@ def test_what_is_left_of_another_measurement_is_not_used(acquisition, tmp_path):
     other = FRAMES.copy()
     other[1:] = FRAMES[1:][::-1]
     acquisition.path.write_bytes(other.tobytes())
-    with pytest.warns(UserWarning, match="starts afresh") as warned:
+    with pytest.warns(UserWarning, match="starts again") as warned:
         follow(acquisition, out, **options)
     assert warned[0].filename == __file__
     assert np.array_equal(stored(out), other)

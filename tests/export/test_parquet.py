@@ -85,7 +85,7 @@ def test_nothing_else_is_replaced(tmp_path):
     for path in (other, tmp_path / "link.parquet"):
         if path != other:
             path.symlink_to(target)
-        with pytest.raises(DatasetError, match="holds something else"):
+        with pytest.raises(DatasetError, match="holds other data"):
             to_references(arr, path, overwrite=True)
     assert os.listdir(other) == [".zmetadata"]
 

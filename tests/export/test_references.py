@@ -383,7 +383,7 @@ def test_nothing_else_is_replaced(arr, tmp_path):
     other.write_text('{"version": 1, "refs": {}}')
     before = sorted(os.listdir(tmp_path))
     for path in (arr.description.files[0].path, tmp_path, link, other):
-        with pytest.raises(DatasetError, match="holds something else"):
+        with pytest.raises(DatasetError, match="holds other data"):
             to_references(arr, path, overwrite=True)
     for path in ({}, 3, "s3://bucket/scan.json", "a\0b"):
         with pytest.raises(DatasetError, match="invalid path"):

@@ -147,7 +147,7 @@ def test_what_comes_while_an_export_lasts_stays(arr, tmp_path):
         (tmp_path / "out.zarr" / "thesis.txt").write_text("mine")
         return block
 
-    with pytest.raises(DatasetError, match="something else"):
+    with pytest.raises(DatasetError, match="other data"):
         to_zarr(
             arr.map_blocks(come, dtype="u2", meta=FRAMES[:0]), tmp_path / "out.zarr", overwrite=True
         )
@@ -247,7 +247,7 @@ def test_a_store_that_may_be_read_is_not_replaced(arr, kind):
         da.from_zarr(store[kind]) if kind != "dict" else da.from_array(zarr.open_array(contents))
     )
     for source in (inner + 1, da.concatenate([inner[:2], da.ones_like(inner)]).rechunk(2)):
-        with pytest.raises(DatasetError, match="may read the store"):
+        with pytest.raises(DatasetError, match="may read from the store"):
             to_zarr(source, store[kind], overwrite=True)
     np.testing.assert_array_equal(inner, FRAMES)
     to_zarr(arr + 1, store[kind], overwrite=True)
@@ -258,7 +258,7 @@ def test_what_cannot_be_looked_into_may_be_read(arr):
     """An array whose graph does not pickle does not replace what is in a store."""
     store, lock = {}, threading.Lock()
     to_zarr(arr, store)
-    with pytest.raises(DatasetError, match="may read the store"):
+    with pytest.raises(DatasetError, match="may read from the store"):
         to_zarr(arr.map_blocks(lambda x: (lock, x)[1], meta=FRAMES[:0]), store, overwrite=True)
 
 

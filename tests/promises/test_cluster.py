@@ -292,7 +292,7 @@ def test_folders_that_workers_do_not_have(client, arr, here):
         shutil.rmtree(folder, ignore_errors=True)
         return block
 
-    with pytest.raises(DatasetError, match="workers have to write to the same file system"):
+    with pytest.raises(DatasetError, match="workers must write to the same file system"):
         to_zarr(arr.map_blocks(lose, dtype="u2", meta=arr._meta), "out.zarr")
     assert not (here / "out.zarr").exists()
     assert pids(client) == before

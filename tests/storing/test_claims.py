@@ -55,7 +55,7 @@ def test_what_was_put_into_the_folder_of_an_export_stays(tmp_path, monkeypatch, 
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("mine")
     before = everything(tmp_path)
-    with pytest.raises(DatasetError, match="something else") as caught:
+    with pytest.raises(DatasetError, match="other data") as caught:
         to_zarr(ARR, place, **options)
     assert file.name in caught.value.where
     assert everything(tmp_path) == before
