@@ -22,14 +22,14 @@ from dask_tiled.sampling import sampled
 Bools = npt.NDArray[np.bool_]
 
 PARTS = 5
-"""Parts of the sample, each judged separately: a pixel is bad if it is so in most parts. A
-cosmic ray is in one part, and overlapping diffraction discs stand out in few."""
+"""Parts of the sample, each judged separately: a pixel is bad if it is bad in most parts. A
+cosmic ray is in one part only, and overlapping diffraction discs stand out in few."""
 LEAST_FRAMES = 4 * PARTS
 SHARP = 4.0
-"""A pixel stands out if it exceeds its neighbours by this multiple of their differences, unlike
-any spot."""
+"""A pixel stands out if it exceeds its neighbours by this multiple of their differences. No spot
+of a diffraction pattern is as sharp."""
 PATTERN = 0.05
-"""Relative difference of the counts of working pixels."""
+"""Relative differences between the counts of working pixels."""
 DEAD = 0.2
 """Most counts of a dead pixel, relative to each of its neighbours."""
 ROUNDS = 8
@@ -98,7 +98,7 @@ def find_bad_pixels(
     parts = _statistics(pixels, nav_ndim)
     in_each = threshold * math.sqrt(MEDIAN / len(parts))
     votes = np.sum([_bad(part, in_each) for part in parts], axis=0)
-    # At the edge, a single pixel may show a cut-off disc: all parts must agree there.
+    # At the edge, a single pixel may be the rest of a cut-off disc: all parts must agree there.
     inside = np.zeros(whole, bool)
     inside[(slice(1, -1),) * len(whole)] = True
     bad = votes >= np.where(inside, len(parts) // 2 + 1, len(parts))
@@ -148,7 +148,7 @@ def _statistics(pixels: da.Array, nav_ndim: int) -> list[Statistics]:
 
 
 def _bad(of: Statistics, threshold: float) -> Bools:
-    """Return a mask of bad pixels: first those that stand out, then those next to them."""
+    """Return a mask of bad pixels: first those that stand out, then bad ones next to them."""
     bad = ~np.isfinite(of.mean)
     bad |= _lines(of.mean)
     for _ in range(ROUNDS):
@@ -174,7 +174,8 @@ def _stands_out(values: Array, errors: Array, still: Bools, threshold: float) ->
     error = np.sqrt(errors**2 + _around(errors).usual ** 2 + scatter**2)
     pattern = PATTERN * abs(near.most)
     allowed = threshold * np.hypot(error, pattern) + SHARP * (near.most - near.second)
-    # Two constant pixels may be neighbours. A gap between discs extends to more distant pixels.
+    # Two constant pixels may be neighbours. A gap between discs is compared with more distant
+    # pixels.
     is_low = values < DEAD * np.where(still, near.second, near.least)
     # The pixel itself comes first.
     wide = np.sort(_boxes(values, 2)[is_low].reshape(-1, 5**values.ndim), axis=1)
@@ -193,7 +194,7 @@ class Around(NamedTuple):
     second: Array
     usual: Array
     most: Array
-    """The second largest."""
+    """The second largest neighbour."""
 
 
 def _around(values: Array) -> Around:
@@ -201,7 +202,7 @@ def _around(values: Array) -> Around:
     boxes = _boxes(values, far := 2 if values.ndim == 1 else 1)
     steps = itertools.product(range(2 * far + 1), repeat=values.ndim)
     others = [step for step in steps if any(x != far for x in step)]
-    near = [boxes.T[step[::-1]].T for step in others]  # the axes of a box are the last ones
+    near = [boxes.T[step[::-1]].T for step in others]  # the axes of a box come last
     places = [0, 1, (len(near) - 1) // 2, len(near) - 2]
     found = np.empty((len(places), *values.shape))
     rows = max(1, STRIPE * len(values) // values.size)
@@ -245,7 +246,7 @@ def _lines(mean: Array) -> Bools:
     for axis in range(mean.ndim if mean.ndim > 1 else 0):
         others = tuple(k for k in range(mean.ndim) if k != axis)
         near = _around(np.median(mean, others))
-        darker = near.second - mean.max(others)  # darker than a slope that ends at the edge
+        darker = near.second - mean.max(others)  # darker than a gradient that ends at the edge
         dead = (darker >= (1 - DEAD) * near.second) & (darker > 2 * (near.most - near.second))
         bad |= np.expand_dims(dead, others)
     return bad

@@ -31,7 +31,7 @@ from dask_tiled.tiling.negotiation import TilingRequest
 
 MOST_PIXELS = 1 << 62
 MOST_KINDS = 4096
-"""Most parts into which pieces may cut the signal axes; each costs time for every chunk."""
+"""Most parts into which pieces may cut the signal axes; each costs time in every chunk."""
 
 
 def from_pieces(
@@ -76,8 +76,8 @@ def from_pieces(
         zarr 3 in the order in which a piece is written, such as ``("<u2", [{"name": "bytes"},
         {"name": "zstd"}])``, or a configuration for numcodecs: ``("<u2", {"id": "zlib"})``.
     sig_ndim : int, optional
-        Number of signal axes; by default two, or one if pieces cut the last two axes
-        into very many parts.
+        Number of signal axes; by default two, or one if pieces cut the last two axes into too many
+        parts.
     overlap : {"raise", "first", "last"}
         Which piece supplies the pixels where pieces overlap; by default overlaps are an error.
     uncovered : {"raise", "fill"}
@@ -131,7 +131,7 @@ def from_pieces(
         raise DatasetError(
             "pixels are not covered by any piece",
             where=f"pixel {hole}",
-            hint='Pass uncovered="fill" to have them filled.',
+            hint='Pass uncovered="fill" to fill them.',
         )
     n = _sig_ndim(table, len(shape)) if sig_ndim is None else sig_ndim
     check_whole("sig_ndim", n, least=1)
@@ -177,7 +177,7 @@ def _decoder(given: Any) -> Decoder | BlockDecoder:
     try:
         stored = np.dtype(given[0] if packed else given)
         if stored.hasobject or not stored.itemsize:
-            raise TypeError("not a dtype of file data")  # noqa: TRY301
+            raise TypeError("not a dtype that files can store")  # noqa: TRY301
     except (TypeError, ValueError) as error:
         raise DatasetError(
             "not a decoder",
@@ -205,7 +205,7 @@ def _check_types(decoders: Sequence[Decoder | BlockDecoder], wanted: np.dtype) -
     long = any(dtype.kind in "iu" and dtype.itemsize == 8 for dtype in stored)
     if long and wanted.kind in "iu" and np.result_type(*stored).kind not in "iu":
         raise DatasetError(
-            "no integer dtype holds the values of all pieces",
+            "no integer dtype can hold the values of all pieces",
             found=", ".join(map(str, stored)),
             hint="Use a float dtype, or one array for each dtype.",
         )

@@ -1,4 +1,4 @@
-"""From a path to a description with chunks; no array is made."""
+"""From a path to a description with chunks, without an array."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def describe(
             if not is_url(kept) and os.path.isfile(kept):
                 saved = SavedAxes.at(kept, desc)
     if "dtype" in formats()[desc.format].options():
-        dtype = None  # the format has used it
+        dtype = None  # the format has already used it
     scaling = desc.conversion.scaling
     fill_value = desc.conversion.fill_value if fill_value is None else fill_value
     conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known, scaling)
@@ -189,7 +189,7 @@ def _check_backend(io: Any, desc: Description) -> None:
     if not isinstance(io, str) or (io != "auto" and io not in BACKENDS):
         raise DatasetError("invalid io", expected=" or ".join(["auto", *BACKENDS]), found=io)
     if io != "auto" and is_url(desc.files[0].path):
-        problem, path = "URLs have no choice of io", desc.files[0].path
+        problem, path = "io cannot be chosen for URLs", desc.files[0].path
         raise DatasetError(problem, path=path, expected="io='auto'", found=io)
     if io == "direct":
         with lent_fd(desc.files[0], direct=True):
@@ -235,7 +235,7 @@ def check_local(path: str) -> None:
 def warn_of_missing(
     desc: Description, nav_shape: Any = None, missing: Any = None, *, follow: bool = False, **_: Any
 ) -> None:
-    """Warn about missing frames, and a possibly longer series, unless the user expects them."""
+    """Warn of missing frames, and of a series that may be longer, unless the user expects them."""
     if missing is not None or follow:
         return
     absent, count = desc.layout.count_missing(), math.prod(desc.nav_shape)
@@ -256,9 +256,9 @@ def is_settled(nav_shape: Any) -> bool:
 
 
 LARGEST = (1 << 63) - 1
-"""Largest size of an array in bytes."""
+"""Largest number of bytes of an array."""
 MOST_NAMED = 5
-"""Name at most this many missing files in an error."""
+"""Most missing files named in an error."""
 
 
 def _in_shape(
@@ -272,7 +272,7 @@ def _in_shape(
         raise DatasetError(
             "the array is too large", path=path, expected=f"{LARGEST} bytes", found=shape
         )
-    # Clipped: all frames beyond are missing, and frame numbers must fit 8 bytes.
+    # Clip the offset: all frames beyond are missing, and frame numbers must fit into 8 bytes.
     first = max(-math.prod(shape), min(first, desc.layout.n_frames))
     if shape != desc.nav_shape:
         return desc.with_frames(shape, first)
@@ -322,13 +322,13 @@ def _places(roi: Any, nav_shape: tuple[int, ...], path: str) -> Index:
             raise DatasetError(
                 "roi lies outside of the scan",
                 path=path,
-                expected=f"places below {count}",
+                expected=f"positions below {count}",
                 found=int(found[wrong][0]),
             )
         places = found.astype(np.int64) % count
     else:
         raise DatasetError(
-            "roi is neither a mask of the scan nor a list of places in it",
+            "roi is neither a mask of the scan nor a list of positions in it",
             path=path,
             expected=f"bool of shape {nav_shape}, or whole numbers",
             found=f"{found.dtype} of shape {found.shape}",

@@ -40,7 +40,7 @@ def find_disc(frame: Array) -> Disc | None:
     middle = places.mean(axis=0)
     radius = math.sqrt(area / math.pi)
     spread = math.sqrt(((places - middle) ** 2).sum(axis=1).mean())
-    if spread > 1.3 * radius / math.sqrt(2):  # a disc has this spread without the factor 1.3
+    if spread > 1.3 * radius / math.sqrt(2):  # for a disc, without the factor 1.3
         return None
     y, x = middle * every
     return Disc(float(y), float(x), radius * every)

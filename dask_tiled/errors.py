@@ -132,7 +132,9 @@ class UnknownFormatError(DatasetError):
         self.reasons = dict(reasons or {})
         super().__init__(problem, **place)
         if reasons:
-            self.add_note("Why each format refuses it: .reasons of this error.")
+            self.add_note(
+                "The attribute .reasons of this error says why each format refuses the file."
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         make, values = super().__reduce__()
@@ -144,7 +146,7 @@ class CorruptFileError(DatasetError):
 
 
 class TruncatedFileError(DatasetError):
-    """Bytes or frames that the headers promise are missing."""
+    """Bytes or frames that the headers announce are missing."""
 
 
 class StaleFileError(DatasetError):
@@ -152,11 +154,11 @@ class StaleFileError(DatasetError):
 
 
 class OutsideFolderError(DatasetError):
-    """A file that another one names or links to lies outside of its folder."""
+    """A file that another one names or links to lies outside of the opened folder."""
 
 
 class RemoteError(DatasetError):
-    """A server does not deliver the bytes of a file: not at all, not in time, or not in parts."""
+    """A server does not deliver the bytes of a file: not at all, not in time, or not in ranges."""
 
 
 class TilingError(DatasetError):
@@ -164,7 +166,7 @@ class TilingError(DatasetError):
 
 
 class MissingFramesWarning(UserWarning):
-    """Frames are in no file, and read as the fill value; or a series may be longer."""
+    """Frames are in no file, and are read as the fill value; or a series may be longer."""
 
 
 class VerificationError(DatasetError):
@@ -206,7 +208,7 @@ def check_flag(name: str, value: Any, *, path: str | os.PathLike[str] | None = N
     Raises
     ------
     DatasetError
-        The value is something else.
+        The value is not a boolean.
     """
     if value not in (True, False):
         raise DatasetError(f"invalid {name}", path=path, expected="True or False", found=value)

@@ -21,7 +21,7 @@ from dask_tiled.reading.amounts import Amount, amount_of, passes_of
 from dask_tiled.reading.counting import counted
 
 MOST_FILES = 3
-"""Show at most this many file names."""
+"""Most file names shown."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Explanation:
     file_bytes : int
         Sum of their sizes.
     bytes_read : int
-        Exact number of bytes that all tasks fetch from files, of pixels or compressed chunks, as
-        often as they are read. Gaps between them are not counted.
+        Exact number of bytes of pixels or compressed chunks that all tasks fetch from files,
+        counted as often as they are read. Gaps are not counted.
     bytes_decoded : int
         Size of the decoded pixels in bytes, in the dtype of the files.
     passes : float
-        Mean number of times that a pixel is read: more than 1 if tasks that
-        dask does not fuse need the same pixels. 0 if nothing is read.
+        Mean number of times that a pixel is read: more than 1 if separate tasks need the same
+        pixels, 0 if nothing is read.
     tasks : int
         Number of tasks passed to a scheduler.
     plans : tuple of str
@@ -143,12 +143,12 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
     x, *more : dask.array.Array, or xarray object over some
         Arrays to compute together, as ``dask.compute(x, *more)`` does.
     threads : int, optional
-        Number of threads of the process; by default that of dask's scheduler of threads here. Each
-        worker of a cluster needs the same for its threads, except for the results.
+        Number of threads of the process; by default that of dask's threaded scheduler here. A
+        worker of a cluster needs the same memory for its threads, except for the results.
     run : bool
-        Also compute, with this number of threads in this process. The measured values are beside
-        the expected ones, and ``results`` has the results. Tracing of allocations
-        takes time if there are many small tasks.
+        Also compute, with this number of threads in this process, to show measured next to expected
+        values; ``results`` has the results. Tracing allocations takes time if there are many small
+        tasks.
 
     Returns
     -------
@@ -205,7 +205,7 @@ def _check(one: Any) -> None:
     if not is_array or graph is None:
         raise DatasetError(
             "only computations of arrays can be explained",
-            expected="a dask array, or an object of xarray over some",
+            expected="a dask array, or an xarray object that wraps dask arrays",
             found=type(one).__name__,
         )
 

@@ -82,7 +82,7 @@ def _shown(table: Array, desc: Description) -> Array:
 class _Decoding:
     """A decoder of headers.
 
-    A plain class, so that dask treats it as a single value.
+    It is a plain class, as dask does not traverse these.
     """
 
     def __init__(self, headers: Headers) -> None:

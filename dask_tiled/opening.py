@@ -66,9 +66,9 @@ def open_dataset(
         "Merlin"; by default it is detected. Unrecognised files are read as raw if ``dtype`` and
         ``sig_shape`` are given.
     nav_shape : tuple of int, optional
-        Shape of the scan, (y, x); by default from the file. If it has fewer frames than the
-        file, the first ones are used; if it has more, the others are missing. One size may be
-        -1: it is inferred from the number of frames.
+        Shape of the scan, (y, x); by default from the file. If it has fewer frames than the file,
+        the first ones are used; if it has more, the rest are missing. One size may be -1: it is
+        inferred from the number of frames.
     sig_shape : tuple of int, optional
         Shape of a frame, (y, x), for formats that do not store it.
     dtype : dtype, optional
@@ -81,7 +81,7 @@ def open_dataset(
         Frames to show, on one axis: a mask of the scan's shape, or positions in it counted in
         C order, in any order. Masked positions of a masked array are not selected.
     tiling : str, TilingRequest or sequence of them, optional
-        Requests of the array's consumers, or only "frame", "tile", "chunk" or "pixel"; see
+        Requests of the array's consumers, or simply "frame", "tile", "chunk" or "pixel"; see
         :func:`negotiate`.
     chunks : optional
         Chunks as in dask, instead of negotiated ones.
@@ -204,7 +204,7 @@ def scheme_of(arr: Any) -> TilingScheme:
             "the array has no tiling scheme",
             expected=OPENED,
             found=type(arr).__name__,
-            hint="dask_tiled.explain(arr) shows how it is computed.",
+            hint="Call dask_tiled.explain(arr) to see how it is computed.",
         )
     return found.scheme
 

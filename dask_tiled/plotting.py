@@ -86,7 +86,9 @@ def draw(
     figure.suptitle(f"{title}\n", x=0.01, size=12, weight="bold", linespacing=1.7, **look)
     figure.text(0.01, 1 - 0.42 / height, subtitle, size=9, va="center", **look)
     figure.supxlabel("; ".join(notes), x=0.01, size=8, **look)
-    figure.get_layout_engine().execute(figure)  # a first layout pass; drawing is the second
+    figure.get_layout_engine().execute(
+        figure
+    )  # constrained layout needs two passes; drawing is the second
     figures.bring_up(figure)
     return figure
 
@@ -114,7 +116,7 @@ def _extent(axis: Axis, size: int) -> float:
 
 
 def _shown_axes(image: Image) -> tuple[Axis, Axis]:
-    """Return the axes of an image in readable units, equal if their kinds are equal."""
+    """Return the axes of an image in readable units: equal ones for axes of one kind."""
     extents = [_extent(axis, n) for axis, n in zip(image.axes, image.values.shape, strict=False)]
     if len({axis.units for axis in image.axes}) == 1:
         extents = [max(extents)] * 2

@@ -1,4 +1,4 @@
-"""Refreshing: reopening files that have grown."""
+"""Refreshing: reopen files that have grown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Opening(NamedTuple):
     chunks: Any
     """Chunks that the user asked for."""
     sample: Sample | None
-    """Of the last frame; None if files were not followed."""
+    """Sample of the last frame; None if files were not followed."""
     settled: bool
     """Whether the user has given the shape of the scan."""
 
@@ -50,7 +50,7 @@ class Opening(NamedTuple):
 
 
 def _longer(chunks: Chunks, shape: tuple[int, ...]) -> Chunks | None:
-    """Return the chunks of a longer array, if the old ones show their length."""
+    """Return the chunks of a longer array, if the old chunks determine their length."""
     if tuple(map(sum, chunks))[1:] != shape[1:]:
         return None
     first = chunks[0]

@@ -15,7 +15,7 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import is_url
 
 SAMPLE_BYTES = 1 << 29
-"""Read all frames of files up to this size, and about this many bytes of larger ones."""
+"""Files up to this size are read completely; of larger ones about this many bytes."""
 REMOTE_SAMPLE_BYTES = 1 << 26
 SAMPLE_FRAMES = 128 * 128
 
@@ -87,7 +87,7 @@ def is_remote(arr: da.Array) -> bool:
 
 
 def blocks_of(arr: da.Array, nav_ndim: int) -> list[int]:
-    """Return the block sizes along the navigation axes, which are read as a whole."""
+    """Return the block sizes along the navigation axes: blocks are read as a whole."""
     if isinstance(arr, TiledArray) and arr.description is not None:
         return [base.size for base in arr.scheme.bases[:nav_ndim]]
     if all(axis is not None for axis in shown_of(arr).axes):

@@ -32,9 +32,10 @@ Drawn = tuple[list[Panel], list[str]]
 """Panels, with notes on their content."""
 
 MOST_PANELS = 6
-"""Most channels that are drawn."""
+"""Most channels drawn."""
 MOST_LINES, LEAST_POINTS = 8, 32
-"""Up to this many spectra of at least this many channels are drawn as lines, more as an image."""
+"""Up to this many spectra of at least this many channels are drawn as lines; otherwise as an
+image."""
 
 
 def show(
@@ -125,7 +126,7 @@ def _stored(results: Mapping[str, da.Array]) -> Drawn:
         with suppress(DatasetError):  # single numbers, for example, cannot be drawn
             (panel, *_), _ = _panels(Subject.of(arr), None)
             drawn.append(panel._replace(title=name.replace("_", " ").capitalize()))
-    return drawn[:MOST_PANELS], ["stored beside the array"]
+    return drawn[:MOST_PANELS], ["stored with the array"]
 
 
 def _plain(subject: Subject) -> Drawn:
@@ -165,7 +166,7 @@ def _channels(subject: Subject, axis: int, limit: int | None) -> Drawn:
     images, notes = _images([subject.at(axis, k) for k in places], limit)
     drawn = [_panel(shown, names[k], pixels) for k, (shown, pixels) in enumerate(images)]
     if count > len(places):
-        notes = [f"{len(places)} of {count} along {along.name}", *notes]
+        notes = [f"{len(places)} of {count} positions along {along.name}", *notes]
     channels = [panel for panel in drawn if isinstance(panel, Image)]
     is_result = axis == len(subject.axes) - 1
     return drawn if is_result else [*drawn, Composite("together", channels)], notes
@@ -309,7 +310,7 @@ def _panel(
 
 
 def _upright(image: Image, subject: Subject) -> Image:
-    """Orient an image: head or else front up, right on the right."""
+    """Orient an image: head (or else front) up, right side on the right."""
     ends = [subject.directions.get(axis.name, "") for axis in image.axes]
     ends = [e[::-1] if axis.scale < 0 else e for e, axis in zip(ends, image.axes, strict=True)]
     if not all(ends):

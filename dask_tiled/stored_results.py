@@ -1,4 +1,4 @@
-"""Results that an export stored beside its array."""
+"""Results that an export stored next to its array."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_tiled.opening import open_dataset
 
 
 def stored_results(arr: da.Array) -> dict[str, da.Array]:
-    """Open the results stored beside a local zarr array, by name.
+    """Open the results stored next to a local zarr array, by name.
 
     Empty for parts of the array, for reordered frames, and for corrected pixels.
     """

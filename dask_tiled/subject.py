@@ -33,7 +33,7 @@ APART = "component", "mask", "s"
 """Names of the last axis of results that are separate images."""
 
 MOST_APART = 16
-"""More channels are a spectrum."""
+"""Most channels drawn separately; more channels are treated as a spectrum."""
 
 
 class Subject(NamedTuple):
@@ -83,7 +83,7 @@ class Subject(NamedTuple):
         axes = tuple(known.axes[k] or Axis(f"axis {k}") for k in kept)
         arr = arr[tuple(0 if n == 1 else slice(None) for n in arr.shape)]
         nav_ndim = sum(k < nav_ndim for k in kept)
-        # Mapping a few scattered pages takes longer.
+        # Mapping is slower than reading for a few scattered pages.
         units = known.units or printable(desc.units if desc else "")
         return cls(read_once(arr), axes, nav_ndim, title, subtitle, units, directions)
 
@@ -140,7 +140,7 @@ class Subject(NamedTuple):
         return self.cut([*[slice(None)] * first, *steps])
 
     def left_out(self, whole: Subject, first: int = 0) -> list[str]:
-        """Return notes about the axes of which positions are skipped."""
+        """Return notes about the axes along which positions are skipped."""
         scales = {axis.name: axis.scale for axis in whole.axes}
         steps = {axis.name: round(axis.scale / scales[axis.name]) for axis in self.axes[first:]}
         names = [f"{ordinal(step)} pixel along {name}" for name, step in steps.items() if step > 1]

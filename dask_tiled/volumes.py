@@ -1,4 +1,4 @@
-"""Many files of one shape as one array, with each file as a frame."""
+"""Many files of one shape as one array, in which each file is a frame."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def stacked(volumes: Sequence[Description]) -> Description:
 
 
 def _check(volume: Description, first: Description) -> None:
-    """Raise if a volume does not match the first one."""
+    """Check that a volume matches the first one."""
     path = volume.files[0].path
     if volume.conversion.corrections is not None:
         raise DatasetError(
@@ -174,7 +174,7 @@ def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
             path=volume.files[0].path,
             hint="Open each file separately, and combine them with dask.array.stack.",
         )
-    # Frames at equal distances on one axis can be reshaped to several.
+    # Frames at equal distances along one axis can be reshaped to several axes.
     start, _, strides = (table[:, 0] for table in boxes)
     nav = np.array(selection.nav_shape, np.int64)
     inner = np.array(strides_of(selection.nav_shape, 1), np.int64)
@@ -211,5 +211,5 @@ def decode(
         shape=block.shape[1:],
     )
     pixels = function_at(function)(alone, fetch, **dict(options))
-    # The caller reports a wrong shape.
+    # The caller reports an unexpected shape.
     return pixels[None] if pixels.shape == alone.shape else pixels

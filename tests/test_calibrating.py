@@ -473,7 +473,7 @@ def test_behind_a_url_nothing_is_kept(path, monkeypatch):
     arr = open_dataset(path, axes=SAID)
     first = replace(arr.description.files[0], path="https://example.org/scan.mib")
     monkeypatch.setattr(arr.description.layout, "files", (first,))
-    with pytest.raises(DatasetError, match=r"beside a remote file\. Pass axes="):
+    with pytest.raises(DatasetError, match=r"next to a remote file\. Pass axes="):
         arr.save_axes()
 
 

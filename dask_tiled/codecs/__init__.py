@@ -1,1 +1,1 @@
-"""Decoders as pipelines of zarr 3 codecs: run and checked here."""
+"""Decoders as pipelines of zarr 3 codecs: validated and run."""

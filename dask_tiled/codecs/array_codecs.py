@@ -59,7 +59,7 @@ def encoded_pixels(name: str, config: Config, given: Pixels) -> Pixels:
     Raises
     ------
     ValueError, TypeError, LookupError
-        The codec does not fit the array.
+        The codec does not suit the array.
     """
     if name == "transpose":
         order = config["order"]
@@ -83,7 +83,7 @@ def decoded_pixels(name: str, config: Config, array: Array, given: Pixels) -> Ar
         return array.transpose(np.argsort(config["order"]))
     if name in PREDICTORS:
         return unpredicted(name, config, array)
-    if name == "numcodecs.bitround":  # decoding changes nothing: encoding rounds
+    if name == "numcodecs.bitround":  # decoding changes nothing, as encoding only rounds
         return array.reshape(given.shape)
     config = {**config, "id": name.removeprefix("numcodecs.")}
     told = ARRAY_CODECS[name]

@@ -30,7 +30,7 @@ Config = Mapping[str, Any]
 SHUFFLES = "noshuffle", "shuffle", "bitshuffle"
 """Blosc shuffles, by number."""
 PACKED_BYTES = range(1 << 10, 1 << 30)
-"""The Blosc library compresses chunks of other sizes."""
+"""Sizes of chunks that a kernel encodes; the Blosc library encodes others."""
 OF_NUMCODECS = "numcodecs."
 """Prefix of numcodecs codecs in zarr 3."""
 
@@ -45,7 +45,7 @@ class ByteCodec(NamedTuple):
     """Its key in :data:`~dask_tiled.codecs.limits.RATIOS`; empty if it does not compress, or if
     the ``cname`` of its configuration names the compressor."""
     adds: int = 0
-    """Bytes of its checksum."""
+    """Bytes of the checksum that the codec appends."""
     encode: Callable[[Config, Bytes, Bytes], Any] | None = None
     """``encode(config, data, out)`` returns the encoded bytes, at the start of ``out``, which
     may overlap ``data``, or elsewhere. None if zarr encodes."""
@@ -65,7 +65,7 @@ def _streamed(make: Callable[[Config], Any], config: Config, data: Bytes, out: B
     stream = make(config)
     content = stream.decompress(data.data, len(out) + 1)
     if not stream.eof or len(content) > len(out):
-        raise ValueError(f"no end after {len(content)} bytes")
+        raise ValueError(f"the data end after {len(content)} bytes, without an end mark")
     return content
 
 
@@ -81,7 +81,9 @@ def _deflated(name: str, bits: int, config: Config, data: Bytes, out: Bytes) -> 
 
 
 def _lzma(format: int = lzma.FORMAT_XZ, filters: Any = None, **_: Any) -> lzma.LZMADecompressor:
-    limit = None if format == lzma.FORMAT_RAW else SMALL  # most memory for the window of a header
+    limit = (
+        None if format == lzma.FORMAT_RAW else SMALL
+    )  # limits the memory that a header can request
     return lzma.LZMADecompressor(format, limit, filters)
 
 
@@ -109,7 +111,7 @@ def unzstd(packed: Bytes, out: Bytes) -> int:
     claimed = int.from_bytes(head[at : at + length], "little") + 256 * (flag == 1)
     if length and claimed == len(out):
         return claimed
-    again = ~out  # no stored length, fewer bytes than room, or several frames
+    again = ~out  # no stored length, fewer bytes than fit, or several frames
     Zstd().decode(packed, again)
     return int(np.count_nonzero(again == out))
 
@@ -118,7 +120,9 @@ def _unblosc(config: Config, data: Bytes, out: Bytes) -> Any:
     """Decode Blosc after checking the lengths in its header, which the library trusts."""
     length, block, packed = np.frombuffer(data, "<u4", 3, 4).tolist()
     if length > len(out) or block > length or not 16 <= packed <= len(data):
-        raise ValueError(f"{packed} compressed bytes in {len(data)}, which hold {length}")
+        raise ValueError(
+            f"{len(data)} bytes, with {packed} compressed and {length} decoded bytes in the header"
+        )
     codecs = fast()
     if codecs is not None:
         return codecs.blosc_decode(data, out=out[:length])
@@ -134,7 +138,7 @@ def _sized_lz4(config: Config, data: Bytes, out: Bytes) -> Any:
 
     claimed = int.from_bytes(data[:4].tobytes(), "little")
     if claimed > len(out):
-        raise ValueError(f"a length of {claimed} bytes, more than {len(out)}")
+        raise ValueError(f"a header with {claimed} bytes, more than {len(out)}")
     return LZ4().decode(np.ascontiguousarray(data))
 
 
@@ -144,7 +148,7 @@ def _unshuffle(config: Config, data: Bytes, out: Bytes) -> Bytes:
     if not 1 < itemsize <= len(data):
         return data
     count = len(data) // itemsize
-    if itemsize == 2 and len(data) == 2 * count:  # most counts; faster than bytes
+    if itemsize == 2 and len(data) == 2 * count:  # most detector counts; faster than byte by byte
         words = data[count:].astype("<u2")
         words <<= 8
         words |= data[:count]
@@ -164,7 +168,7 @@ def _by_numcodecs(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
 
 
 def placed(data: Any, out: Bytes) -> Bytes:
-    """Copy bytes to the start of a buffer, unless they are there already; return them."""
+    """Copy bytes to the start of a buffer unless they are there already; return them."""
     data = np.frombuffer(data, np.uint8)
     found = out[: len(data)]
     if not np.may_share_memory(data, out):
@@ -258,8 +262,8 @@ def compressor(name: str, config: Config) -> str:
 
 
 def most_encoded(name: str, config: Config, nbytes: int) -> int:
-    """Return the most bytes that a codec can encode ``nbytes`` to."""
-    # incompressible data may grow by an eighth with gzip, bzip2 and LZ4
+    """Return the largest number of bytes that a codec can encode ``nbytes`` to."""
+    # Incompressible data may grow by an eighth with gzip, bzip2 and LZ4.
     return nbytes + (nbytes // 8 + 4096 if compressor(name, config) else byte_codec(name).adds)
 
 

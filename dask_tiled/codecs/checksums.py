@@ -30,14 +30,14 @@ def without_crc32c(data: Any) -> memoryview:
     Raises
     ------
     ValueError
-        It is that of other bytes.
+        The checksum does not match.
     """
     data = memoryview(data).cast("B")
     if len(data) < 4:
         raise ValueError(f"{len(data)} bytes, too short for a checksum")
     found, stored = crc32c(data[:-4]), int.from_bytes(data[-4:], "little")
     if found != stored:
-        raise ValueError(f"a CRC32C of {found:#010x}, stored as {stored:#010x}")
+        raise ValueError(f"CRC32C {found:#010x}, but stored {stored:#010x}")
     return data[:-4]
 
 
@@ -47,7 +47,7 @@ def without_fletcher32(data: Bytes) -> Bytes:
     Raises
     ------
     RuntimeError
-        It is that of other bytes.
+        The checksum does not match.
     """
     from numcodecs import Fletcher32
 

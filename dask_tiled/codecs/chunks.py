@@ -1,4 +1,4 @@
-"""Decoders of whole pieces: chunks with a codec pipeline, and unwritten chunks."""
+"""Decoders of whole pieces: chunks with a codec pipeline, and chunks that were never written."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def chunk_decoder(
     chunk : tuple of int
         Shape of a chunk in the file; empty for pieces of different shapes.
     stored : numpy.dtype
-        dtype of the stored pixels.
+        Dtype of the stored pixels.
     dtype : numpy.dtype, optional
-        dtype of the decoded pixels; by default ``stored`` in native byte order.
+        Dtype of the decoded pixels; by default ``stored`` in native byte order.
     fill : bytes
-        Value, as ``stored``, of chunks that a shard lacks.
+        Value, in the dtype ``stored``, of chunks that a shard lacks.
     unbounded : bool
         As for :class:`~dask_tiled.codecs.pipeline.Pipeline`.
     called : {"chunk", "strip", "tile"}
@@ -81,7 +81,7 @@ def decode(
     called: str,
     unbounded: bool = False,
 ) -> Array:
-    """Decode a chunk of the shape in the file, which at the edges is larger than the block."""
+    """Decode a chunk in the shape that it has in the file: at the edges, larger than the block."""
     data = fetch(block.file, block.offset, block.offset + block.nbytes)
     shape = chunk or block.shape
     try:
@@ -103,7 +103,7 @@ def decode(
             expected=f"{shape} {stored.name}, as {block.nbytes} bytes of {names}",
             found=str(error) or repr(error),
         ) from error
-    # Codecs that copy nothing leave pixels in the fetched buffer, which is reused.
+    # Codecs that do not copy leave pixels in the fetched buffer, which is reused.
     shared = bool(np.may_share_memory(data, pixels))
     return pixels.reshape(block.shape).astype(dtype, copy=shared)
 
@@ -153,7 +153,7 @@ def _compiled(
     numbers: Index,
     frames: Array,
 ) -> int:
-    """Decode chunks into frames with a kernel; return how many, up to the first damaged one."""
+    """Decode chunks into frames with a kernel; return their number, up to the first damaged one."""
     out, nbytes = frames.reshape(-1).view(np.uint8), frames[0].nbytes
     return int(kernel(data, offsets, sizes, *options, out, nbytes * numbers, nbytes))
 
@@ -167,7 +167,7 @@ def _one_by_one(
     numbers: Index,
     frames: Array,
 ) -> int:
-    """Decode chunks as :func:`_compiled` does, with any codecs."""
+    """Decode chunks like :func:`_compiled`, with any codecs."""
     places = zip(offsets.tolist(), sizes.tolist(), numbers.tolist(), strict=True)
     for k, (offset, size, number) in enumerate(places):
         room = frames[number]
@@ -224,7 +224,7 @@ def of_shape(decoder: BlockDecoder, shape: tuple[int, ...]) -> BlockDecoder:
     Raises
     ------
     DatasetError
-        The codecs do not fit such pieces, or are in an invalid order.
+        The codecs do not suit such pieces, or are in an invalid order.
     """
     options = {**dict(decoder.options), "chunk": shape}
     with refusing(options["codecs"]):

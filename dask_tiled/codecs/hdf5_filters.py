@@ -1,4 +1,4 @@
-"""Codecs of HDF5 alone: bitshuffle with its blocks, LZ4 in blocks, LZF and SZIP.
+"""Codecs that only HDF5 has: bitshuffle in blocks, LZ4 in blocks, LZF and SZIP.
 
 Layout facts: the HDF5 File Format Specification, version 3.0, "Filter Pipeline Message"; the list
 of registered filter plugins of The HDF Group; for bitshuffle the source of its filter.
@@ -47,12 +47,12 @@ def unlzf(config: Config, data: Bytes, out: Bytes) -> Any:
 
 
 def unlz4(config: Config, data: Bytes, out: Bytes) -> Any:
-    """Decode LZ4 in blocks, each after its length."""
+    """Decode LZ4 in blocks, each of which follows its length."""
     return library().lz4h5_decode(data, out=out)
 
 
 def unszip(config: Config, data: Bytes, out: Bytes) -> Any:
-    """Decode SZIP after the decoded size."""
+    """Decode SZIP, which follows the decoded size."""
     options = (config[name] for name in SZIP_OPTIONS)
     return library().szip_decode(data, *options, header=True, out=out)
 
@@ -61,7 +61,7 @@ def unbitshuffle(unzstd: Decode, config: Config, data: Bytes, out: Bytes) -> Byt
     """Undo a bitshuffle, which stores the bits of every 8 elements in rows, block by block.
 
     ``config`` has the ``elementsize`` in bytes, the ``blocksize`` in elements (0 for the default),
-    and the compressor of blocks, ``cname``, which may be empty.
+    and the compressor of the blocks, ``cname``, which may be empty.
     """
     itemsize, block, size = config["elementsize"], config["blocksize"], len(out)
     packed, content = config["cname"], data
@@ -92,18 +92,18 @@ def kernel_of(name: str) -> Any:
 
 
 def _blocks(data: Bytes, block: int, size: int, itemsize: int) -> Iterator[Bytes]:
-    """Yield the stored bytes of each block, which follow its length.
+    """Yield the stored bytes of each block, without the length before them.
 
     The data begin with the total size and the block size, and end with fewer than 8 uncompressed
     elements.
     """
     head, at, rest = data[:12].tobytes(), 12, size // itemsize % 8 * itemsize
     if int.from_bytes(head[:8], "big") != size or not block:
-        raise ValueError(f"{head.hex()} before the blocks of {size} bytes")
+        raise ValueError(f"invalid header {head.hex()} of blocks of {size} bytes")
     for _ in range(0, size - rest, block * itemsize):
         stop = at + 4 + int.from_bytes(data[at : at + 4].tobytes(), "big")
         if stop + rest > len(data):
-            raise ValueError(f"a block from byte {at} to {stop} of {len(data)}")
+            raise ValueError(f"a block at bytes {at} to {stop} of {len(data)}")
         yield data[at + 4 : stop]
         at = stop
     if rest:

@@ -1,4 +1,4 @@
-"""Image codecs, by the names that imagecodecs gives them in numcodecs, and rows of pixels.
+"""Image codecs, under their names in imagecodecs, and rows of pixels.
 
 TIFF files use them. At the edges of an image, chunks may be stored without the pixels outside;
 these codecs then return smaller chunks. imagecodecs decodes all of them, limited only by the size
@@ -24,12 +24,12 @@ Config = Mapping[str, Any]
 Shape = tuple[int, ...]
 
 ROWS = "dask_tiled.rows"
-"""Pixels of ``bits`` bits in rows that begin at a byte; ``axis``, counted from the last, is the
-first axis inside a row. ``endian`` applies to pixels of whole bytes. With ``apart``, 1-bit
-samples alternate in bytes of their own."""
+"""Codec of pixels of ``bits`` bits in rows that begin at a byte; ``axis``, counted from the
+last, is the first axis inside a row. ``endian`` applies to pixels of whole bytes. With
+``apart``, 1-bit samples alternate in separate bytes."""
 PREFIX = "imagecodecs_"
 PREDICTORS = f"{PREFIX}delta", f"{PREFIX}floatpred"
-"""Codecs that store differences of pixels ``dist`` apart along an ``axis``."""
+"""Codecs that store differences of pixels at the distance ``dist`` along an ``axis``."""
 JPEG, WEBP = f"{PREFIX}jpeg", f"{PREFIX}webp"
 FAX = {f"{PREFIX}ccittrle", f"{PREFIX}ccittfax3", f"{PREFIX}ccittfax4"}
 OTHERS = {f"{PREFIX}{name}" for name in ("jpeg2k", "jpegxl", "jpegxr", "lerc", "png")}
@@ -38,7 +38,7 @@ IMAGE_CODECS = {JPEG, WEBP, *FAX, *OTHERS}
 OPTIONS = {WEBP: ("hasalpha",), f"{PREFIX}ccittfax3": ("width", "t4options")}
 OPTIONS |= dict.fromkeys(FAX - {*OPTIONS}, ("width",))
 """Parameters for decoding; other parameters in numcodecs are for encoding."""
-RGB = 2  # colour space number of imagecodecs
+RGB = 2  # number of the colour space in imagecodecs
 
 
 def library() -> Any:
@@ -54,16 +54,16 @@ def unpacked(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
 
 
 def check_predictor(config: Config, shape: Shape) -> None:
-    """Check that TIFF has a predictor.
+    """^Check that TIFF supports a predictor.
 
     Raises
     ------
     ValueError
-        TIFF does not have it.
+        TIFF does not support it.
     """
     axis, dist = config["axis"], config["dist"]
     if axis not in range(-len(shape), 0) or dist not in (1, 2, 4):
-        raise ValueError(f"differences of pixels that are {dist} apart along axis {axis}")
+        raise ValueError(f"differences of pixels at distance {dist} along axis {axis}")
 
 
 def unpredicted(name: str, config: Config, array: Array) -> Array:
@@ -84,7 +84,7 @@ def row_bytes(config: Config, shape: Shape) -> int:
     axis, bits, apart = config["axis"], config["bits"], config.get("apart", False)
     known = axis in (-1, -2) and bits in range(1, 129) and (not apart or (axis, bits) == (-2, 1))
     if not known or len(shape) < 1 - axis:
-        raise ValueError(f"rows along axis {axis} of {bits} bits for a pixel")
+        raise ValueError(f"rows along axis {axis}, of {bits} bits per pixel")
     if apart:
         return -(-shape[-2] // 8) * shape[-1]
     return -(-math.prod(shape[axis:]) * bits // 8)
@@ -102,7 +102,7 @@ def decoded_rows(config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> 
     Raises
     ------
     ValueError
-        Some are missing in more than one image.
+        Rows are missing in more than one image.
     """
     axis, bits, row = config["axis"], config["bits"], row_bytes(config, shape)
     count = math.prod(shape[:axis])
@@ -127,7 +127,7 @@ def decoded_rows(config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> 
         pixels = library().packints_decode(data, unsigned, bits, runlen=run).view(native)
         if dtype.kind == "i":
             unused = 8 * dtype.itemsize - bits
-            pixels = pixels << unused >> unused  # extends the sign
+            pixels = pixels << unused >> unused  # extend the sign
     return np.asarray(pixels, native).reshape(shape)
 
 
@@ -158,13 +158,13 @@ def _decoded_image(name: str, config: Config, data: Bytes, shape: Shape, dtype: 
     out = pixels
     if name == JPEG:
         options = _of_jpeg(data, config)
-        # JPEG headers cannot hold larger sides.
+        # JPEG headers cannot store larger sides.
         options["shape"] = tuple(n for n in shape if n > 1)[:2] if max(shape) > 65500 else None
     elif name in FAX:
         options["height"] = pixels.size // options["width"]
         out = pixels.reshape(-1, options["width"])
     getattr(library(), f"{short}_decode")(data, **options, out=out)
-    return pixels != 0 if dtype.kind == "b" else pixels  # some encoders write 255
+    return pixels != 0 if dtype.kind == "b" else pixels  # some encoders write 255 for true
 
 
 def _of_jpeg(data: Bytes, config: Config) -> dict[str, Any]:

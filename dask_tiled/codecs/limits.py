@@ -11,7 +11,7 @@ from collections.abc import Mapping
 RATIOS: Mapping[str, int] = {
     "packbits": 64,  # 2 bytes expand to at most 128
     "lzf": 88,  # 3 bytes expand to at most 264
-    "lz4": 255,  # each byte that lengthens a match
+    "lz4": 255,  # for each byte that lengthens a match
     "deflate": 1032,  # 2 bits expand to at most 258 bytes
     "lzw": 1 << 12,  # 12 bits expand to at most the size of the table
     "szip": 1 << 13,  # 9 bits expand to at most 64 blocks of 32 samples
@@ -33,7 +33,7 @@ def most_bytes(codec: str, packed: int) -> int:
 
 
 def check_room(codec: str, packed: int, wanted: int) -> None:
-    """Check that compressed bytes can decode to as many bytes as wanted, before allocating.
+    """^Check that compressed bytes can decode to the requested size, before allocating it.
 
     Raises
     ------
@@ -42,4 +42,4 @@ def check_room(codec: str, packed: int, wanted: int) -> None:
     """
     most = most_bytes(codec, packed)
     if wanted > most:
-        raise ValueError(f"{packed} bytes, which decode to {most} at most")
+        raise ValueError(f"{packed} bytes, which decode to at most {most}")

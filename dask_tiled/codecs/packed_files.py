@@ -26,11 +26,11 @@ from dask_tiled.model.files import File, is_refusal, opened, read_head
 from dask_tiled.model.indexing import Array
 
 MOST_BEFORE = 1 << 28
-"""Most decompressed bytes before pixels at the end of a file."""
+"""Most bytes decompressed before pixels at the end of a file."""
 
 
 def is_compressed(head: bytes) -> bool:
-    """Return whether a file with these first bytes is compressed as a whole."""
+    """Return whether a file that begins with ``head`` is compressed as a whole."""
     return stream_codec(head)["name"] != ZLIB
 
 
@@ -101,7 +101,7 @@ def packed_by(file: File, nbytes: int = 0, at: int = 0) -> dict[str, Any]:
     most = most_streamed(codec, file.size - at)
     if nbytes > most:
         problem = "a compressed file of this size cannot hold the pixels"
-        expected, found = f"{nbytes} bytes, decompressed", f"{most} at most"
+        expected, found = f"{nbytes} bytes, decompressed", f"at most {most}"
         raise TruncatedFileError(problem, path=file.path, expected=expected, found=found)
     return codec
 
@@ -160,13 +160,13 @@ def decode(
             if not count:
                 break
             filled += count
-        more = stream.read(STEP)  # reads to the end, where there is a checksum
+        more = stream.read(STEP)  # reads to the end, as the checksum is there
     if filled < len(wanted):
         problem = "the decompressed file ends inside the pixels"
         expected, found = (f"{skip + n} bytes" for n in (len(wanted), filled))
         raise TruncatedFileError(problem, path=path, expected=expected, found=found)
     if more and (exact or offset < 0):
-        problem, expected = "the decompressed file is too long", f"{skip + most} bytes at most"
+        problem, expected = "the decompressed file is too long", f"at most {skip + most} bytes"
         raise CorruptFileError(problem, path=path, expected=expected, found="more bytes")
     if filled % len(wanted):
         wanted[:] = np.roll(wanted, -filled)
@@ -183,7 +183,7 @@ def _opened(file: Any, codec: Mapping[str, Any], path: str | os.PathLike[str]) -
     try:
         with open_stream(codec, file) as stream:
             yield stream
-    except DatasetError:  # raised by the caller
+    except DatasetError:  # raised inside the context
         raise
     except BROKEN as error:
         if is_refusal(error):

@@ -41,7 +41,7 @@ from dask_tiled.model.indexing import Array, Bytes
 BYTES, SHARDS = "bytes", "sharding_indexed"
 SERIALIZERS = {BYTES, SHARDS, ROWS, *IMAGE_CODECS}
 CODECS = ", ".join(sorted({*ARRAY_CODECS, *SERIALIZERS, *BYTE_CODECS}))
-"""All codecs that files may use; others have no reliable limits."""
+"""All codecs that files may use; other codecs have no reliable limits."""
 
 
 def of_numcodecs(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +98,9 @@ class Pipeline:
         if name == SHARDS:
             inner = tuple(map(int, config["chunk_shape"]))
             if any(n % k for n, k in zip(self.arrays[-1].shape, inner, strict=True)):
-                raise ValueError(f"shards of {self.arrays[-1].shape} for chunks of {inner}")
+                raise ValueError(
+                    f"shards of shape {self.arrays[-1].shape} with chunks of shape {inner}"
+                )
             self.inner = Pipeline(config.get("codecs", PLAIN), inner, self.arrays[-1].dtype)
         self.rooms = [self._serialized()]
         for name, config in self.packers:
@@ -107,7 +109,7 @@ class Pipeline:
             self.rooms.append(most_encoded(name, config, self.rooms[-1]))
 
     def _serialized(self) -> int:
-        """Return the bytes that the serializer makes; for shards and images, at most."""
+        """Return the bytes that the serializer makes; for shards and images, the maximum."""
         array, (name, config) = self.arrays[-1], self.serializer
         if name == ROWS:
             return row_bytes(config, array.shape) * math.prod(array.shape[: config["axis"]])
@@ -210,7 +212,7 @@ class Pipeline:
         return dtype if endian is None else dtype.newbyteorder(">" if endian == "big" else "<")
 
     def _least(self, inside: tuple[int, ...]) -> int:
-        """Return the bytes that the serializer makes of the pixels ``inside``."""
+        """Return the bytes that the serializer makes of the pixels in the shape ``inside``."""
         (name, config), shape = self.serializer, self.arrays[-1].shape
         if name != ROWS or inside == shape:
             return self.rooms[0]

@@ -22,7 +22,7 @@ ABSENT = 2**64 - 1
 
 
 def named(codecs: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return codecs as mappings; a document may be a name alone."""
+    """Return codecs as mappings; a codec may be given by its name only."""
     return [{"name": one} if isinstance(one, str) else dict(one) for one in codecs]
 
 
@@ -100,7 +100,7 @@ def parse_index(data: Any, size: int) -> Index:
         The index is damaged.
     """
     if len(data) != size:
-        raise ValueError(f"{len(data)} bytes for an index of {size}")
+        raise ValueError(f"{len(data)} bytes instead of an index of {size}")
     sealed = without_crc32c(data) if size % 16 else data
     found = np.frombuffer(sealed, "<u8").reshape(-1, 2)
     absent = (found == np.uint64(ABSENT)).all(axis=1)

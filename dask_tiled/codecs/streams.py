@@ -35,11 +35,11 @@ class Inflated(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Decompress until there are bytes; return 0 at the end, and for an empty buffer."""
-        while len(buffer) and not self._stream.eof:  # zlib takes 0 for no limit
+        while len(buffer) and not self._stream.eof:  # zlib treats 0 as no limit
             packed = self._stream.unconsumed_tail or self._file.read(STEP)
             content = self._stream.decompress(packed, len(buffer))
             if not packed and not content:
-                raise EOFError("the stream has no end")
+                raise EOFError("the stream is truncated")
             if content:
                 buffer[: len(content)] = content
                 return len(content)

@@ -10,7 +10,7 @@ import numpy as np
 from dask_tiled.model.indexing import Array
 
 MOST_SHOWN = 8
-"""Show at most this many labels as text."""
+"""Most labels shown as text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Index
 
 MOST_BYTES, MOST_BETWEEN = 1 << 20, 1 << 14
-"""One read fetches at most this many bytes for several blocks, with gaps of at most this many."""
+"""Blocks are read together up to this many bytes, with gaps of at most this many."""
 
 
 class Fetch(Protocol):
@@ -27,13 +27,13 @@ class Fetch(Protocol):
     def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
         """Enter the context that ``make`` returns, once for each key, and leave it after the chunk.
 
-        For libraries that have to open a file themselves. If many files are open, a context may be
-        left earlier; it is made again when needed.
+        For libraries that have to open a file themselves. If too many files are open, a context may
+        be left earlier; it is entered again when needed.
         """
 
 
 class Block(NamedTuple):
-    """A piece of an array, as passed to its decoder.
+    """^A piece of an array, as passed to its decoder.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class BlockRange(NamedTuple):
         shape = self.block.shape
         if pixels.shape != shape or pixels.dtype != self.decoder.dtype:
             raise CorruptFileError(
-                "a block decodes to another shape or dtype",
+                "a block decodes to an unexpected shape or dtype",
                 path=self.block.file.path,
                 where=f"byte {self.block.offset}",
                 expected=f"{shape} {self.decoder.dtype}",
@@ -135,7 +135,7 @@ class BlockRun(NamedTuple):
         )
 
     def spans(self) -> Iterator[tuple[slice, int, int]]:
-        """Group blocks that one read fetches: their numbers, first byte and end."""
+        """Group blocks that are fetched by one read: their numbers, first byte and end."""
         first, start, end = 0, int(self.offsets[0]), 0
         ends = (self.offsets + self.sizes).tolist()
         for k, (offset, stop) in enumerate(zip(self.offsets.tolist(), ends, strict=True)):

@@ -20,7 +20,7 @@ Calibrations = Mapping[str, Calibration] | Sequence[Axis]
 """Descriptions of some axes by name, or of all axes in order."""
 
 USUAL = {"Å", "angstrom", "1/Å", "deg", "px", "h", "K"}
-"""Units without prefix that are accepted without pint, whose import takes most of a second."""
+"""Units without prefix that are accepted without pint, whose import takes almost a second."""
 FORMS = '"0.5 nm", "0.5 nm from 10 nm", 0.5, (0.5, "nm"), (0.5, "nm", 10) or an Axis'
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})(.*)", re.IGNORECASE | re.DOTALL)
@@ -149,7 +149,7 @@ def _checked(
 
 
 def is_unknown(unit: str) -> bool:
-    """Return whether pint does not recognise a unit; without pint, every unit is accepted."""
+    """Return whether pint does not recognise a unit; without pint, all units are accepted."""
     if not unit or unit in USUAL or Prefixed.of(unit):
         return False
     try:

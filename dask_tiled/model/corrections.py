@@ -81,7 +81,7 @@ class Corrections:
         return next(shapes, self._mask_shape)
 
     def check(self, sig_shape: tuple[int, ...], path: str) -> None:
-        """Check that the corrections fit the frames of a data set.
+        """Check that the corrections match the frames of a data set.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Corrections:
             )
         if self.fill is None and len(pixels) and len(pixels) == math.prod(sig_shape):
             raise DatasetError(
-                "all pixels are excluded: there is none to repair them from",
+                "all pixels are excluded, so none can be repaired",
                 path=path,
                 expected="a pixel that is not excluded",
                 found=f"{len(pixels)} excluded pixels",
@@ -202,7 +202,7 @@ def _array(name: str, values: Any) -> Array:
             f"{name}: some values are masked",
             expected="a value everywhere",
             found=f"{values.mask.sum()} masked values",
-            hint="Fill them, and name their pixels in excluded_pixels.",
+            hint="Fill masked values, and pass their pixels as excluded_pixels.",
         )
     return found
 
@@ -222,7 +222,7 @@ def _plane(name: str, values: Any) -> Floats | None:
             f"{name}: some values are not finite, or too large for float32",
             expected="finite numbers",
             found=f"{found[bad][0]} at {_first(np.argwhere(bad))}, one of {bad.sum()}",
-            hint="Give excluded pixels any number: it is not used.",
+            hint="Set excluded pixels to any number: it is not used.",
         )
     return single if (single == found).all() else found.astype(np.float64, order="C")
 
@@ -247,7 +247,7 @@ def _pixels(values: Any) -> tuple[Index | None, tuple[int, ...] | None]:
     bad = ((pixels < 0) | (pixels > np.iinfo(np.int64).max)).any(axis=1)
     if bad.any():
         raise DatasetError(
-            f"{name}: coordinates count from the first pixel of the frame",
+            f"{name}: negative coordinates",
             expected="0 or more",
             found=_first(pixels[bad]),
         )

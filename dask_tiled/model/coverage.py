@@ -15,7 +15,7 @@ from dask_tiled.model.pieces import PieceTable
 Corner = tuple[int, ...]
 
 MOST_CELLS = 1 << 13
-"""Check at most this many cells together."""
+"""Most cells checked at a time."""
 
 
 def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
@@ -30,7 +30,7 @@ def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:
                 "a piece lies outside of the array",
                 where=f"piece {i}, axis {axis}",
                 expected=f"positions 0 to {size}",
-                found=f"{count} from {first} on",
+                found=f"{count} positions from {first} on",
             )
 
 
@@ -52,8 +52,8 @@ def overlap_error(pieces: PieceTable, pair: tuple[int, int]) -> DatasetError:
 def first_hole(pieces: PieceTable, shape: tuple[int, ...], *, overlapping: bool) -> Corner | None:
     """Find a pixel that no piece covers.
 
-    Edges of pieces cut the array into cells, each covered as a whole or not at all. If there are
-    very many cells, the array is halved first.
+    Edges of pieces cut the array into cells, each either covered completely or not at all. If there
+    are very many cells, the array is halved first.
     """
     if not overlapping and pieces.size == math.prod(shape):
         return None
@@ -102,7 +102,7 @@ def _empty_cell(
 
 
 GROWTH = 1.05
-"""Repeat the splitting while it increases the number of groups by at least this factor."""
+"""Splitting is repeated while it multiplies the number of groups by at least this factor."""
 
 
 def first_overlap(
@@ -110,7 +110,7 @@ def first_overlap(
 ) -> tuple[int, int] | None:
     """Find two boxes that overlap.
 
-    Usually planes between boxes separate nearly all of them; a tree searches the rest.
+    Usually, planes between boxes separate nearly all of them; the rest are searched in a tree.
     """
     rest = _not_apart(start, stop, count)
     if not len(rest):
@@ -141,7 +141,7 @@ def _not_apart(start: Sequence[Numbers], stop: Sequence[Numbers], count: int) ->
 
 
 def _parted(some: Index, group: Index, start: Numbers, stop: Numbers) -> tuple[Index, Index, int]:
-    """Split groups along an axis; return boxes not alone in a group, their groups, the count."""
+    """Split groups along an axis; return the boxes that share a group, their groups, the count."""
     # Groups are laid end to end along the axis.
     size = int(stop.max())
     small = (int(group.max(initial=0)) + 1) * size <= np.iinfo(np.int32).max
@@ -157,11 +157,11 @@ def _parted(some: Index, group: Index, start: Numbers, stop: Numbers) -> tuple[I
 
 
 def _order(numbers: Numbers) -> Index:
-    """Return the order that sorts non-negative numbers, packed with their positions if they fit."""
+    """Return the order that sorts non-negative numbers; packed with positions to sort faster."""
     bits = len(numbers).bit_length()
     if int(numbers.max(initial=0)) >> (63 - bits):
         return np.argsort(numbers)
-    # Several times faster than argsort.
+    # This is several times as fast as argsort.
     both = numbers.astype(np.int64)
     both <<= bits
     both |= np.arange(len(numbers))

@@ -1,6 +1,6 @@
 """Decoders by name, and the conversion of decoded pixels to those of the array.
 
-A :class:`Decoder` is a value. The numba function behind it is imported in the task that decodes, so
+A :class:`Decoder` is a value. The numba function is imported only in the task that decodes, so
 describing files and building graphs never load numba.
 """
 
@@ -137,7 +137,7 @@ class Conversion:
         corrections: Corrections | None = None,
         scaling: tuple[float, float] | None = None,
     ) -> Conversion:
-        """Return the conversion that the options of a user ask for."""
+        """Return the conversion that the options of a user request."""
         wanted = native if corrections is None else corrections.dtype(native, path)
         if scaling is not None:
             wanted = np.result_type(wanted, np.float64)
@@ -202,7 +202,9 @@ def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
         return np.zeros((), dtype)[()]
     try:
         given = np.asarray(value)
-        if given.dtype == object:  # NumPy may convert objects, depending on their values
+        if (
+            given.dtype == object
+        ):  # NumPy may convert objects differently, depending on their values
             raise TypeError(value)  # noqa: TRY301
         with np.errstate(all="ignore"):
             filled = (given if dtype.kind == "c" else given.real).astype(dtype)
@@ -216,6 +218,9 @@ def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
         same = False
     if not same:
         raise DatasetError(
-            "fill_value does not fit the pixels", path=path, expected=f"a {dtype}", found=value
+            "fill_value cannot be stored in the dtype of the pixels",
+            path=path,
+            expected=f"a {dtype}",
+            found=value,
         )
     return filled[()]

@@ -24,12 +24,12 @@ from dask_tiled.model.tables import html_table, text_table
 LONGEST_VALUE, MOST_LINES = 1000, 2000
 """Limits of the metadata shown in a notebook: characters of each value, and lines."""
 VOLUMES = "volumes"
-"""Metadata key: number of files whose frames differ from those that are shown."""
+"""Metadata key: number of files whose frames differ from those of the array."""
 DOUBTS = "series_doubts"
-"""Metadata key of a format: where more files may belong to the series, and why."""
+"""Metadata key of a format: where more files may belong to the series, with reasons."""
 CALIBRATED, RENAMED = "calibrated", "renamed"
 """Metadata keys of a format: the source of each axis that the file itself does not describe, and
-the names that renamed axes have in the file."""
+the names of renamed axes in the file."""
 BY_USER = "the user"
 
 
@@ -240,7 +240,7 @@ class Description:
         """
         if math.prod(nav_shape) > self.layout.n_frames and not self.files[-1].grows:
             raise TruncatedFileError(
-                "frames that the header promises are missing",
+                "frames announced by the header are missing",
                 path=self.files[-1].path,
                 expected=f"{math.prod(nav_shape)} frames, as in {told_by}",
                 found=f"{self.layout.n_frames} frames",
@@ -250,7 +250,7 @@ class Description:
         return replace(desc, axes=axes + desc.axes[desc.nav_ndim :]) if axes else desc
 
     def cut(self, cuts: Sequence[Cut]) -> Description:
-        """Return the description of a part: the cut of each axis."""
+        """Return the description of a part, given the cut of each axis."""
         shown = [(axis, cut) for axis, cut in zip(self.axes, cuts, strict=True) if cut.kept]
         axes = tuple(axis.cut(cut.start, cut.step, cut.length) for axis, cut in shown)
         nav_ndim = sum(cut.kept for cut in cuts[: self.nav_ndim])

@@ -1,4 +1,4 @@
-"""Files on disk and behind URLs, with what identifies one version of a file."""
+"""Files on disk and behind URLs, and the identity of a version of a file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def following(follow: bool) -> Iterator[None]:  # noqa: FBT001 - its only argume
 
 @contextmanager
 def seen(files: Iterable[File]) -> Iterator[None]:
-    """Reuse the versions of growing files seen before; the caller checks that they still hold."""
+    """Reuse the versions of growing files seen before; the caller checks that they hold."""
     token = _seen.set({file.path: file for file in files})
     try:
         yield
@@ -65,8 +65,8 @@ class File:
 
     A program that rewrites a file can restore its size and modification time, but not its ctime,
     the time of the last change of its content or status. The ctime also moves when mode, owner,
-    name or hard links change: such changes count as new content, because opening a file again is
-    cheap and wrong pixels are not.
+    name or hard links change: such changes count as new content: opening a file again costs little,
+    wrong pixels may cost a lot.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class File:
         found = self._found() if found is None else found
         now = _version(found)
         then = (self.size, self.mtime_ns, self.inode, self.ctime_ns)
-        if not found.st_nlink:  # removing its last name while it is open changed its ctime
+        if not found.st_nlink:  # removing its last name while it is open changes its ctime
             now = (*now[:3], self.ctime_ns)
         if now != then:
             replaced = found.st_ino != self.inode
@@ -183,17 +183,17 @@ class File:
             return os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             raise StaleFileError(
-                "the file has gone since it was opened",
+                "the file has been removed since it was opened",
                 path=self.path,
                 expected=f"{self.size} bytes",
                 found="no file",
-                hint="Workers of a cluster need it at the same path.",
+                hint="Workers of a cluster need the file at the same path.",
             ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class GrowingFile(File):
-    """The bytes that a growing file has now; appended bytes change none of them.
+    """The bytes that a growing file has now; appending does not change them.
 
     Its times are those of its first lookup, because appending changes them.
     """
@@ -215,7 +215,7 @@ class GrowingFile(File):
         if found.st_ino != self.inode or found.st_size < self.size:
             shorter = found.st_ino == self.inode
             raise StaleFileError(
-                f"the file has been {'cut off' if shorter else 'replaced'} since it was opened",
+                f"the file has been {'truncated' if shorter else 'replaced'} since it was opened",
                 path=self.path,
                 expected=f"{self.size} bytes or more",
                 found=_told(*_version(found)),
@@ -317,7 +317,7 @@ def opened_fd(path: str | os.PathLike[str]) -> Iterator[int]:
 
 def _regular(path: str, flags: int = os.O_RDONLY) -> int:
     """Open a regular file; refuse anything else, without waiting for a pipe."""
-    check_inside(path)  # before opening too: opening some devices has effects
+    check_inside(path)  # also before opening, because opening some devices has effects
     flags |= os.O_CLOEXEC | os.O_NONBLOCK
     fd = with_room(partial(os.open, path, flags), path)
     found = os.fstat(fd)

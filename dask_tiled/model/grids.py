@@ -10,7 +10,7 @@ from dask_tiled.model.indexing import Index
 
 
 def gaps(written: Index, shape: Sequence[int], chunk: Sequence[int]) -> tuple[Index, Index]:
-    """Find boxes that cover all unwritten chunks; few of them, however large the grid.
+    """^Find boxes that cover all unwritten chunks: few boxes, however large the grid.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def gaps(written: Index, shape: Sequence[int], chunk: Sequence[int]) -> tuple[In
     if not len(written):
         return np.zeros((1, len(grid)), np.int64), np.array([shape])
     starts, stops = [], []
-    new = np.arange(len(written)) == 0  # where the positions on the previous axes change
+    new = np.arange(len(written)) == 0  # where positions on the previous axes change
     for k, n in enumerate(grid):
         begins = new
         new = begins | np.concatenate([[True], np.diff(written[:, k]) != 0])

@@ -13,7 +13,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import piece_table, spans
 
 SAMPLE_BYTES = 1 << 18
-"""Compare this many bytes of a frame: counts may be sparse, and a few bytes all zeros."""
+"""Bytes of a frame to compare: counts may be sparse, and a few bytes all zeros."""
 
 
 class Sample(NamedTuple):
@@ -31,7 +31,7 @@ class Sample(NamedTuple):
         if not len(held.file):
             return None
         first, last = spans(piece_table(**held._asdict()), layout.decoders, layout.repeats)
-        # A column of identical pieces has one entry.
+        # A column of equal entries has length 1.
         first, last = np.broadcast_arrays(first, last, held.file)[:2]
         end = int(np.lexsort((last, held.file))[-1])
         file, stop = layout.files[int(held.file[end])], int(last[end])
@@ -49,10 +49,10 @@ class Sample(NamedTuple):
         file = next(file for file in layout.files if file.path == self.path)
         if _digest_of(file, self.start, self.stop) != self.digest:
             raise StaleFileError(
-                "the file has been written anew since it was opened",
+                "the file has been rewritten since it was opened",
                 path=self.path,
                 where=f"bytes {self.start} to {self.stop}",
-                expected="the bytes that were there",
+                expected="unchanged bytes",
                 found="different bytes",
                 hint="Open it again to read its present content.",
             )

@@ -131,7 +131,7 @@ def point_index(key: Any, ndim: int) -> Points | None:
 
 
 def cut_chunks(chunks: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
-    """Return the chunks of a cut, with chunk edges where they were."""
+    """Return the chunks of a cut axis, with unchanged chunk edges."""
     start, step, count, _ = cut
     if count == 1:
         return (1,)

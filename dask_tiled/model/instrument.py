@@ -34,38 +34,38 @@ VOCABULARY: Mapping[str, Term] = {
     "microscope": Term("", "name of the microscope", "text"),
     "acquisition_mode": Term("", "such as TEM, STEM or SEM", "text"),
     "beam_energy": Term("V", "voltage that accelerates the electrons"),
-    "beam_current": Term("A", "current of the beam that meets the specimen"),
-    "photon_energy": Term("eV", "of X-rays and light"),
-    "wavelength": Term("m", "of what hits the specimen"),
-    "magnification": Term("", "as the microscope gives it"),
-    "camera_length": Term("m", "as the microscope gives it"),
-    "convergence_angle": Term("rad", "half of the angle of the cone that the beam is"),
-    "collection_angle": Term("rad", "half of the angle of the cone that the detector sees"),
-    "inner_collection_angle": Term("rad", "that of the hole in it, of annular detectors"),
+    "beam_current": Term("A", "current of the beam at the specimen"),
+    "photon_energy": Term("eV", "of X-rays or light"),
+    "wavelength": Term("m", "of the incident radiation"),
+    "magnification": Term("", "as displayed by the microscope"),
+    "camera_length": Term("m", "as displayed by the microscope"),
+    "convergence_angle": Term("rad", "semi-angle of the convergent beam"),
+    "collection_angle": Term("rad", "semi-angle of the detector"),
+    "inner_collection_angle": Term("rad", "inner semi-angle of an annular detector"),
     "defocus": Term("m", "distance of the focus from the specimen", "number"),
     "working_distance": Term("m", "from the last lens to the focus", "number"),
     "stage_x": Term("m", "position of the specimen", "number"),
     "stage_y": Term("m", "position of the specimen", "number"),
     "stage_z": Term("m", "height of the specimen", "number"),
     "tilt_alpha": Term("rad", "tilt about the axis of the holder", "number"),
-    "tilt_beta": Term("rad", "tilt about the other axis", "number"),
+    "tilt_beta": Term("rad", "tilt about the second axis", "number"),
     "rotation": Term("rad", "of the stage, about its normal", "number"),
     "detector": Term("", "name of the detector or camera", "text"),
     "y_pixel_size": Term("m", "of the detector"),
     "x_pixel_size": Term("m", "of the detector"),
     "exposure_time": Term("s", "of a frame or a spectrum"),
     "dwell_time": Term("s", "of the beam at a position of the scan"),
-    "gain": Term("", "what pixels count for an electron"),
-    "gain_setting": Term("", "as the detector names it", "text"),
-    "threshold": Term("eV", "energy from which on the detector counts"),
-    "date": Term("", "of the acquisition, in ISO 8601; with a time zone where it is known", "date"),
+    "gain": Term("", "counts per electron"),
+    "gain_setting": Term("", "as named by the detector", "text"),
+    "threshold": Term("eV", "lowest energy that the detector counts"),
+    "date": Term("", "of the acquisition, in ISO 8601, with the time zone if known", "date"),
 }
 """Names follow HyperSpy or, where it has none, NeXus (NXem, NXdetector)."""
 
 LONGEST_TEXT = 200
-"""Longer texts are not taken as names."""
+"""Longer texts are not accepted as names."""
 MOST_WALKED = 2000
-"""Search at most this many dicts for a path with ``**``."""
+"""Most dicts searched for a path with ``**``."""
 _ALIASES = {"mR": "mrad", "Angstrom": "Å", "angstrom": "Å", "second": "s", "seconds": "s"}
 _DEGREES = ("deg", "degree", "degrees", "°")
 _NUMBER = re.compile(r"([+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?)(\D*+)", re.ASCII)
@@ -185,7 +185,7 @@ class Instrument(Mapping[str, Fact]):
         return [(name, str(fact), " / ".join(fact.where)) for name, fact in self.items()]
 
     def line(self) -> str:
-        """Return the facts on one line: texts as they are, numbers with name and prefixed unit."""
+        """Return the facts on one line: texts unchanged, numbers with name and prefixed unit."""
         return ", ".join(
             fact.value
             if isinstance(fact.value, str)
@@ -254,7 +254,7 @@ def _places(
 def _below(
     tree: Mapping[str, Any], where: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Walk nested dicts breadth-first, the root first, ``MOST_WALKED`` at most."""
+    """Walk nested dicts breadth-first, beginning with the root; at most ``MOST_WALKED``."""
     waiting = deque([(where, tree)])
     for _ in range(MOST_WALKED):
         if not waiting:
@@ -272,7 +272,7 @@ def value_of(found: Any, unit: str, term: Term) -> float | str | None:
         return text if 0 < len(text) <= LONGEST_TEXT and text.isprintable() else None
     if term.kind == "date":
         if isinstance(found, str):
-            kind = datetime if ":" in found else date  # do not add a midnight to a plain date
+            kind = datetime if ":" in found else date  # do not add midnight to a plain date
             found = kind.fromisoformat(found.strip())
         return found.isoformat() if isinstance(found, date) and found.year > 1 else None
     number = _number(found, unit, term.unit)

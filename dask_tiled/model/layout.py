@@ -18,7 +18,7 @@ from dask_tiled.model.indexing import Cut, Index, c_order, cut_again
 from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, strides_of, table_of
 
 MAX_NDIM = 64
-"""The limit of NumPy."""
+"""Most axes of an array in NumPy."""
 
 
 class Selection(NamedTuple):
@@ -131,7 +131,7 @@ class Layout:
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the pixels, in native byte order."""
+        """Dtype of the pixels, in native byte order."""
         first, *others = {decoder.dtype: None for decoder in self.decoders}
         return np.result_type(first, *others) if others else first
 
@@ -202,11 +202,11 @@ class Layout:
         whole = tuple(Cut(0, 1, n) for n in self.nav_shape)
         if numbers is None and self.cuts[: len(whole)] != whole:
             raise DatasetError(
-                "a slice cannot take another nav_shape",
+                "a slice cannot be given another nav_shape",
                 path=self.files[0].path,
                 expected=f"all of {self.nav_shape}",
                 found=f"a nav_shape {nav_shape} for a part of it",
-                hint="Open the file in that shape, or reshape the array.",
+                hint="Open the file with that nav_shape, or reshape the array.",
             )
         cuts = (*(Cut(0, 1, n) for n in nav_shape), *self.cuts[len(self.nav_shape) :])
         selection = Selection(nav_shape, self.n_frames, first, numbers)
@@ -227,7 +227,7 @@ class Layout:
         return self._changed(cuts=cut_again(self.cuts, cuts), _token=self._uncut_token())
 
     def _changed(self, **values: Any) -> Layout:
-        """Return a copy with other values; the pieces stay, so nothing is checked."""
+        """Return a copy with other values; nothing is checked, as the pieces are the same."""
         layout = copy.copy(self)
         for name, value in values.items():
             setattr(layout, name, value)
@@ -270,7 +270,7 @@ class Layout:
         return frames, shown, repr(tuple(map(tuple, self.cuts)))
 
     def frames_token(self, first: int, stop: int) -> str:
-        """Return the identity of some frames: their files and their places in them."""
+        """Return the identity of some frames: their files, and their positions in these."""
         held = self.held(first, stop)
         touched, file = np.unique(held.file, return_inverse=True)
         found = [self.files[k] for k in touched]
@@ -301,7 +301,7 @@ class Layout:
         return rows._replace(offset=offset, start=starts, shape=shapes)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        if self.files[-1].grows:  # a longer version of a growing file holds the same frames
+        if self.files[-1].grows:  # a longer version of a growing file has the same frames
             return "dask_tiled.Layout", *self._shown_token()
         return "dask_tiled.Layout", self._uncut_token(), tuple(map(tuple, self.cuts))
 
@@ -314,7 +314,7 @@ class Layout:
         return hash(self.__dask_tokenize__())
 
     def _check(self) -> None:
-        """Check that the pieces lie inside their files, and cover the array."""
+        """Check that the pieces lie inside their files and cover the array."""
         _check_axes(self.files, max(len(self.cuts), len(self.grid + self.sig_shape)))
         check_reach(self.files, self.pieces, self.decoders, self.repeats)
         exact = not self.overlapping and not self.partial

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dask_tiled.errors import printable
 
 MOST_NAMED = 6
-"""Name at most this many of the other images on a line."""
+"""Most other images named on a line."""
 
 
 class Listing(NamedTuple):
@@ -57,7 +57,7 @@ def _names(listed: Any, meant: Any) -> dict[Any, str]:
 def _name(key: int | str, facts: Any) -> str:
     """Return the name of an image, from its title, name, path or number.
 
-    A listed path to one-dimensional data without a title is not an image; its name is empty.
+    One-dimensional data without a title are not an image; their name is empty.
     """
     if not isinstance(facts, Mapping):
         return str(key if isinstance(key, str) else facts) or "dataset"

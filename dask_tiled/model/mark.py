@@ -1,4 +1,4 @@
-"""Attributes of exported arrays that record their source, in JSON values, and reading them back."""
+"""Attributes of exported arrays: record their source as JSON values, and restore it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from dask_tiled.model.instrument import VOCABULARY, Fact, Instrument, value_of
 from dask_tiled.model.paths import is_url
 
 MARK = "dask_tiled"
-"""Attribute of arrays that this package writes or shows."""
+"""Attribute of arrays that this package writes or presents."""
 MOST_PLACES = 1 << 24
-"""In larger scans missing frames are counted, not listed."""
+"""Positions of missing frames are counted, not listed, in larger scans."""
 
 
 def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _missing(desc: Description) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON types; anything else becomes text."""
+    """Return a value as JSON types; anything else is converted to text."""
     if isinstance(value, Mapping):
         return {plain(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -129,7 +129,7 @@ def with_missing(
     count, path = math.prod(shape), desc.files[0].path
     if count > max(MOST_PLACES, desc.layout.n_frames):
         problem = "nav_shape is too large for an export with missing frames"
-        most = f"at most {MOST_PLACES} places"
+        most = f"at most {MOST_PLACES} positions"
         raise DatasetError(problem, path=path, expected=most, found=count)
     numbers = np.arange(count)
     numbers[places[places < count]] = -1

@@ -34,7 +34,8 @@ _TYPES: dict[int, list[str | None]] = {
     3: [None, "space", "space"],
     4: [None, "space", "space", "space"],
 }
-"""Axis types by number of axes: two or three of space come last, at most one untyped before."""
+"""Axis types by number of axes: two or three space axes come last, after at most one untyped
+axis."""
 
 
 def image_of(
@@ -88,7 +89,7 @@ def image_of(
 
 
 def at_level(axes: Sequence[Axis | None], binned: int, level: int) -> tuple[Axis | None, ...]:
-    """Return the axes of a level, whose pixels lie at the middle of those they average."""
+    """Return the axes of a level, whose pixels lie at the centers of those they average."""
     first = len(axes) - binned
     return (*axes[:first], *(axis and axis.binned(1 << level) for axis in axes[first:]))
 

@@ -1,6 +1,6 @@
 """Paths and URLs: lookup, permission to read, and opening.
 
-``os.path.split``, ``join`` and ``splitext`` work for both; functions that look at files are here.
+``os.path.split``, ``join`` and ``splitext`` work for both; functions that access files are here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dask_tiled.remote.session import join, session
 T = TypeVar("T")
 
 SHARE = 8
-"""Each cache keeps at most 1/8 of the file descriptors that the process may open."""
+"""A cache keeps at most this fraction (1/8) of the file descriptors that the process may open."""
 PATIENCE = 2.0
 """Seconds to wait for other threads to release descriptors."""
 PAUSE = 0.02
@@ -32,10 +32,10 @@ HINT = "ulimit -n sets the limit"
 OF_AXES = ".axes.json"
 """Suffix of the file that saves the axes of a scan."""
 OF_ZARR = "zarr.json", ".zarray", ".zgroup"
-"""Documents of zarr arrays and groups, which are folders."""
+"""Metadata files of zarr arrays and groups, which are folders."""
 
 GIVES_BACK: list[Callable[[], None]] = []
-"""Functions that close idle descriptors."""
+"""Functions that close idle descriptors, registered by caches."""
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -109,7 +109,7 @@ def axes_file(path: str) -> str:
 
 
 def allowed(most: int) -> int:
-    """Return how many descriptors may be kept: ``most``, or a share of the process's limit."""
+    """Return how many descriptors a cache may keep: ``most``, or a share of the process's limit."""
     try:
         import resource
     except ImportError:  # Windows
@@ -172,13 +172,13 @@ def listed(folder: str) -> list[str]:
 class Border:
     """The folders in which files may be read: those that the user named, with links resolved.
 
-    Paths that the user named may lie anywhere. All other files are resolved, and may lie outside
-    only if `outside` is true.
+    Paths that the user named may lie anywhere. Links in all other paths are resolved, and they may
+    lie outside only if `outside` is true.
     """
 
     def __init__(self, paths: Iterable[str], *, outside: bool = False) -> None:
         self.outside = outside
-        self._named = {absolute(path): None for path in paths}  # in order
+        self._named = {absolute(path): None for path in paths}  # in the order of the user
         self._inside: dict[tuple[str, int, int], bool] = {}
 
     @cached_property
@@ -215,7 +215,7 @@ class Border:
         target = full if is_url(full) else os.path.realpath(full)
         if not target.startswith(self._homes) or not _is_same(target, found):
             raise OutsideFolderError(
-                "the file lies outside of the folder that was opened",
+                "the file lies outside of the opened folder",
                 path=full,
                 expected=f"a file in {os.path.dirname(next(iter(self._named)))}",
                 found=target,

@@ -80,10 +80,10 @@ def _axes(column: Any, ndim: int, name: str) -> npt.NDArray[np.int64]:
 def _whole(column: Any, name: str) -> npt.NDArray[np.int64]:
     """Return a column as integers; refuse fractions, which NumPy would truncate."""
     found = np.asarray(column)
-    if found.dtype == object:  # a column of a data frame holds tuples
+    if found.dtype == object:  # a column of a data frame may hold tuples
         found = np.array(found.tolist())
     if found.dtype.kind not in "iu":
-        raise TypeError(f"{name} of type {found.dtype}, where whole numbers are expected")
+        raise TypeError(f"{name} of dtype {found.dtype} instead of whole numbers")
     return found.astype(np.int64, copy=False)
 
 

@@ -19,7 +19,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 
 FARTHEST = 1 << 56
-"""A limit above all file sizes; sums of such distances along 64 axes do not overflow."""
+"""A limit above all file sizes: sums of such distances along 64 axes do not overflow."""
 
 
 class Piece(NamedTuple):
@@ -152,7 +152,7 @@ def _compact(column: Index) -> Numbers:
 def _narrow(numbers: Numbers) -> Numbers:
     """Return integers in the smallest dtype that holds them."""
     low, high = int(numbers.min()), int(numbers.max())
-    # n and ~n need as many bits; the negative one selects a signed dtype.
+    # n and ~n need as many bits; the negative one makes NumPy choose a signed dtype.
     return numbers.astype(np.min_scalar_type(min(low, ~high)), copy=False)
 
 

@@ -38,7 +38,7 @@ def run_table(
     steps = np.diff(first)
     near = (np.diff(numbers) == 1) & (np.diff(files) == 0)
     same = (np.diff(steps) == 0) & near[1:] & near[:-1]
-    # A single step, unlike its neighbours, leads from one run to the next.
+    # Each run ends with a single step that differs from its neighbours.
     inside = np.zeros(len(steps), bool)
     inside[1:] |= same
     inside[:-1] |= same

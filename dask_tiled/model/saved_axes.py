@@ -1,4 +1,4 @@
-"""Axes described by the user, saved in a file beside the scan: ``scan.mib.axes.json``."""
+"""Axes described by the user, saved in a file next to the scan: ``scan.mib.axes.json``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REMEDY = "Correct the file, or remove it."
 
 
 class SavedAxes(NamedTuple):
-    """Axes from a file beside a scan, by their names in the scan's own files."""
+    """Axes from a file next to a scan, by their names in the scan's own files."""
 
     path: str
     axes: Mapping[str, Axis]
@@ -42,7 +42,7 @@ class SavedAxes(NamedTuple):
             The file is a link out of its folder.
         """
         known = border()
-        if known is not None and desc.files[0].path + OF_AXES != path:  # beside a zarr folder
+        if known is not None and desc.files[0].path + OF_AXES != path:  # next to a zarr folder
             known = Border([os.path.dirname(path)], outside=known.outside)
         with within(known):
             return cls(path, _read(path).get(_picture(desc, path), {}))
@@ -61,7 +61,7 @@ class SavedAxes(NamedTuple):
 
 
 def save_axes(desc: Description) -> str:
-    """Write the axes that differ from those of the file to a file beside it; return its path.
+    """^Write the axes that differ from those of the file to a file next to it; return its path.
 
     Raises
     ------
@@ -71,10 +71,10 @@ def save_axes(desc: Description) -> str:
     path = axes_file(desc.files[0].path)
     if is_url(path):
         hint = "Pass axes= whenever you open it."
-        raise DatasetError("axes cannot be saved beside a remote file", path=path, hint=hint)
+        raise DatasetError("axes cannot be saved next to a remote file", path=path, hint=hint)
     axes = desc.overridden()
     if not axes:
-        hint = "Describe axes with with_axes() first."
+        hint = "Calibrate axes with with_axes() first."
         raise DatasetError("there are no changed axes to save", path=desc.files[0].path, hint=hint)
     pictures, picture = _read(path) if os.path.isfile(path) else {}, _picture(desc, path)
     pictures[picture] = {**pictures.get(picture, {}), **axes}
@@ -91,10 +91,10 @@ def save_axes(desc: Description) -> str:
         os.replace(part, path)
     except OSError as error:
         raise DatasetError(
-            "the axes cannot be saved beside the scan",
+            "the axes cannot be saved next to the scan",
             path=path,
             found=error.strerror,
-            hint="Pass axes= whenever you open it, or copy it to a folder of your own.",
+            hint="Pass axes= whenever you open the scan, or copy it to a writable folder.",
         ) from error
     finally:
         with suppress(OSError):
@@ -134,7 +134,7 @@ def _axis(name: str, told: Any, path: str) -> Axis:
     if not isinstance(told, dict):
         return described(Axis(name), told, path)
     axis = Axis(**{"name": name, **told, "labels": tuple(told.get("labels", ()))})
-    return described(axis, axis, path)  # checks the units
+    return described(axis, axis, path)  # checks the unit
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The request that ``adjust_tile`` of a format answers."""
+"""The request that a format's ``adjust_tile`` receives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_tiled.model.description import Description
 
 @dataclass(frozen=True, slots=True)
 class TileRequest:
-    """The combined request of all consumers of a chunk, for ``adjust_tile`` of a format.
+    """^The combined request of all consumers of a chunk, for a format's ``adjust_tile``.
 
     Attributes
     ----------

@@ -41,11 +41,11 @@ class Prefixed(NamedTuple):
 def conversion(unit: str, other: str) -> float | None:
     """Return how much 1 of a unit is in another; None if incompatible or unknown.
 
-    Units with SI prefixes are built in; pint, if installed, knows others.
+    Units with SI prefixes are built in; pint, if installed, converts others.
     """
     if unit == other:
         return 1.0
-    if PIXELS & {unit, other}:  # for pint pixels are lengths on paper, and "" is an angle
+    if PIXELS & {unit, other}:  # pint treats pixels as lengths on paper, and "" as an angle
         return None
     one, two = Prefixed.of(unit), Prefixed.of(other)
     if one is not None and two is not None:

@@ -30,7 +30,7 @@ REQUESTS = 16
 REQUEST_BYTES = 4 << 20
 """Largest request."""
 GAP_BYTES = 1 << 18
-"""Ranges with smaller gaps are requested together: a round trip costs about this many bytes."""
+"""Ranges with smaller gaps are requested together: a round trip costs as much as these bytes."""
 BLOCK_BYTES = 1 << 16
 """Size of the cached blocks in which headers are read."""
 KEPT_BLOCKS = 512
@@ -42,7 +42,7 @@ _pool: ThreadPoolExecutor | None = None
 
 def _forget() -> None:
     global _pool  # noqa: PLW0603
-    _pool = None  # the threads stay in the parent
+    _pool = None  # a fork does not copy threads
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -81,10 +81,10 @@ def ask(place: Place, start: int, stop: int) -> tuple[Bytes, Version]:
     def request(store: Store) -> tuple[Bytes, Version]:
         data, version = store.read(place.url, start, stop)
         if len(data) != max(0, min(stop, version.size) - start):
-            raise EOFError(f"{len(data)} bytes, of a file of {version.size}")
+            raise EOFError(f"{len(data)} bytes of a file of {version.size}")
         return np.frombuffer(data, np.uint8), version
 
-    expected = f"{stop - start} bytes, or up to the end"
+    expected = f"{stop - start} bytes, or fewer at the end"
     return persist(place, request, where=f"byte {start}", expected=expected)
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urljoin, urlsplit
 from dask_tiled.errors import RemoteError
 
 TAKEN_OUT = {"authorization", "cookie", "proxy-authorization", "user-agent"}
-"""Headers that the client removes for other hosts, or that are not secret."""
+"""Headers that are not secret, or that the client removes for other hosts."""
 SECONDS = 30
 MOST_REDIRECTS = 10
 REDIRECTIONS = {301, 302, 303, 307, 308}
@@ -30,7 +30,7 @@ def headers_of(client: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def elsewhere(url: str, client: Mapping[str, Any]) -> str | None:
-    """Return the URL on another host that a URL redirects to; None if it stays on its host.
+    """Return the URL on another host that a URL redirects to; None if the host stays the same.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from dask_tiled.remote.stores import HTTP, SAFE, Options, Place, Version, place_
 
 
 class Session:
-    """Files that are opened together, and files beside them; each is looked up once."""
+    """Files that are opened together, and files next to them; each is looked up once."""
 
     def __init__(self, urls: Sequence[str] = (), options: Options = None) -> None:
         self._options = options
@@ -23,7 +23,7 @@ class Session:
         self._names: dict[str, list[str] | None] = {}
         for place in (place_of(url, options) for url in urls):
             if self._places.setdefault(place.url, place) != place:
-                problem = "two URLs must not differ in their queries alone"
+                problem = "URLs must not differ only in their queries"
                 raise DatasetError(problem, path=place.url)
         self.urls = tuple(self._places)
         """The opened URLs, without queries."""
@@ -60,7 +60,7 @@ class Session:
         return place, found
 
     def names(self, folder: str) -> list[str] | None:
-        """List the files in a folder; None if the server cannot list."""
+        """List the files in a folder; None if the server has no listings."""
         if folder not in self._names:
             place = self.place(folder)
             try:

@@ -102,8 +102,8 @@ def place_of(url: str, options: Options) -> Place:
             given, path = url_to_fs(url, **given)
         except (FileNotFoundError, PermissionError):
             raise
-        except Exception as error:  # every file system raises its own errors
-            problem = "fsspec cannot open this URL, with these options"
+        except Exception as error:  # file systems raise many errors
+            problem = "fsspec cannot open this URL with these options"
             raise DatasetError(problem, path=url, found=said(error)) from error
         url = given.unstrip_protocol(path)
     else:
@@ -115,7 +115,7 @@ def place_of(url: str, options: Options) -> Place:
     try:
         packed = pickle.dumps(given) if given else b""
     except Exception as error:
-        problem = "these storage options cannot be sent to other processes"
+        problem = "these storage options cannot be pickled for other processes"
         raise DatasetError(problem, path=url, found=str(error)) from error
     return Place(url, query, packed)
 
@@ -128,7 +128,7 @@ def _check_no_password(url: str) -> None:
         http = scheme.lower() in HTTP
         if ":" in user or (user and http):
             place = "the default_headers of client_options" if http else "storage_options"
-            hint = f"Pass it in {place}, which are never shown."
+            hint = f"Pass it in {place}, which are never displayed."
             raise DatasetError("the URL has a user name or a password", hint=hint)
 
 
@@ -153,7 +153,7 @@ def check_process() -> None:
     """Raise in a forked child, whose inherited connections never answer."""
     if _forked:
         raise RemoteError(
-            "this process is a fork of one that has read remote files",
+            "this process was forked after reading remote files",
             hint='Start processes by "spawn" or "forkserver".',
         )
 
@@ -179,7 +179,7 @@ class Objects:
         self._http = root.startswith(("http://", "https://"))
         given = {} if _is_store(options) else options
         client = {**TIMEOUTS, "allow_http": True} | dict(given.get("client_options", {}))
-        # Retries are made in one place, ``persist``.
+        # ``persist`` makes all retries.
         self._options = {"retry_config": {"max_retries": 0}, **given, "client_options": client}
         self._store = options if _is_store(options) else self._open(root + query)
         self._client = getattr(options, "client_options", None) or client
@@ -192,7 +192,7 @@ class Objects:
         try:
             return from_url(url, **{**self._options, **options})
         except Exception as error:  # noqa: BLE001 - libraries raise many errors
-            problem = "no such store, or an invalid option"
+            problem = "unknown store, or invalid option"
             path = url.partition("?")[0]
             raise DatasetError(problem, path=path, found=said(error)) from None
 
@@ -200,7 +200,7 @@ class Objects:
         """Return the store and key of a file; on another host, without the headers."""
         if self._guarded and url not in self._direct:
             target = elsewhere(url + self._query, self._client)
-            if target is not None:  # looked up each time: such addresses often expire
+            if target is not None:  # looked up each time, as such addresses often expire
                 client = {k: v for k, v in self._client.items() if k != "default_headers"}
                 return self._open(target, client_options=client), ""
             self._direct.add(url)
@@ -249,7 +249,7 @@ class Objects:
             status = STATUS.search(str(error))
             if status is None or int(status[1]) not in FINAL:
                 raise
-            if int(status[1]) == 416:  # the range begins at or behind the end
+            if int(status[1]) == 416:  # the range begins at or beyond the end
                 return None
             problem = "the server rejects the request"
             raise RemoteError(problem, path=url, found=said(error)) from None
@@ -289,7 +289,7 @@ def _linked(folder: str, page: bytes) -> list[str]:
 
 def _version(meta: Mapping[str, Any]) -> Version:
     changed: datetime = meta["last_modified"]
-    when = changed.isoformat() if changed.timestamp() else ""  # a missing date reads as 1970
+    when = changed.isoformat() if changed.timestamp() else ""  # a missing date is read as 1970
     return Version(meta["size"], meta["e_tag"] or when)
 
 

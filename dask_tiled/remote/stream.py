@@ -15,7 +15,7 @@ class Stream(io.BufferedReader):
     def __init__(self, place: Place, version: Version) -> None:
         super().__init__(_Bytes(place, version), 1 << 14)
 
-    def __repr__(self) -> str:  # h5py takes it for the file name
+    def __repr__(self) -> str:  # h5py uses it as the file name
         return repr(self.raw)
 
 

@@ -139,7 +139,7 @@ def test_axes_are_called_what_later_frames_say(acquisition, tmp_path):
 def test_missing_frames_are_filled_when_the_file_rests(acquisition, tmp_path):
     acquisition.then(13)
     arr = open_dataset(acquisition.path, **RAW, nav_shape=(6, 8), fill_value=9)
-    with pytest.warns(UserWarning, match="35 of 48 are missing") as warned:
+    with pytest.warns(UserWarning, match="35 of 48 frames are missing") as warned:
         to_zarr(arr, tmp_path / "out.zarr", follow=True)
     assert warned[0].filename == __file__
     found = stored(tmp_path / "out.zarr")

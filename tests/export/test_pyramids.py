@@ -247,7 +247,7 @@ def test_damage_of_levels(opened, tmp_path, monkeypatch, number):
     with pytest.raises(DatasetError):
         open_dataset(path, dataset=name).compute()
     (path / name / "zarr.json").unlink()
-    with pytest.raises(VerificationError, match="no array"):
+    with pytest.raises(VerificationError, match="the store has no such array"):
         verify_zarr(path, arr)
 
 

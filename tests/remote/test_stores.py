@@ -188,7 +188,7 @@ def test_google_and_azure(tmp_path, kind):
 )
 def test_options_that_google_and_azure_do_not_have(url, options):
     """They are refused before anything is asked."""
-    with pytest.raises(DatasetError, match="no such store") as caught:
+    with pytest.raises(DatasetError, match="unknown store") as caught:
         open_dataset(url, storage_options=options)
     assert caught.value.path
     assert "secret" not in str(caught.value)
