@@ -36,13 +36,13 @@ class Kind(NamedTuple):
     """``write(arr, path, at, show=..., **options)`` fills the empty file ``at``; errors name
     ``path``."""
     heads: tuple[bytes, ...]
-    """Magic numbers; other files are never replaced."""
+    """Magic numbers; files that begin differently are never replaced."""
     format: str
     """Format that reads the files; empty for zip files, which zarr reads."""
     options: tuple[str, ...] = ()
 
     def is_kind(self, path: str) -> bool:
-        """Return whether a file begins like this type."""
+        """Return whether a file begins with a magic number of this type."""
         return read_head(path, 8).startswith(self.heads)
 
 
@@ -75,7 +75,7 @@ KINDS = {
     ".tif": Kind(write_tiff, TIFF, "tiff"),
     ".tiff": Kind(write_tiff, TIFF, "tiff"),
 }
-"""By suffix; longer suffixes come first."""
+"""Types by suffix; longer suffixes come first."""
 
 
 def convert(
@@ -112,7 +112,7 @@ def convert(
         Replace a file of the same format, or a zarr array or group. Nothing else is ever
         replaced.
     verify : bool
-        Read the file back, and compare every bit.
+        Read the file back, and compare it bit by bit.
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
     **options
@@ -198,7 +198,7 @@ def check_options(target: Any, options: Iterable[str]) -> None:
     for name in options:
         if name not in known:
             raise DatasetError(
-                f"files with the suffix {suffix} have no {name}=",
+                f"files with the suffix {suffix} do not support {name}=",
                 path=os.fspath(target),
                 expected=" or ".join(f"{one}=" for one in known) or "no options",
             )

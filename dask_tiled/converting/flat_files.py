@@ -1,4 +1,4 @@
-"""Parallel writing of C-order arrays to one range of a file."""
+"""Parallel writing of C-order arrays into one range of a file."""
 
 from __future__ import annotations
 

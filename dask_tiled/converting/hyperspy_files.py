@@ -99,7 +99,7 @@ def _write(
     *,
     show: bool | None,
 ) -> None:
-    """Write groups, and pixels by whole chunks of the array that ``make`` returns.
+    """Write groups, and pixels in whole chunks of the array that ``make`` returns.
 
     Threads read ahead.
     """
@@ -116,7 +116,7 @@ def _write(
         with telling_of(path):
             stored = make(file, _groups(signal, home, kind), f"{home}/data", chunk)
         bar = progress_bar(total=int(arr.nbytes), desc="convert", show=show)
-        # In a thread: a Ctrl-C in h5py's writing would be reported and ignored.
+        # A separate thread writes: h5py would report a Ctrl-C, and ignore it.
         with bar, ThreadPoolExecutor(1, thread_name_prefix="dask-tiled") as writer:
             for block in iter_blocks(aligned(arr, chunk)):
                 with telling_of(path):

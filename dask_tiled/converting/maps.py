@@ -1,4 +1,4 @@
-"""Maps by name, which an export computes and stores beside the array."""
+"""Maps by name, which an export computes and stores with the array."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ OF_FRAMES: Mapping[str, tuple[str, Callable[[Reducible], da.Array]]] = {
 OF_SCANS = {"bf": "bright_field", "adf": "dark_field", "com": "center_of_mass"}
 """Maps of scans of diffraction patterns: names of the arrays."""
 SAMPLE = 1024
-"""Most frames in the mean in which the bright disc is found."""
+"""Most frames averaged to find the bright disc."""
 
 
 class Maps(NamedTuple):
     """Requested maps."""
 
     results: dict[str, da.Array]
-    """By array name."""
+    """Lazy maps by array name."""
     disc: str = ""
     """The bright disc that was found, as text; empty if it was not searched."""
 
@@ -74,7 +74,7 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
         )
     needed = bool({"bf", "adf"} & {*scan})
     if disc is not None and not needed:
-        raise DatasetError("a disc applies to bf and adf only", found=f"disc={disc!r}")
+        raise DatasetError("a disc only applies to bf and adf", found=f"disc={disc!r}")
     inside, told = _disc(x, disc) if needed else (np.empty(0, bool), "")
     masks = {"bf": inside, "adf": ~inside}
     found = {}
@@ -94,16 +94,16 @@ def _disc(x: Reducible, given: Sequence[Length] | None) -> tuple[Mask, str]:
     frame = Frame.of(x)
     if given is not None:
         if isinstance(given, str) or len(given) != 3:
-            expected = "its middle, (y, x), and its radius"
+            expected = "its center, (y, x), and its radius"
             raise DatasetError("invalid disc", expected=expected, found=repr(given))
         y, x_, radius = given
         inside = disk(x.arr, radius, (y, x_))
         if not inside.any():
             size = " x ".join(map(str, inside.shape))
-            expected = f"some of the {size} pixels inside"
+            expected = f"at least one of the {size} pixels"
             raise DatasetError("no pixel is in the disc", expected=expected, found=repr(given))
         return inside, ""
-    hint = "Pass disc=, its middle (y, x) and its radius."
+    hint = "Pass disc=(y, x, radius)."
     disc = found_disc(x, frame, hint, limit=SAMPLE)
     places = [
         f"{axis.name} = {axis.offset + axis.scale * at:.4g} {axis.units or PIXELS}"

@@ -23,7 +23,7 @@ from dask_tiled.storing.disk import telling_of
 Axes = tuple[Axis | None, ...]
 
 CLASSIC = (1 << 32) - (1 << 25)
-"""From this many bytes of pixels on a file is BigTIFF; the rest is for the pages."""
+"""With this many bytes of pixels or more, a file is BigTIFF; other data get the rest of 4 GiB."""
 OF_IMAGEJ = {"uint8", "uint16", "float32"}
 OF_OME = {
     *("int8", "int16", "int32", "uint8", "uint16", "uint32"),
@@ -31,7 +31,7 @@ OF_OME = {
 }
 LETTERS = dict.fromkeys(("t", "time", "frame"), "T")
 LETTERS |= dict.fromkeys(("z", "depth", "slice"), "Z") | dict.fromkeys(("c", "channel"), "C")
-"""Axis names before the image axes that viewers know."""
+"""Axis names, before the image axes, that viewers recognise."""
 COLOURS = {"s", "component", "colour", "rgb"}
 LENGTHS = ("m", "cm", "mm", "µm", "um", "nm", "Å")
 """Units that OME knows."""
@@ -146,13 +146,13 @@ def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axes, Axes, bo
 
 
 def _letters(axes: Axes) -> str | None:
-    """Return the letters of axes in OME and ImageJ, by name; None if one has none."""
+    """Return the letters of axes in OME and ImageJ, by name; None if an axis has none."""
     found = [LETTERS.get(axis.name.lower(), "") if axis else "" for axis in axes]
     return "".join(found) if all(found) and len({*found}) == len(found) else None
 
 
 def _imagej_letters(axes: Axes) -> str | None:
-    """Return the letters of axes in ImageJ's order; None if they are in another.
+    """Return the letters of axes in ImageJ's order; None if the axes have another order.
 
     Axes of other names, such as those of scans, get the letters of the first sliders.
     """
@@ -179,7 +179,7 @@ def _resolution(
 
 
 def _imagej(known: dict[str, Axis | None]) -> dict[str, Any]:
-    """Return scales as ImageJ metadata: the unit of x is the default of the others."""
+    """Return scales as ImageJ metadata: the unit of x also applies to other axes by default."""
     told: dict[str, Any] = {}
     x = known["X"]
     if x is not None and x.units:

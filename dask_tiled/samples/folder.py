@@ -19,13 +19,11 @@ from dask_tiled.errors import DatasetError, warn
 
 SETTING = "dask_tiled.samples-folder"
 ABANDONED = 3600.0
-"""Age in seconds after which an unfinished sample is removed; making one takes some seconds."""
+"""Age in seconds after which an unfinished sample is removed; making a sample takes seconds."""
 
 
 def kept(name: str, file: str, write: Callable[[Path], None]) -> Path:
-    """Return the path of a sample, making it if it is missing.
-
-    Processes may do so concurrently: unfinished samples have a temporary name.
+    """^Return the path of a sample, which is made if it is missing.
 
     Parameters
     ----------
@@ -64,7 +62,7 @@ def _make(folder: Path, name: str, file: str, write: Callable[[Path], None]) -> 
         write(made)
         try:
             made.rename(folder / name)
-        except OSError:  # it exists
+        except OSError:  # the folder exists
             if (folder / name / file).is_file():  # another process was faster
                 return
             shutil.rmtree(folder / name)  # incomplete: the user has deleted files
@@ -102,7 +100,7 @@ def _writable(folder: Path) -> Path:
 @cache
 def _temporary(folder: Path) -> Path:
     """Return a folder that is removed when this process ends."""
-    warn(f"{folder} is not writable: samples last as long as this process. Set {SETTING}.")
+    warn(f"{folder} is not writable: samples are deleted when this process ends. Set {SETTING}.")
     made = mkdtemp(prefix="dask-tiled-samples-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)

@@ -1,6 +1,7 @@
 """A simulated 4D-STEM scan: faceted gold crystals on a carbon film with a hole, 200 kV.
 
-A mixture model, not a multislice calculation, but every part of it is what a microscopist expects:
+This is a mixture model, not a multislice calculation, but all its parts look as microscopists
+expect:
 
 - a nearly parallel probe makes a small disc of the direct beam and one for each Bragg reflection
   near the Ewald sphere, with two-beam intensities in the local thickness of the crystal;
@@ -33,7 +34,7 @@ ELECTRONS = 40_000  # per scan position: 6.4 pA for 1 ms; none of the 12-bit cou
 SCAN = (60, 64)
 STEP = 1.0  # of the scan
 
-DETECTOR = 128  # pixels along each side
+DETECTOR = 128  # pixels on each side
 MRAD = 0.4  # from pixel to pixel
 SEMI_ANGLE = 0.8  # of the probe's convergence: the rings of 111 and 200 stay apart
 
@@ -190,7 +191,7 @@ class Specimen:
             excited = [
                 c.reflections(t[row]) for c, t in zip(self.crystals, self._thickness, strict=True)
             ]
-            # Every reflection is taken from the direct beam, but never all of it.
+            # Reflections take their intensity from the direct beam, but never all of it.
             left = elastic * thin / (1 + sum(e.sum(axis=-1) for e in excited))
             mean = mix(np.stack([elastic * (1 - thin), 1 - elastic], axis=-1), smooth)
             mean += np.rint(left * UNIT)[:, None, None] * whole(discs(self._deflection[row]))

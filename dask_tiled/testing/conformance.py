@@ -1,4 +1,4 @@
-"""Checks that every format has to pass, including formats of other packages."""
+"""Checks that every format must pass, including formats of other packages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def check_format(
         _same(result, expected, f"scheduler {scheduler}")
     _check(result.flags.writeable and result.flags.c_contiguous, "not writeable and C-contiguous")
     again = pickle.loads(pickle.dumps(arr))
-    _check(again.name == arr.name, "another key after pickling")
+    _check(again.name == arr.name, "a different key after pickling")
     _same(again.compute(), expected, "after pickling")
     rng = np.random.default_rng(seed)
     for _ in range(cuts):

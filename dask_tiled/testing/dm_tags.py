@@ -81,7 +81,7 @@ def _words(version: int, *values: int) -> bytes:
 
 def _group(tags: Mapping[str, Any] | Sequence[Any], version: int) -> Chunks:
     entries = list(tags.items()) if isinstance(tags, Mapping) else [("", tag) for tag in tags]
-    chunks: Chunks = [b"\1\0", _words(version, len(entries))]  # sorted, and not open
+    chunks: Chunks = [b"\1\0", _words(version, len(entries))]  # flags: sorted, not open
     for label, value in entries:
         name = label.encode("latin1")
         inner = isinstance(value, (Mapping, list))

@@ -158,7 +158,9 @@ def scan_rotation(com: Any) -> ScanRotation:
     maps = _maps(com)
     if min(maps.shape[-3:-1]) < 2:
         expected, found = "2 x 2 positions or more", f"shape {maps.shape}"
-        raise TilingError("the maps are too small for a curl", expected=expected, found=found)
+        raise TilingError(
+            "the maps are too small to compute a curl", expected=expected, found=found
+        )
     shifts = maps.compute().astype(np.float64)
     values = np.nan_to_num(shifts - _mean(shifts))
     y, x = values[..., 0], values[..., 1]
@@ -179,7 +181,9 @@ def _maps(com: Any) -> da.Array:
     maps = reducible(com, None).arr
     if maps.ndim < 3 or maps.shape[-1] != 2 or 0 in maps.shape:
         expected, found = "shape (..., scan_y, scan_x, 2)", f"shape {maps.shape}"
-        raise TilingError("com does not hold maps of centres", expected=expected, found=found)
+        raise TilingError(
+            "com does not have the shape of maps of centres", expected=expected, found=found
+        )
     if maps.dtype.kind not in "biuf":
         raise TilingError(
             "com does not hold real numbers", expected="real numbers", found=maps.dtype
@@ -190,7 +194,7 @@ def _maps(com: Any) -> da.Array:
 def _units(
     maps: da.Array, scale: Length | None, step: Any, beam_energy: float | str | None
 ) -> tuple[float, tuple[float, float], str]:
-    """Return the gradient that 1 of ``com`` stands for, the scan steps, and the phase unit."""
+    """Return the gradient per unit of ``com``, the scan steps, and the phase unit."""
     shown = shown_of(maps)
     size, unit = (1.0, shown.units) if scale is None else _read("scale", scale)
     listed = step if isinstance(step, (tuple, list)) else (step, step)

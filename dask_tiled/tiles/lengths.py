@@ -156,7 +156,7 @@ def _factor(axis: Axis, unit: str) -> float:
     if found is not None:
         return found
     raise TilingError(
-        f"the unit does not fit the axis {axis.name}",
+        f"the unit is incompatible with the axis {axis.name}",
         expected=f"{axis.units} or pixels" if axis.units else "pixels",
         found=unit,
         hint=None if axis.units else 'The axis has no units: calibrate it, or use "px".',

@@ -29,9 +29,9 @@ def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) 
     arr : dask.array.Array, or DataArray of xarray that holds one
         Real numbers: nav + sig.
     masks : array-like, or sparse array
-        Weights, real or complex: n masks, then the signal axes; or a single mask. They
-        may be sparse, of ``scipy.sparse`` or ``sparse``: also as n rows of all pixels of a frame,
-        or as a list of masks. Only nonzero weights take time then.
+        Weights, real or complex: n masks, then the signal axes; or a single mask. They may be
+        sparse, of ``scipy.sparse`` or ``sparse``: also as n rows of all pixels of a frame, or as a
+        list of masks. Then only nonzero weights take time.
     sig_ndim : int, optional
         As in :func:`dask_tiled.map_tiles`.
 
@@ -81,7 +81,7 @@ def _under_dense(x: Reducible, masks: npt.ArrayLike) -> da.Array:
     weights, axes = weights.astype(dtype), (sig, tuple(range(1, weights.ndim)))
     if has_tiles():
         return da.tensordot(arr, _held(weights), axes=axes)
-    whole = arr.rechunk(dict.fromkeys(sig, -1))  # array expressions do not have tensordot on tiles
+    whole = arr.rechunk(dict.fromkeys(sig, -1))  # array expressions have no tensordot on tiles
     chunks = (*whole.chunks[: x.nav_ndim], (len(weights),))
     product = partial(np.tensordot, b=weights, axes=axes)
     meta = np.empty((0,) * len(chunks), dtype)

@@ -73,7 +73,7 @@ def radial_profile(
     else:
         width, unit = frame.length("step", step)
     if not width:
-        raise TilingError("step is 0", expected="a width of rings")
+        raise TilingError("step is 0", expected="a positive width")
     weights = None if mask is None else weights_of(mask, frame.shape)
     at = center_of(x, frame, center)
     token = "" if weights is None else tokenize(weights)

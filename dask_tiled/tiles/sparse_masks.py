@@ -64,7 +64,7 @@ class SparseMasks:
         Raises
         ------
         TilingError
-            The shape does not fit, or values are not numbers, or the fill value is not 0.
+            The shape is wrong, values are not numbers, or the fill value is not 0.
         """
         if not is_sparse(masks):
             parts = [_entries_of_one(mask, frame) for mask in masks]
@@ -136,7 +136,7 @@ def _entries(masks: Any) -> tuple[list[Index], Array]:
     """Return the coordinates of stored entries along each axis, and their values."""
     _checked(masks)
     if getattr(masks, "fill_value", 0) != 0:
-        problem, expected = "sparse masks must be 0 elsewhere", "fill_value 0"
+        problem, expected = "the fill value of sparse masks must be 0", "fill_value 0"
         raise TilingError(problem, expected=expected, found=f"fill_value {masks.fill_value}")
     listed = masks.tocoo() if hasattr(masks, "tocoo") else masks
     return [np.asarray(x, np.int64) for x in listed.coords], np.asarray(listed.data)

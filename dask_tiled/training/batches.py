@@ -66,7 +66,7 @@ def iter_batches(
     prefetch : int
         Number of parts of the epoch that are read ahead, and of threads; 0 for none.
     max_bytes : int
-        Limit of the memory for samples in bytes, unless a batch is larger.
+        Limit in bytes of the memory for samples, unless a batch is larger.
 
     Yields
     ------
@@ -89,7 +89,7 @@ def iter_batches(
     count = len(next(iter(arrays.values())))
     order = _order(count, shuffle, sample, chance)
     order = order[: count - count % size if drop_last else count][first:]
-    # The part in use, the waiting one, and those being read.
+    # Memory holds the part in use, the waiting one, and those that are read.
     part = max(1, min(limit, PAGES * PAGE_BYTES) // (prefetch + 2) // (sample * size)) * size
     jobs = (_Part(arrays, order[at : at + part], size, sample) for at in range(0, len(order), part))
     return _flat(read_ahead(jobs, prefetch, limit))

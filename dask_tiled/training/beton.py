@@ -49,9 +49,9 @@ def to_beton(
 ) -> None:
     """Write samples to an FFCV file, format 2.
 
-    Several threads encode samples, which are written in one order: equal samples give an equal
-    file, the same that FFCV writes with one worker. Memory holds a page for each worker, and one
-    chunk.
+    Several threads encode samples, which are written in a fixed order: equal samples result in
+    equal files, the same as FFCV writes with one worker. Memory holds a page for each worker, and
+    one chunk.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def to_beton(
     """
     target = file_path(path)
     if not is_page_size(check_whole("page_size", page_size)):
-        expected = f"a power of two from {LEAST_PAGE} on"
+        expected = f"a power of two, at least {LEAST_PAGE}"
         raise DatasetError("invalid page_size", path=target, expected=expected, found=page_size)
     seed = check_whole("seed", seed, least=0)
     if isinstance(fields, Mapping):
@@ -122,10 +122,10 @@ def to_beton(
                     bar.update(len(places))
         except BrokenExecutor as error:
             where = f"after {writer.written} samples"
-            raise DatasetError("a process that makes samples has died", where=where) from error
+            raise DatasetError("a process that encodes samples has died", where=where) from error
         finally:
             if executor is None:
-                # Do not wait for samples that are no longer wanted.
+                # Do not wait for samples that are no longer needed.
                 pool.shutdown(wait=False, cancel_futures=True)
         writer.finish()
 
@@ -139,7 +139,7 @@ def _encoders(fields: Any, types: Mapping[str, Any] | None, seed: int) -> Encode
         unknown = sorted(set(kinds) - set(fields))
         if unknown:
             raise DatasetError(
-                "a type of an unknown field", expected=", ".join(fields), found=unknown[0]
+                "types names an unknown field", expected=", ".join(fields), found=unknown[0]
             )
         kinds = {
             name: kind_of(arr) if kinds.get(name) is None else kinds[name]
@@ -153,7 +153,7 @@ def _encoders(fields: Any, types: Mapping[str, Any] | None, seed: int) -> Encode
     found = [field_of(name, kind, seed) for name, kind in kinds.items()]
     stored = [field.name[:NAME_BYTES] for field, _ in found]
     if len(set(stored)) < len(stored):
-        raise DatasetError("field names do not differ in their first 16 characters", found=stored)
+        raise DatasetError("field names must differ in their first 16 characters", found=stored)
     return dict(found)
 
 

@@ -19,7 +19,7 @@ Values = Any
 """Values of some samples: an array, or a sequence."""
 Modes = Literal["raw", "jpg", "smart", "proportion"]
 MOST_PIXELS = {structure.RAW: (1 << 16) - 1, structure.JPEG: 65500}
-"""Largest side of an image, for records and for JPEG libraries."""
+"""Largest side of an image, as records can store it, and as JPEG libraries accept it."""
 
 
 class Column(NamedTuple):
@@ -101,7 +101,7 @@ def field_of(name: str, kind: Any, seed: int) -> tuple[structure.Field, Encode]:
         return structure.Field(type_id, name), encode
     try:
         dtype, shape = kind
-        dtype = np.dtype(dtype).newbyteorder("<")  # FFCV refuses big-endian
+        dtype = np.dtype(dtype).newbyteorder("<")  # FFCV refuses big-endian pixels
         shape = tuple(int(n) for n in shape)
     except (TypeError, ValueError) as error:
         expected = f"{', '.join(_KINDS)}, image, an ImageField, or (dtype, shape)"
@@ -114,9 +114,9 @@ def field_of(name: str, kind: Any, seed: int) -> tuple[structure.Field, Encode]:
         stored = False
     if not stored or 0 in shape or not shape:
         raise DatasetError(
-            "such arrays cannot be stored",
+            "arrays of this dtype or shape cannot be stored",
             where=where,
-            expected="numbers, in 1 to 32 axes, none of which is empty",
+            expected="numbers, with 1 to 32 axes, none of them empty",
             found=f"{dtype} of shape {shape}",
             hint=None if shape else 'Pass types=, such as "bytes" or "json".',
         )
@@ -124,7 +124,7 @@ def field_of(name: str, kind: Any, seed: int) -> tuple[structure.Field, Encode]:
 
 
 def kind_of(values: Any) -> Any:
-    """Return the field type that fits an array of samples."""
+    """Return the field type for an array of samples."""
     dtype, shape = values.dtype, values.shape[1:]
     if dtype.kind in "biu" and not shape:
         return "int"
@@ -139,7 +139,9 @@ def _numbers(type_id: int, values: Values, _: Sequence[int]) -> Column:
         parse = int if dtype.kind == "i" else float
         values = np.array([parse(one) if isinstance(one, bytes) else one for one in values])
     if values.dtype.kind not in ("biu" if dtype.kind == "i" else "biuf") or values.ndim != 1:
-        raise ValueError(f"{values.dtype} of shape {values.shape[1:]}, not a number of {dtype}")
+        raise ValueError(
+            f"{values.dtype} of shape {values.shape[1:]}instead of a number of {dtype}"
+        )
     stored = values.astype(dtype)
     if dtype.kind == "i" and (stored != values).any():
         raise ValueError(f"a number beyond {dtype}")
@@ -209,7 +211,7 @@ def _image(
         size = tuple(max(1, round(n * most / longest)) for n in size)
     mode = structure.JPEG if _is_jpeg(3 * size[0] * size[1], options, chance) else structure.RAW
     if max(size) > MOST_PIXELS[mode]:
-        raise ValueError(f"an image of {size} pixels, too large along one side")
+        raise ValueError(f"an image of {size} pixels, one side of which is too long")
     of_a_file = isinstance(value, bytes) and size == image.size and image.mode == "RGB"
     if mode == structure.JPEG and of_a_file and image.format == "JPEG":
         return mode, size, value

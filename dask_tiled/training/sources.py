@@ -18,7 +18,7 @@ from dask_tiled.training.arrays import take
 from dask_tiled.training.fields import Column, Encoders, Values
 
 MOST_SAMPLES = 64
-"""Encode at most this many samples of unknown size at a time."""
+"""Most samples of unknown size that are encoded at a time."""
 
 
 class EncodingJob(NamedTuple):

@@ -54,7 +54,7 @@ class TarSamples:
                         problem = "a duplicate" if ending in members else "a sparse"
                         raise DatasetError(f"{problem} member", path=path, where=member.name)
                     members[ending] = member.offset_data, member.size
-                # tarfile stops at the first invalid header; only zeros are a valid end.
+                # tarfile stops at the first invalid header, but only zeros are a valid end.
                 if any(read_head(path, tarfile.BLOCKSIZE, tar.offset)):
                     expected = "a header, or zeros"
                     where = f"byte {tar.offset}"
@@ -62,7 +62,7 @@ class TarSamples:
                         "the tar file is damaged", path=path, where=where, expected=expected
                     )
         except tarfile.TarError as error:
-            hint = "Unpack it if it is compressed."
+            hint = "Decompress the file if it is compressed."
             raise DatasetError("not a tar file", path=path, found=str(error), hint=hint) from error
 
     def __len__(self) -> int:

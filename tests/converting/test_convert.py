@@ -440,9 +440,9 @@ REFUSED_MAPS = {
 
 
 @pytest.mark.parametrize(("maps", "disc", "match"), [
-    ("com,sum", (1, 1, 1), "a disc applies to bf and adf only"),
-    ("", (1, 1, 1), "a disc applies to bf and adf only|no such map"),
-    ("bf", (900, 1, 1.2), "no pixel is in the disc; expected some of the 16 x 12 pixels"),
+    ("com,sum", (1, 1, 1), "a disc only applies to bf and adf"),
+    ("", (1, 1, 1), "a disc only applies to bf and adf|no such map"),
+    ("bf", (900, 1, 1.2), "no pixel is in the disc; expected at least one of the 16 x 12 pixels"),
     ("adf", (1, 1), "invalid disc"),
 ])  # fmt: skip
 def test_discs_that_are_refused(arr, tmp_path, maps, disc, match):

@@ -213,10 +213,10 @@ def test_options_that_are_none(options, problem):
 @pytest.mark.parametrize("shape", [(4, 2), (4, 5, 3), (0, 5, 2)])
 def test_maps_that_are_none(shape):
     for call in (tiles.phase_from_com, tiles.scan_rotation):
-        with pytest.raises(TilingError, match="not hold maps of centres") as caught:
+        with pytest.raises(TilingError, match="not have the shape of maps of centres") as caught:
             call(da.zeros(shape))
         assert caught.value.found is not None
         with pytest.raises(TilingError, match="not hold real numbers"):
             call(da.zeros((4, 5, 2), dtype="c8"))
-    with pytest.raises(TilingError, match="too small for a curl"):
+    with pytest.raises(TilingError, match="too small to compute a curl"):
         tiles.scan_rotation(da.zeros((1, 5, 2)))

@@ -113,7 +113,7 @@ def test_computed_together_and_named(path):
         (sparse.COO(np.ones((2, 16, 12))), "shape of a frame"),
         ([sparse.COO(np.ones(SIG)), np.ones(3)], "shape of a frame"),
         (scipy.sparse.csr_array((0, 12 * 16)), "shape of a frame"),
-        (sparse.COO(np.ones((2, *SIG)), fill_value=1.0), "must be 0 elsewhere"),
+        (sparse.COO(np.ones((2, *SIG)), fill_value=1.0), "fill value of sparse masks must be 0"),
         (sparse.COO(np.ones(SIG).astype("M8[s]")), "invalid dtype of masks"),
     ],
     ids=range(6),
