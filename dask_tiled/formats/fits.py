@@ -83,7 +83,7 @@ def describe(
     scaled : bool
         Show ``pixels * BSCALE + BZERO`` in float64 instead of the pixels as they are stored. A
         BZERO that stands for unsigned integers, or for signed bytes, is always applied. BLANK is
-        not applied, but in the metadata.
+        not applied, but is in the metadata.
     """
     file = tools.File.only(paths, "fits")
     with content_reader(file.path) as read:
@@ -160,7 +160,7 @@ def _read_header(path: str, read: Read, at: int) -> tuple[dict[str, str], int]:
             header.setdefault(pair[1], _text(pair[2].strip()))
         if any(card.rstrip() == "END" for card in cards):
             return header, start + BLOCK
-    raise tools.CorruptFileError("the header does not end", path=path, where=f"byte {at}")
+    raise tools.CorruptFileError("the header has no end", path=path, where=f"byte {at}")
 
 
 def _text(value: str) -> str:

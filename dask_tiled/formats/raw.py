@@ -50,7 +50,7 @@ def describe(
             "invalid dtype", path=paths[0], expected="a NumPy dtype", found=dtype
         ) from error
     if stored.hasobject or stored.itemsize == 0 or stored.shape:
-        raise tools.DatasetError("not a dtype of file data", path=paths[0], found=stored)
+        raise tools.DatasetError("not a dtype that files can store", path=paths[0], found=stored)
     sizes = {"file_header": file_header, "frame_header": frame_header, "frame_footer": frame_footer}
     gaps = {
         name: check_whole(f"{name}, in bytes,", size, least=0, path=paths[0])

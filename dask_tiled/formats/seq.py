@@ -234,7 +234,7 @@ def _sensor(path: str, shape: tuple[int, ...]) -> tuple[tuple[int, int], int]:
 FORMAT = tools.Format(
     name="seq",
     extensions=(".seq",),
-    summary="Norpix and Direct Electron sequences: 8 to 64 bits, uncompressed; corrections beside",
+    summary="Norpix and Direct Electron sequences: 8 to 64 bits, uncompressed; correction files",
     nav_shape_from="the header, which gives one axis of frames",
     sniff=sniff,
     describe=describe,

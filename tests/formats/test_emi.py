@@ -29,7 +29,7 @@ def test_an_emi_file_opens_its_ser_files(data):
     for dataset in (2, -1, "other", True, 1.5):
         with pytest.raises(DatasetError, match="no such dataset"):
             dask_tiled.open_dataset(emi, dataset=dataset)
-    with pytest.raises(DatasetError, match=r"choose by the \.emi"):
+    with pytest.raises(DatasetError, match=r"open the \.emi file to choose"):
         dask_tiled.open_dataset(emi.with_name(names[0]), dataset=0)
 
 

@@ -139,7 +139,7 @@ def test_no_mosaic(path):
         ('DataType="0"', 'DataType="1"', "unsupported channels"),
         ('Resolution="16"', 'Resolution="00"', "invalid value"),
         ('NumberOfElements="7"', 'NumberOfElements="0"', "invalid value"),
-        ('BytesInc="14"', 'BytesInc="01"', "positions have no room"),
+        ('BytesInc="14"', 'BytesInc="01"', "the stride of an axis is smaller than a pixel"),
         ('BytesInc="14"', 'BytesInc="99"', "the block of the image is too short"),
         ('"MemBlock_0"', '"MemBlock_1"', "the pixels of the image are not in the file"),
         ("<Image>", "<Imago>", "the XML cannot be read"),

@@ -138,14 +138,16 @@ def test_what_is_not_read(path, name, value, match):
 def test_damaged_maps(path):
     data = path.read_bytes()
     path.write_bytes(data[:-1])
-    with refused(path, "does not end with the place of its map", TruncatedFileError):
+    with refused(path, "does not end with the offset of its chunk map", TruncatedFileError):
         open_dataset(path)
     at = data.rindex(b"ImageDataSeq|0!") + len(b"ImageDataSeq|0!")
     path.write_bytes(data[:at] + struct.pack("<Q", 1 << 60) + data[at + 8 :])
-    with refused(path, "the map leads beyond the file", TruncatedFileError):
+    with refused(path, "the chunk map refers to bytes beyond the file", TruncatedFileError):
         open_dataset(path)
     path.write_bytes(data[:at] + struct.pack("<Q", 16) + data[at + 8 :])
-    with refused(path, "no chunk begins where the map says so", CorruptFileError, told=True):
+    with refused(
+        path, "no chunk begins at its offset in the chunk map", CorruptFileError, told=True
+    ):
         open_dataset(path)
 
 

@@ -527,7 +527,7 @@ def test_facts_that_are_none(tmp_path):
 
 def test_documents_that_are_nested_too_deeply(tmp_path):
     to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
-    with pytest.raises(CorruptFileError, match="inside each other"):
+    with pytest.raises(CorruptFileError, match="nested levels"):
         rewritten(tmp_path / "a.zarr", metadata=deep(300))
 
 

@@ -232,7 +232,7 @@ def _blocks(
 
 
 def _jpeg_bytes(samples: Samples, mode: Index, ptr: Index) -> Index:
-    """Return the sizes of JPEG images, which only the allocation tables hold."""
+    """Return the sizes of JPEG images, which are only in the allocation tables."""
     found = np.zeros_like(ptr)
     packed = mode == structure.JPEG
     for k, file in enumerate(samples.files):

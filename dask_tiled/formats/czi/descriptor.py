@@ -3,7 +3,7 @@
 An array is one scene, and begins at the first pixel of its tiles; where tiles overlap, the one with
 the larger number is on top. Axes are the dimensions of the tiles, including those of length 1.
 
-Layout as public readers describe it, and real files.
+Layout according to public readers, and real files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The segments of a CZI file, and the directory of its tiles.
 
-Layout as public readers describe it, and real files.
+Layout according to public readers, and real files.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class Tiles(NamedTuple):
 def read_segment(file: tools.File, at: int, name: str, fields: tools.Fields) -> dict[str, Any]:
     """Read the header of a segment, and check its name."""
     if at < 0 or (at == 0 and name != FILE):
-        what, hint = f"the file has no segment {name}", "It was never finished."
+        what, hint = f"the file has no segment {name}", "The file was never completed."
         raise tools.CorruptFileError(what, path=file.path, found=f"byte {at}", hint=hint)
     values = tools.read_fields(file.path, fields, at=at)
     if values["id"] != name:
-        what, where, found = "another segment is expected", f"byte {at}", values["id"]
+        what, where, found = "unexpected segment", f"byte {at}", values["id"]
         raise tools.CorruptFileError(what, path=file.path, where=where, expected=name, found=found)
     return values
 
@@ -100,7 +100,7 @@ def read_directory(file: tools.File, at: int) -> Tiles:
     parts = [_columns(file, at, table) for table in groups]
     letters = dict.fromkeys(letter for part in parts for letter in part.start)
     if not {*SIZED} <= {*letters}:
-        what, found = "the tiles have no place", ", ".join(letters)
+        what, found = "the tiles have no position", ", ".join(letters)
         raise tools.CorruptFileError(what, path=file.path, expected="X and Y", found=found)
 
     if len(parts) == 1:
@@ -137,7 +137,7 @@ def _one_by_one(file: tools.File, data: Bytes, count: int, at: int) -> list[Byte
         after = place + ENTRY_BYTES + DIMENSION.itemsize * ndim
         if ndim > MOST_DIMENSIONS or after > len(raw):
             what, where = "invalid directory entry", f"byte {at + place}"
-            expected = f"{MOST_DIMENSIONS} dimensions at most, before the end of the file"
+            expected = f"at most {MOST_DIMENSIONS} dimensions, before the end of the file"
             raise tools.CorruptFileError(
                 what, path=file.path, where=where, expected=expected, found=ndim
             )

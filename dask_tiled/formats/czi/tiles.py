@@ -1,6 +1,6 @@
 """The tiles of a CZI file: location, compression and pixel type.
 
-Layout as public readers describe it, and real files.
+Layout according to public readers, and real files.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def pieces_of(
     plain = looked & (tiles.compression == PLAIN)
     wrong = np.flatnonzero(looked & (tiles.compression == PLAIN) & (places.nbytes != needed))
     if len(wrong):
-        what, first = "a tile has another size than its pixels", int(wrong[0])
+        what, first = "the size of a tile differs from that of its pixels", int(wrong[0])
         where, expected = f"byte {places.offset[first]}", f"{needed[first]} bytes"
         found = f"{places.nbytes[first]} bytes"
         raise tools.CorruptFileError(
@@ -161,7 +161,7 @@ def _look(file: tools.File, tiles: Tiles) -> Places:
     header = read_scattered(file.path, SUBBLOCK, tiles.position)
     wrong = np.flatnonzero((header["id"] != TILE.encode()) | (header["ndim"] != tiles.ndim))
     if len(wrong):
-        what, where = "no tile begins where the directory says so", tiles.position[wrong[0]]
+        what, where = "no tile begins at its offset in the directory", tiles.position[wrong[0]]
         raise tools.CorruptFileError(what, path=file.path, where=f"byte {where}", expected=TILE)
     offset, nbytes = tiles.position + _header_bytes(header), header["data"].astype(np.int64)
     beyond = (offset < tiles.position) | (nbytes < 0) | (nbytes > file.size - offset)
@@ -232,7 +232,7 @@ def decode(
         nbytes, known = int(header["data"][0]), header["id"][0] == TILE.encode()
         offset += int(_header_bytes(header)[0])
         if not known or not 0 < nbytes <= file.size - offset:
-            what, where = "no tile begins where the directory says so", f"byte {block.offset}"
+            what, where = "no tile begins at its offset in the directory", f"byte {block.offset}"
             raise tools.CorruptFileError(what, path=file.path, where=where, expected=TILE)
         if compression == ZSTD_1:
             packing = np.zeros(1, tools.record_dtype(PACKING))

@@ -1,6 +1,6 @@
 """Acquisition times of the frames of a CZI file, stored in an attachment.
 
-Layout as public readers describe it, and real files.
+Layout according to public readers, and real files.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def sniff(path: str, head: bytes) -> str | None:
         return "shorter than a file header"
     fields = tools.parse_fields(head, FIELDS)
     wrong = tools.wrong_field(fields, ALLOWED)
-    return f"as a file header, {wrong} is {fields[wrong]}" if wrong else None
+    return f"not a file header: {wrong} is {fields[wrong]}" if wrong else None
 
 
 def describe(

@@ -36,7 +36,7 @@ class Calibration(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The scan that an array's first axis stands for."""
+    """The scan along an array's first axis."""
 
     shape: tuple[int, ...]
     """(y, x); its size is the number of frames."""

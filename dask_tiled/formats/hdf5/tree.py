@@ -77,7 +77,9 @@ class Tree(ExitStack):
     def find(self, name: str, path: str, where: str) -> str:
         """Return the path of a file that another one names as holding a part of a dataset."""
         whole, last = os.path.isabs(name), os.path.basename(name)
-        for known in (name, last)[whole and is_url(path) : 1 + whole]:  # the order of the library
+        for known in (name, last)[
+            whole and is_url(path) : 1 + whole
+        ]:  # in the library's search order
             found = named_file(known, path, where)
             if found is not None:
                 return found
@@ -95,7 +97,7 @@ class Tree(ExitStack):
                 continue
             key = name.encode("utf8", "surrogateescape")
             if not isinstance(here, Group) or not here.id.links.exists(key) or links > MOST_LINKS:
-                raise LookupError(f"{name!r} in {here.name} leads nowhere")
+                raise LookupError(f"{name!r} in {here.name} does not exist")
             kind = here.id.links.get_info(key).type
             if kind == h5l.TYPE_HARD:
                 here = here[name]

@@ -1,6 +1,6 @@
 """The structure of LIF and LOF files: XML, images, and memory blocks of pixels.
 
-Layout as public readers describe it, and real files.
+Layout according to public readers, and real files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read_file(file: tools.File) -> tuple[ET.Element, dict[str, tuple[int, int]]]
     while at < file.size and len(found) < MOST_BLOCKS:
         values = tools.read_fields(file.path, fields, at=at)
         allowed = {name: MARKS[name] for name in values if name in MARKS}
-        tools.check_fields(file.path, values, fields, allowed, "no block begins here", at=at)
+        tools.check_fields(file.path, values, fields, allowed, "no memory block begins here", at=at)
         name = read_exactly(file.path, 2 * values["characters"], at + size, "the name of a block")
         at += size + len(name)
         found[name.decode("utf-16-le", "replace")] = at, values["size"]
@@ -88,7 +88,7 @@ def _read_text(file: tools.File, at: int) -> tuple[str, int]:
     """Read a text with its markers; return the text and the offset of its end."""
     values = tools.read_fields(file.path, TEXT, at=at)
     allowed = {name: MARKS[name] for name in values if name in MARKS}
-    tools.check_fields(file.path, values, TEXT, allowed, "no text of Leica", at=at)
+    tools.check_fields(file.path, values, TEXT, allowed, "no Leica text", at=at)
     start, nbytes = at + tools.size_of(TEXT), 2 * values["characters"]
     if nbytes > MOST_BYTES:
         what, expected = "the XML is too long", f"{MOST_BYTES} bytes at most"

@@ -1,7 +1,7 @@
 """Leica LIF and LOF: microscope images, each stored in a memory block and described by XML.
 
 Axes are in the order in which they are stored, slow ones first, without those of length 1. Layout
-as public readers describe it, and real files.
+according to public readers, and real files.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def sniff(path: str, head: bytes) -> str | None:
     begins = "<LMS".encode("utf-16-le"), LOF.encode("utf-16-le")
     known = head[:4] == MARK.to_bytes(4, "little") and head[8:9] == bytes([BETWEEN])
     known = (known and head[13:].startswith(begins)) or is_project(head)
-    return None if known else "no text of Leica at the start"
+    return None if known else "no Leica text at the start"
 
 
 def describe(
@@ -164,7 +164,10 @@ def _axes(
         name = f"{names[k]}_{k}" if names[k] in names[:k] else names[k]
         count, step = one["NumberOfElements"], one["BytesInc"]
         if count > 1 and step < dtype.itemsize:
-            what, where = "positions have no room", f"BytesInc of {name} in {image.name}"
+            what, where = (
+                "the stride of an axis is smaller than a pixel",
+                f"BytesInc of {name} in {image.name}",
+            )
             least = f"{dtype.itemsize} or more"
             raise tools.CorruptFileError(
                 what, path=file.path, where=where, expected=least, found=step

@@ -81,7 +81,7 @@ class Session(NamedTuple):
         return self.info.get("Scan - Enable") == "Enable"
 
     def number(self, key: str, default: float = 0.0) -> float:
-        """Return a number; ``default`` if it is unknown, which -1 stands for."""
+        """Return a number; ``default`` if it is missing, or -1, which means unknown."""
         try:
             value = float(self.info[key])
         except (KeyError, ValueError):

@@ -133,7 +133,7 @@ def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
     if fields["imodStamp"] == IMOD_STAMP:
         return ("i1" if fields["imodFlags"] & 1 else "u1"), "imodFlags"
     if fields["dmin"] >= 0 and 127 < fields["dmax"] <= 255:
-        return "u1", "DMAX, which no signed byte can be"
+        return "u1", "DMAX, which is too large for signed bytes"
     return "i1", "MRC2014, where bytes are signed"
 
 

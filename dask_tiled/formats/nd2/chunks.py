@@ -1,6 +1,6 @@
 """The chunks of an ND2 file, and the chunk map at its end.
 
-Layout as public readers describe it, and real files.
+Layout according to public readers, and real files.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def read_map(file: tools.File) -> Chunks:
         what = "unsupported ND2 version" if old else "not an ND2 file"
         kind = tools.DatasetError if old else tools.CorruptFileError
         raise kind(what, path=file.path, expected="Ver3", found=found)
-    end = read_exactly(file.path, 40, max(0, file.size - 40), "the place of the map")
+    end = read_exactly(file.path, 40, max(0, file.size - 40), "the offset of the chunk map")
     if not end.startswith(MAP_END):
-        what = "the file does not end with the place of its map"
-        hint = "It was cut off, or never finished."
+        what = "the file does not end with the offset of its chunk map"
+        hint = "The file was truncated, or never completed."
         raise tools.TruncatedFileError(what, path=file.path, expected=MAP_END.decode(), hint=hint)
     return _parse_map(file, read_chunk(file, int.from_bytes(end[32:], "little"), MAP))
 
@@ -78,11 +78,11 @@ def _parse_map(file: tools.File, data: bytes) -> Chunks:
     lengths = last + 1 - first
     ends = _equal(content, first, lengths, MAP_END)
     if not len(ends):
-        raise tools.CorruptFileError("the map of the chunks has no end", path=file.path)
+        raise tools.CorruptFileError("the chunk map has no end", path=file.path)
     first, last, lengths = first[: ends[0]], last[: ends[0]], lengths[: ends[0]]
     table = content[last[:, None] + np.arange(1, 17)].view("<u8")
     if (table > file.size).any():
-        what, found = "the map leads beyond the file", int(table.max())
+        what, found = "the chunk map refers to bytes beyond the file", int(table.max())
         raise tools.TruncatedFileError(what, path=file.path, expected=file.size, found=found)
     named = {}
     for name in (*TREES.values(), TIMES):
@@ -114,7 +114,7 @@ def _equal(content: Bytes, first: Index, lengths: Index, name: bytes) -> Index:
 def read_header(file: tools.File, at: int, name: bytes) -> tuple[int, int]:
     """Check the header of a chunk; return the offset and the length of its data."""
     header = tools.read_fields(file.path, CHUNK, at=at)
-    problem = "no chunk begins where the map says so"
+    problem = "no chunk begins at its offset in the chunk map"
     tools.check_fields(file.path, header, CHUNK, {"magic": (MAGIC,)}, problem, at=at)
     found = tools.read_head(file.path, len(name), at + 16)
     if found != name:

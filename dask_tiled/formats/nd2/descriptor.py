@@ -4,7 +4,7 @@ A file is a sequence of chunks, and ends with a map of them. Every frame is a ch
 then rows of pixels with interleaved components, the channels. All other axes are loops of the
 experiment, slow ones first. Metadata are trees of named values.
 
-Layout as public readers describe it, and real files.
+Layout according to public readers, and real files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Frames(NamedTuple):
 def sniff(path: str, head: bytes) -> str | None:
     """Check the signature chunk."""
     known = head.startswith(START + SIGNATURE)
-    return None if known else "does not begin with the chunk of the signature"
+    return None if known else "does not begin with the signature chunk"
 
 
 def describe(paths: Sequence[str]) -> tools.Description:

@@ -1,7 +1,7 @@
 """Trees of named values in ND2 files.
 
-A value is stored as its type, the length of its name, the name, and the data. Layout as public
-readers describe it, and real files.
+A value is stored as its type, the length of its name, the name, and the data. Layout according to
+public readers, and real files.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Values:
         for number in range(count):
             self.left -= 1
             if self.left < 0 or depth > MAX_DEPTH:
-                raise ValueError(f"more than {MAX_VALUES} values, or {MAX_DEPTH} inside each other")
+                raise ValueError(f"more than {MAX_VALUES} values, or {MAX_DEPTH} nested levels")
             kind, length = self.data[at], self.data[at + 1]
             start = at + 2 + 2 * length
             name = self.data[at + 2 : start].decode("utf-16-le", "replace").rstrip("\0")
@@ -75,6 +75,6 @@ class _Values:
             count, length = struct.unpack_from("<IQ", self.data, at)
             value, stop = self.level(at + 12, count, depth + 1)
             if stop != begin + length:
-                raise ValueError(f"a tree of {stop - begin} bytes, which says {length}")
+                raise ValueError(f"a tree of {stop - begin} bytes, with the length {length}")
             return value, stop + 8 * count
         raise ValueError(f"a value of type {kind}")

@@ -117,7 +117,7 @@ def describe(paths: Sequence[str], *, scaled: bool = False) -> tools.Description
     Parameters
     ----------
     scaled : bool
-        Show ``pixels * scl_slope + scl_inter``, from the header, in float64 or complex128,
+        Return ``pixels * scl_slope + scl_inter``, from the header, in float64 or complex128,
         instead of the stored pixels. Colours are never scaled.
     """
     named = tools.File.only(paths, "nifti").path

@@ -91,7 +91,7 @@ def describe(
     if tools.read_head(file.path, len(emi.MAGIC)) == emi.MAGIC:
         file = tools.File.at(emi.ser_of(file.path, dataset))
     elif dataset is not None:
-        problem = "a .ser file is one dataset: choose by the .emi file"
+        problem = "a .ser file has one dataset: open the .emi file to choose"
         raise tools.DatasetError(problem, path=file.path)
     header, dimensions = _read_header(file)
     settled = nav_shape is not None or file.grows

@@ -280,7 +280,7 @@ def named_file(name: str, path: str, where: str) -> str | None:
             known.check(real(os.path.join(folder, name)))  # ".." after a link differs
     except OutsideFolderError as error:
         raise OutsideFolderError(
-            "a file named in it lies outside of its folder",
+            "a file that it names lies outside of its folder",
             path=path,
             where=f"the file name {name!r} in {where}",
             expected=error.expected,

@@ -232,7 +232,7 @@ def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
     layout : Layout
         Layout of the pixels, from :func:`~dask_tiled.formats.tools.frames.part_layout`.
     dtype : dtype
-        dtype of the data.
+        Dtype of the data.
     at : int
         Offset of the data from the first byte of the pixels: negative in a header.
 

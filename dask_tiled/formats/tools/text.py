@@ -87,7 +87,7 @@ class _Builder:
         self.count += 1 + len(attributes)
         if self.count > self.max_count or len(self.within) > self.max_depth:
             told = f"more than {self.max_count} elements and attributes"
-            raise ValueError(f"{told}, or {self.max_depth} elements inside each other")
+            raise ValueError(f"{told}, or {self.max_depth} nested levels")
 
     def end(self, tag: str) -> None:
         element = self.tree.end(tag)
@@ -174,7 +174,7 @@ def parse_json(text: bytes | str) -> Any:
         level = [one for group in groups for one in group if isinstance(one, (dict, list))]
         if not level:
             return found
-    raise ValueError(f"more than {MAX_DEPTH} inside each other")
+    raise ValueError(f"more than {MAX_DEPTH} nested levels")
 
 
 def read_text(path: str, end: bytes) -> tuple[str, int]:

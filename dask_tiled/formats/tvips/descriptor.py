@@ -24,7 +24,7 @@ from dask_tiled.model.indexing import Array
 
 HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
-MAX_HEADERS = 4096  # number searched for the start of a scan
+MAX_HEADERS = 4096  # frames searched for the start of a scan
 SERIES: tools.Fields = {
     "ISize": (0, "i4"), "IVersion": (4, "i4"), "IXDim": (8, "i4"), "IYDim": (12, "i4"),
     "IBPP": (16, "i4"), "IXOff": (20, "i4"), "IYOff": (24, "i4"), "IXBin": (28, "i4"),
@@ -57,7 +57,7 @@ def sniff(path: str, head: bytes) -> str | None:
         return "shorter than a TVIPS header"
     fields = tools.parse_fields(head, SERIES)
     wrong = tools.wrong_field(fields, _allowed(fields))
-    return f"as a TVIPS header, {wrong} is {fields[wrong]}" if wrong else None
+    return f"not a TVIPS header: {wrong} is {fields[wrong]}" if wrong else None
 
 
 def read_header(path: str) -> tuple[dict[str, Any], tools.Record]:
