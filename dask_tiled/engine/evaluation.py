@@ -29,7 +29,7 @@ PIECE = 1 << 13
 KEPT_READERS = 256
 """Most readers kept from tile to tile, some KiB each."""
 DEPTH = 16
-"""Frames of an expression that are computed before they are weighted."""
+"""Frames of an expression that are computed before they are multiplied by weights."""
 MOST_PIXELS, LEAST_FRAMES = 1 << 18, 8
 """Most pixels of a frame whose weights stay cached, and fewest frames worth a matrix product."""
 
@@ -40,7 +40,7 @@ class Weighting(NamedTuple):
     weights: Array
     """Axes that the result has at its end, then the signal axes of the chunk."""
     dtype: np.dtype
-    """Of a product, as in NumPy. Sums are accumulated and returned in 8 bytes."""
+    """Dtype of a product, as in NumPy. Sums are accumulated and returned in 8 bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,7 +299,7 @@ class ProductSink(FrameSink):
 
     @property
     def alike(self) -> Hashable:
-        """Key: sinks with equal keys share a pass; None for one mask, summed in another order."""
+        """Key: sinks with equal keys share a pass. None for one mask, summed in another order."""
         return None if len(self.weights) == 1 else ("dot_frames", self.weights.dtype)
 
     @classmethod
@@ -341,7 +341,7 @@ class ValueSink:
         self.tile_shape = self._values.tile_shape
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
-        """Compute the frames of a tile, and weight them while they are cached."""
+        """Compute the frames of a tile, and multiply them by the weights while they are cached."""
         while len(tile):
             part = tile[: DEPTH - first % DEPTH]  # the ring buffer wraps around
             self._values.take(part, first, info)

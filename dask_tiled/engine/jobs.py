@@ -63,7 +63,7 @@ class Sink(Protocol):
         """Process a tile, whose first frame has the number ``first`` in the chunk."""
 
     def result(self) -> Array:
-        """Return the result of the chunk, in the shape promised by the job."""
+        """Return the result of the chunk, in the shape that the job states."""
 
 
 class Job(Protocol):

@@ -63,7 +63,7 @@ class Stage(NamedTuple):
 class Program:
     """A compiled expression; it has no open handles, and pickles.
 
-    A plain class, so that dask passes it on as one value and does not look inside.
+    It is a plain class, as dask does not traverse these.
     """
 
     __slots__ = ("sources", "stages", "width")

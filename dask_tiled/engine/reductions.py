@@ -107,7 +107,7 @@ def _mean_of_numbers(found: Array, *_: object) -> Array:
 def _count_and_sum(
     reduction: Reduction, pixels: Array
 ) -> tuple[Array, Array, Callable[[Array], Array]]:
-    """Return the number of valid pixels, their sum, and the function that sums likewise."""
+    """Return the number of valid pixels, their sum, and the function that sums in the same way."""
     numbers = ~np.isnan(pixels) if reduction.row.skips else np.ones((1,) * pixels.ndim, bool)
     add = partial(np.sum, axis=reduction.axes, keepdims=True, where=numbers)
     return add(np.ones_like(pixels.real)), add(pixels), add
@@ -202,9 +202,9 @@ class Aggregation:
     name: str
     """In upper case, the name of the row in this module."""
     ufunc: np.ufunc = np.add
-    """Combines two results."""
+    """Ufunc that combines two results."""
     before: np.ufunc | None = None
-    """Applied first to real pixels, in double precision; the row reduces its results."""
+    """Ufunc applied first to real pixels, in double precision; the row reduces its results."""
     whole: Callable[[Reduction, Array], Array] = _reduce
     """Reduces a chunk with NumPy; reduced axes have length 1."""
     steps: Callable[[Vectors, Step, Reduction], Collect] = _accumulate
@@ -216,7 +216,7 @@ class Aggregation:
     """``finish(result, pixels, ddof, out)`` computes the final value from the merged result, in the
     memory ``out`` if it needs any."""
     of_whole: Aggregation | None = field(default=None, repr=False)
-    """The row for pixels that are never NaN, if it differs."""
+    """Row for pixels that are never NaN, if it differs."""
     skips: bool = False
     """Whether NaN is skipped."""
     counts: bool = False
@@ -276,9 +276,9 @@ ARGMIN = Aggregation(
     finds_place=True,
     has_own_type=True,
 )
-"""Positions count in C order of the axes as they are passed."""
+"""Positions are counted in C order of the reduced axes, in the order in which they are passed."""
 ARGMAX = replace(ARGMIN, name="argmax", ufunc=np.maximum, whole=partial(_find, np.argmax))
 HISTOGRAM = Aggregation(
     "histogram", whole=_histogram, steps=_counts, combine=None, has_own_type=True
 )
-"""Over all axes."""
+"""The reduction of all axes."""

@@ -188,11 +188,11 @@ def parts_of(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
 SHARED_BYTES = 4 << 20
 """Bytes fetched at a time for several folds, which stay in the outer cache for all of them."""
 LEAST_RUN = 64
-"""Fewest pixels of a run that are worth a call."""
+"""Fewest pixels of a run for which a call pays."""
 
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
-    """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was folded."""
+    """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was possible."""
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
     if len(folds) < len(sinks) or not take_windows(reader.source, reader.ranges, folds):
         return False
@@ -306,7 +306,7 @@ def _comparison(step: Step) -> Threshold | None:
         function, operands = MIRRORED[function], operands[::-1]
     try:
         limit = BELOW[function](operands[1])
-    except (TypeError, ValueError, OverflowError):  # an array; a complex number; NaN
+    except (TypeError, ValueError, OverflowError):  # an array, a complex number or NaN
         return None
     return Threshold(limit, greater=function in (np.greater, np.greater_equal))
 

@@ -23,7 +23,7 @@ class MapTiles:
     func: Callable[[Array, TileInfo], npt.ArrayLike]
     dtype: np.dtype
     sig_shape: tuple[int, ...] | None
-    """Signal shape of the result, unless there is one pixel for each pixel."""
+    """Signal shape of the result; None if results have the shape of the tile."""
     request: TilingRequest
     out: Array | None = None
     """Output buffer of a chunk, C-contiguous."""
@@ -54,7 +54,7 @@ class MapSink:
         expected = tile.shape if sig_shape is None else (len(tile), *sig_shape)
         if found.shape != expected:
             raise TilingError(
-                "the function returned another shape",
+                "the function returned a wrong shape",
                 expected=expected,
                 found=found.shape,
                 hint="A function of whole frames may need tiling=TilingRequest('frame').",
@@ -115,7 +115,7 @@ def checked(found: npt.ArrayLike | None, state: Array, name: str) -> Array:
     """Check the shape of an updated state, and cast it to the dtype of the state."""
     if found is None or np.shape(found) != state.shape:
         raise TilingError(
-            f"{name} returned another shape than that of init",
+            f"{name} returned another shape than init has",
             expected=state.shape,
             found=None if found is None else np.shape(found),
         )

@@ -22,7 +22,7 @@ one."""
 VECTOR_BYTES = 16384
 """Bytes of a vector of the widest pixels in a program."""
 LEAST_ROW = 16
-"""Fewest neighbouring pixels that are worth the calls."""
+"""Fewest neighbouring pixels for which the calls pay."""
 MOST_GROUP = 32
 """Most neighbours that are reduced to one pixel, with several such groups in a row."""
 
@@ -36,7 +36,7 @@ MOST_COUNTED = 2
 """Widest pixels, in bytes, that are counted by value or looked up in a table."""
 
 
-class NoPrimitive(Exception):  # noqa: N818 - it is no error
+class NoPrimitive(Exception):  # noqa: N818 - not an error
     """Raised if a step of a program has no primitive."""
 
 

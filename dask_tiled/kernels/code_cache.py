@@ -21,7 +21,7 @@ from dask_tiled.model.files import read_head
 IN_MEMORY = "kernels are compiled in every process"
 NAMES = {
     "numba.core.caching": {
-        "FunctionCache": Use("where the machine code of a function is", IN_MEMORY),
+        "FunctionCache": Use("the location of the machine code of a function", IN_MEMORY),
         "IndexDataCacheFile": Use("the files of the machine code of a function", IN_MEMORY),
     },
 }
@@ -81,7 +81,7 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]
             return None
         try:
             return pickle.loads(code)  # noqa: S301 - the checksum matches
-        except Exception:  # noqa: BLE001 - of another version of a library
+        except Exception:  # noqa: BLE001 - saved by another version of a library
             return None
 
     def save(self, key: Any, data: Any) -> None:

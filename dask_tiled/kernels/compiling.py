@@ -35,7 +35,7 @@ class Notice:
         if not self._is_said:
             self._is_said = True
             atexit.register(self._last)
-            self._say("compiling for this kind of data; that is kept for the next time ...")
+            self._say("compiling for this pixel type, once; the code is cached ...")
 
     @contextmanager
     def timed(self) -> Iterator[None]:

@@ -292,17 +292,17 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
         kernel = njit(**options)(python)
         try:
             kernel._cache.__class__  # noqa: SLF001, B018 - raises if numba has no such attribute
-            kernel._cache = CodeCache(python, reorder)  # noqa: SLF001 - as cache=True does
+            kernel._cache = CodeCache(python, reorder)  # noqa: SLF001 - as with cache=True
             kernel.compile(signature)
         except Exception as error:  # noqa: BLE001 - no cache folder, or a broken file
             if isinstance(error, CHANGED):
-                numba_is = f"numba {version('numba')} keeps machine code in another way"
+                numba_is = f"numba {version('numba')} stores machine code differently"
                 warn_once(f"{numba_is} ({error}): {IN_MEMORY}", RuntimeWarning)
             kernel = njit(**options)(python)
             try:
                 kernel.compile(signature)
             except FileNotFoundError as lost:  # numba looks up the working directory
-                problem = "kernels cannot be compiled: the working directory is gone"
-                raise DatasetError(problem, hint="Go to another one: os.chdir.") from lost
+                problem = "kernels cannot be compiled: the working directory does not exist"
+                raise DatasetError(problem, hint="Change to another one with os.chdir.") from lost
         kernel.disable_compile()
     return kernel

@@ -82,7 +82,7 @@ def select(a, b, c, out, n):
     wanted, chosen = carray(a, n), carray(out, n)
     these, others = carray(b, n), carray(c, n)
     for k in range(n):
-        x, y = these[k], others[k]  # load both, or the loop is not vectorised
+        x, y = these[k], others[k]  # load both, as a branch would prevent vectorising
         chosen[k] = x if wanted[k] else y
 
 
@@ -169,7 +169,7 @@ def add_groups(a, b, c, out, n):
 def add_products(a, b, c, out, n):
     """Add the dot product of pixels and weights to one sum."""
     pixels, weights, total = carray(a, n), carray(b, n), carray(out, 1)
-    kind = weights.dtype.type  # or numba would promote to float64
+    kind = weights.dtype.type  # otherwise numba would promote to float64
     added = kind(0)
     for k in range(n):
         added += kind(pixels[k]) * weights[k]
@@ -234,7 +234,7 @@ def count(a, b, c, out, n):
 
 
 def bins(a, b, c, out, n):
-    """Add a histogram of the pixels; b is the number of bins and the bins per unit, c the edges."""
+    """Add a histogram of the pixels; b has the number of bins and bins per unit, c the edges."""
     pixels, number, scale = carray(a, n), int(carray(b, 2)[0]), carray(b, 2)[1]
     edges, counts = carray(c, number + 1), carray(out, number)
     first, last = edges[0], edges[number]
@@ -250,22 +250,22 @@ def bins(a, b, c, out, n):
 
 
 def argmax_each(a, b, c, out, n):
-    """Keep each maximum in c, and its smallest position in out; b is the position of all of a."""
+    """Keep each maximum in c, and its smallest position in out; b is the position that a has."""
     _keep_each(carray(a, n), carray(b, 1)[0], carray(c, n), carray(out, n), least=False)
 
 
 def argmin_each(a, b, c, out, n):
-    """Keep each minimum in c, and its smallest position in out; b is the position of all of a."""
+    """Keep each minimum in c, and its smallest position in out; b is the position that a has."""
     _keep_each(carray(a, n), carray(b, 1)[0], carray(c, n), carray(out, n), least=True)
 
 
 def argmax_row(a, b, c, out, n):
-    """Keep the maximum of all pixels in c, and its smallest position in out; b are ascending."""
+    """Keep the maximum of all pixels in c, and its smallest position in out; b has positions."""
     _keep_one(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=False)
 
 
 def argmin_row(a, b, c, out, n):
-    """Keep the minimum of all pixels in c, and its smallest position in out; b are ascending."""
+    """Keep the minimum of all pixels in c, and its smallest position in out; b has positions."""
     _keep_one(carray(a, n), carray(b, n), carray(c, 1), carray(out, 1), least=True)
 
 

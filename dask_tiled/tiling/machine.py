@@ -67,7 +67,7 @@ def thread_memory() -> tuple[int, str]:
         if worker.get("memory_limit")
     ]
     if limits:
-        return min(limits), "the memory of a worker's thread, the smallest one"
+        return min(limits), "the smallest memory per thread of the workers"
     allowed = min([n for n in memory() if n], default=0)
     return allowed // processors(), "the memory of this machine per core"
 

@@ -27,7 +27,7 @@ def test_the_first_process_tells(tmp_path):
         return ran(READ, tmp_path / "a.raw", NUMBA_CACHE_DIR=str(tmp_path / "cache")).splitlines()
 
     first = said()
-    assert first[0] == "compiling for this kind of data; that is kept for the next time ..."
+    assert first[0] == "compiling for this pixel type, once; the code is cached ..."
     assert first[1].startswith("... compiled in ")
     assert len(first) == 2
     assert said() == []
@@ -85,7 +85,7 @@ class Cells:
         self.shown.append([])
 
 
-SAID = "compiling for this kind of data; that is kept for the next time ...\n... compiled in "
+SAID = "compiling for this pixel type, once; the code is cached ...\n... compiled in "
 
 
 def test_a_notebook_shows_it_in_the_cell_that_compiles(monkeypatch, capsys):

@@ -78,7 +78,7 @@ def test_chunks_and_tiles_are_drawn(describe):
     assert lines_of(tiles._repr_html_()) == 3 + 3 + 3
     assert "not all cuts" not in tiles._repr_html_()
     many = dataclasses.replace(scheme, tile_shape=(1, 1, 1))
-    assert "not all cuts is drawn: chunk" in many._repr_html_()
+    assert "not all cuts are drawn: chunk" in many._repr_html_()
     assert lines_of(many._repr_html_()) < 100
 
 
@@ -88,7 +88,7 @@ def test_pictures_of_a_million_chunks_are_small(describe):
     assert len(scheme.chunks[0]) == 1_000_000
     assert len(scheme._repr_html_()) < 20_000
     assert "1,000,000 chunks" in scheme._repr_html_()
-    assert "not all cuts is drawn: navigation" in scheme._repr_html_()
+    assert "not all cuts are drawn: navigation" in scheme._repr_html_()
 
 
 def test_names_are_escaped(describe):
