@@ -231,7 +231,7 @@ def _boxes(values: Array, far: int) -> Array:
 
 
 def _without(values: Array, bad: Bools) -> Array:
-    """Return values with those of bad pixels replaced by the median of their neighbours."""
+    """Return values in which those of bad pixels are the median of their neighbours."""
     if not bad.any() or bad.all():
         return np.nan_to_num(values)
     low, high = _around(np.where(bad, -np.inf, values)), _around(np.where(bad, np.inf, values))

@@ -156,7 +156,7 @@ def _filled(scan: tuple[int, ...], desc: Description, sync_offset: Any) -> tuple
     frames = math.prod(desc.nav_shape) - check_whole("sync_offset", sync_offset, path=path)
     row = -math.prod(scan)
     rows, rest = divmod(max(frames, 0), row)
-    # While files grow, only complete rows are shown.
+    # Of files that grow, only complete rows are shown.
     if not rows or (rest and not desc.files[-1].grows):
         least = tuple(max(rows, 1) if n == OPEN else n for n in scan)
         raise DatasetError(

@@ -70,7 +70,7 @@ def frame_facts(arr: Any) -> da.Array:
 
 
 def _shown(table: Array, desc: Description) -> Array:
-    """Return a table of facts with a row for every position that is shown."""
+    """Return a table of facts with a row for every position of the array."""
     nav = desc.layout.cuts[: len(desc.layout.nav_shape)]
     numbers = desc.layout.frame_numbers(nav)
     facts = missing_facts(numbers.shape, table.dtype)

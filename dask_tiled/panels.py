@@ -54,7 +54,7 @@ class Composite(NamedTuple):
 
     @property
     def image(self) -> Image:
-        """The image, with the light of the channels added."""
+        """The image of all channels, with their colours added."""
         from matplotlib.colors import to_rgb
 
         light = np.zeros((*self.channels[0].values.shape, 3))

@@ -116,7 +116,7 @@ def _extent(axis: Axis, size: int) -> float:
 
 
 def _shown_axes(image: Image) -> tuple[Axis, Axis]:
-    """Return the axes of an image in readable units: equal ones for axes of one kind."""
+    """Return the axes of an image in readable units; both in one unit if they have one already."""
     extents = [_extent(axis, n) for axis, n in zip(image.axes, image.values.shape, strict=False)]
     if len({axis.units for axis in image.axes}) == 1:
         extents = [max(extents)] * 2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dask_tiled.samples as samples  # noqa: PLR0402 - the package would import this module
-import dask_tiled.tiles as tiles  # noqa: PLR0402 - same
-import dask_tiled.virtual as virtual  # noqa: PLR0402 - same
+import dask_tiled.tiles as tiles  # noqa: PLR0402 - as above
+import dask_tiled.virtual as virtual  # noqa: PLR0402 - as above
 from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bad_pixels import find_bad_pixels

@@ -22,7 +22,7 @@ class Opening(NamedTuple):
     describe: Callable[[], Description]
     """Describes the files as growing files."""
     chunks: Any
-    """Chunks that the user asked for."""
+    """Chunks requested by the user."""
     sample: Sample | None
     """Sample of the last frame; None if files were not followed."""
     settled: bool

@@ -130,7 +130,7 @@ def _stored(results: Mapping[str, da.Array]) -> Drawn:
 
 
 def _plain(subject: Subject) -> Drawn:
-    """Return a panel of an image or of lines; of more axes, show the middle."""
+    """Return a panel of an image or of lines; of arrays with more axes, of the middle."""
     colours = subject.colours
     image_ndim = 3 if colours is not None else min(len(subject.axes), 2)
     middle, notes = _middle(subject, image_ndim)

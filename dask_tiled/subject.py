@@ -20,7 +20,7 @@ from dask_tiled.sampling import SAMPLE_BYTES
 
 LONGEST = 4096
 LONGEST_OF_LARGE = (4096, 1024, 256)
-"""Most pixels shown along an axis, for arrays above SAMPLE_BYTES with 1, 2 or 3 axes."""
+"""Most pixels drawn along an axis, for arrays above SAMPLE_BYTES with 1, 2 or 3 axes."""
 DEPTHS = "z", "depth"
 """Names of the axis along which images form a volume."""
 SPACE = "x", "y", *DEPTHS

@@ -160,7 +160,7 @@ def _check(volume: Description, first: Description) -> None:
 
 
 def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return start, shape and strides of all pieces, on the axes that are shown."""
+    """Return start, shape and strides of all pieces, on the axes of the array."""
     layout, columns = volume.layout, volume.layout.columns()
     selection, boxes = layout.selection, columns[4:]
     in_order = selection.numbers is None and not selection.first and not selection.absent()

@@ -155,7 +155,7 @@ def _axes_in(desc: Description, shape: tuple[int, ...]) -> tuple[Axis, ...]:
 
 
 def _frames(desc: Description) -> Index:
-    """Return the frame numbers at all positions."""
+    """Return the frame number at every position."""
     layout = desc.layout
     return layout.frame_numbers(layout.cuts[: len(layout.nav_shape)]).reshape(desc.nav_shape)
 

@@ -26,7 +26,8 @@ class Transform(NamedTuple):
     kind: str
     axes: tuple[int, ...]
     lengths: tuple[int | None, ...]
-    """Lengths of the transformed axes, if passed to the function: those of the longer side."""
+    """Lengths passed to the function for the transformed axes; for real transforms, of the
+    longer side."""
 
 
 def transform_of(

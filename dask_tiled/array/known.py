@@ -105,7 +105,7 @@ class Known:
 
     @property
     def is_as_read(self) -> bool:
-        """Whether the axes are those of the sources."""
+        """Whether the axes equal those of the sources."""
         return self.view == View.of(len(self.chunks))
 
     @property
@@ -165,7 +165,7 @@ def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known |
                 one = _as_pixels(known.get(tree.inner[0].name))
                 found = _of_one(tree, one) if one else _no_kernel(tree)
         if isinstance(found, Known) and found.step is None and found.shown_chunks != tree.chunks:
-            found = "dask uses other chunks"  # chunks must be those of dask
+            found = "dask uses other chunks"  # otherwise the chunks of the result change
         key = name + COUNTED if isinstance(tree, Histogram) else name
         if key == name or key not in trees:
             known[key] = replace(found, name=key, tree=tree) if isinstance(found, Known) else found

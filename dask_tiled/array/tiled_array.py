@@ -392,7 +392,7 @@ class TiledArray(LateArray):
 
 
 def inherited(*arrays: TiledArray) -> Annotations:
-    """Merge the annotations of arrays with those in force."""
+    """Merge the annotations of arrays with the current ones."""
     given = [*(x._annotations for x in arrays), get_annotations()]  # noqa: SLF001
     return fused(*given) if any(given) else {}
 

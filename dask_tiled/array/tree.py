@@ -110,7 +110,7 @@ class OfChunks(Node):
 
     @property
     def words(self) -> str:
-        """The function, and the values among the arguments."""
+        """The function, and those arguments that are values."""
         values = [f"{x.value!r}"[:40] for x in self.arguments if x.labels is None]
         return " ".join([super().words, *values])
 
@@ -124,7 +124,7 @@ class Call(OfChunks):
 
     @property
     def words(self) -> str:
-        """The function, and the values among its arguments."""
+        """The function, and those of its arguments that are values."""
         return " ".join([super().words, *(f"{k}={x!r}"[:40] for k, x in self.kwargs.items())])
 
 
@@ -276,7 +276,7 @@ class Opaque(Node):
 
     of: tuple[Tree, ...]
     keeps_axes: bool = False
-    """Whether the axes are those of the first input of equal shape."""
+    """Whether the axes equal those of the first input of the same shape."""
 
     @property
     def words(self) -> str:

@@ -86,7 +86,7 @@ def run_tasks(
     show: bool | None,
     title: str,
 ) -> list[Array]:
-    """^Run a task for every chunk of an array for its effects, and compute results as well.
+    """Run a task for every chunk of an array for its effects, and compute results as well.
 
     Parameters
     ----------

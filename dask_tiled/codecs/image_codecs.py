@@ -54,7 +54,7 @@ def unpacked(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
 
 
 def check_predictor(config: Config, shape: Shape) -> None:
-    """^Check that TIFF supports a predictor.
+    """Check that TIFF supports a predictor.
 
     Raises
     ------

@@ -33,7 +33,7 @@ def most_bytes(codec: str, packed: int) -> int:
 
 
 def check_room(codec: str, packed: int, wanted: int) -> None:
-    """^Check that compressed bytes can decode to the requested size, before allocating it.
+    """Check that compressed bytes can decode to the requested size, before allocating it.
 
     Raises
     ------

@@ -26,7 +26,7 @@ class Typed(click.ParamType):  # type: ignore[type-arg]
         try:
             return self.read(value)
         except ValueError:
-            self.fail(f"expected, for example, {self.example}; found {value!r}", param, ctx)
+            self.fail(f"expected something like {self.example}, found {value!r}", param, ctx)
 
 
 def read_sizes(text: str) -> tuple[int, ...]:

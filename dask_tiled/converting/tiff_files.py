@@ -131,7 +131,7 @@ def _write(
 
 
 def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axes, Axes, bool]:
-    """Return all axes, those before the image, and whether the last one is a colour axis."""
+    """Return all axes, the axes before the image, and whether the last axis is a colour axis."""
     if arr.dtype.name not in dtypes:
         expected = ", ".join(sorted(dtypes))
         problem, hint = "pixel type not supported by TIFF", "Convert the array: arr.astype(...)."

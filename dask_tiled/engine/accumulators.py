@@ -21,7 +21,7 @@ MOST_AT_ONCE = (1 << 16) - 1
 MOST_IN_WORDS = 4
 """Widest unsigned pixels, in bytes, of which several are summed at a time."""
 MOST_BINS, MOST_STEPS = 1 << 16, 8
-"""Limits of bins: their number, and how many bins a pixel may lie from its estimated bin."""
+"""Limits of bins: their number, and the largest error of a pixel's estimated bin."""
 
 
 def neutral(ufunc: np.ufunc, dtype: np.dtype) -> float:
@@ -40,7 +40,7 @@ def neutral(ufunc: np.ufunc, dtype: np.dtype) -> float:
 
 
 def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:
-    """Return the accumulator dtype for pixels whose sum is wanted as ``dtype``."""
+    """Return the accumulator dtype for a sum of pixels in ``dtype``."""
     if pixel.kind in "biu" and (dtype.kind in "iu" or pixel.itemsize <= 4):
         return np.dtype("i8" if pixel.kind == "i" else "u8")
     return np.dtype(np.float64)
@@ -184,7 +184,7 @@ def _about_the_mean(results: Array, count: Array | int) -> None:
 def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...]) -> Collect:
     """Accumulate the least or greatest pixel and its first position.
 
-    The search runs within each row, or over several rows pixel by pixel. Positions count in C
+    The search runs within each row, or over several rows pixel by pixel. Positions are counted in C
     order of the axes ``gone``.
     """
     if vectors.group > 1:

@@ -104,7 +104,7 @@ class VectorSink(FrameSink):
 
     @property
     def alike(self) -> Hashable:
-        """Key: sinks with equal keys traverse pixels alike and share a pass."""
+        """Key: sinks with equal keys traverse pixels in the same way and share a pass."""
         grid = None if self._together is None else self._grid
         return "run_program", self._vectors.walk, self.needs_order, self._is_by_pixel, grid
 

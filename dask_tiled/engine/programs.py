@@ -1,8 +1,8 @@
 """Expressions as flat programs: a sequence of ufunc calls with few registers.
 
 The order is that of Sethi and Ullman: the operand that needs the most registers comes first, so
-that a sum takes two registers in whatever order it is written. Sources are read in turn, a few for
-each stage of a program.
+that a sum needs two registers, in any order of its terms. Sources are read in turn, a few for each
+stage of a program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Register(NamedTuple):
 
 
 Input = Register | Operand | Scalar
-"""Operand of a step: a scalar, or the pixels of a register or of an array beside the sources."""
+"""Operand of a step: a scalar, the pixels of a register, or an array that is not a source."""
 
 
 class Step(NamedTuple):

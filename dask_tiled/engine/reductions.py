@@ -76,7 +76,7 @@ def _reduce(reduction: Reduction, pixels: Array) -> Array:
 
 
 def _combine(reduction: Reduction, pixels: int, results: Sequence[Array]) -> Array:
-    """Combine results by the ufunc of a row, in the wanted dtype.
+    """Combine results by the ufunc of a row, in the requested dtype.
 
     Sums in 4 bytes keep their dtype if the sum of all ``pixels`` fits: NumPy adds them twice as
     fast.

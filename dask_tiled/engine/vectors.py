@@ -299,7 +299,7 @@ class Vectors:
     def cast(
         self, value: Value, dtype: np.dtype, number: int = 0, to: Value | None = None
     ) -> Value:
-        """Cast pixels, if their dtype differs or they are wanted elsewhere."""
+        """Cast pixels, if their dtype differs or if ``to`` is passed."""
         if value.dtype == dtype and to is None:
             return value
         to = to or self.register(("cast", number), dtype)

@@ -186,7 +186,7 @@ def _position(scene: Scene, k: int, pixels: float) -> float | str:
 
 
 def _rounded(number: float, step: float) -> float:
-    """Round to about a thousandth of a pixel, as for the code shown."""
+    """Round to about a thousandth of a pixel, as the displayed code does."""
     return round(number, 3 - math.floor(math.log10(abs(step))))
 
 

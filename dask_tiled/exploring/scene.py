@@ -70,7 +70,7 @@ class Scene(NamedTuple):
 
     @property
     def sliders(self) -> tuple[int, ...]:
-        """Remaining axes, of which one position is shown."""
+        """Remaining axes, along which one position is selected."""
         return tuple(k for k in range(self.arr.ndim) if k not in self.scan + self.frame)
 
     @property

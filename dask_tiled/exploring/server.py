@@ -208,7 +208,7 @@ def serve(
     uvicorn = _uvicorn()
     follow = bool(options.get("follow"))
     pictures = Pictures.of(data, options, follow=follow)
-    Session(pictures, lambda _: None).close()  # raise now if nothing can be drawn
+    Session(pictures, lambda _: None).close()  # raise early if nothing can be drawn
 
     def make(send: Callable[[Message], None]) -> Session:
         return Session(pictures, send, source, follow=follow)

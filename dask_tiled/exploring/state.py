@@ -25,9 +25,10 @@ class State(NamedTuple):
     places: Places
     """Positions along the axes with sliders."""
     position: Places
-    """Position of the scan whose frame is shown."""
+    """Position of the scan whose frame is displayed."""
     region: tuple[tuple[int, int], ...] | None
-    """Half-open bounds along each axis of the scan: the mean of these frames is shown instead."""
+    """Half-open bounds along each axis of the scan; if given, the mean of these frames is
+    displayed."""
     detector: Detector
 
     @classmethod

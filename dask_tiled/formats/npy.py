@@ -85,8 +85,8 @@ def describe(
     Parameters
     ----------
     nav_shape, sig_shape : tuple of int, optional
-        Other shapes for the same elements, read in C order; elements that remain at the end are not
-        shown.
+        Other shapes for the same elements, read in C order; remaining elements at the end are
+        ignored.
     sig_dims : int
         How many of the last axes are signal axes.
     """

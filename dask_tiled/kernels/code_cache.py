@@ -49,7 +49,7 @@ SOURCES = digest_of(Path(__file__).parent)
 class CodeCache(FunctionCache):  # type: ignore[misc]
     """Load and save the machine code of one function.
 
-    ``options`` are the compiler options, part of the key beside the types.
+    ``options`` are the compiler options; like the types, they are part of the key.
     """
 
     def __init__(self, function: Any, options: object) -> None:

@@ -33,7 +33,7 @@ class Fetch(Protocol):
 
 
 class Block(NamedTuple):
-    """^A piece of an array, as passed to its decoder.
+    """A piece of an array, as passed to its decoder.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ from dask_tiled.model.indexing import Index
 
 
 def gaps(written: Index, shape: Sequence[int], chunk: Sequence[int]) -> tuple[Index, Index]:
-    """^Find boxes that cover all unwritten chunks: few boxes, however large the grid.
+    """Find boxes that cover all unwritten chunks: few boxes, however large the grid.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The layout of an array: the pieces that hold it, and the part that is shown."""
+"""The layout of an array: the pieces that hold it, and the selected part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Selection(NamedTuple):
 
     nav_shape: tuple[int, ...]
     n_frames: int  # frames in the files
-    first: int = 0  # number of the first frame shown; the others follow it
+    first: int = 0  # number of the first selected frame; the others follow it
     numbers: Index | None = None
     """Frame number at every position, if they are not consecutive."""
 
@@ -50,7 +50,7 @@ class Selection(NamedTuple):
         return places - max(0, there)
 
     def ignored(self) -> int:
-        """Count the frames that are not shown."""
+        """Count the frames that are not selected."""
         if self.numbers is not None:
             there = self.numbers[~self.are_absent(self.numbers)]
             return self.n_frames - len(np.unique(there))
@@ -142,7 +142,7 @@ class Layout:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the part that is shown."""
+        """Shape of the selected part."""
         return tuple(cut.length for cut in self.cuts if cut.kept)
 
     @property
@@ -152,7 +152,7 @@ class Layout:
 
     @property
     def nav_ndim(self) -> int:
-        """Number of navigation axes that are shown."""
+        """Number of navigation axes of the selected part."""
         return sum(cut.kept for cut in self.cuts[: len(self.nav_shape)])
 
     @property
@@ -183,7 +183,7 @@ class Layout:
         return self.selection.at(c_order(axes, self.nav_shape))
 
     def missing(self) -> Index:
-        """Return the positions of missing frames, in C order of the part that is shown."""
+        """Return the positions of missing frames, in C order of the selected part."""
         if not self.selection.absent():
             return np.empty(0, dtype=np.int64)
         numbers = self.frame_numbers(self.cuts[: len(self.nav_shape)])
@@ -198,7 +198,7 @@ class Layout:
     def show(
         self, nav_shape: tuple[int, ...], first: int = 0, numbers: Index | None = None
     ) -> Layout:
-        """Show all or some of the frames; the parameters are those of :class:`Selection`."""
+        """Select all or some of the frames; the parameters are those of :class:`Selection`."""
         whole = tuple(Cut(0, 1, n) for n in self.nav_shape)
         if numbers is None and self.cuts[: len(whole)] != whole:
             raise DatasetError(
@@ -214,7 +214,7 @@ class Layout:
         return self._changed(selection=selection, cuts=cuts, _token=None)
 
     def shown_like(self, other: Layout) -> Layout:
-        """Show one pixel of each frame at the positions of another layout.
+        """Select one pixel of each frame, at the positions of another layout.
 
         Both layouts have the same frame numbers.
         """
@@ -223,7 +223,7 @@ class Layout:
         return self._changed(selection=other.selection, cuts=(*nav, *one), _token=None)
 
     def cut(self, cuts: Sequence[Cut]) -> Layout:
-        """Show a part of each axis that is shown."""
+        """Select a part of each axis of the current selection."""
         return self._changed(cuts=cut_again(self.cuts, cuts), _token=self._uncut_token())
 
     def _changed(self, **values: Any) -> Layout:
@@ -247,7 +247,7 @@ class Layout:
         return self._token
 
     def _shown_token(self) -> tuple[str, ...]:
-        """Return the identity of the pixels that are shown, independent of frames outside."""
+        """Return the identity of the selected pixels, independent of other frames."""
         nav, selection, count = len(self.nav_shape), self.selection, self.n_frames
         cuts = self.cuts[:nav]
         if selection.numbers is None:

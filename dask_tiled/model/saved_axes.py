@@ -61,7 +61,7 @@ class SavedAxes(NamedTuple):
 
 
 def save_axes(desc: Description) -> str:
-    """^Write the axes that differ from those of the file to a file next to it; return its path.
+    """Write the axes that differ from those of the file to a file next to it; return its path.
 
     Raises
     ------

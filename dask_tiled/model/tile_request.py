@@ -11,7 +11,7 @@ from dask_tiled.model.description import Description
 
 @dataclass(frozen=True, slots=True)
 class TileRequest:
-    """^The combined request of all consumers of a chunk, for a format's ``adjust_tile``.
+    """The combined request of all consumers of a chunk, for a format's ``adjust_tile``.
 
     Attributes
     ----------

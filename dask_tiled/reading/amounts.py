@@ -106,7 +106,7 @@ def _of_frames(source: Source, read: Read, frames: Index) -> Iterator[Ranges]:
 
 
 def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
-    """Sum the bytes of ranges; a block is fetched once, whatever part of it is used."""
+    """Sum the bytes of ranges; a block is fetched once, whatever part of it is needed."""
     fetched = decoded = 0
     seen = set[object]()
     for one in ranges:

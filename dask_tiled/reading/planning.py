@@ -278,5 +278,5 @@ def region_of(layout: Layout, box: Box) -> Region:
 
 
 def cut_to(cuts: Iterable[Cut], box: Box) -> tuple[Cut, ...]:
-    """Cut axes to a box that has only those not dropped."""
+    """Cut the axes that are not dropped to a box."""
     return cut_again(cuts, (Cut(start, 1, stop - start) for start, stop in box))

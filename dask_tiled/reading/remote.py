@@ -18,7 +18,7 @@ from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.remote.fetching import GAP_BYTES, cut_out, merge, requests, submit
 
 AHEAD = 8
-"""Requests sent ahead."""
+"""Number of requests sent ahead of the decoding."""
 KEPT = 32
 """Responses kept until they are used, or used again."""
 

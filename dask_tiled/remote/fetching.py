@@ -30,7 +30,7 @@ REQUESTS = 16
 REQUEST_BYTES = 4 << 20
 """Largest request."""
 GAP_BYTES = 1 << 18
-"""Ranges with smaller gaps are requested together: a round trip costs as much as these bytes."""
+"""Ranges with smaller gaps are requested together: fetching a gap costs less than a round trip."""
 BLOCK_BYTES = 1 << 16
 """Size of the cached blocks in which headers are read."""
 KEPT_BLOCKS = 512

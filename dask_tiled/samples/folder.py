@@ -23,7 +23,7 @@ ABANDONED = 3600.0
 
 
 def kept(name: str, file: str, write: Callable[[Path], None]) -> Path:
-    """^Return the path of a sample, which is made if it is missing.
+    """Return the path of a sample, which is made if it is missing.
 
     Parameters
     ----------

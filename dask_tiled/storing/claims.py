@@ -33,7 +33,7 @@ _WAITS = (0, 0.01, 0.02, 0.05, 0.1)
 
 @contextmanager
 def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
-    """^Create and lock the folder next to a path, and yield the path of the folder.
+    """Create and lock the folder next to a path, and yield the path of the folder.
 
     Raises
     ------

@@ -39,7 +39,7 @@ def telling_of(path: str) -> Iterator[None]:
 
 
 def write_at(file: int, data: Any, at: int) -> None:
-    """Write all bytes of a contiguous buffer at a place of an open file."""
+    """Write all bytes of a contiguous buffer at an offset of an open file."""
     flat: Any = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else data
     view = memoryview(flat)
     while view:

@@ -78,7 +78,7 @@ class Folder:
     ----------
     path : str
     writing : str
-        A folder beside it for incomplete files. Once it is removed, writing fails.
+        A folder next to it for incomplete files. Once it is removed, writing fails.
     """
 
     def __init__(self, path: str, writing: str) -> None:
@@ -163,7 +163,7 @@ def flush_all(folder: str) -> None:
 def begin_beside(
     path: str, attempts: Sequence[str], check: Callable[[str], None], *, resume: bool
 ) -> Iterator[list[Place]]:
-    """Create a folder for each attempt beside a path; publish the last one at the end.
+    """Create a folder for each attempt next to a path; publish the last one at the end.
 
     ``check`` refuses a path whose content may not be replaced.
     """

@@ -27,7 +27,7 @@ def file_path(target: Any) -> str:
 
 @contextmanager
 def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> Iterator[str]:
-    """^Create an empty file next to a path, yield its path, and rename it to the path on success.
+    """Create an empty file next to a path, yield its path, and rename it to the path on success.
 
     Parameters
     ----------

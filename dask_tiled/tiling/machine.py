@@ -80,7 +80,11 @@ def _workers() -> Iterable[Any]:
     try:
         client = distributed.default_client()
         workers: Iterable[Any] = client.scheduler_info()["workers"].values()
-    except (AttributeError, ValueError, OSError):  # partly imported, no client, or a closed client
+    except (
+        AttributeError,
+        ValueError,
+        OSError,
+    ):  # distributed is partly imported, or there is no open client
         return ()
     return workers
 

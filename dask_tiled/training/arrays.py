@@ -39,7 +39,7 @@ def arrays_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 def take(
     arrays: Sequence[Any], numbers: Index, scheduler: str | None, *, views: bool = False
 ) -> list[Array]:
-    """^Compute samples by number: each sample once, in file order.
+    """Compute samples by number: each sample once, in file order.
 
     Parameters
     ----------

@@ -181,8 +181,8 @@ def test_the_suffix_says_the_format(scan):
     [
         (["out.h5"], "out.h5: unknown suffix; expected one of .zarr, .zarr.zip, .hspy"),
         (["out"], "out: the name has no suffix; expected one of .zarr, .zarr.zip, .hspy"),
-        (["a.npy", "--pyramid", "2"], "a.npy: files with the suffix .npy have no --pyramid"),
-        (["a.tif", "--follow"], "a.tif: files with the suffix .tif have no --follow"),
+        (["a.npy", "--pyramid", "2"], "a.npy: files with the suffix .npy do not support --pyramid"),
+        (["a.tif", "--follow"], "a.tif: files with the suffix .tif do not support --follow"),
     ],
 )
 def test_no_file_lies_under_the_name_of_another_format(scan, words, line):

@@ -84,7 +84,7 @@ Made = tuple[Joined, dict[str, Layer], list[int]]
 
 
 def _blockwise(layer: Blockwise, joins: Mapping[str, Joined]) -> Made | None:
-    """Split a blockwise layer, if its operands are joined alike."""
+    """Split a blockwise layer if its operands are joined in the same way."""
     given = [x for x in layer.indices if x[1] is not None]
     inner = [(joins[name], index) for name, index in given if name in joins]
     first, labels = inner[0]

@@ -142,7 +142,7 @@ def _last_steps(graph: HighLevelGraph) -> Iterator[tuple[str, Final]]:
 
 
 def _lists(parts: object, place: Key, last: Sequence[int]) -> bool:
-    """Return whether nested lists are the chunks of an array in C order, up to the ``last``."""
+    """Return whether nested lists are all chunks of an array in C order, the last one ``last``."""
     if not last:
         return isinstance(parts, TaskRef) and parts.key == place
     if not isinstance(parts, List) or len(parts.args) != last[0] + 1:

@@ -24,7 +24,7 @@ class Held(NamedTuple):
 
     memory: tuple[Memory, ...]
     nbytes: int
-    """Size of its items, wherever they are."""
+    """Size of its items in bytes, wherever they are stored."""
     shaped: Shaped | None = None
 
     @property

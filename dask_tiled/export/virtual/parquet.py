@@ -45,7 +45,7 @@ def write_parquet(
     *,
     overwrite: bool,
 ) -> None:
-    """Write references beside their path, and move them there when they are complete.
+    """Write references next to their path, and move them to it when they are complete.
 
     Parameters
     ----------

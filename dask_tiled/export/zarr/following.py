@@ -56,7 +56,7 @@ def follow_files(
     resume: bool,
     show: bool | None,
 ) -> None:
-    """^Write rows to a temporary folder as they arrive; move it to the path at the end.
+    """Write rows to a temporary folder as they arrive; move it to the path at the end.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class Labels(NamedTuple):
 
 
 def dimension_names(axes: Sequence[Axis | None]) -> list[str]:
-    """Return the names of dimensions; unnamed ones are named as in xarray."""
+    """Return the names of dimensions; unnamed axes get the names that xarray would give them."""
     return [(axis and axis.name) or f"dim_{k}" for k, axis in enumerate(axes)]
 
 

@@ -125,9 +125,9 @@ def plan_of(
     Parameters
     ----------
     results : sequence of Result
-        Results stored beside the array.
+        Results stored with the array.
     relay : bool
-        Whether an intermediate store is possible.
+        Whether a temporary store is possible.
     first : ChunkGrid, optional
         Chunks and shards of the array; by default from the settings.
 

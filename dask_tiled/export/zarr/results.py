@@ -1,4 +1,4 @@
-"""Results computed during an export, and stored beside the array."""
+"""Results computed during an export, and stored with the array."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def results_of(arrays: Mapping[str, da.Array], arr: da.Array) -> tuple[Result, .
 
 
 def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
-    """^Check that the names of results are valid, and unused in the group.
+    """Check that the names of results are valid, and unused in the group.
 
     Raises
     ------

@@ -71,7 +71,7 @@ def write_blocks(
     rows: Container[int] | None = None,
     results: Sequence[da.Array] = (),
 ) -> list[Array]:
-    """^Write the chunks of an array, except those already stored, and compute results as well.
+    """Write the chunks of an array, except those already stored, and compute results as well.
 
     Parameters
     ----------

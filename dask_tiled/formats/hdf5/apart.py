@@ -32,7 +32,7 @@ SECONDS, SECONDS_PER_BYTE, MOST_SECONDS = 0.3, 1e-6, 10
 """Deadline of a job on a file, plus time per byte of it, up to a limit: an object takes some 0.1
 ms, and up to 20,000 objects are read."""
 MEMORY, MEMORY_RATIO, MOST_MEMORY = 192 << 20, 32, 8 << 30
-"""Memory of such a job, plus bytes per byte of the file, up to a limit: a chunk index needs
+"""Memory of a job on a file, plus bytes per byte of the file, up to a limit: a chunk index needs
 several times its size in the file."""
 START = """
 import json, sys

@@ -24,7 +24,7 @@ JOB, DONE, RAISED, ASKED, ANSWER, ENDED, RENEW = range(7)
 PRELOADED = ("dask_tiled.formats.hdf5.descriptor", "h5py", "numpy.ma", "encodings.ascii")
 """Modules to import before the first job."""
 GONE, RENEWED, SILENT = range(3)
-"""Exit codes of a fork: no more jobs; another fork is wanted; died without replying."""
+"""Exit codes of a fork: no more jobs; another fork is requested; died without replying."""
 SECONDS_PER_FILE, SECONDS_PER_BYTE, MOST_SECONDS = 0.02, 1e-6, 30
 """Extra time for each further file and for each of its bytes, up to a total."""
 BY_THE_CLOCK = 10

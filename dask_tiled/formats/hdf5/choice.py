@@ -97,7 +97,7 @@ def _none(tree: Tree, found: Found, listed: Iterable[Picture], dataset: str | No
 
 
 def _ranked(tree: Tree, found: Found) -> tuple[Sequence[Picture], str]:
-    """Return the arrays, those that the file designates first, then by size, and the reason."""
+    """Return the arrays, first those that the file designates, then by size; and the reason."""
     lists = (convention.meant(tree, found) for convention in CONVENTIONS)
     told_by, meant, alone = next((one for one in lists if one.pictures or one.alone), Meant())
     known = {picture.members for picture in meant}

@@ -1,4 +1,4 @@
-"""The numeric datasets of an HDF5 file, with those of a series combined.
+"""The numeric datasets of an HDF5 file, with the datasets of a series combined.
 
 Names of the parts of a series: the documentation of the Eiger detectors of Dectris.
 """
@@ -43,7 +43,7 @@ class Picture(NamedTuple):
     path: str
     """Path of the dataset, or of the group of a series."""
     shape: tuple[int, ...]
-    """Shape as shown."""
+    """Shape after reordering the axes."""
     dtype: np.dtype
     members: tuple[Any, ...]
     """Datasets of h5py; for a series, some are a :class:`Part`."""
@@ -52,8 +52,8 @@ class Picture(NamedTuple):
     is_series: bool = False
     """Whether it is a series of datasets of a group, perhaps of one."""
     order: tuple[int, ...] = ()
-    """The dataset's axes in the order in which they are shown, if it differs. The first one is
-    dropped if its length is 1."""
+    """Axes of the dataset in the order of the array, if it differs. The first axis is dropped if
+    its length is 1."""
     title: str = ""
     """Title in the file."""
     grid: tuple[int, ...] = ()

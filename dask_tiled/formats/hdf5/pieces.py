@@ -48,7 +48,7 @@ Numbers = npt.ArrayLike
 class Pieces:
     """Collects the pieces of an array, from one dataset or several.
 
-    ``shape`` has the stored axes, which are shown in ``order``, if given.
+    ``shape`` has the stored axes; ``order`` reorders them, if given.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Pieces:
         return tuple(sizes.tolist()) if sizes.max() > 1 else ()
 
     def table(self) -> PieceTable:
-        """Return all pieces in a table, with axes in the order shown."""
+        """Return all pieces in a table, with reordered axes."""
         table = joined(self.tables)
         if not self.order:
             return table
@@ -86,7 +86,7 @@ class Pieces:
         self._blocks.append((origin, (1,) * (len(self.shape) - len(chunk)) + chunk))
 
     def shown(self, dataset: Any) -> tuple[int, ...]:
-        """Return how much of a dataset is shown: some are padded to whole chunks."""
+        """Return the used shape of a dataset: some are padded to whole chunks."""
         shape = shape_of(dataset)
         return tuple(map(min, shape, self.shape[-len(shape) :]))
 

@@ -59,8 +59,8 @@ def describe(
 ) -> tools.Description:
     """Describe a set of K2 files, given any of them.
 
-    Frames that are incomplete in a sector are dropped. Frames before the shutter opened are not
-    shown, but ``sync_offset=-1`` shows the last of them; in scans, the flag in the headers comes
+    Frames that are incomplete in a sector are dropped. Frames before the shutter opened are
+    skipped, but ``sync_offset=-1`` adds the last of them; in scans, the flag in the headers comes
     one frame late, which is corrected. The scan shape in the ``.gtg`` file includes the flyback;
     without that file, a set is a series of frames.
     """

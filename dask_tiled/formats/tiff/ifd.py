@@ -23,7 +23,7 @@ Entry: TypeAlias = tuple[int, int, int, bytes]
 """Tag, type, number of values, and the field that holds them or their offset."""
 Values: TypeAlias = dict[int, tuple[Entry, bytes]]  # entries and their values, by tag
 
-BLOCK_BYTES = 4096  # read at a time: an IFD and values beside it
+BLOCK_BYTES = 4096  # bytes read at a time: an IFD with the values next to it
 MOST_ENTRIES = 4096  # most entries of an IFD
 SIZES = dict(enumerate((1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 2, 8, 8, 8, 8), 1))
 """Bytes of a value, by type number."""
@@ -82,7 +82,7 @@ class Ifd(NamedTuple):
         for tag in tags:
             entry = self.entries.get(tag)
             if entry is not None and 0 < size_of(entry) <= most:
-                with suppress(DatasetError):  # out of reach, and not required
+                with suppress(DatasetError):  # out of reach, and not needed
                     values[tag] = entry, self.source.value(entry)
         return values
 

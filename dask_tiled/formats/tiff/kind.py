@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     There are five axes: planar samples, z, y, x, interleaved samples.
     """
 
-    axes: str  # axes that are shown: "yx", "yxs", "syx", "zyx", ...
+    axes: str  # axes of a page: "yx", "yxs", "syx", "zyx", ...
     kept: tuple[int, ...]  # their positions among the five axes
     full: tuple[int, ...]  # shape of a page
     segment: tuple[int, ...]  # stored shape of a strip or tile
@@ -48,7 +48,7 @@ class Kind(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a page as shown."""
+        """Shape of a page, with these axes only."""
         return tuple(self.full[k] for k in self.kept)
 
     @property

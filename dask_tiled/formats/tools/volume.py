@@ -1,4 +1,4 @@
-"""Volumes of imaging formats: one array, x fastest, shown in C order."""
+"""Volumes of imaging formats: one array with x fastest, described in C order."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ DATA = re.compile(r"/Experiments/[^/]+/data")
 OF_AXES = {"navigate", "index_in_array", "scale"}
 """Attributes that identify an axis; up to version 1.2 only the last one."""
 BESIDE = "metadata", "original_metadata", "mapped_parameters", "original_parameters"
-"""Groups beside the data; the last two before version 1.3."""
+"""Groups next to the data; the last two before version 1.3."""
 RECORDED = {"spectrum": 1, "image": 2}
 """Number of signal axes by the ``record_by`` of old files."""
 PLACES = (
@@ -103,7 +103,7 @@ class HyperSpy(Convention):
         return Calibration(axes, max(1, count) if first else None)
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
-        """Return the groups beside the data."""
+        """Return the groups next to the data."""
         own = picture.group(tree)
         return {f"{picture.folder}/{name}": () for name in BESIDE if name in own}
 

@@ -40,7 +40,7 @@ ORDERS: Mapping[tuple[str, int], tuple[int, ...]] = {
     ("EelsSpectrumImage", 2): (0, 1),
     ("Spectrum", 2): (1, 0),
 }
-"""Order in which axes are shown, by kind and number of axes: frames first, or channels last."""
+"""Order of the displayed axes, by kind and number of axes: frames first, or channels last."""
 EELS = {"EelsSpectrumImage": "EELS"}
 """The kind whose first axis is not a frame, and its title."""
 KINDS = [kind for kind, _ in ORDERS]
@@ -71,7 +71,7 @@ OF_DETECTORS = {
     "exposure_time": (("ExposureTime",), "s"),
     "gain_setting": (("Gain",), ""),
 }
-"""Facts of each detector."""
+"""Facts about each detector."""
 STAMPS = "*Metadata/CustomProperties/*.TimeStamp/value"
 
 
@@ -107,7 +107,7 @@ class Velox(Convention):
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:
-        """List the images, then the spectra, with titles, in the order of axes that is shown.
+        """List the images, then the spectra, with titles and reordered axes.
 
         Images of detectors come before element maps computed from spectra; HAADF comes first.
         """
