@@ -251,7 +251,7 @@ def warn_of_missing(
 
 
 def is_settled(nav_shape: Any) -> bool:
-    """Return whether the user has given the number of frames."""
+    """Return whether the user passed the number of frames."""
     return nav_shape is not None and OPEN not in np.atleast_1d(nav_shape)
 
 

@@ -82,7 +82,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called the package."""
     frame, level, called = sys._getframe(1), 2, 3  # noqa: SLF001 - no public access
     while frame.f_back is not None:
-        if frame.f_code.co_filename.startswith(_PACKAGE):  # also above frames of contextlib
+        if frame.f_code.co_filename.startswith(_PACKAGE):  # frames of contextlib may be in between
             called = level + 1
         frame, level = frame.f_back, level + 1
     warnings.warn(printable(message), category, stacklevel=called)

@@ -26,7 +26,7 @@ class Opening(NamedTuple):
     sample: Sample | None
     """Sample of the last frame; None if files were not followed."""
     settled: bool
-    """Whether the user has given the shape of the scan."""
+    """Whether the user passed the shape of the scan."""
 
     def again(self, arr: TiledArray, old: Description) -> da.Array:
         """Reopen the files of ``arr``; see :meth:`TiledArray.refresh`."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 Drawn = tuple[list[Panel], list[str]]
-"""Panels, with notes on their content."""
+"""Panels, and notes on their content."""
 
 MOST_PANELS = 6
 """Most channels drawn."""
@@ -234,7 +234,7 @@ def _scan(subject: Subject, limit: int | None) -> Drawn:
 
 
 def _middle(subject: Subject, ndim: int) -> tuple[Subject, list[str]]:
-    """Return the middle along the first axes, with notes."""
+    """Return the middle along the first axes, and notes that say so."""
     notes = []
     for _ in range(len(subject.axes) - ndim):
         axis, size = subject.axes[0], subject.shape[0]

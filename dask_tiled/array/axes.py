@@ -8,7 +8,7 @@ from typing import NamedTuple
 import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.axis_kinds import plain
+from dask_tiled.array.axis_kinds import as_axis
 from dask_tiled.array.dask_graph.labelling import with_labels
 from dask_tiled.array.layer_axes import Axes, labels_in
 from dask_tiled.array.tasks import Labelling
@@ -39,7 +39,7 @@ def shown_of(arr: da.Array) -> Shown:
     if labels is None:
         return Shown((None,) * arr.ndim, ())
     axes = labels.axes or (None,) * arr.ndim
-    return Shown(tuple(map(plain, axes)), labels.of, labels.units)
+    return Shown(tuple(map(as_axis, axes)), labels.of, labels.units)
 
 
 def labelled(arr: da.Array, axes: Sequence[Axis | None], units: str = "") -> da.Array:

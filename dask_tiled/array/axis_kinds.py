@@ -41,7 +41,7 @@ class Frequencies(Axis):
     """Result of an inverse transform, which a forward transform undoes."""
 
 
-def plain(axis: Axis | None) -> Axis | None:
+def as_axis(axis: Axis | None) -> Axis | None:
     """Convert to a public Axis."""
     if axis is None or type(axis) is Axis:
         return axis
@@ -68,12 +68,12 @@ def same(axes: Sequence[Axis | None], *, neighbours: bool = False) -> Axis | Non
         return None
     bare = Axis(known[0].name)
     first, *others = [axis for axis in known if axis != bare] or [bare]
-    if all(_alike(one, first) for one in others):
+    if all(_are_close(one, first) for one in others):
         return first
     if neighbours and len(others) == 1 and abs(first.scale) > 0:
         apart = (others[0].offset - first.offset) / first.scale
         moved = replace(others[0], offset=first.offset)
-        if _alike(moved, first) and abs(abs(apart) - 1) < NEAR and not first.labels:
+        if _are_close(moved, first) and abs(abs(apart) - 1) < NEAR and not first.labels:
             return replace(first, offset=(first.offset + others[0].offset) / 2)
     return Unplaced(bare.name)
 
@@ -90,8 +90,10 @@ def joined(axes: Sequence[Axis | None], lengths: Sequence[int]) -> Axis | None:
     for axis, length in zip(others, lengths, strict=False):
         position += length
         expected = first.cut(position, 1)
-        if not _alike(axis, expected):
-            if not isinstance(axis, Frequencies) or not _alike(_again(axis, expected), expected):
+        if not _are_close(axis, expected):
+            if not isinstance(axis, Frequencies) or not _are_close(
+                _again(axis, expected), expected
+            ):
                 return Unplaced(first.name, labels=labels)
             wraps = True
     if wraps and isinstance(first, Frequencies):
@@ -112,7 +114,7 @@ def from_negative(axis: Frequencies) -> Frequencies:
     return replace(axis, offset=(part - (part >= 0.5 - NEAR)) * axis.scale * axis.count)
 
 
-def _alike(one: Axis, other: Axis) -> bool:
+def _are_close(one: Axis, other: Axis) -> bool:
     """Return whether two axes are equal up to rounding."""
     even = replace(one, scale=other.scale, offset=other.offset) == other
     near = abs(other.scale) * NEAR

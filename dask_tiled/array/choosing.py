@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 from dask import config
 
-from dask_tiled.array.axis_kinds import at_places, plain, reshaped_axes
+from dask_tiled.array.axis_kinds import as_axis, at_places, reshaped_axes
 from dask_tiled.model.axes import Axis, nav_axes
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import (
@@ -86,7 +86,7 @@ def _axes_left(
     for item, axis, size in zip(items, desc.axes, desc.nav_shape, strict=False):
         if isinstance(item, (int, np.integer)):
             continue
-        found.append(plain(at_places(axis, np.arange(size)[item])))
+        found.append(as_axis(at_places(axis, np.arange(size)[item])))
     return tuple(axis for axis in found if axis is not None)
 
 

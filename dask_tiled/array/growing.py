@@ -88,7 +88,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
         if there > done:
             yield Rows(arr, desc, done, there, complete=True)
             done = there
-        told = rows == desc.shape[0] and (arr.is_settled or seen.foretold(desc))
+        told = rows == desc.shape[0] and (arr.is_settled or seen.was_announced(desc))
         rests = time.monotonic() - since > rest
         if failed is not None and rests:
             raise failed
@@ -145,7 +145,7 @@ class _Seen:
         if there < count:
             self.ahead.add(there)
 
-    def foretold(self, desc: Description) -> bool:
+    def was_announced(self, desc: Description) -> bool:
         """Return whether the final number was announced before all frames were written."""
         return math.prod(desc.nav_shape) == self.count and len(self.ahead) > 1
 

@@ -31,6 +31,7 @@ from dask_tiled.array.tree import (
     OfChunks,
     Opaque,
     Read,
+    Rearranged,
     Reduce,
     Reshape,
     Slice,
@@ -38,7 +39,6 @@ from dask_tiled.array.tree import (
     TileFunction,
     Transpose,
     Tree,
-    View,
 )
 from dask_tiled.engine.tile_jobs import MapTiles
 from dask_tiled.errors import warn_once
@@ -129,7 +129,7 @@ def _units_of(tree: Tree, known: Mapping[str, Noted]) -> str:
     if isinstance(tree, Labelled):
         return tree.units
     found = {known[x.name].units for x in tree.inner}
-    keeps = isinstance(tree, View | Join | Bin | Combine) or (
+    keeps = isinstance(tree, Rearranged | Join | Bin | Combine) or (
         tree.keeps_axes
         if isinstance(tree, Opaque)
         else isinstance(tree, Call | Mapped | Reduce) and _same_units(tree)

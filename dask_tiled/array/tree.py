@@ -159,21 +159,21 @@ class TileFunction(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class View(Node):
+class Rearranged(Node):
     """The same pixels at other positions."""
 
     of: Tree
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Transpose(View):
+class Transpose(Rearranged):
     """A transpose."""
 
     order: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Slice(View):
+class Slice(Rearranged):
     """A slice with basic indices."""
 
     cuts: tuple[Cut, ...]
@@ -183,12 +183,12 @@ class Slice(View):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Reshape(View):
+class Reshape(Rearranged):
     """A reshape in C order."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Take(View):
+class Take(Rearranged):
     """Selected positions along each axis, in any order."""
 
     places: tuple[tuple[int, Array], ...]
@@ -196,12 +196,12 @@ class Take(View):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Broadcast(View):
+class Broadcast(Rearranged):
     """A broadcast along axes of length 1, and along new leading axes."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Labelled(View):
+class Labelled(Rearranged):
     """The same pixels with other axes and units."""
 
     axes: tuple[Axis | None, ...]

@@ -17,7 +17,7 @@ from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.describing import Path
 from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.model.description import Description
-from dask_tiled.model.mark import name_of, plain
+from dask_tiled.model.mark import json_value, name_of
 from dask_tiled.opening import opened
 from dask_tiled.stored_results import stored_results
 
@@ -132,7 +132,7 @@ def signal_of(arr: da.Array, title: str = "") -> dict[str, Any]:
     shown = shown_of(arr)
     metadata, headers = {}, {}
     if len(shown.of) == 1:
-        metadata, headers = _metadata(shown.of[0]), plain(shown.of[0].metadata)
+        metadata, headers = _metadata(shown.of[0]), json_value(shown.of[0].metadata)
     metadata.setdefault("General", {}).setdefault("title", title)
     axes = _axes(shown, arr.shape)
     navigator = _navigator(arr, [one["name"] for one in axes if one["navigate"]])
@@ -175,7 +175,7 @@ def _metadata(desc: Description) -> dict[str, Any]:
     """Return HyperSpy metadata for a file; files of HyperSpy have their own."""
     facts = desc.metadata.get(desc.format, {})
     beside = os.path.dirname(str(facts.get("dataset", ""))) + "/metadata"
-    metadata = plain(facts.get("facts", {}).get(beside, {}))
+    metadata = json_value(facts.get("facts", {}).get(beside, {}))
     if {"General", "Signal"} <= metadata.keys():
         metadata.pop("_HyperSpy", None)
         return metadata

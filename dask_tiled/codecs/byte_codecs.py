@@ -5,7 +5,7 @@ and no more. imagecodecs decodes if installed, which is faster; otherwise numcod
 libraries.
 
 Layout facts: the specifications of the codecs of zarr 3, the sources of numcodecs and Blosc; for
-codecs of HDF5 alone, see :mod:`dask_tiled.codecs.hdf5_filters`.
+codecs that only HDF5 has, see :mod:`dask_tiled.codecs.hdf5_filters`.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def decode(
         pipeline = shared_pipeline(codecs, shape, stored, unbounded=unbounded)
         pixels = pipeline.decode(data, value, inside=inside)
         if pixels.shape != inside:
-            pixels = _cut(pixels, inside)
+            pixels = _cropped(pixels, inside)
     except ImportError:
         require("imagecodecs", "hdf5" if called == "chunk" else "tiff", block.file.path)
         raise
@@ -108,7 +108,7 @@ def decode(
     return pixels.reshape(block.shape).astype(dtype, copy=shared)
 
 
-def _cut(pixels: Array, inside: tuple[int, ...]) -> Array:
+def _cropped(pixels: Array, inside: tuple[int, ...]) -> Array:
     """Crop pixels to the shape ``inside``."""
     cut = pixels[tuple(map(slice, inside))]
     if cut.shape != inside:

@@ -81,7 +81,7 @@ OPENING = (
     click.Option(
         ["--outside-folder"],
         is_flag=True,
-        help="Allow files that a file names or links to outside of its folder.",
+        help="Allow files outside of the folder that the file names or links to.",
     ),
     click.Option(["--follow"], is_flag=True, help="The files are still being written."),
     click.Option(

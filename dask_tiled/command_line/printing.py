@@ -22,9 +22,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def show_json(value: Any) -> None:
     """Print strict JSON; values without a JSON form become strings."""
-    from dask_tiled.model.mark import plain
+    from dask_tiled.model.mark import json_value
 
-    click.echo(json.dumps(plain(value), indent=2, allow_nan=False))
+    click.echo(json.dumps(json_value(value), indent=2, allow_nan=False))
 
 
 def show(*parts: RenderableType) -> None:

@@ -18,7 +18,7 @@ from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.paths import open_file
 from dask_tiled.model.pieces import strides_of
 from dask_tiled.reading.reader import Source
-from dask_tiled.storing.disk import telling_of, write_at
+from dask_tiled.storing.disk import write_at, writing_to
 
 
 class FlatArray(NamedTuple):
@@ -42,7 +42,7 @@ class FlatArray(NamedTuple):
         first = self.offset + sum(
             start * step for (start, _), step in zip(box, strides, strict=True)
         )
-        with telling_of(self.path), open_file(self.at, "r+b", buffering=0) as file:
+        with writing_to(self.path), open_file(self.at, "r+b", buffering=0) as file:
             for place in np.ndindex(outer):
                 at = first + sum(map(operator.mul, place, strides))
                 write_at(file.fileno(), pixels[place], at)
@@ -64,7 +64,7 @@ def write_npy(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
     if arr.dtype.hasobject:
         problem = "Python objects cannot be written to .npy"
         raise DatasetError(problem, path=path, expected="numbers or records", found=arr.dtype)
-    with telling_of(path):
+    with writing_to(path):
         if not arr.nbytes:
             with open(at, "wb") as empty:
                 np.save(empty, np.empty(arr.shape, arr.dtype))

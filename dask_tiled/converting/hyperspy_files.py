@@ -23,7 +23,7 @@ from dask_tiled.bridges.hyperspy import signal_of
 from dask_tiled.errors import DatasetError, require
 from dask_tiled.export.zarr.grids import grids_of
 from dask_tiled.export.zarr.group import fits
-from dask_tiled.storing.disk import telling_of
+from dask_tiled.storing.disk import writing_to
 
 FORMAT_VERSION = "3.3"
 LEVEL = 1
@@ -110,20 +110,20 @@ def _write(
     signal = signal_of(arr)
     title = str(signal["metadata"]["General"].get("title", ""))
     home = f"Experiments/{title.replace('/', '-').strip('.') or '__unnamed__'}"
-    with telling_of(path):
+    with writing_to(path):
         file = opened()
     try:
-        with telling_of(path):
+        with writing_to(path):
             stored = make(file, _groups(signal, home, kind), f"{home}/data", chunk)
         bar = progress_bar(total=int(arr.nbytes), desc="convert", show=show)
         # A separate thread writes: h5py would report a Ctrl-C, and ignore it.
         with bar, ThreadPoolExecutor(1, thread_name_prefix="dask-tiled") as writer:
             for block in iter_blocks(aligned(arr, chunk)):
-                with telling_of(path):
+                with writing_to(path):
                     writer.submit(stored.__setitem__, block.where, block.pixels).result()
                 bar.update(block.pixels.nbytes)
     finally:
-        with telling_of(path):
+        with writing_to(path):
             file.close()
 
 

@@ -18,7 +18,7 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.instrument import converted
 from dask_tiled.model.ome_zarr import TIME
 from dask_tiled.model.units import Prefixed
-from dask_tiled.storing.disk import telling_of
+from dask_tiled.storing.disk import writing_to
 
 Axes = tuple[Axis | None, ...]
 
@@ -116,7 +116,7 @@ def _write(
     order = {"little": "<", "big": ">"}[sys.byteorder]
     large = arr.nbytes >= CLASSIC
     with (
-        telling_of(path),
+        writing_to(path),
         tifffile.TiffWriter(at, bigtiff=large, byteorder=order, **kind) as file,
     ):
         offset, _ = file.write(

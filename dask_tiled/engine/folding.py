@@ -30,7 +30,7 @@ GROUPED_BYTES = 128 << 20
 HELD_BYTES = 256 << 10
 """Most bytes of results and weights that stay cached from frame to frame."""
 LEAST_VIEW = 4096
-"""Fewest bytes of a run for which a call pays; shorter runs are gathered first."""
+"""Fewest bytes of a run that are folded in place; shorter runs are gathered first."""
 NARROW_FRAMES = 1 << 16
 """Most values of 2 bytes that can be summed in 4 bytes."""
 

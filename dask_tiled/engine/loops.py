@@ -43,7 +43,7 @@ class InnerLoop(NamedTuple):
 def loop_of(ufunc: np.ufunc, operands: tuple[np.dtype | type, ...]) -> InnerLoop | None:
     """Return the loop for operand dtypes; a Python scalar counts by its type.
 
-    None if no loop can be called by itself, or the ufunc is not one of NumPy's.
+    None if no loop can be called directly, or the ufunc is not one of NumPy's.
     """
     if getattr(np, ufunc.__name__, None) is not ufunc:
         return None

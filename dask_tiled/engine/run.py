@@ -1,6 +1,6 @@
 """Computation of a chunk: choose the fastest sinks, and feed each tile to all while it is cached.
 
-If all sinks take frames, they get the bytes of files in place, and no tile is made.
+If all sinks accept frames, they get the bytes of files in place, and no tile is made.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def show_tiles(
 
 
 def _joined(sinks: Sequence[tuple[Sink, int | None]]) -> Iterator[tuple[Sink, int | None]]:
-    """Merge sinks with equal keys that take any number of frames at once."""
+    """Merge sinks with equal keys that accept any number of frames at once."""
     several: dict[Hashable, list[FrameSink]] = {}
     for sink, depth in sinks:
         alike = sink.alike if isinstance(sink, FrameSink) and depth is None else None
@@ -188,7 +188,7 @@ def parts_of(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
 SHARED_BYTES = 4 << 20
 """Bytes fetched at a time for several folds, which stay in the outer cache for all of them."""
 LEAST_RUN = 64
-"""Fewest pixels of a run for which a call pays."""
+"""Fewest pixels of a run that are folded in place: each run costs a call."""
 
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
@@ -214,7 +214,7 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
 
 
 def take_windows(source: Source, ranges: Sequence[Ranges], folds: Sequence[FrameSink]) -> bool:
-    """Return whether sinks can take the bytes of whole frames as files hold them."""
+    """Return whether sinks can process the bytes of whole frames as they are in the files."""
     layout = source.layout
     exact = source.conversion.nothing and not (layout.partial or layout.overlapping)
     if not exact or not all(map(_has_long_runs, ranges)):

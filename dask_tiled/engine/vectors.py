@@ -22,7 +22,7 @@ one."""
 VECTOR_BYTES = 16384
 """Bytes of a vector of the widest pixels in a program."""
 LEAST_ROW = 16
-"""Fewest neighbouring pixels for which the calls pay."""
+"""Fewest pixels in a row of a vector: each row costs a call."""
 MOST_GROUP = 32
 """Most neighbours that are reduced to one pixel, with several such groups in a row."""
 

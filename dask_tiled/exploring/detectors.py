@@ -218,6 +218,6 @@ def usual(scene: Scene, disc: Sequence[float] | None) -> Detector:
     return Detector(kind, middle, radius, radius / 2, size, "sum")
 
 
-def told(detector: Detector) -> dict[str, Any]:
+def detector_json(detector: Detector) -> dict[str, Any]:
     """Convert a detector to JSON values for the page."""
     return detector._asdict()

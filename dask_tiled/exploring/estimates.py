@@ -149,7 +149,7 @@ def spread_out(count: int) -> Index:
 def _steps(shape: Sequence[int], blocks: Sequence[int], most: int) -> list[int]:
     """Return the steps along the axes of a scan for the first estimate.
 
-    Where positions are read in blocks, few positions of few blocks are taken.
+    If positions are read in blocks, the estimate uses few positions of few blocks.
     """
     steps = [1] * len(shape)
     most = max(1, most // math.prod(blocks))

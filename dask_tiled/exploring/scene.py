@@ -109,7 +109,7 @@ class Scene(NamedTuple):
         """Return whether functions of tiles need ``sig_ndim`` to identify the axes of a frame."""
         return reducible(self.view(places), None).nav_ndim != len(self.scan)
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Convert the layout to JSON values for the page."""
         axes = [
             {

@@ -236,14 +236,16 @@ class Session:
         with self._asked:
             check()
             self.state = State.first(scene, disc)
-            self.send(Message({"type": "state", "state": self.state.told()}))
+            self.send(Message({"type": "state", "state": self.state.as_json()}))
             self._show(self.state, anew=True)
         yield
 
     def _send_scene(self) -> None:
         told = {"pictures": self._pictures.names, "picture": self._number}
         self.send(
-            Message({"type": "scene", **self.scene.told(), **told, "state": self.state.told()})
+            Message(
+                {"type": "scene", **self.scene.as_json(), **told, "state": self.state.as_json()}
+            )
         )
 
     def _failed(self, text: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.exploring.detectors import SHAPES, SIGNALS, Detector, told, usual
+from dask_tiled.exploring.detectors import SHAPES, SIGNALS, Detector, detector_json, usual
 from dask_tiled.exploring.scene import Scene
 
 MOST_LETTERS = 4096
@@ -57,9 +57,9 @@ class State(NamedTuple):
             region = tuple(map(_pair, region, scene.scan_shape))
         return cls(places, position, region, _detector(scene, message.get("detector")))
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Convert the state to JSON values for the page."""
-        told_detector = told(self.detector)
+        told_detector = detector_json(self.detector)
         return {
             "sliders": self.places,
             "position": self.position,

@@ -14,7 +14,7 @@ SLACK = 16
 """Bytes after the output that copies may overwrite."""
 TOO_LONG = np.int64(1 << 62)
 LONG = 128
-"""Bytes of a match from which calls of memset and memcpy pay off."""
+"""Bytes of a match from which calls of memset and memcpy are faster."""
 STEP = np.array([0, 8, 8, 9, 8, 10, 12, 14])
 """By match distance: its least multiple that is at least a word."""
 REPEAT = np.array([sum(1 << 8 * at for at in range(0, 8, k or 8)) for k in range(8)], np.uint64)

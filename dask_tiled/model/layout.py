@@ -166,7 +166,7 @@ class Layout:
         return math.prod(self.grid)
 
     def unit_shape(self) -> tuple[int, ...]:
-        """Return the smallest part of a frame that decodes by itself."""
+        """Return the smallest part of a frame that can be decoded separately."""
         sig = self.cuts[len(self.nav_shape) :]
         decoders = [d for d in self.decoders if isinstance(d, Decoder)]
         last = max((d.pixels for d in decoders), default=1) if sig[-1].step == 1 else 1

@@ -41,14 +41,14 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
         told = [one for one in of[0].metadata.values() if isinstance(one, Mapping)]
         beside = [one["xml_path"] for one in told if isinstance(one.get("xml_path"), str)]
         folders = {os.path.dirname(path) for path in (*(f.path for f in of[0].files), *beside)}
-        mark |= {"format": of[0].format, "metadata": without(folders, plain(of[0].metadata))}
+        mark |= {"format": of[0].format, "metadata": without(folders, json_value(of[0].metadata))}
         if of[0].instrument:
             known = {name: fact._asdict() for name, fact in of[0].instrument.items()}
-            mark["instrument"] = without(folders, plain(known))
+            mark["instrument"] = without(folders, json_value(known))
     lacking = [_missing(desc) for desc in of if desc.layout.count_missing()]
     if lacking:
         mark["missing"] = lacking
-    return {MARK: plain(mark)}
+    return {MARK: json_value(mark)}
 
 
 def name_of(path: str) -> str:
@@ -72,21 +72,21 @@ def _missing(desc: Description) -> dict[str, Any]:
     return listed
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """Return a value as JSON types; anything else is converted to text."""
     if isinstance(value, Mapping):
-        return {plain(str(key)): plain(item) for key, item in value.items()}
+        return {json_value(str(key)): json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return json_value(value.tolist())
     if isinstance(value, str) or (isinstance(value, float) and not math.isfinite(value)):
         # File names may hold bytes that are not valid text.
         return str(value).encode(errors="backslashreplace").decode()
     if value is None or isinstance(value, (bool, int, float)):
         return value
     item = value.item() if isinstance(value, np.generic) else str(value)
-    return str(item) if isinstance(item, np.generic) else plain(item)
+    return str(item) if isinstance(item, np.generic) else json_value(item)
 
 
 def without(folders: set[str], value: Any) -> Any:

@@ -90,7 +90,7 @@ class PieceTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory."""
+        """Bytes of memory that the table uses."""
         return sum(column.nbytes for column in self._columns)
 
     @property

@@ -55,7 +55,7 @@ class SavedAxes(NamedTuple):
         CorruptFileError
             Two axes would have the same name, or the number of labels is wrong.
         """
-        with _telling_of(self.path):
+        with _reading_of(self.path):
             axes = replaced(desc.axes, self.axes, desc.shape, self.path)
         return desc.with_axes(axes, os.path.basename(self.path))
 
@@ -114,7 +114,7 @@ def _picture(desc: Description, path: str) -> str:
 
 def _read(path: str) -> dict[str, dict[str, Axis]]:
     """Return the saved axes of all images."""
-    with _telling_of(path):
+    with _reading_of(path):
         text = read_head(path, MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise DatasetError("too long", expected=f"at most {MOST_BYTES} bytes", found="more")
@@ -138,7 +138,7 @@ def _axis(name: str, told: Any, path: str) -> Axis:
 
 
 @contextmanager
-def _telling_of(path: str) -> Iterator[None]:
+def _reading_of(path: str) -> Iterator[None]:
     """Convert errors to a CorruptFileError that names the saved axes and the remedy."""
     problem, told = "the saved axes cannot be read", {"path": path, "hint": REMEDY}
     try:

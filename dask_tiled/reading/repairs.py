@@ -78,7 +78,7 @@ class Repairs(NamedTuple):
         return np.flatnonzero(needed[:-1])
 
     def grouped(self, some: Index, shape: tuple[int, ...]) -> list[Index]:
-        """Group pixels: each of the first ring by itself, inner ones by cell."""
+        """Group pixels: those of the first ring one by one, inner ones by cell."""
         first = some < self.rings[0].stop if self.rings else some < 0
         inner = some[~first]
         cells = np.stack(np.unravel_index(self.pixels[inner], shape)) // CELL

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, RemoteError, StaleFileError
-from dask_tiled.remote.stores import Place, Store, Version, check_process, said
+from dask_tiled.remote.stores import Place, Store, Version, check_process, first_line
 
 Bytes = npt.NDArray[np.uint8]
 Index = npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ def persist(place: Place, request: Callable[[Store], Result], **details: Any) ->
     raise RemoteError(
         f"the server failed {ATTEMPTS} times",
         path=place.url,
-        found=said(problem),
+        found=first_line(problem),
         **details,
     ) from None
 

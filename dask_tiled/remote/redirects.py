@@ -1,7 +1,7 @@
 """Redirects to other hosts, which must not receive the secrets of the first host.
 
-The HTTP client of obstore follows redirects by itself. For another host it removes credentials from
-the headers, but sends all other headers, and the whole previous URL as ``Referer``.
+The HTTP client of obstore follows redirects automatically. For another host it removes credentials
+from the headers, but sends all other headers, and the whole previous URL as ``Referer``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def headers_of(client: Mapping[str, Any]) -> Mapping[str, Any]:
     return client.get("default_headers") or {}
 
 
-def elsewhere(url: str, client: Mapping[str, Any]) -> str | None:
+def redirected(url: str, client: Mapping[str, Any]) -> str | None:
     """Return the URL on another host that a URL redirects to; None if the host stays the same.
 
     Raises

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote, urljoin
 
 from dask_tiled.errors import DatasetError, RemoteError, require
-from dask_tiled.remote.redirects import elsewhere, has_secrets
+from dask_tiled.remote.redirects import has_secrets, redirected
 
 HTTP = ("http", "https")
 OBJECTS = (*HTTP, "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
@@ -104,7 +104,7 @@ def place_of(url: str, options: Options) -> Place:
             raise
         except Exception as error:  # file systems raise many errors
             problem = "fsspec cannot open this URL with these options"
-            raise DatasetError(problem, path=url, found=said(error)) from error
+            raise DatasetError(problem, path=url, found=first_line(error)) from error
         url = given.unstrip_protocol(path)
     else:
         scheme, _, rest = url.partition("://")
@@ -194,12 +194,12 @@ class Objects:
         except Exception as error:  # noqa: BLE001 - libraries raise many errors
             problem = "unknown store, or invalid option"
             path = url.partition("?")[0]
-            raise DatasetError(problem, path=path, found=said(error)) from None
+            raise DatasetError(problem, path=path, found=first_line(error)) from None
 
     def _located(self, url: str) -> tuple[Any, str]:
         """Return the store and key of a file; on another host, without the headers."""
         if self._guarded and url not in self._direct:
-            target = elsewhere(url + self._query, self._client)
+            target = redirected(url + self._query, self._client)
             if target is not None:  # looked up each time, as such addresses often expire
                 client = {k: v for k, v in self._client.items() if k != "default_headers"}
                 return self._open(target, client_options=client), ""
@@ -240,7 +240,7 @@ class Objects:
                 hint="Copy the file to this machine.",
             ) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise PermissionError(f"{url}: access denied: {said(error)}") from None
+            raise PermissionError(f"{url}: access denied: {first_line(error)}") from None
         except exceptions.GenericError as error:
             if IDENTITY.search(str(error)):
                 problem = "no credentials found"
@@ -252,11 +252,11 @@ class Objects:
             if int(status[1]) == 416:  # the range begins at or beyond the end
                 return None
             problem = "the server rejects the request"
-            raise RemoteError(problem, path=url, found=said(error)) from None
+            raise RemoteError(problem, path=url, found=first_line(error)) from None
         except FileNotFoundError:
             raise FileNotFoundError(f"{url}: no such file") from None
         except ValueError as error:
-            raise DatasetError("invalid file name", path=url, found=said(error)) from None
+            raise DatasetError("invalid file name", path=url, found=first_line(error)) from None
 
     def names(self, url: str) -> list[str] | None:
         """List a prefix of a bucket, or the links of a folder's HTML page."""
@@ -293,7 +293,7 @@ def _version(meta: Mapping[str, Any]) -> Version:
     return Version(meta["size"], meta["e_tag"] or when)
 
 
-def said(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error, without URL queries, which may be secrets."""
     return QUERY.sub("?...", str(error).partition("\n")[0])[:300] or type(error).__name__
 

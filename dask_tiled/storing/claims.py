@@ -13,10 +13,10 @@ from pathlib import Path
 
 from dask_tiled.errors import warn
 from dask_tiled.model.paths import listed, with_room
-from dask_tiled.storing.disk import telling_of
+from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.locks import locked
-from dask_tiled.storing.nodes import files, foreign, reading_of, remove, stranger
-from dask_tiled.storing.places import another
+from dask_tiled.storing.nodes import files, foreign, reading_of, remove, unknown_key
+from dask_tiled.storing.places import discard_warning
 
 _REPLACED = "replaced"
 _HEX = "[0-9a-f]{32}"
@@ -79,7 +79,7 @@ def _made(part: str) -> int:
     """Open the folder, and create it if it is missing."""
     if os.path.lexists(part) and (os.path.islink(part) or not os.path.isdir(part)):
         raise foreign(part)
-    with telling_of(part):
+    with writing_to(part):
         os.makedirs(part, exist_ok=True)
         return with_room(partial(os.open, part, os.O_RDONLY), part)
 
@@ -92,7 +92,7 @@ def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
     odd = next((key for key in keys if not _is_left(key)), None)
     if odd is not None:
         raise foreign(part, odd)
-    with telling_of(path):
+    with writing_to(path):
         if os.path.lexists(path):
             remove_replaced(part)
         else:
@@ -102,7 +102,7 @@ def _clear(part: str, path: str, attempts: Sequence[str]) -> None:
             left = os.path.join(part, name)
             afresh = attempts and attempts[-1] not in found and _ATTEMPT.fullmatch(name)
             if afresh and not _is_moved(left):
-                warn(another(part, name, attempts[-1]))
+                warn(discard_warning(part, name, attempts[-1]))
             discard(left)
 
 
@@ -112,7 +112,7 @@ def _is_left(key: str) -> bool:
     if found is None or key.endswith("/"):
         return found is not None
     inside = found["node"] or found["store"]
-    return inside is None or stranger([inside], whole=False) is None
+    return inside is None or unknown_key([inside], whole=False) is None
 
 
 def _is_moved(attempt: str) -> bool:

@@ -16,21 +16,21 @@ import numpy as np
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.paths import with_room
-from dask_tiled.remote.stores import said
+from dask_tiled.remote.stores import first_line
 
 
 def unwritable(
     path: str, error: BaseException, where: str | None = None, hint: str | None = None
 ) -> DatasetError:
     """Return the error that a path cannot be written, with the reason."""
-    found = getattr(error, "strerror", None) or said(error)
+    found = getattr(error, "strerror", None) or first_line(error)
     return DatasetError(
         "the target cannot be written", path=path, where=where, found=found, hint=hint
     )
 
 
 @contextmanager
-def telling_of(path: str) -> Iterator[None]:
+def writing_to(path: str) -> Iterator[None]:
     """Convert OSErrors of writing to a DatasetError with the path."""
     try:
         yield
@@ -61,7 +61,7 @@ def flush(path: str) -> None:
 
 def flush_folders(path: str) -> None:
     """Flush a file, or the names in a folder, and all its parent folders to the disk."""
-    with telling_of(path), suppress(PermissionError):  # some folders may not be opened
+    with writing_to(path), suppress(PermissionError):  # some folders may not be opened
         for each in (path, *map(str, Path(path).parents)):
             flush(each)
 

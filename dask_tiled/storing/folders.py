@@ -11,7 +11,7 @@ from typing import Any
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.paths import listed, open_file
 from dask_tiled.storing.claims import claimed, discard, put_back, remove_replaced, set_aside
-from dask_tiled.storing.disk import at_once, flush, flush_folders, telling_of, unwritable
+from dask_tiled.storing.disk import at_once, flush, flush_folders, unwritable, writing_to
 from dask_tiled.storing.nodes import check_node, files
 from dask_tiled.storing.places import Place, is_stop, not_cancelled
 
@@ -125,7 +125,7 @@ class Folder:
 
     def keys(self) -> set[str]:
         """List the files."""
-        with telling_of(self.path):
+        with writing_to(self.path):
             return {*files(self.path)}
 
     def nbytes(self, key: str) -> int:
@@ -136,7 +136,7 @@ class Folder:
         """Remove files, and folders that become empty."""
         for key in keys:
             path = below(self.path, key)
-            with telling_of(path), suppress(FileNotFoundError):
+            with writing_to(path), suppress(FileNotFoundError):
                 os.remove(path)
             with suppress(OSError):
                 while (path := os.path.dirname(path)) != self.path:
@@ -146,7 +146,7 @@ class Folder:
 def place_in(root: str) -> Place:
     """Create a place with its journal in subfolders of a folder."""
     store, journal, writing = (os.path.join(root, x) for x in ("store", "journal", "writing"))
-    with telling_of(root):
+    with writing_to(root):
         for folder in (store, journal, writing):
             os.makedirs(folder, exist_ok=True)
     return Place(os.path.dirname(root), Folder(store, writing), Folder(journal, writing))
@@ -176,10 +176,10 @@ def begin_beside(
             places = [*map(place_in, roots)]
             with not_cancelled(part):
                 yield places
-            with telling_of(part):
+            with writing_to(part):
                 flush_all(store)
             check(path)  # the path may have been created since
-            with telling_of(path):
+            with writing_to(path):
                 _replace(store, path, part)
         except BaseException as error:
             for root in roots:
@@ -190,7 +190,7 @@ def begin_beside(
             raise
         for root in roots:
             discard(root)
-        with telling_of(path):
+        with writing_to(path):
             remove_replaced(part)
 
 

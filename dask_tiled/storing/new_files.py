@@ -12,7 +12,7 @@ from typing import Any
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.paths import with_room
 from dask_tiled.storing.claims import claimed
-from dask_tiled.storing.disk import flush_folders, telling_of
+from dask_tiled.storing.disk import flush_folders, writing_to
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.nodes import foreign
 
@@ -47,12 +47,12 @@ def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> I
     with claimed(path) as part:
         written = os.path.join(part, uuid.uuid4().hex)
         try:
-            with telling_of(path):
+            with writing_to(path):
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
                 os.close(with_room(partial(os.open, written, flags, 0o666), written))
             yield written
             check_place(path, is_kind, overwrite=overwrite)  # the path may have been created since
-            with telling_of(path):
+            with writing_to(path):
                 flush_folders(written)
                 os.replace(written, path)
                 flush_folders(path)

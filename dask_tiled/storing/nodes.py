@@ -45,7 +45,7 @@ def is_metadata(data: bytes | None) -> bool:
     return False
 
 
-def stranger(keys: Collection[str], *, whole: bool = True) -> str | None:
+def unknown_key(keys: Collection[str], *, whole: bool = True) -> str | None:
     """Return a key that belongs to no zarr node; None if all do.
 
     Parameters
@@ -116,7 +116,7 @@ def check_node(path: str) -> None:
     with reading_of(path):
         # Do not list all of another folder, which may be a whole disk.
         if any(_shows_node(os.path.join(path, name)) for name in OF_ZARR):
-            odd = stranger([*files(path)])
+            odd = unknown_key([*files(path)])
         else:
             odd = next(files(path), "")
     if odd is not None:

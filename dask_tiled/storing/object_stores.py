@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.model.paths import OF_ZARR
-from dask_tiled.storing.disk import telling_of, unwritable
-from dask_tiled.storing.nodes import JOURNAL, RECORD, is_document, is_metadata, is_note, stranger
-from dask_tiled.storing.places import Place, another, not_cancelled
+from dask_tiled.storing.disk import unwritable, writing_to
+from dask_tiled.storing.nodes import JOURNAL, RECORD, is_document, is_metadata, is_note, unknown_key
+from dask_tiled.storing.places import Place, discard_warning, not_cancelled
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -53,7 +53,7 @@ class Record(NamedTuple):
 class Prefix:
     """The keys of a zarr store with a prefix.
 
-    Pickling does not copy a store in memory, whose copy would take the chunks along, or a zip file,
+    Pickling does not copy a store in memory, as the copy would contain the chunks, or a zip file,
     which a copy would truncate: unpickling finds them in the same process only.
 
     Parameters
@@ -76,7 +76,7 @@ class Prefix:
 
         self.store, self.prefix, self.record, self.claimed = store, prefix, record, claimed
         self.path, self.token = str(store), uuid.uuid4().hex
-        with telling_of(self.path):
+        with writing_to(self.path):
             wait_for(StorePath.open(store, ""))  # zip files are not opened automatically
 
     def put(self, key: str, data: bytes | memoryview) -> None:
@@ -201,7 +201,7 @@ def begin_in_store(
             "the array may read from the store it would overwrite", path=name, hint=hint
         )
     if resume and found is not None and not goes_on:
-        warn(another(name, found.attempt, attempt))
+        warn(discard_warning(name, found.attempt, attempt))
     # An old journal must not be taken for that of this export.
     whole.remove(key for key in old if key.startswith(JOURNAL))
     content, journal = whole, None
@@ -222,7 +222,7 @@ def _check_store(place: Prefix, there: set[str], name: str, *, overwrite: bool) 
     """Refuse a store whose content may not be replaced; return the record of a stopped export."""
     shown = sorted(there & {*OF_ZARR})
     found = None if shown else Record.read(place)
-    odd = stranger(there, whole=bool(shown))
+    odd = unknown_key(there, whole=bool(shown))
     known = is_metadata(place.get(shown[0])) if shown else found or all(map(is_note, there))
     may_go = odd is None and known
     if not may_go or (shown and not overwrite):

@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_tiled.codecs.checksums import crc32c
 from dask_tiled.errors import DatasetError
-from dask_tiled.storing.nodes import is_note, stranger
+from dask_tiled.storing.nodes import is_note, unknown_key
 
 Entries = Mapping[str, list[int]]
 """Fingerprints of stored values, by key."""
@@ -22,7 +22,7 @@ Entries = Mapping[str, list[int]]
 def fingerprint(data: bytes | memoryview) -> list[int]:
     """Return the length, the CRC32C and the sum of 64-bit words of stored bytes.
 
-    The CRC32C of bytes that end with their own CRC32C depends on their number alone: it detects
+    The CRC32C of bytes that end with their own CRC32C depends only on their number: it detects
     damage, but does not distinguish chunks.
     """
     words = np.frombuffer(data, "<u8", count=len(data) // 8)
@@ -156,7 +156,7 @@ class Place:
                 hint="All workers must write to the same file system.",
             )
         others = there - wanted - documents.keys()
-        content.remove(x for x in others if not is_note(x) and not stranger([x], whole=False))
+        content.remove(x for x in others if not is_note(x) and not unknown_key([x], whole=False))
         # The documents that make the node visible are stored last.
         for key in sorted(documents, key=lambda key: ("zarr.json" in key, -key.count("/"))):
             self.put(key, documents[key])
@@ -178,7 +178,7 @@ def is_stop(error: BaseException) -> bool:
     return not isinstance(error, Exception) or isinstance(error.__cause__, CancelledError)
 
 
-def another(path: str, other: str, name: str) -> str:
+def discard_warning(path: str, other: str, name: str) -> str:
     """Return the warning that a stopped export is discarded, with the reason."""
     same_source = name.partition("-")[0] == other.partition("-")[0]
     had = "other settings" if same_source else "another source"

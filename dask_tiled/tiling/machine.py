@@ -80,11 +80,7 @@ def _workers() -> Iterable[Any]:
     try:
         client = distributed.default_client()
         workers: Iterable[Any] = client.scheduler_info()["workers"].values()
-    except (
-        AttributeError,
-        ValueError,
-        OSError,
-    ):  # distributed is partly imported, or there is no open client
+    except (AttributeError, ValueError, OSError):  # partly imported, or no open client
         return ()
     return workers
 

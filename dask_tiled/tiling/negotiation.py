@@ -165,7 +165,7 @@ class Question:
 
 
 THREAD_CHUNKS = 8
-"""Chunks that must fit into the memory of a thread: results, copies, and waiting ones."""
+"""Chunks that must fit into the memory of a thread: results, copies, and chunks that wait."""
 
 
 PROCESSOR_CHUNKS, DECODED_CHUNKS = 2, 32
@@ -216,7 +216,7 @@ def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] |
 
 
 MOST_FRAMES = 1 << 18
-"""Most frames of a chunk: the numbers and offsets of more take more memory than usual chunks."""
+"""Most frames of a chunk: more frames need more memory for numbers and offsets than for pixels."""
 MOST_CHUNKS = 1 << 22
 """Most chunks of an array; more take seconds and gigabytes before anything is computed."""
 

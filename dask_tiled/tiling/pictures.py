@@ -18,7 +18,7 @@ MOST_LINES, MOST_DEEP_LINES = 32, 16
 PANEL, GAP, DEPTH = 168.0, 46.0, 84.0
 TITLE, TOP, BOTTOM = 18.0, 40.0, 66.0
 SLANT = math.sqrt(3) / 2
-LEAST_DEPTH = 3.0  # of a tile, to keep it visible
+LEAST_DEPTH = 3.0  # smallest depth of a tile, to keep it visible
 
 
 class Shape(NamedTuple):

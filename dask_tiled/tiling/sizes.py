@@ -122,7 +122,9 @@ def equal_chunks(
     return sizes
 
 
-def cut(sizes: tuple[int, ...], shape: tuple[int, ...], whole: int, budget: int) -> tuple[int, ...]:
+def divided(
+    sizes: tuple[int, ...], shape: tuple[int, ...], whole: int, budget: int
+) -> tuple[int, ...]:
     """Divide sizes along the first axes, so that at most ``budget`` pixels remain if possible."""
     left = list(sizes)
     for k in range(whole):

@@ -24,7 +24,7 @@ from dask_tiled.formats.beton.structure import (
 from dask_tiled.model.files import read_head
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.paths import open_file
-from dask_tiled.storing.disk import telling_of
+from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.new_files import file_path, new_file
 from dask_tiled.tiling import machine
 from dask_tiled.training.arrays import arrays_of
@@ -104,7 +104,7 @@ def to_beton(
     threads = machine.processors() if workers is None else check_whole("workers", workers, least=1)
     with (
         new_file(target, _is_samples, overwrite=overwrite) as written,
-        telling_of(target),
+        writing_to(target),
         open_file(written, "r+b", buffering=0) as file,
     ):
         writer = PageWriter(file.fileno(), [*encoders], order, page_size)

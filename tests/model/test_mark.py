@@ -9,7 +9,7 @@ import pytest
 
 from dask_tiled import DatasetError, MissingFramesWarning, open_dataset, to_zarr
 from dask_tiled.model.instrument import Fact, Instrument
-from dask_tiled.model.mark import MOST_PLACES, attributes_of, plain, told_instrument
+from dask_tiled.model.mark import MOST_PLACES, attributes_of, json_value, told_instrument
 from dask_tiled.testing import counting_frames, write_blo, write_empad, write_mib
 
 
@@ -27,7 +27,7 @@ from dask_tiled.testing import counting_frames, write_blo, write_empad, write_mi
     ],
 )
 def test_everything_has_a_form(value, expected):
-    found = plain(value)
+    found = json_value(value)
     assert found == expected
     assert json.loads(json.dumps(found, allow_nan=False)) == expected
 

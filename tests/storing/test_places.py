@@ -8,7 +8,7 @@ import zarr
 
 from dask_tiled import DatasetError
 from dask_tiled.storing.beginning import begin
-from dask_tiled.storing.nodes import stranger
+from dask_tiled.storing.nodes import unknown_key
 from dask_tiled.storing.places import fingerprint
 
 NODE = b'{"zarr_format": 3, "node_type": "group"}'
@@ -128,4 +128,4 @@ def test_places_are_for_all_workers(target):
 )
 def test_keys_of_nodes(keys, odd):
     """Metadata, chunks beside the metadata of their array, and what exports note."""
-    assert stranger(keys) == odd
+    assert unknown_key(keys) == odd

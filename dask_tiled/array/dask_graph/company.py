@@ -1,4 +1,4 @@
-"""Results computed in the tasks that read an array, bit for bit as if computed alone."""
+"""Results computed in the tasks that read an array, bit for bit as if computed separately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dask_tiled.engine.tile_jobs import ReduceTiles
 def why_apart(result: da.Array, arr: da.Array) -> Why:
     """Return why a result is computed separately, not while an array is read; empty if it is not.
 
-    Sharing the tasks requires a result that is equal, bit for bit, to one computed alone.
+    Sharing the tasks requires a result that is equal, bit for bit, to one computed separately.
     """
     if not (isinstance(arr.dask, HighLevelGraph) and isinstance(result.dask, HighLevelGraph)):
         return "dask uses array expressions, which have other graphs"

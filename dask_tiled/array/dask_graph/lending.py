@@ -94,6 +94,6 @@ def lending(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph:
 
 
 def _pays(chunks: Chunks) -> bool:
-    """Return whether reuse pays: chunks are large, and more than are read at once."""
+    """Return whether reuse is worthwhile: chunks are large, and more than are read at once."""
     many = math.prod(map(len, chunks)) > machine.processors()
     return many and math.prod(max(axis, default=0) for axis in chunks) >= LEAST_PIXELS

@@ -57,7 +57,7 @@ def schedules(graph: Graph, threads: int) -> Iterator[Steps]:
         yield steps(graph, threads, lambda running: chance.randrange(len(running)))
 
 
-def first_of(running: Sequence[Any]) -> int:  # noqa: ARG001 - the signature is given
+def first_of(running: Sequence[Any]) -> int:  # noqa: ARG001 - unused here
     """Choose the task that began first."""
     return 0
 

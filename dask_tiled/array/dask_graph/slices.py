@@ -1,4 +1,4 @@
-"""Slices: tasks that each take a part of a chunk, combined to one slice of an array."""
+"""Slices: tasks that each read a part of a chunk, combined to one slice of an array."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int]) -> list[Cu
 
 
 def is_product(tasks: Tasks, origin: Key, block: Key, index: tuple[object, ...]) -> bool:
-    """Return whether the tasks of a row all take the same part of an axis."""
+    """Return whether the tasks of a row all read the same part of an axis."""
     shown = [k for k, x in enumerate(index) if x is None or isinstance(x, slice)]
     number = [k + 1 - sum(x is None for x in index[:k]) for k in shown]  # axis of the chunk
     rows = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dask_tiled.export.virtual.documents import documents_of, shown_where_it_lies
+from dask_tiled.export.virtual.documents import documents_of, opened_description
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
 from dask_tiled.opening import opened
@@ -57,7 +57,7 @@ def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
     from dask_tiled.export.virtual.store import Contents, VirtualStore
 
     arr = opened(arr)
-    desc = shown_where_it_lies(arr)
+    desc = opened_description(arr)
     if chunks is None:
         sizes = _default(desc, arr.chunks)
     else:

@@ -13,7 +13,7 @@ from dask_tiled.model.mark import attributes_of
 from dask_tiled.opening import OPENED, opened
 
 
-def shown_where_it_lies(data: Any) -> Description:
+def opened_description(data: Any) -> Description:
     """Return the description of an opened array.
 
     Raises

@@ -18,7 +18,7 @@ from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.files import read_head
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
-from dask_tiled.storing.disk import telling_of
+from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.folders import begin_beside
 from dask_tiled.storing.new_files import check_place
 
@@ -61,7 +61,7 @@ def write_parquet(
 
     attempt = f"{uuid.uuid4().hex}-{uuid.uuid4().hex}"
     check = partial(check_place, is_kind=are_references, overwrite=overwrite, folder=True)
-    with begin_beside(path, [attempt], check, resume=False) as (place,), telling_of(path):
+    with begin_beside(path, [attempt], check, resume=False) as (place,), writing_to(path):
         metadata = {}
         for key, data in documents.items():
             name, _, document = key.rpartition("/")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.virtual.byte_ranges import ByteRanges
-from dask_tiled.export.virtual.documents import create_group, documents_of, shown_where_it_lies
+from dask_tiled.export.virtual.documents import create_group, documents_of, opened_description
 from dask_tiled.export.virtual.parquet import SUFFIXES, are_references, write_parquet
 from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
@@ -20,7 +20,7 @@ from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.paths import open_file
-from dask_tiled.storing.disk import telling_of
+from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.new_files import check_place, file_path, new_file
 from dask_tiled.storing.nodes import is_document
 
@@ -68,7 +68,7 @@ def to_references(
     StaleFileError
         A file has changed since it was opened.
     """
-    desc = shown_where_it_lies(arr)
+    desc = opened_description(arr)
     if zarr_format not in (None, 2, 3):
         raise DatasetError("unknown zarr_format", expected="2 or 3", found=zarr_format)
     versioned = hasattr(target, "set_virtual_refs")
@@ -104,7 +104,7 @@ def to_references(
     elif path is not None:
         with (
             new_file(path, are_references, overwrite=overwrite) as written,
-            telling_of(path),
+            writing_to(path),
             open_file(written, "w", encoding="utf8") as file,
         ):
             json.dump(references, file)

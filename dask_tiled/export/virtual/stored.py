@@ -19,7 +19,7 @@ from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import ceil_div
 
 CORE = {"blosc", "crc32c", "gzip", "zstd"}
-"""Codecs that many readers support alone in format 2, and combined in format 3."""
+"""Codecs that many readers support on their own in format 2, and combined in format 3."""
 OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
 """Image codecs without an equivalent in zarr: our codec decodes the whole pipeline."""
 

@@ -15,7 +15,7 @@ from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.zarr.grids import ChunkGrid, grids_of
 from dask_tiled.export.zarr.layout import Settings
-from dask_tiled.export.zarr.plan import Step, plan_of
+from dask_tiled.export.zarr.plan import StoreStep, plan_of
 from dask_tiled.export.zarr.targets import Target, write_blocks
 from dask_tiled.model.description import Description
 from dask_tiled.model.growth import Sample
@@ -82,7 +82,7 @@ def follow_files(
     chunk, shard = grids_of(long, settings.chunks, settings.shards)
     sizes = [axis[0] for axis in aligned_chunks(long, shard or chunk)]
 
-    def step_of(now: Given) -> Step:
+    def step_of(now: Given) -> StoreStep:
         (step,) = plan_of(now, settings, first=ChunkGrid(now.shape, chunk, shard)).steps
         return step
 
@@ -106,7 +106,7 @@ def follow_files(
         place.commit(step.documents, step.keys())
 
 
-def _attempt_of(step: Step, desc: Description, settings: Settings) -> str:
+def _attempt_of(step: StoreStep, desc: Description, settings: Settings) -> str:
     """Return a key: exports with equal keys may resume each other, whatever the file lengths."""
     layout, selection = desc.layout, desc.layout.selection
     sample = Sample.of(layout, 0)
@@ -135,7 +135,7 @@ def _note_sample(place: Place, layout: Layout) -> None:
         place.note({_SAMPLE: [frame, int(sample.digest, 16)]})
 
 
-def _still_right(place: Place, step: Step, desc: Description, size: int) -> set[str]:
+def _still_right(place: Place, step: StoreStep, desc: Description, size: int) -> set[str]:
     """Return the keys of complete rows of a stopped export, if the file still has these frames."""
     layout, samples = desc.layout, sorted(place.noted().get(_SAMPLE, []))
     for frame, digest in samples[:: -(-len(samples) // _SAMPLES) or 1]:

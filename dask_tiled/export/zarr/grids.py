@@ -10,7 +10,7 @@ from dask_tiled.array.given import Given
 from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.zarr.levels import BLOCK_BYTES, halved_shape
 from dask_tiled.tiling.bases import Chunks, largest_divisor
-from dask_tiled.tiling.sizes import cut, equal_chunks, grown
+from dask_tiled.tiling.sizes import divided, equal_chunks, grown
 
 CHUNK_BYTES = 1 << 20
 """Bytes of a zarr chunk before compression, unless one frame is larger. Such a chunk stays in
@@ -53,12 +53,12 @@ def grids_of(
     else:
         whole, size = given.nav_ndim, dtype.itemsize
         if shard is None and given.description is not None and not keeps:
-            grid = cut(shape, shape, whole, CHUNK_BYTES // size)
+            grid = divided(shape, shape, whole, CHUNK_BYTES // size)
             shard = tuple(grown(grid, shape, SHARD_BYTES // size))
         else:
             sizes = common_sizes(given.chunks) if keeps else given.chunksize
-            shard = shard or cut(sizes, shape, whole, SHARD_BYTES // size)
-            grid = cut(shard, shape, whole, CHUNK_BYTES // size)
+            shard = shard or divided(sizes, shape, whole, SHARD_BYTES // size)
+            grid = divided(shard, shape, whole, CHUNK_BYTES // size)
         if shards is None and grid == shard:
             shard = None
     if shard is None:
@@ -164,7 +164,7 @@ def _next(
     stored = halves if math.prod(map(min, halves, shape)) * size >= LEAST_BYTES else kept
     stored = tuple(grown(stored, shape, most // size))
     if chunk is None:
-        chunk = cut(stored, shape, given.nav_ndim, CHUNK_BYTES // size)
+        chunk = divided(stored, shape, given.nav_ndim, CHUNK_BYTES // size)
     else:
         chunk = tuple(
             min(n, whole) if covers[k] else largest_divisor(whole, n)

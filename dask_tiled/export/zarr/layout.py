@@ -17,9 +17,9 @@ from dask_tiled.export.zarr.group import DATA, Coordinate, Dimensions, coordinat
 from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.results import Result, check_names
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.mark import MARK, attributes_of, plain
+from dask_tiled.model.mark import MARK, attributes_of, json_value
 from dask_tiled.model.ome_zarr import at_level, image_of
-from dask_tiled.tiling.sizes import cut
+from dask_tiled.tiling.sizes import divided
 
 if TYPE_CHECKING:
     import zarr
@@ -134,16 +134,16 @@ def _nodes(
     signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
     units = {"units": shown.units} if shown.units else {}
     of_data = {**units, **(settings.attributes or {}), MARK: mark | signal}
-    nodes = [_Node("", shown.axes, plain(of_data), {MARK: small})]
+    nodes = [_Node("", shown.axes, json_value(of_data), {MARK: small})]
     for k in range(1, len(pyramid.levels) + 1):
         axes = at_level(shown.axes, binned, k)
         of_level = {MARK: attributes_of(axes, ())[MARK] | small | signal}
-        nodes.append(_Node(f"{LEVEL}{k}", axes, plain(of_level), {MARK: small}))
+        nodes.append(_Node(f"{LEVEL}{k}", axes, json_value(of_level), {MARK: small}))
     if settings.member:
         image = image_of([node.path for node in nodes], settings.names, shown.axes, binned)
         halved = {"binned": binned} if pyramid.levels else {}
         listed = {"results": [one.name for one in results]} if results else {}
-        nodes[0] = nodes[0]._replace(of_group=plain({MARK: small | halved | listed, **image}))
+        nodes[0] = nodes[0]._replace(of_group=json_value({MARK: small | halved | listed, **image}))
     return nodes
 
 
@@ -173,7 +173,7 @@ def _result(
     """Create the array of a result."""
     dtype, shape = result.given.dtype, result.given.shape
     sizes = tuple(max(1, n) for n in shape)
-    chunk = cut(sizes, sizes, len(sizes), SHARD_BYTES // max(1, dtype.itemsize))
+    chunk = divided(sizes, sizes, len(sizes), SHARD_BYTES // max(1, dtype.itemsize))
     units = {"units": result.given.shown.units} if result.given.shown.units else {}
     sig = sum(axis is None or axis.name not in nav for axis in result.given.shown.axes)
     told = attributes_of(axes, ())[MARK] | mark[MARK] | {"sig_dims": sig or len(shape)}
@@ -181,7 +181,7 @@ def _result(
         group.store_path,
         result.name,
         ChunkGrid(shape, chunk, None),
-        plain({**units, MARK: told}),
+        json_value({**units, MARK: told}),
         _options(settings.compressors, dtype, [x.name for x in axes]),
     )
 

@@ -46,8 +46,8 @@ class Pass(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
-    """Arrays and metadata stored at one place."""
+class StoreStep:
+    """A step of an export: arrays and metadata stored at one place."""
 
     documents: Mapping[str, bytes]
     """Metadata and coordinates, by key."""
@@ -74,7 +74,7 @@ class Step:
 class Plan:
     """The steps of an export: an intermediate store, if there is one, then the target."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[StoreStep, ...]
     results: tuple[Result, ...] = ()
     """Results, held in memory until the end."""
 
@@ -149,7 +149,7 @@ def plan_of(
     layout = layout_of(given, settings._replace(names=names), first, pyramid, results, own)
     step = _step(given, layout, company)
     between = relayed(given, step.passes[0].chunks, keeps=keeps) if relay else None
-    steps: tuple[Step, ...] = (step,)
+    steps: tuple[StoreStep, ...] = (step,)
     if between is not None:
         alone = layout_of(given, Settings(layout="array"), between, Pyramid())
         parts = _step(given, alone, company)
@@ -163,7 +163,7 @@ def plan_of(
 _MISFIT = "the zarr chunks or shards do not divide the chunks of the array"
 
 
-def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> Step:
+def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> StoreStep:
     """Divide a step into passes; the first one computes results where its tasks can."""
     documents, stack, _ = layout
     # Results need the blocks of the array itself, whatever zarr chunks are cut from them.
@@ -178,7 +178,7 @@ def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> Step:
         chunks = given.chunks if keeps else aligned_chunks(given, some.unit)
         passes.append(Pass(some, chunks, results=results if keeps or not is_opened else ()))
     told = tokenize(sorted(documents.items()))
-    return Step(documents, stack, layout.results, tuple(passes), given.token, told)
+    return StoreStep(documents, stack, layout.results, tuple(passes), given.token, told)
 
 
 def _labelled(given: Given, settings: Settings) -> tuple[Given, list[Any] | None]:

@@ -15,7 +15,7 @@ from dask_tiled.model.indexing import Index
 from dask_tiled.reading.planning import cut_to, frame_ranges
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.tiling.bases import Chunks
-from dask_tiled.tiling.sizes import cut
+from dask_tiled.tiling.sizes import divided
 
 MOST_TIMES = 4
 """Exports that would read bytes this many times are faster through a temporary store."""
@@ -47,7 +47,7 @@ def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> ChunkGrid |
     if times_read(desc, blocks[desc.nav_ndim :]) < MOST_TIMES:
         return None
     sizes = common_sizes(given.chunks) if keeps else shape
-    shard = cut(sizes, shape, desc.nav_ndim, math.prod(given.chunksize))
+    shard = divided(sizes, shape, desc.nav_ndim, math.prod(given.chunksize))
     chunk = [
         n if n % block and n < size else min(n, block)
         for n, block, size in zip(shard, blocks, shape, strict=True)

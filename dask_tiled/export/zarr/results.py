@@ -59,7 +59,7 @@ def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
     Raises
     ------
     DatasetError
-        A name is invalid, or taken in the group.
+        A name is invalid, or used in the group.
     """
     names = Counter(map(_as_a_folder, {DATA, *others, *(one.name for one in results)}))
     for one in results:

@@ -64,7 +64,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         )
     arr = opened(arr)
     path = local_path(store) or str(store)
-    with _telling_of(path):
+    with _reading_of(path):
         arrays, binned = _opened(store, path)
         levels = tuple(Level(f"{x.path}/".lstrip("/"), Encoder(x)) for x in arrays)
         if any(0 in level.encoder.stored for level in levels):
@@ -104,7 +104,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
 
 
 @contextmanager
-def _telling_of(path: str) -> Iterator[None]:
+def _reading_of(path: str) -> Iterator[None]:
     """Convert any error of zarr to a VerificationError."""
     try:
         yield

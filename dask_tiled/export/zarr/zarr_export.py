@@ -228,7 +228,7 @@ def _opened(store: Any, member: str) -> zarr.Array[Any]:
     import zarr
 
     path = local_path(store)
-    if path is not None:  # zarr would take a name with ``::`` for a URL
+    if path is not None:  # zarr would treat a name with ``::`` as a URL
         place = zarr.storage.LocalStore(path, read_only=True)
         return zarr.open_array(place, mode="r", path=member)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".

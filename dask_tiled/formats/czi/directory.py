@@ -96,7 +96,7 @@ def read_directory(file: tools.File, at: int) -> Tiles:
             what, path=file.path, where=where, expected=expected, found=count
         )
     data = np.frombuffer(file.read(room, at + ENTRIES), np.uint8)
-    groups = _alike(data, count) or _one_by_one(file, data, count, at + ENTRIES)
+    groups = _in_one_table(data, count) or _one_by_one(file, data, count, at + ENTRIES)
     parts = [_columns(file, at, table) for table in groups]
     letters = dict.fromkeys(letter for part in parts for letter in part.start)
     if not {*SIZED} <= {*letters}:
@@ -117,7 +117,7 @@ def read_directory(file: tools.File, at: int) -> Tiles:
     return Tiles(**numbers, start=start, size=size, stored=stored)
 
 
-def _alike(data: Bytes, count: int) -> list[Bytes]:
+def _in_one_table(data: Bytes, count: int) -> list[Bytes]:
     """Return all entries as one table if their number of dimensions is equal, else no table."""
     ndim = int(data[NDIM : NDIM + 4].view("<u4")[0])
     step = ENTRY_BYTES + ndim * DIMENSION.itemsize

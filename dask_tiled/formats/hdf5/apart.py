@@ -112,7 +112,7 @@ class Child:
                 stdout=DEVNULL,
                 stderr=DEVNULL,
                 pass_fds=[given],
-                process_group=0,  # Ctrl-C interrupts this process alone
+                process_group=0,  # Ctrl-C interrupts only this process
                 env={
                     **os.environ,
                     "OPENBLAS_NUM_THREADS": "1",

@@ -69,13 +69,13 @@ def plain_attributes(item: Any) -> Mapping[str, Any]:
     """Read the first attributes of an object as plain values; skip large arrays."""
     found: dict[str, Any] = {}
     for key in list(item.attrs)[:MOST_VALUES]:
-        value = plain(attribute(item, key), MOST_VALUES)
+        value = plain_value(attribute(item, key), MOST_VALUES)
         if value is not None:
             found[key] = value
     return found
 
 
-def plain(value: Any, most: int, longest: int = LONGEST_TEXT) -> Any:
+def plain_value(value: Any, most: int, longest: int = LONGEST_TEXT) -> Any:
     """Convert to a plain value; None unless it is a text, a number or a small array."""
     if isinstance(value, (bytes, str)):
         return text(value)[:longest]

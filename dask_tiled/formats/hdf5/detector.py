@@ -11,7 +11,7 @@ from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.hdf5.apart import safely
-from dask_tiled.formats.hdf5.attributes import plain
+from dask_tiled.formats.hdf5.attributes import plain_value
 from dask_tiled.formats.hdf5.library import load_plugins, shape_of
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree, reading_of
 from dask_tiled.model.corrections import Corrections
@@ -66,7 +66,7 @@ def detector_facts(tree: Tree, dataset: str, sig_shape: tuple[int, ...]) -> dict
         item = next((one for one in items if one is not None and not one.shape), None)
         if item is not None and item.dtype.kind in "biuf":
             with suppress(*BROKEN):
-                found[name] = plain(tree.read(item), 1)
+                found[name] = plain_value(tree.read(item), 1)
     for name in TABLES:
         if at(f"detectorSpecific/{name}") is not None:
             found["countrate_correction_table"] = f"{detector}/detectorSpecific/{name}"

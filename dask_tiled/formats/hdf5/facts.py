@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.hdf5.attributes import MOST_BYTES, attribute, label, plain
+from dask_tiled.formats.hdf5.attributes import MOST_BYTES, attribute, label, plain_value
 from dask_tiled.formats.hdf5.conventions import CONVENTIONS
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.library import names_in
@@ -111,7 +111,7 @@ class Facts:
 
     def _add(self, found: dict[str, Any], name: str, value: Any) -> None:
         cut = isinstance(value, (bytes, str)) and len(value) > LONGEST_TEXT
-        value = None if value is None else plain(value, MOST_ITEMS, LONGEST_TEXT)
+        value = None if value is None else plain_value(value, MOST_ITEMS, LONGEST_TEXT)
         if value is None:
             return
         length = len(name) + len(str(value))
@@ -152,7 +152,7 @@ def _nbytes(dataset: Any) -> int:
 
 
 def _item(group: Any, name: str) -> Any:
-    """Return a direct member of a group; facts are read from this file alone."""
+    """Return a direct member of a group; facts are read from this file only."""
     from h5py import h5l
 
     try:

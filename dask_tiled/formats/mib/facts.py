@@ -104,7 +104,7 @@ def decode(records: npt.NDArray[Any], facts: npt.NDArray[Any]) -> None:
     if not len(records):
         return
     text = records.view(np.uint8).reshape(len(records), -1)
-    for rows in _alike(text == ord(",")):
+    for rows in _equal_rows(text == ord(",")):
         places = find_facts(text[rows[0]].tobytes())
         for name in facts.dtype.names or ():
             of_one = facts[name].reshape(len(facts), -1)
@@ -117,7 +117,7 @@ def decode(records: npt.NDArray[Any], facts: npt.NDArray[Any]) -> None:
             facts[name] = of_one.reshape(facts[name].shape)
 
 
-def _alike(separators: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.int64]]:
+def _equal_rows(separators: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the rows that are equal, group by group."""
     if (separators == separators[0]).all():
         yield np.arange(len(separators))

@@ -92,7 +92,7 @@ def _axes(header: mrc_header.Header, extended: dict[str, Any]) -> tuple[tools.Ax
     """Name and calibrate the axes; axes of a volume follow its cell."""
     columns, rows, sections = mrc_header.cell_axes(header, extended)
     if header.fields["ispg"] == 0 or not sections.units:
-        # In a series of images the cell gives no distance between them.
+        # In a series of images, the cell does not define a distance between them.
         sections = tools.Axis("frame")
         rows, columns = replace(rows, name="y"), replace(columns, name="x")
     axes = sections, rows, columns

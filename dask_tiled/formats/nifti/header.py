@@ -135,7 +135,7 @@ def read_header(path: str) -> tuple[Kind, Any]:
     return kind, np.frombuffer(start, HEADERS[kind.version].newbyteorder(kind.order), 1)[0]
 
 
-def no_sense(path: str, field: str, found: Any) -> tools.CorruptFileError:
+def invalid_field(path: str, field: str, found: Any) -> tools.CorruptFileError:
     """Return the error that a header field is invalid."""
     problem, where = "invalid header", f"the field {field}"
     return tools.CorruptFileError(problem, path=path, where=where, found=found)
@@ -170,7 +170,7 @@ def type_of(path: str, kind: Kind, header: Any) -> tuple[np.dtype, int]:
         found = "bits or an unknown type"
         raise tools.DatasetError(problem, path=path, where=where, expected=known, found=found)
     if code not in DTYPES:
-        raise no_sense(path, "datatype", code)
+        raise invalid_field(path, "datatype", code)
     return np.dtype(DTYPES[code]).newbyteorder(kind.order), COLOURS.get(code, 0)
 
 
@@ -178,7 +178,7 @@ def offset_of(path: str, kind: Kind, header: Any) -> int:
     """Return the offset of the pixels."""
     offset = header["vox_offset"]
     if not np.isfinite(offset):
-        raise no_sense(path, "vox_offset", offset)
+        raise invalid_field(path, "vox_offset", offset)
     return int(offset) or kind.nbytes * kind.in_one_file
 
 
@@ -187,7 +187,7 @@ def scaling_of(path: str, kind: Kind, header: Any) -> tuple[float, float]:
     gain, offset = float(header["scl_slope"]), float(header["scl_inter"])
     if gain and math.isfinite(gain):
         if kind.version and not math.isfinite(offset):
-            raise no_sense(path, "scl_inter", offset)
+            raise invalid_field(path, "scl_inter", offset)
         return gain, offset if math.isfinite(offset) else 0.0
     if not kind.version:  # SPM stores the range of stored values and of real values
         low, high = int(header["glmin"]), int(header["glmax"])

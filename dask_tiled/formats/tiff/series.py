@@ -67,7 +67,7 @@ def find_series(pages: Pages, chain: Index) -> list[Series]:
         series = _imagej(pages, chain, description)
     elif description.startswith(SHAPED):
         series = _shaped(pages, chain)
-    return series or _alike(pages, chain)
+    return series or _by_image(pages, chain)
 
 
 def is_one_frame(pages: Pages, chain: Index) -> bool:
@@ -79,7 +79,7 @@ def _description_of(pages: Pages, row: int) -> str:
     return read_description(pages.file_of(row), pages[row].ifd)
 
 
-def _alike(pages: Pages, chain: Index) -> list[Series]:
+def _by_image(pages: Pages, chain: Index) -> list[Series]:
     """Group pages of one shape and dtype."""
     images = [kind.image for kind in pages.kinds]
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -162,7 +162,7 @@ def _nav(
 
 
 def _there(pages: Pages, rows: Index, frames: int) -> bool:
-    """Return whether pages are this many frames: one each, or all following a single page."""
+    """Return whether pages hold this many frames: one frame each, or all after a single page."""
     if len(rows) == frames:
         return len({pages.kinds[k].image for k in np.unique(pages.columns(rows)[1])}) == 1
     return 1 <= frames <= min(MOST_FRAMES, _room(pages, rows[0]))

@@ -110,7 +110,7 @@ class Series(NamedTuple):
     members: list[Member]
     doubts: tuple[str, ...] = ()
 
-    def told(self, desc: Description) -> Description:
+    def with_doubts(self, desc: Description) -> Description:
         """Add the doubts to the metadata of a description."""
         return desc.with_facts(**{DOUBTS: self.doubts}) if self.doubts else desc
 

@@ -1,4 +1,4 @@
-"""The chunks of a zarr array: in a file each, or in shards."""
+"""The chunks of a zarr array: each in a file of its own, or in shards."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Imaris(Convention):
     def meant(self, tree: Tree, found: Found) -> Meant:
         """Return the levels, each with all times and channels."""
         top, _ = found.top
-        data = f"/{said(tree.root, DATA) or 'DataSet'}"
+        data = f"/{text_attribute(tree.root, DATA) or 'DataSet'}"
         if top or MARK not in tree.root.attrs:
             return Meant()
         numbers = _numbers(tree, data, LEVEL)
@@ -82,7 +82,7 @@ class Imaris(Convention):
         return {path: told for path, told in groups.items() if told}
 
 
-def said(item: Any, name: str) -> str:
+def text_attribute(item: Any, name: str) -> str:
     """Read an attribute as text, up to a null character."""
     value = attribute(item, name)
     single = isinstance(value, np.ndarray) and value.dtype.kind == "S" and value.dtype.itemsize == 1
@@ -91,14 +91,14 @@ def said(item: Any, name: str) -> str:
 
 
 def _info(tree: Tree) -> str:
-    return said(tree.root, INFO) or "DataSetInfo"
+    return text_attribute(tree.root, INFO) or "DataSetInfo"
 
 
 def _group(tree: Tree, name: str) -> dict[str, str]:
     """Read the attributes of a group of ``DataSetInfo``."""
     found = tree.look(tree.root, f"{_info(tree)}/{name}")
     names = [] if found is None else list(found.attrs)[:MOST_VALUES]
-    return {key: value[:LONGEST_TEXT] for key in names if (value := said(found, key))}
+    return {key: value[:LONGEST_TEXT] for key in names if (value := text_attribute(found, key))}
 
 
 def _number(value: str | None) -> float:
@@ -142,7 +142,7 @@ def _volume(tree: Tree, path: str) -> Picture | None:
 
 def _sizes(channel: Any, stored: tuple[int, ...]) -> tuple[int, ...]:
     """Read the size of the image, which is at most the stored one."""
-    told = (said(channel, f"ImageSize{name.upper()}") for name in AXES)
+    told = (text_attribute(channel, f"ImageSize{name.upper()}") for name in AXES)
     sizes = (int(one) if one.isdecimal() and len(one) < 10 else 0 for one in told)
     return tuple(min(size, n) or n for size, n in zip(sizes, stored, strict=True))
 
@@ -153,7 +153,9 @@ def _times(tree: Tree, count: int) -> Axis:
     if told is None or count < 2:
         return Axis("t")
     with suppress(ValueError, TypeError, OverflowError):  # TypeError: None for an invalid date
-        moments: list[Any] = [local_time(said(told, f"TimePoint{k + 1}")) for k in range(count)]
+        moments: list[Any] = [
+            local_time(text_attribute(told, f"TimePoint{k + 1}")) for k in range(count)
+        ]
         seconds = [(one - moments[0]).total_seconds() for one in moments]
         return Axis.through("t", "s", np.array(seconds)) or Axis("t")
     return Axis("t")
