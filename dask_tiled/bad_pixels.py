@@ -31,7 +31,7 @@ of a diffraction pattern is as sharp."""
 PATTERN = 0.05
 """Relative differences between the counts of working pixels."""
 DEAD = 0.2
-"""Most counts of a dead pixel, relative to each of its neighbours."""
+"""Maximum counts of a dead pixel, relative to each of its neighbours."""
 ROUNDS = 8
 STRIPE = 1 << 14
 """Number of pixels whose neighbours are sorted at a time, in cache."""

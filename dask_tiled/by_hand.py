@@ -31,7 +31,8 @@ from dask_tiled.tiling.negotiation import TilingRequest
 
 MOST_PIXELS = 1 << 62
 MOST_KINDS = 4096
-"""Most parts into which pieces may cut the signal axes; each costs time in every chunk."""
+"""Maximum number of parts into which pieces may cut the signal axes; each costs time in every
+chunk."""
 
 
 def from_pieces(

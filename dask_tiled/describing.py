@@ -258,7 +258,7 @@ def is_settled(nav_shape: Any) -> bool:
 LARGEST = (1 << 63) - 1
 """Largest number of bytes of an array."""
 MOST_NAMED = 5
-"""Most missing files named in an error."""
+"""Maximum number of missing files named in an error."""
 
 
 def _in_shape(

@@ -21,7 +21,7 @@ from dask_tiled.reading.amounts import Amount, amount_of, passes_of
 from dask_tiled.reading.counting import counted
 
 MOST_FILES = 3
-"""Most file names shown."""
+"""Maximum number of file names shown."""
 
 
 @dataclass(frozen=True)

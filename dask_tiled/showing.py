@@ -32,7 +32,7 @@ Drawn = tuple[list[Panel], list[str]]
 """Panels, and notes on their content."""
 
 MOST_PANELS = 6
-"""Most channels drawn."""
+"""Maximum number of channels drawn."""
 MOST_LINES, LEAST_POINTS = 8, 32
 """Up to this many spectra of at least this many channels are drawn as lines; otherwise as an
 image."""

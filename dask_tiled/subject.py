@@ -20,7 +20,8 @@ from dask_tiled.sampling import SAMPLE_BYTES
 
 LONGEST = 4096
 LONGEST_OF_LARGE = (4096, 1024, 256)
-"""Most pixels drawn along an axis, for arrays above SAMPLE_BYTES with 1, 2 or 3 axes."""
+"""Maximum number of pixels drawn along an axis, for arrays above SAMPLE_BYTES with 1, 2 or 3
+axes."""
 DEPTHS = "z", "depth"
 """Names of the axis along which images form a volume."""
 SPACE = "x", "y", *DEPTHS
@@ -33,7 +34,7 @@ APART = "component", "mask", "s"
 """Names of the last axis of results that are separate images."""
 
 MOST_APART = 16
-"""Most channels drawn separately; more channels are treated as a spectrum."""
+"""Maximum number of channels drawn separately; more channels are treated as a spectrum."""
 
 
 class Subject(NamedTuple):

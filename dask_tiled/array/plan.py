@@ -13,9 +13,10 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
 
 MOST_CHUNKS = 10_000
-"""Most chunks that are reduced in one task each, if chunks can be merged."""
+"""Maximum number of chunks that are reduced in one task each, if chunks can be merged."""
 LEAST_BYTES = 4 << 20
-"""Fewest bytes of a chunk with a task of its own: reading them takes as long as the task itself."""
+"""Minimum number of bytes of a chunk with a task of its own: reading them takes as long as the
+task itself."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,7 +57,7 @@ def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
 
 
 MOST_FRAMES = 1 << 18
-"""Most frames read at once; their numbers and offsets take about 20 MiB."""
+"""Maximum number of frames read at once; their numbers and offsets take about 20 MiB."""
 
 
 def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:

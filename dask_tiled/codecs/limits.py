@@ -27,7 +27,7 @@ image codecs have no ratio of their own: a few bytes may encode a constant area.
 
 
 def most_bytes(codec: str, packed: int) -> int:
-    """Return the most bytes that ``packed`` compressed bytes can decode to."""
+    """Return the maximum number of bytes that ``packed`` compressed bytes can decode to."""
     ratio = RATIOS.get(codec)
     return max(SMALL, MOST_RATIO * packed) if ratio is None else ratio * packed
 

@@ -26,7 +26,7 @@ from dask_tiled.model.files import File, is_refusal, opened, read_head
 from dask_tiled.model.indexing import Array
 
 MOST_BEFORE = 1 << 28
-"""Most bytes decompressed before pixels at the end of a file."""
+"""Maximum number of bytes decompressed before pixels at the end of a file."""
 
 
 def is_compressed(head: bytes) -> bool:

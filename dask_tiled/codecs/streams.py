@@ -79,5 +79,5 @@ def open_stream(codec: Mapping[str, Any], file: Any) -> Any:
 
 
 def most_streamed(codec: Mapping[str, Any], packed: int) -> int:
-    """Return the most bytes that ``packed`` compressed bytes can decode to."""
+    """Return the maximum number of bytes that ``packed`` compressed bytes can decode to."""
     return most_bytes(BYTE_CODECS[codec["name"]].compresses, max(0, packed))

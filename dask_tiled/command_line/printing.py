@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LONGEST_NAME = 36
-"""Most characters of a name per line, which leaves room for its value."""
+"""Maximum number of characters of a name per line, which leaves room for its value."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

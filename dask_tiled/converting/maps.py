@@ -24,7 +24,7 @@ OF_FRAMES: Mapping[str, tuple[str, Callable[[Reducible], da.Array]]] = {
 OF_SCANS = {"bf": "bright_field", "adf": "dark_field", "com": "center_of_mass"}
 """Maps of scans of diffraction patterns: names of the arrays."""
 SAMPLE = 1024
-"""Most frames averaged to find the bright disc."""
+"""Maximum number of frames averaged to find the bright disc."""
 
 
 class Maps(NamedTuple):

@@ -17,7 +17,7 @@ Bins = tuple[int | Array, tuple[float, float] | None]
 """Bins and range, as in ``numpy.histogram``."""
 
 MOST_AT_ONCE = (1 << 16) - 1
-"""Most pixels of a vector whose positions fit into 2 bytes."""
+"""Maximum number of pixels of a vector whose positions fit into 2 bytes."""
 MOST_IN_WORDS = 4
 """Widest unsigned pixels, in bytes, of which several are summed at a time."""
 MOST_BINS, MOST_STEPS = 1 << 16, 8

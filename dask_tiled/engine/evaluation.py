@@ -23,15 +23,16 @@ from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Base, fill
 
 REGISTER_BYTES = 8 << 20
-"""Most bytes of all registers of a program for one tile."""
+"""Maximum number of bytes of all registers of a program for one tile."""
 PIECE = 1 << 13
 """Pixels of a frame that are processed at a time for several frames, if results are by pixel."""
 KEPT_READERS = 256
-"""Most readers kept from tile to tile, some KiB each."""
+"""Maximum number of readers kept from tile to tile, some KiB each."""
 DEPTH = 16
 """Frames of an expression that are computed before they are multiplied by weights."""
 MOST_PIXELS, LEAST_FRAMES = 1 << 18, 8
-"""Most pixels of a frame whose weights stay cached, and fewest frames worth a matrix product."""
+"""Maximum number of pixels of a frame whose weights stay cached, and minimum number of frames
+worth a matrix product."""
 
 
 class Weighting(NamedTuple):
@@ -116,7 +117,7 @@ class VectorSink(FrameSink):
 
     @property
     def vector(self) -> int:
-        """Most pixels of a vector, for which there are registers."""
+        """Maximum number of pixels of a vector, for which there are registers."""
         return self._vectors.vector
 
     def work_for(self, others: Sequence[VectorSink]) -> None:

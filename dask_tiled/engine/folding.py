@@ -24,15 +24,15 @@ DOT_BYTES, DOT_DEPTH = 128 << 10, 32
 PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
 """Bytes and frames decoded at a time for folds by pixel: long pieces of few frames."""
 MOST_TILE_BYTES = 32 << 20
-"""Most bytes of a tile of several large frames, for folds by pixel."""
+"""Maximum number of bytes of a tile of several large frames, for folds by pixel."""
 GROUPED_BYTES = 128 << 20
 """Bytes of a window in which the frames of one result are grouped."""
 HELD_BYTES = 256 << 10
-"""Most bytes of results and weights that stay cached from frame to frame."""
+"""Maximum number of bytes of results and weights that stay cached from frame to frame."""
 LEAST_VIEW = 4096
-"""Fewest bytes of a run that are folded in place; shorter runs are gathered first."""
+"""Minimum number of bytes of a run that are folded in place; shorter runs are gathered first."""
 NARROW_FRAMES = 1 << 16
-"""Most values of 2 bytes that can be summed in 4 bytes."""
+"""Maximum number of values of 2 bytes that can be summed in 4 bytes."""
 
 
 def can_fold(dtype: np.dtype) -> bool:

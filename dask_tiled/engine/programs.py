@@ -18,7 +18,7 @@ from dask_tiled.reading.reader import Source
 RESULT = -1
 """Register of the result."""
 MOST_SOURCES = 4
-"""Most sources read at once; a source that a later stage needs again is read again."""
+"""Maximum number of sources read at once; a source that a later stage needs again is read again."""
 
 
 class Register(NamedTuple):

@@ -60,7 +60,7 @@ class Shown(NamedTuple):
     tile_shape: tuple[int, ...]
     """Frames, then signal axes."""
     depth: int | None = None
-    """Most frames per call."""
+    """Maximum number of frames per call."""
 
 
 def begin(job: Computation, chunk: Chunk) -> Shown | None:
@@ -188,7 +188,7 @@ def parts_of(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
 SHARED_BYTES = 4 << 20
 """Bytes fetched at a time for several folds, which stay in the outer cache for all of them."""
 LEAST_RUN = 64
-"""Fewest pixels of a run that are folded in place: each run costs a call."""
+"""Minimum number of pixels of a run that are folded in place: each run costs a call."""
 
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:

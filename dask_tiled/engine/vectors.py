@@ -22,9 +22,9 @@ one."""
 VECTOR_BYTES = 16384
 """Bytes of a vector of the widest pixels in a program."""
 LEAST_ROW = 16
-"""Fewest pixels in a row of a vector: each row costs a call."""
+"""Minimum number of pixels in a row of a vector: each row costs a call."""
 MOST_GROUP = 32
-"""Most neighbours that are reduced to one pixel, with several such groups in a row."""
+"""Maximum number of neighbours that are reduced to one pixel, with several such groups in a row."""
 
 DENSE = {np.maximum, np.minimum, np.fmax, np.fmin}
 """Ufuncs whose loops are much faster for two arrays than for an array and a scalar."""

@@ -23,7 +23,7 @@ FIRST, NEXT = 0.02, 0.1
 RATE, REMOTE_RATE = 2e9, 2e7
 """Initial reading rates in bytes per second, before any measurement."""
 LEAST_FRAMES = 64
-"""Fewest frames of an estimate."""
+"""Minimum number of frames of an estimate."""
 
 
 class Estimate(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from dask_tiled.model.indexing import Array
 
 LARGEST = 2048
-"""Most pixels along an axis of a picture; larger pictures are averaged."""
+"""Maximum number of pixels along an axis of a picture; larger pictures are averaged."""
 LENGTH = struct.Struct("<I")
 PLAIN = {"u1": "u1", "u2": "u2", "f4": "f4"}
 """Dtypes sent unchanged; all others become float32."""

@@ -32,7 +32,7 @@ HOST = "127.0.0.1"
 NAMES = HOST, "localhost"
 """Accepted host names; other names may be rebound to this machine (DNS rebinding)."""
 MOST_PAGES = 8
-"""Most simultaneous pages."""
+"""Maximum number of simultaneous pages."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; "

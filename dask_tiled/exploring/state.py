@@ -12,7 +12,7 @@ from dask_tiled.exploring.detectors import SHAPES, SIGNALS, Detector, detector_j
 from dask_tiled.exploring.scene import Scene
 
 MOST_LETTERS = 4096
-"""Most characters of a message; longer ones are refused unread."""
+"""Maximum number of characters of a message; longer ones are refused unread."""
 FARTHEST = 2.0**31
 """Upper limit of pixel coordinates in messages."""
 

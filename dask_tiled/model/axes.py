@@ -10,7 +10,7 @@ import numpy as np
 from dask_tiled.model.indexing import Array
 
 MOST_SHOWN = 8
-"""Most labels shown as text."""
+"""Maximum number of labels shown as text."""
 
 
 @dataclass(frozen=True, slots=True)

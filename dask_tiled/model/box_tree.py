@@ -15,7 +15,7 @@ Numbers = npt.NDArray[Any]
 FANOUT = 16
 """Children of a node of the tree."""
 PAIRS = 1 << 12
-"""Most pairs of nodes compared at a time."""
+"""Maximum number of pairs of nodes compared at a time."""
 
 
 class _Bounds(NamedTuple):

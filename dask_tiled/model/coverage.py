@@ -15,7 +15,7 @@ from dask_tiled.model.pieces import PieceTable
 Corner = tuple[int, ...]
 
 MOST_CELLS = 1 << 13
-"""Most cells checked at a time."""
+"""Maximum number of cells checked at a time."""
 
 
 def check_inside(pieces: PieceTable, shape: tuple[int, ...]) -> None:

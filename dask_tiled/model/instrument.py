@@ -65,7 +65,7 @@ VOCABULARY: Mapping[str, Term] = {
 LONGEST_TEXT = 200
 """Longer texts are not accepted as names."""
 MOST_WALKED = 2000
-"""Most dicts searched for a path with ``**``."""
+"""Maximum number of dicts searched for a path with ``**``."""
 _ALIASES = {"mR": "mrad", "Angstrom": "Å", "angstrom": "Å", "second": "s", "seconds": "s"}
 _DEGREES = ("deg", "degree", "degrees", "°")
 _NUMBER = re.compile(r"([+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d++)?)(\D*+)", re.ASCII)

@@ -18,7 +18,7 @@ from dask_tiled.model.indexing import Cut, Index, c_order, cut_again
 from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, strides_of, table_of
 
 MAX_NDIM = 64
-"""Most axes of an array in NumPy."""
+"""Maximum number of axes of an array in NumPy."""
 
 
 class Selection(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dask_tiled.errors import printable
 
 MOST_NAMED = 6
-"""Most other images named on a line."""
+"""Maximum number of other images named on a line."""
 
 
 class Listing(NamedTuple):

@@ -34,7 +34,7 @@ GAP_BYTES = 1 << 18
 BLOCK_BYTES = 1 << 16
 """Size of the cached blocks in which headers are read."""
 KEPT_BLOCKS = 512
-"""Most blocks in the cache of a process."""
+"""Maximum number of blocks in the cache of a process."""
 
 _blocks: OrderedDict[tuple[Place, Version, int], Bytes] = OrderedDict()
 _pool: ThreadPoolExecutor | None = None

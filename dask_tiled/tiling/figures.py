@@ -18,7 +18,7 @@ DOTS_PER_INCH = 192
 WIDEST = 960
 """Largest width in points on a screen, that of a notebook."""
 MOST_OPEN = 20
-"""Most open windows; pyplot warns of more."""
+"""Maximum number of open windows; pyplot warns of more."""
 
 
 class ShownFigure(Figure):  # type: ignore[misc]

@@ -169,7 +169,8 @@ THREAD_CHUNKS = 8
 
 
 PROCESSOR_CHUNKS, DECODED_CHUNKS = 2, 32
-"""Fewest chunks per processor, and fewest chunks of an array with compressed pixels."""
+"""Minimum number of chunks per processor, and minimum number of chunks of an array with
+compressed pixels."""
 LEAST_SHARE = 16 << 20
 """Chunks are not made smaller than this for the sake of parallelism."""
 
@@ -216,9 +217,11 @@ def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] |
 
 
 MOST_FRAMES = 1 << 18
-"""Most frames of a chunk: more frames need more memory for numbers and offsets than for pixels."""
+"""Maximum number of frames of a chunk: more frames need more memory for numbers and offsets than
+for pixels."""
 MOST_CHUNKS = 1 << 22
-"""Most chunks of an array; more take seconds and gigabytes before anything is computed."""
+"""Maximum number of chunks of an array; more take seconds and gigabytes before anything is
+computed."""
 
 
 def check_count(desc: Description, count: int) -> None:

@@ -14,7 +14,7 @@ from dask_tiled.model.axes import Axis
 Point = tuple[float, float]
 
 MOST_LINES, MOST_DEEP_LINES = 32, 16
-"""Most cuts drawn along an axis, and along the frames of a chunk."""
+"""Maximum number of cuts drawn along an axis, and along the frames of a chunk."""
 PANEL, GAP, DEPTH = 168.0, 46.0, 84.0
 TITLE, TOP, BOTTOM = 18.0, 40.0, 66.0
 SLANT = math.sqrt(3) / 2

@@ -18,7 +18,7 @@ from dask_tiled.training.arrays import take
 from dask_tiled.training.fields import Column, Encoders, Values
 
 MOST_SAMPLES = 64
-"""Most samples of unknown size that are encoded at a time."""
+"""Maximum number of samples of unknown size that are encoded at a time."""
 
 
 class EncodingJob(NamedTuple):

@@ -25,7 +25,7 @@ from dask_tiled.array.tasks import Block, Key
 
 JOINING = CONCATENATES, STACKS
 MOST_PARTS = 64
-"""Most parts of a joined array; each adds overhead, whatever its size."""
+"""Maximum number of parts of a joined array; each adds overhead, whatever its size."""
 
 
 class Joined(NamedTuple):

@@ -30,7 +30,7 @@ from dask_tiled.tiling import machine
 from dask_tiled.tiling.bases import Chunks, Grid
 
 LEAST_PIXELS = 1 << 21
-"""Fewest pixels of a chunk: ``malloc`` reuses the memory of smaller ones anyway."""
+"""Minimum number of pixels of a chunk: ``malloc`` reuses the memory of smaller ones anyway."""
 
 
 class Spare:

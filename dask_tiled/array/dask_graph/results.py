@@ -39,10 +39,10 @@ from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
 
 LEAST_PIXELS = 1 << 19
-"""Fewest pixels of a result; concatenating smaller ones takes no noticeable time."""
+"""Minimum number of pixels of a result; concatenating smaller ones takes no noticeable time."""
 
 FEW_PIXELS = 1 << 16
-"""Most pixels that a single task reads, whatever their chunks."""
+"""Maximum number of pixels that a single task reads, whatever their chunks."""
 
 
 class Result:

@@ -13,7 +13,8 @@ NOTHING = {"", ".", "_None_", "<undefined>", "None"}
 MOST_BYTES = 1 << 20
 """Larger attributes are not read."""
 LONGEST_TEXT, MOST_VALUES = 1000, 64
-"""Most characters of a text, and most attributes of an object or numbers of an attribute."""
+"""Maximum number of characters of a text, and maximum number of attributes of an object or
+numbers of an attribute."""
 
 
 def attribute(item: Any, name: str) -> Any:

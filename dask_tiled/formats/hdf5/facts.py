@@ -24,7 +24,7 @@ MOST_VALUES = 2000
 MOST_NAMES = 3000
 """Visit at most this many attributes, groups and datasets; each takes some 0.1 ms."""
 MOST_CHARACTERS = 1 << 18
-"""Most characters of all facts as text."""
+"""Maximum number of characters of all facts as text."""
 MOST_ITEMS = 64
 """Larger arrays are skipped."""
 LONGEST_TEXT = 10_000

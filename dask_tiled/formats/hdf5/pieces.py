@@ -37,7 +37,7 @@ from dask_tiled.model.pieces import (
 READ_BYTES = 1 << 20
 """Target size of a block that the HDF5 library reads."""
 MOST_BLOCKS = 100_000
-"""Most blocks that the HDF5 library reads."""
+"""Maximum number of blocks that the HDF5 library reads."""
 MOST_SPARSE_BYTES = MOST_BLOCKS << 30
 """Largest dataset for which unwritten chunks need not be known."""
 READ = "dask_tiled.formats.hdf5.boxes:read"

@@ -20,9 +20,9 @@ from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
 
 MOST_LINKS = 16
-"""Most links on the way to an object: links may be cyclic."""
+"""Maximum number of links on the way to an object: links may be cyclic."""
 MOST_OPEN = 32
-"""Most files of a series that stay open."""
+"""Maximum number of files of a series that stay open."""
 BROKEN = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError)
 """Errors of h5py for corrupt files."""
 

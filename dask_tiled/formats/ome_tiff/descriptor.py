@@ -38,7 +38,7 @@ from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import Border, within
 
-MAX_LISTED = 1000  # most missing planes and files listed in the metadata
+MAX_LISTED = 1000  # maximum number of missing planes and files listed in the metadata
 
 
 def sniff(path: str, head: bytes) -> str | None:

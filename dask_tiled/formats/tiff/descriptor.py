@@ -29,7 +29,7 @@ from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import Series, find_series, is_one_frame
 from dask_tiled.model.indexing import Array, Index
 
-MOST_LISTED = 100  # most series listed in the metadata
+MOST_LISTED = 100  # maximum number of series listed in the metadata
 NAMES = {"i": "frame", "q": "frame", "#": "file"}
 
 

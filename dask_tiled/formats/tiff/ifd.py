@@ -24,7 +24,7 @@ Entry: TypeAlias = tuple[int, int, int, bytes]
 Values: TypeAlias = dict[int, tuple[Entry, bytes]]  # entries and their values, by tag
 
 BLOCK_BYTES = 4096  # bytes read at a time: an IFD with the values next to it
-MOST_ENTRIES = 4096  # most entries of an IFD
+MOST_ENTRIES = 4096  # maximum number of entries of an IFD
 SIZES = dict(enumerate((1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 2, 8, 8, 8, 8), 1))
 """Bytes of a value, by type number."""
 UNSIGNED = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}

@@ -16,7 +16,7 @@ from dask_tiled.formats.tiff.ifd import OFFSETS, Ifd
 Codec = dict[str, Any]
 
 SOFTWARE, MOST_SOFTWARE = 305, 256
-"""Tag of the program that wrote the file, on the first page, and the most bytes of its name."""
+"""Tag of the program that wrote the file, on the first page, and maximum bytes of its name."""
 WHOLE_BYTES = {8, 16, 32, 64, 128}
 OLD_JPEG = 6
 LERC = "lerc"

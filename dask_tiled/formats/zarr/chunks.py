@@ -27,7 +27,7 @@ from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 
 NUMBER = re.compile("[0-9]+")
 MOST_CHUNKS = 10_000_000
-"""Most chunks to ask a server for, if it cannot list them."""
+"""Maximum number of chunks to ask a server for, if it cannot list them."""
 MOST_PACKED = 1 << 24
 """Longest chunk of a small array."""
 

@@ -32,7 +32,7 @@ DIMENSIONS = "_ARRAY_DIMENSIONS"
 MOST_BYTES = 1 << 28
 """Longest document."""
 MOST_PIXELS = 1 << 60
-"""Most pixels of a chunk or shard, so that byte offsets do not overflow."""
+"""Maximum number of pixels of a chunk or shard, so that byte offsets do not overflow."""
 LONGEST_NAME = 1000
 UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, SyntaxError)
 """Errors of invalid documents; NumPy evaluates dtype names."""
