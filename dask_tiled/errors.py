@@ -249,7 +249,7 @@ def require(
 def choose_dataset(
     path: str | os.PathLike[str], names: Sequence[str], dataset: int | str | None
 ) -> int:
-    """Return the number of the dataset that a caller selects in a file.
+    """Return the index of the dataset that a caller selects in a file.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ class View(NamedTuple):
 
     @property
     def numbers(self) -> list[list[int]]:
-        """Numbers of the parts of each axis of the array, in the order of the pixels."""
+        """Indices of the parts of each axis of the array, in the order of the pixels."""
         number = {part: k for k, part in enumerate(self.parts)}
         return [[number[part] for part in parts] for parts in self.shown]
 

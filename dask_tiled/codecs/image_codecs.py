@@ -38,7 +38,7 @@ IMAGE_CODECS = {JPEG, WEBP, *FAX, *OTHERS}
 OPTIONS = {WEBP: ("hasalpha",), f"{PREFIX}ccittfax3": ("width", "t4options")}
 OPTIONS |= dict.fromkeys(FAX - {*OPTIONS}, ("width",))
 """Parameters for decoding; other parameters in numcodecs are for encoding."""
-RGB = 2  # number of the colour space in imagecodecs
+RGB = 2  # code of the colour space in imagecodecs
 
 
 def library() -> Any:

@@ -330,7 +330,7 @@ def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[i
     Returns
     -------
     int64 array, tuple of int
-        The number of each point in C order, and the shape of the grid with 1 for axes not kept.
+        The index of each point in C order, and the shape of the grid with 1 for axes not kept.
     """
     left = tuple(n if axis in kept else 1 for axis, n in enumerate(shape))
     numbers = np.arange(math.prod(left)).reshape(left)

@@ -16,7 +16,7 @@ class TileInfo(NamedTuple):
     Attributes
     ----------
     origin : tuple of int
-        Position of its first pixel: number of the frame, then signal axes.
+        Position of its first pixel: index of the frame, then signal axes.
     shape : tuple of int
         Shape of the tile: frames, then signal axes.
     frames : int64 array

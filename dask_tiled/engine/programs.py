@@ -54,7 +54,7 @@ class Stage(NamedTuple):
     """Consecutive steps, the sources they read and the registers they leave."""
 
     reads: dict[Register, int]
-    """Number of a source, by the register that its tiles are read into."""
+    """Index of a source, by the register that its tiles are read into."""
     steps: list[Step]
     kept: set[Register]
     """Registers that later stages use."""

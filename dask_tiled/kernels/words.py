@@ -149,7 +149,7 @@ def reverse_bits(typingctx, word):
 
 @intrinsic
 def lowest_bit(typingctx, word):
-    """Return the number of the lowest bit set in a nonzero word."""
+    """Return the index of the lowest bit set in a nonzero word."""
 
     def codegen(context, builder, signature, args):
         return builder.cttz(args[0], ir.IntType(1)(1))

@@ -54,7 +54,7 @@ class BoxTree:
             self._levels.append(bounds)
 
     def meeting(self, low: Sequence[int], high: Sequence[int]) -> Index:
-        """Return the numbers of the boxes that intersect a box, in ascending order."""
+        """Return the indices of the boxes that intersect a box, in ascending order."""
         found = np.arange(self._size(len(self._levels)))
         for depth in range(len(self._levels), 0, -1):
             found = found[self._levels[depth - 1].meet(found, low, high)]

@@ -104,7 +104,7 @@ class Rings:
     """Identity of the weights."""
 
     def numbers(self) -> Index:
-        """Return the ring number of each pixel."""
+        """Return the index of the ring of each pixel."""
         rings = distances(self.shape, self.center, self.steps) / self.width
         return np.floor(rings * (1 + ROUNDING)).astype(np.int64)
 

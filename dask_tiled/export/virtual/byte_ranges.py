@@ -18,7 +18,7 @@ class Chunk(NamedTuple):
     place : tuple of int
         Position, counted in chunks.
     file, offset, nbytes : int
-        Number of the file, and the range in it.
+        Index of the file, and the range in it.
     """
 
     place: tuple[int, ...]

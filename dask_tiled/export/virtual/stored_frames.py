@@ -54,7 +54,7 @@ class _Frames(NamedTuple):
     parts: list[tuple[Units, int]]
     """The units of a frame, and the offset in the frame at which they begin."""
     file: Index
-    """Number of the file of each frame; -1 where it is missing."""
+    """Index of the file of each frame; -1 where it is missing."""
     offset: Index
     nbytes: int
     """Bytes that a frame spans in its file."""

@@ -156,7 +156,7 @@ def _at_level(
 def _frames(
     file: tools.File, tiles: Tiles, channels: tuple[str, ...]
 ) -> tuple[list[tools.Axis], list[int], Index]:
-    """Return the axes of frames, their lengths, and the number of the frame of each tile."""
+    """Return the axes of frames, their lengths, and the index of the frame of each tile."""
     others = sorted({*tiles.start} - NO_AXES - {*NAV})
     axes, shape, frames = [], [], np.zeros(len(tiles.position), np.int64)
     for name in (*others, *NAV):

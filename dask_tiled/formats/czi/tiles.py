@@ -109,7 +109,7 @@ def pieces_of(
     Parameters
     ----------
     frame : int64 array
-        Number of the frame of each tile.
+        Index of the frame of each tile.
     corners : tuple of int64 array
         First row and first column of each tile.
     """

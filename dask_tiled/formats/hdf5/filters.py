@@ -16,7 +16,7 @@ from dask_tiled.codecs.byte_codecs import SHUFFLES
 from dask_tiled.codecs.hdf5_filters import SZIP_OPTIONS
 
 Filter = tuple[int, tuple[int, ...]]
-"""The number of a filter, and its parameters."""
+"""The code of a filter, and its parameters."""
 Codec = dict[str, Any]
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, BZIP2 = 1, 2, 3, 4, 307

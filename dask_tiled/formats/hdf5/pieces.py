@@ -91,20 +91,20 @@ class Pieces:
         return tuple(map(min, shape, self.shape[-len(shape) :]))
 
     def file(self, path: str) -> int:
-        """Return the number of a file."""
+        """Return the index of a file."""
         if path not in self._numbers:
             self._numbers[path] = len(self.files)
             self.files.append(File.at(path))
         return self._numbers[path]
 
     def decoder(self, decoder: Decoder | BlockDecoder) -> int:
-        """Return the number of a decoder."""
+        """Return the index of a decoder."""
         if decoder not in self.decoders:
             self.decoders.append(decoder)
         return self.decoders.index(decoder)
 
     def by_library(self, dataset: Any, origin: tuple[int, ...]) -> int:
-        """Return the number of the decoder that calls the HDF5 library."""
+        """Return the index of the decoder that calls the HDF5 library."""
         dtype = self.plain.dtype
         options = {"dataset": dataset.name, "origin": origin, "dtype": dtype, "order": self.order}
         return self.decoder(BlockDecoder(READ, dtype, tuple(options.items())))

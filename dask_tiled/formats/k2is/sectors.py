@@ -86,8 +86,8 @@ class Sector(NamedTuple):
 def synchronise(sectors: Sequence[Sector]) -> tuple[list[int], list[int]]:
     """Find the first frame that is complete in all sectors.
 
-    Returns the number of its first block, and the number of complete frames from there on, for each
-    sector.
+    Return for each sector the index of its first block, and the number of complete frames from
+    there on.
     """
     latest = max(sector.block(0)["block_count"] for sector in sectors)
     starts = [_find_count(sector, latest) for sector in sectors]

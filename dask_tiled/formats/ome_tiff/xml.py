@@ -51,7 +51,7 @@ class Source(NamedTuple):
 class Runs(NamedTuple):
     """Runs of consecutive planes in a file, as columns."""
 
-    source: Index  # number of the file in the document
+    source: Index  # index of the file in the document
     page: Index  # of the first plane
     planes: Index  # number, or WHOLE_FILE
     first: Index  # position of the first plane along Z, C and T

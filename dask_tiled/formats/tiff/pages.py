@@ -147,7 +147,7 @@ class Pages:
         return len(self) - 1
 
     def _number_of_kind(self, ifd: Ifd) -> int:
-        """Return the number of a page's kind, by its layout entries and their values."""
+        """Return the index of a page's kind, by its layout entries and their values."""
         telling = [entry for tag, entry in ifd.entries.items() if tag in LAYOUT_TAGS]
         source, order = ifd.source, ifd.source.flavour.order
         key: tuple[Any, ...] = (order, *telling)
