@@ -72,7 +72,7 @@ class StoreStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of an export: an intermediate store, if there is one, then the target."""
+    """The steps of an export: a temporary store, if there is one, then the target."""
 
     steps: tuple[StoreStep, ...]
     results: tuple[Result, ...] = ()

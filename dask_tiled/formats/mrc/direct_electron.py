@@ -154,7 +154,7 @@ def _custom(desc: tools.Description, session: Session, path: str) -> tools.Descr
     repeats = int(counts.max())
     even = bool((counts == repeats).all())
     if (repeats if even else 1) * math.prod(shape) > MAX_PLACES:
-        most, found = f"at most {MAX_PLACES} places", f"{shape}, {repeats} times"
+        most, found = f"at most {MAX_PLACES} positions", f"{shape}, {repeats} times"
         problem, hint = "the scan is too large", HINT.format(len(x))
         raise tools.CorruptFileError(problem, path=path, expected=most, found=found, hint=hint)
     if not even:

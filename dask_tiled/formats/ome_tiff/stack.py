@@ -71,7 +71,7 @@ class Stack(NamedTuple):
         """Return frame numbers by position: -1 for missing planes, and beyond the last one."""
         if count > max(MAX_PLANES, len(self.rows)):
             problem = "nav_shape is too large for an image with missing planes"
-            most, path = f"at most {MAX_PLANES} places", self.document.path
+            most, path = f"at most {MAX_PLANES} positions", self.document.path
             raise tools.DatasetError(problem, path=path, expected=most, found=count)
         numbers = np.where(self.there, self.there.cumsum() - 1, -1)
         return np.pad(numbers, (0, max(0, count - len(numbers))), constant_values=-1)[:count]
