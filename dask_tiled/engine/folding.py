@@ -28,7 +28,7 @@ MOST_TILE_BYTES = 32 << 20
 GROUPED_BYTES = 128 << 20
 """Bytes of a window in which the frames of one result are grouped."""
 HELD_BYTES = 256 << 10
-"""Maximum number of bytes of results and weights that stay cached from frame to frame."""
+"""Most bytes of results and weights that stay cached from frame to frame."""
 LEAST_VIEW = 4096
 """Minimum number of bytes of a run that are folded in place; shorter runs are gathered first."""
 NARROW_FRAMES = 1 << 16

@@ -192,7 +192,7 @@ LEAST_RUN = 64
 
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
-    """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was possible."""
+    """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was folded."""
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
     if len(folds) < len(sinks) or not take_windows(reader.source, reader.ranges, folds):
         return False

@@ -135,7 +135,7 @@ class BlockRun(NamedTuple):
         )
 
     def spans(self) -> Iterator[tuple[slice, int, int]]:
-        """Group blocks that are fetched by one read: their numbers, first byte and end."""
+        """Group blocks that one read fetches: their numbers, first byte and end."""
         first, start, end = 0, int(self.offsets[0]), 0
         ends = (self.offsets + self.sizes).tolist()
         for k, (offset, stop) in enumerate(zip(self.offsets.tolist(), ends, strict=True)):

@@ -223,7 +223,7 @@ class Layout:
         return self._changed(selection=other.selection, cuts=(*nav, *one), _token=None)
 
     def cut(self, cuts: Sequence[Cut]) -> Layout:
-        """Select a part of each axis of the current selection."""
+        """Show a part of each axis that is shown."""
         return self._changed(cuts=cut_again(self.cuts, cuts), _token=self._uncut_token())
 
     def _changed(self, **values: Any) -> Layout:

@@ -24,7 +24,7 @@ from dask_tiled.remote.fetching import REQUEST_BYTES
 AT_ONCE = 1 << 18
 """Frames whose byte ranges are planned at a time."""
 MOST_CELLS = 1 << 24
-"""If boxes divide one another into more cells than this, they are treated as disjoint."""
+"""Boxes that divide one another into more cells than this are treated as disjoint."""
 FRAME_BYTES = 96
 """Memory of the number and the byte ranges of a frame."""
 
