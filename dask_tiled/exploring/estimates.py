@@ -114,7 +114,7 @@ def estimates(
 def mean_estimates(
     view: da.Array, scan_ndim: int, compute: Compute, pace: Pace
 ) -> Iterator[Estimate]:
-    """Yield means of all frames, the last of which is exact: that of dask."""
+    """Yield means of all frames, the last of which is exact: equal to the one of dask."""
     nav = tuple(range(scan_ndim))
     shape = view.shape[:scan_ndim]
     frame = math.prod(view.shape[scan_ndim:]) * view.dtype.itemsize

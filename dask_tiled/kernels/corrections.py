@@ -24,7 +24,7 @@ def correct(tile, dark, gain, out):
     for start in range(0, pixels, BLOCK):
         stop = min(start + BLOCK, pixels)
         for f in range(frames):
-            # Slices in local variables, or the loop is not vectorised.
+            # Slices in local variables: otherwise the loop is not vectorised.
             src, dst = tile[f, start:stop], out[f, start:stop]
             offsets, factors = dark[start:stop], gain[start:stop]
             for p in range(stop - start):

@@ -16,9 +16,9 @@ TOO_LONG = np.int64(1 << 62)
 LONG = 128
 """Bytes of a match from which calls of memset and memcpy are faster."""
 STEP = np.array([0, 8, 8, 9, 8, 10, 12, 14])
-"""By match distance: its least multiple that is at least a word."""
+"""For each match distance, its smallest multiple of at least a word (8 bytes)."""
 REPEAT = np.array([sum(1 << 8 * at for at in range(0, 8, k or 8)) for k in range(8)], np.uint64)
-"""By match distance: the factor that repeats its bytes across a word."""
+"""For each match distance, the factor that repeats its bytes across a word."""
 
 
 @inner
