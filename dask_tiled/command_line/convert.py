@@ -73,7 +73,7 @@ MAPS = (
     click.Option(
         ["--disc"],
         type=DISC,
-        help="For bf and adf: center (y, x) and radius of the bright disc; detected by default.",
+        help="For bf and adf: centre (y, x) and radius of the bright disc; detected by default.",
     ),
 )
 

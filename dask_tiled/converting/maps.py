@@ -94,7 +94,7 @@ def _disc(x: Reducible, given: Sequence[Length] | None) -> tuple[Mask, str]:
     frame = Frame.of(x)
     if given is not None:
         if isinstance(given, str) or len(given) != 3:
-            expected = "its center, (y, x), and its radius"
+            expected = "its centre, (y, x), and its radius"
             raise DatasetError("invalid disc", expected=expected, found=repr(given))
         y, x_, radius = given
         inside = disk(x.arr, radius, (y, x_))

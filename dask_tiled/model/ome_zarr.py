@@ -89,7 +89,7 @@ def image_of(
 
 
 def at_level(axes: Sequence[Axis | None], binned: int, level: int) -> tuple[Axis | None, ...]:
-    """Return the axes of a level, whose pixels lie at the centers of those they average."""
+    """Return the axes of a level, whose pixels lie at the centres of those they average."""
     first = len(axes) - binned
     return (*axes[:first], *(axis and axis.binned(1 << level) for axis in axes[first:]))
 
