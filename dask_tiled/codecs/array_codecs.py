@@ -49,7 +49,7 @@ def _numbers(dtype: Any) -> np.dtype:
     """Return the output dtype of a filter; only numbers are allowed."""
     found = np.dtype(dtype)
     if found.kind not in "biufc":
-        raise ValueError(f"a filter with pixels of type {found}")
+        raise ValueError(f"filters do not support pixels of type {found}")
     return found
 
 
@@ -64,7 +64,7 @@ def encoded_pixels(name: str, config: Config, given: Pixels) -> Pixels:
     if name == "transpose":
         order = config["order"]
         if sorted(order) != [*range(len(given.shape))]:
-            raise ValueError(f"a transpose in the order {order} of {len(given.shape)} axes")
+            raise ValueError(f"invalid order {order} of a transpose of {len(given.shape)} axes")
         return Pixels(tuple(given.shape[k] for k in order), given.dtype)
     if name in PREDICTORS:
         check_predictor(config, given.shape)

@@ -76,7 +76,7 @@ def frames_base(sizes: Sequence[int], nav: Sequence[Base]) -> Base:
 
 
 def file_blocks(layout: Layout, axis: int) -> Base | None:
-    """Return the parts of a navigation axis that lie in one file each, by positions of the array.
+    """Return the parts of a navigation axis that lie in one file each, as positions of the array.
 
     None if there is one file, or if files do not begin at equal distances along the axis.
     """

@@ -35,7 +35,7 @@ NUMERIC_DATE = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 QUARTER, SLACK = timedelta(minutes=15), timedelta(minutes=2)
-"""Numeric date and time, year last; rounding of time zones, and tolerance of clocks."""
+"""Pattern of a numeric date and time, year last; rounding of time zones; tolerance of clocks."""
 BLOCK_BYTES = 1 << 14
 """Parse this many bytes at a time, so that little is parsed after an error."""
 MAX_TOKEN = 1 << 17
