@@ -125,5 +125,5 @@ def test_what_is_no_group(arr, tmp_path):
         to_zarr(arr, tmp_path / "out.zarr", layout="pyramid")
     assert os.listdir(tmp_path) == ["volume.nrrd"]
     zarr.create_group(tmp_path / "out.zarr")
-    with pytest.raises(VerificationError, match="no array"):
+    with pytest.raises(VerificationError, match="no such array"):
         verify_zarr(tmp_path / "out.zarr", arr)
