@@ -146,7 +146,7 @@ class CorruptFileError(DatasetError):
 
 
 class TruncatedFileError(DatasetError):
-    """Bytes or frames that the headers announce are missing."""
+    """Bytes or frames that the headers promise are missing."""
 
 
 class StaleFileError(DatasetError):
@@ -154,11 +154,11 @@ class StaleFileError(DatasetError):
 
 
 class OutsideFolderError(DatasetError):
-    """A file that another one names or links to lies outside of the opened folder."""
+    """A file that another one names or links to lies outside of its folder."""
 
 
 class RemoteError(DatasetError):
-    """A server does not deliver the bytes of a file: not at all, not in time, or not in ranges."""
+    """A server does not deliver the bytes of a file: not at all, not in time, or not in parts."""
 
 
 class TilingError(DatasetError):
@@ -166,7 +166,7 @@ class TilingError(DatasetError):
 
 
 class MissingFramesWarning(UserWarning):
-    """Frames are in no file, and are read as the fill value; or a series may be longer."""
+    """Frames are in no file, and read as the fill value; or a series may be longer."""
 
 
 class VerificationError(DatasetError):

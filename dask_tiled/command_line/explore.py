@@ -18,7 +18,7 @@ from dask_tiled.command_line.opening import OPENING, Opening, arguments, files, 
 @click.option("--browser/--no-browser", default=True, help="Open a browser (default).")
 @with_options(OPENING)
 def explore(files: tuple[str, ...], *, port: int, browser: bool, **options: Any) -> None:
-    """Show a file in a browser: the scan, the frame, and a movable detector.
+    """Show a file in a browser: the scan, the frame, and a detector to drag.
 
     The page is only served to this machine, at a secret address, until Ctrl-C.
     """
@@ -39,6 +39,6 @@ def explore(files: tuple[str, ...], *, port: int, browser: bool, **options: Any)
 
 
 def _is_usual(name: str, value: object) -> bool:
-    """Return whether an option has its default value."""
+    """Return whether an option is what it is by default."""
     usual = {"sync_offset": 0, "follow": False, "outside_folder": False, "io": "auto"}
     return name in usual and value == usual[name]

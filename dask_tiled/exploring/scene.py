@@ -70,7 +70,7 @@ class Scene(NamedTuple):
 
     @property
     def sliders(self) -> tuple[int, ...]:
-        """Remaining axes, along which one position is selected."""
+        """Remaining axes, of which one position is shown."""
         return tuple(k for k in range(self.arr.ndim) if k not in self.scan + self.frame)
 
     @property
@@ -109,7 +109,7 @@ class Scene(NamedTuple):
         """Return whether functions of tiles need ``sig_ndim`` to identify the axes of a frame."""
         return reducible(self.view(places), None).nav_ndim != len(self.scan)
 
-    def as_json(self) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
         """Convert the layout to JSON values for the page."""
         axes = [
             {

@@ -128,7 +128,7 @@ class Session:
         """Cancel all computations until the next request."""
         self._image_jobs.hand(None)
         self._frame_jobs.hand(None)
-        self._image_shown = self._frame_shown = None  # later requests compute both again
+        self._image_shown = self._frame_shown = None  # whoever asks again gets it again
 
     def close(self) -> None:
         """Stop all threads."""
@@ -236,16 +236,14 @@ class Session:
         with self._asked:
             check()
             self.state = State.first(scene, disc)
-            self.send(Message({"type": "state", "state": self.state.as_json()}))
+            self.send(Message({"type": "state", "state": self.state.told()}))
             self._show(self.state, anew=True)
         yield
 
     def _send_scene(self) -> None:
         told = {"pictures": self._pictures.names, "picture": self._number}
         self.send(
-            Message(
-                {"type": "scene", **self.scene.as_json(), **told, "state": self.state.as_json()}
-            )
+            Message({"type": "scene", **self.scene.told(), **told, "state": self.state.told()})
         )
 
     def _failed(self, text: str) -> None:
@@ -255,9 +253,9 @@ class Session:
     def _save(self) -> None:
         """Send the image, with its axes, as a zipped zarr store."""
         if not self.scene.scan:
-            raise DatasetError("the array has no scan, so there is no image to save")
+            raise DatasetError("there is no image of a scan to save")
         if self._image is None:
-            hint = "Save when the corner shows no percentage any more."
+            hint = "Save it when the corner says no share of the frames any more."
             raise DatasetError("the image is still an estimate", hint=hint)
         known = shown_of(self.lazy_image())
         values = da.from_array(self.image(), chunks=-1)

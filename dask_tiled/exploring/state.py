@@ -25,10 +25,9 @@ class State(NamedTuple):
     places: Places
     """Positions along the axes with sliders."""
     position: Places
-    """Position of the scan whose frame is displayed."""
+    """Position of the scan whose frame is shown."""
     region: tuple[tuple[int, int], ...] | None
-    """Half-open bounds along each axis of the scan; if given, the mean of these frames is
-    displayed."""
+    """Half-open bounds along each axis of the scan: the mean of these frames is shown instead."""
     detector: Detector
 
     @classmethod
@@ -53,11 +52,11 @@ class State(NamedTuple):
         region = message.get("region")
         if region is not None:
             if not isinstance(region, list) or len(region) != len(scene.scan) or not region:
-                raise _wrong("region", "a pair of bounds for each axis of the scan", region)
+                raise _wrong("region", "a pair for each axis of the scan", region)
             region = tuple(map(_pair, region, scene.scan_shape))
         return cls(places, position, region, _detector(scene, message.get("detector")))
 
-    def as_json(self) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
         """Convert the state to JSON values for the page."""
         told_detector = detector_json(self.detector)
         return {

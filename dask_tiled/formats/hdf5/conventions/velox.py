@@ -107,7 +107,7 @@ class Velox(Convention):
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:
-        """List the images, then the spectra, with titles and reordered axes.
+        """List the images, then the spectra, with titles, in the order of axes that is shown.
 
         Images of detectors come before element maps computed from spectra; HAADF comes first.
         """
