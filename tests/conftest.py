@@ -1,5 +1,6 @@
 """What the tests share: the real files, and how hypothesis and dask run."""
 
+import gc
 import multiprocessing
 import os
 import platform
@@ -87,6 +88,12 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [chance(name).choice(some) for name, some in cases.items()]
     if config.option.shuffle:
         items.sort(key=lambda one: [chance(text).random() for text in (one.path.name, one.nodeid)])
+
+
+def pytest_collection_finish():
+    """Exempt the collected tests from garbage collection, which many tests ask for."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

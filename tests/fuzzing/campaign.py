@@ -127,6 +127,9 @@ class Campaign:
         if self._next >= len(self.numbers):
             return False
         read, write_end = os.pipe()
+        # What is lost while the child warms up counts as the first mutation's.
+        first = self.numbers[self._next]
+        self._state["number"], self._state["phase"] = first, 0
         self._state["began"] = time.monotonic()
         self._pid = os.fork()
         if not self._pid:
