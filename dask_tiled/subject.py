@@ -24,7 +24,7 @@ LONGEST_OF_LARGE = (4096, 1024, 256)
 axes."""
 DEPTHS = "z", "depth"
 """Names of the axis along which images form a volume."""
-SPACE = "x", "y", *DEPTHS
+SPACE = "x", "y", *DEPTHS, "kx", "ky", "qx", "qy", "rx", "ry"
 """Names of the axes of images and volumes."""
 COLOURS = "s", "c", "channel", "component", "colour", "rgb"
 """Names of an axis of three or four colours."""
@@ -176,7 +176,7 @@ def _nav_ndim(shown: Shown) -> int:
     outer = [name in nav for name in names]
     if shown.of and False in outer:
         return outer.index(False)
-    last = names[-1] or ""
+    last = (names[-1] or "").casefold()
     is_spectrum = not shown.of and last and last not in SPACE and not last.startswith("scan")
     return max(len(names) - (1 if is_spectrum else 2), 0)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_tiled.array.tile_functions import reducible
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.units import readable
 from dask_tiled.subject import CHANNELS, DEPTHS, Subject, numbers
 from dask_tiled.tiles.lengths import Frame
 
@@ -110,13 +111,17 @@ class Scene(NamedTuple):
         return reducible(self.view(places), None).nav_ndim != len(self.scan)
 
     def told(self) -> dict[str, Any]:
-        """Convert the layout to JSON values for the page."""
+        """Convert the layout to JSON values for the page, with suitable prefixes of units."""
+        sizes: dict[str, float] = {}  # axes with one unit keep one unit
+        for axis, count in zip(self.axes, self.arr.shape, strict=True):
+            sizes[axis.units] = max(sizes.get(axis.units, 0.0), abs(axis.scale) * count)
+        units = {unit: readable(unit, size) for unit, size in sizes.items()}
         axes = [
             {
                 "name": axis.name,
-                "units": axis.units,
-                "scale": _finite(axis.scale, 1.0),
-                "offset": _finite(axis.offset, 0.0),
+                "units": units[axis.units][0],
+                "scale": _finite(axis.scale, 1.0) * units[axis.units][1],
+                "offset": _finite(axis.offset, 0.0) * units[axis.units][1],
                 "size": size,
                 "labels": [*axis.labels],
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
@@ -36,6 +37,20 @@ class Prefixed(NamedTuple):
     def power(self) -> int:
         """Power of ten relative to the unprefixed unit."""
         return -POWERS[self.prefix] if self.inverse else POWERS[self.prefix]
+
+
+def readable(unit: str, size: float) -> tuple[str, float]:
+    """Return a unit in which a size is 0.5 to 500, and how much 1 of the given unit is in it.
+
+    Units are unchanged if they are not recognised, or if the size is 0.01 to 10,000 already.
+    """
+    known = Prefixed.of(unit)
+    if known is None or not math.isfinite(size) or 0.01 <= abs(size) < 1e4 or not size:
+        return unit, 1.0
+    power = known.power + math.floor(math.log10(2 * abs(size)))
+    power = min(max(power // 3 * 3, min(SHOWN)), max(SHOWN))
+    prefix = SHOWN[-power if known.inverse else power]
+    return str(known._replace(prefix=prefix)), 10.0 ** (known.power - power)
 
 
 def conversion(unit: str, other: str) -> float | None:

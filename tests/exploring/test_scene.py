@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import DatasetError, open_dataset, tiles
+from dask_tiled.array.doors import as_array
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.testing import write_mib, write_nrrd, write_ser
 
@@ -65,6 +66,27 @@ def test_what_is_no_real_number_is_shown_as_one(dtype):
     found = {"arr": arr, "da": da}
     exec(scene.prepared, found)  # noqa: S102 - what it is about
     assert np.array_equal(found["arr"].compute(), scene.arr.compute())
+
+
+def test_units_have_suitable_prefixes(tmp_path):
+    axes = {"scan_y": "5e-10 m", "scan_x": "2e-9 m", "y": "1e8 1/m", "x": "1e8 1/m from -4e8 1/m"}
+    path = write_mib(tmp_path / "scan.mib", np.zeros((4, 5, 8, 8), "u2"))
+    found = Scene.of(open_dataset(path, axes=axes)).told()["axes"]
+    assert [axis["units"] for axis in found] == ["nm", "nm", "1/nm", "1/nm"]
+    assert np.allclose([axis["scale"] for axis in found], [0.5, 2, 0.1, 0.1])
+    assert np.isclose(found[3]["offset"], -0.4)
+
+
+@pytest.mark.parametrize("dims", [("ry", "rx", "ky", "kx"), ("Ry", "Rx", "Qy", "Qx")])
+def test_reciprocal_axes_of_xarray_are_frames(dims):
+    xr = pytest.importorskip("xarray")
+    scene = Scene.of(as_array(xr.DataArray(np.zeros((4, 5, 8, 9)), dims=dims)))
+    assert (scene.scan_shape, scene.frame_shape) == ((4, 5), (8, 9))
+
+
+def test_one_picture_is_a_frame():
+    scene = Scene.of(da.zeros((8, 9)))
+    assert (scene.scan, scene.frame_shape, scene.sliders) == ((), (8, 9), ())
 
 
 def test_what_has_no_picture_is_refused():

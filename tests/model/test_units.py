@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dask_tiled.model.units import conversion
+from dask_tiled.model.units import conversion, readable
 
 KNOWN = [
     ("mrad", "rad", 1e-3), ("nm", "pm", 1e3), ("µm", "um", 1.0), ("\u03bcm", "nm", 1e3),
@@ -44,3 +44,15 @@ def test_other_units_are_those_of_pint(monkeypatch, unit, other, factor):
 )
 def test_units_of_other_kinds(unit, other):
     assert conversion(unit, other) is None
+
+
+@pytest.mark.parametrize(
+    ("unit", "size", "shown", "factor"),
+    [
+        ("m", 6e-8, "nm", 1e9), ("m", 3e-4, "µm", 1e6), ("1/m", 2e10, "1/nm", 1e-9),
+        ("nm", 2e5, "µm", 1e-3), ("nm", 12.0, "nm", 1.0), ("eV", 2e4, "keV", 1e-3),
+        ("m", 1e-20, "pm", 1e12), ("px", 1e6, "px", 1.0), ("", 1e6, "", 1.0), ("m", 0.0, "m", 1.0),
+    ],
+)  # fmt: skip
+def test_prefixes_suit_sizes(unit, size, shown, factor):
+    assert readable(unit, size) == (shown, pytest.approx(factor))
