@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource as Source
 
 from dask_tiled.command_line.opening import OPENING, Opening, arguments, files, with_options
 
@@ -17,28 +18,22 @@ from dask_tiled.command_line.opening import OPENING, Opening, arguments, files, 
 )  # fmt: skip
 @click.option("--browser/--no-browser", default=True, help="Open a browser (default).")
 @with_options(OPENING)
-def explore(files: tuple[str, ...], *, port: int, browser: bool, **options: Any) -> None:
+@click.pass_context
+def explore(
+    ctx: click.Context, /, files: tuple[str, ...], *, port: int, browser: bool, **options: Any
+) -> None:
     """Show a file in a browser: the scan, the frame, and a detector to drag.
 
     The page is only served to this machine, at a secret address, until Ctrl-C.
     """
+    from dask_tiled.exploring.pictures import source_of
     from dask_tiled.exploring.server import serve
 
-    path, given = arguments(files, options)
-    given = {name: value for name, value in given.items() if not _is_usual(name, value)}
-    text = {name: repr(value) for name, value in given.items()}
-    if "roi" in given:
-        text["roi"] = f"np.load({options['roi']!r})"
-    named = "".join(f", {name}={value}" for name, value in text.items())
-    source = f"dask_tiled.open_dataset({path!r}{named})"
+    names = [name for name in options if ctx.get_parameter_source(name) is not Source.DEFAULT]
+    path, given = arguments(files, {name: options[name] for name in names})
+    source = source_of(path, given).replace("roi=roi", f"roi=np.load({options['roi']!r})")
 
     def say(address: str) -> None:
         click.echo(f"{address}  (press Ctrl-C to stop)")
 
     serve(path, given, source, port=port, browser=browser, say=say)
-
-
-def _is_usual(name: str, value: object) -> bool:
-    """Return whether an option is what it is by default."""
-    usual = {"sync_offset": 0, "follow": False, "outside_folder": False, "io": "auto"}
-    return name in usual and value == usual[name]

@@ -58,6 +58,8 @@ class Job(NamedTuple):
     @classmethod
     def of(cls, scene: Scene, places: tuple[int, ...], detector: Detector) -> Job:
         """Build the mask of a detector, equal to that of its code."""
+        if not scene.scan:  # one picture, all of which is shown
+            detector = detector._replace(shape="all", signal="sum")
         mask, lines = _mask(scene, places, detector)
         return cls(scene, places, detector, mask, tuple(lines))
 
@@ -76,9 +78,11 @@ class Job(NamedTuple):
         return is_sum and self.scene.arr.dtype.kind in "biu"
 
     def expression(self, view: da.Array) -> da.Array:
-        """Return the image of a scan, or of a part of one."""
+        """Return the image of a scan, or of a part of one; without a scan, the frame."""
         ndim = len(self.scene.frame)
         sig = tuple(range(-ndim, 0))
+        if not self.scene.scan:
+            return view
         if self.detector.shape == "point":
             return view[(..., *_pixel(self.scene, self.detector))]
         if self.detector.signal == "center of mass":
@@ -104,7 +108,9 @@ class Job(NamedTuple):
         lines, more = [self.scene.code(self.places)], _more(self.scene, self.places)
         axis = ", ".join(map(str, range(-ndim, 0)))
         axis = f"({axis})" if ndim > 1 else axis
-        if shape == "point":
+        if not self.scene.scan:
+            lines.append("image = arr.compute()")
+        elif shape == "point":
             at = ", ".join(map(str, _pixel(self.scene, self.detector)))
             lines.append(f"image = arr[..., {at}].compute()")
         elif self.detector.signal == "center of mass":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dask_tiled.exploring.pictures import Pictures
+from dask_tiled.exploring.pictures import Pictures, source_of
 
 if TYPE_CHECKING:
     from dask_tiled.exploring.widget import Explorer
@@ -50,4 +50,5 @@ def explore(data: Any, *, follow: bool = False, **options: Any) -> Explorer:
         raise ImportError(hint, name="anywidget") from error
     from dask_tiled.exploring.widget import Explorer
 
-    return Explorer(Pictures.of(data, options, follow=follow), follow=follow)
+    pictures = Pictures.of(data, options, follow=follow)
+    return Explorer(pictures, source_of(data, options), follow=follow)

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import dask.array as da
+import numpy as np
 
 from dask_tiled.array.doors import is_array
 from dask_tiled.bridges.pictures import OF_ONE
 from dask_tiled.model.listing import Listing
 from dask_tiled.opening import opened
+
+PLAIN = str, int, float, tuple, list, dict
+"""Types of options that are shown in code; others are named."""
+
+
+def source_of(data: Any, options: Mapping[str, Any]) -> str:
+    """Return code that opens files, or a lazy form of a NumPy array; empty for lazy arrays."""
+    if isinstance(data, np.ndarray):
+        return "da.from_array(arr)"
+    if is_array(data):
+        return ""
+    is_series = not isinstance(data, str | os.PathLike)
+    path = [os.fspath(one) for one in data] if is_series else os.fspath(data)
+    told = {key: repr(x) if isinstance(x, PLAIN) else key for key, x in options.items()}
+    named = "".join(f", {key}={text}" for key, text in told.items())
+    return f"dask_tiled.open_dataset({path!r}{named})"
 
 
 class Pictures:

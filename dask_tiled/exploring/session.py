@@ -216,6 +216,8 @@ class Session:
         compute = partial(self._compute, check=check)
         told: dict[str, Any] = {"position": state.position, "region": state.region, "id": number}
         if state.region is None or not ndim:
+            if not ndim:
+                told["code"] = Job.of(scene, state.places, state.detector).code(self._told())
             frame = compute(view[state.position] if ndim else view)
             self.send(picture_message("frame", frame, sizes, share=1.0, exact=True, **told))
             return
@@ -252,13 +254,13 @@ class Session:
 
     def _save(self) -> None:
         """Send the image, with its axes, as a zipped zarr store."""
-        if not self.scene.scan:
-            raise DatasetError("there is no image of a scan to save")
-        if self._image is None:
-            hint = "Save it when the corner says no share of the frames any more."
-            raise DatasetError("the image is still an estimate", hint=hint)
-        known = shown_of(self.lazy_image())
-        values = da.from_array(self.image(), chunks=-1)
+        values = self.lazy_image()
+        known = shown_of(values)
+        if self.scene.scan:
+            if self._image is None:
+                hint = "Save it when the corner says no share of the frames any more."
+                raise DatasetError("the image is still an estimate", hint=hint)
+            values = da.from_array(self.image(), chunks=-1)
         with TemporaryDirectory() as folder:
             path = os.path.join(folder, "image.zarr.zip")
             convert(labelled(values, known.axes, known.units), path, progress=False)

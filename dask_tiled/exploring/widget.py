@@ -24,9 +24,9 @@ class Explorer(anywidget.AnyWidget):
     _esm = text_of(MODULE)
     _css = text_of(STYLE)
 
-    def __init__(self, pictures: Pictures, *, follow: bool = False) -> None:
+    def __init__(self, pictures: Pictures, source: str, *, follow: bool = False) -> None:
         super().__init__()
-        self._session = Session(pictures, self._send_message, follow=follow)
+        self._session = Session(pictures, self._send_message, source, follow=follow)
         self.on_msg(self._receive)
 
     @property
@@ -41,7 +41,7 @@ class Explorer(anywidget.AnyWidget):
 
     @property
     def code(self) -> str:
-        """Code that computes the image from the array ``arr``."""
+        """Code that computes the image, from the array ``arr`` or from files."""
         return self._session.code()
 
     def to_xarray(self) -> xr.DataArray:

@@ -16,6 +16,7 @@ import dask_tiled
 from dask_tiled.command_line import convert, doctor, info
 from dask_tiled.command_line.app import app
 from dask_tiled.command_line.opening import OPENING
+from dask_tiled.exploring import server
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 ROOT = Path(__file__).parents[2]
@@ -272,3 +273,17 @@ def test_maps_in_the_same_pass(tmp_path, monkeypatch):
     assert "no bright disc" in done.output
     assert "--disc" in done.output
     assert not (tmp_path / "flat.zarr").exists()
+
+
+def test_the_code_of_explore_opens_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("roi.npy", np.eye(4, dtype=bool))
+    served = []
+    monkeypatch.setattr(server, "serve", lambda *given, **_: served.append(given))
+    words = ["explore", "scan.mib", "--nav-shape", "4,4", "--roi", "roi.npy", "--axis", "x=2nm"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    [(path, options, source)] = served
+    assert (path, options.keys()) == ("scan.mib", {"nav_shape", "roi", "axes"})
+    named = "nav_shape=(4, 4), roi=np.load('roi.npy'), axes={'x': '2nm'}"
+    assert source == f"dask_tiled.open_dataset('scan.mib', {named})"

@@ -111,6 +111,17 @@ def test_the_image_is_saved_with_its_axes(page):
     assert told["shape"] == [6, 7]
 
 
+def test_one_picture_is_saved():
+    page = Page(da.from_array(PIXELS[0, 0]))
+    page.session.receive({"type": "save"})
+    message = next(one for one in page if one.kind == "file")
+    with zipfile.ZipFile(io.BytesIO(message.data)) as file:
+        assert json.loads(file.read("data/zarr.json"))["shape"] == [16, 20]
+    frame = next(one for one in page if one.kind == "frame")
+    assert frame.head["code"].endswith("image = arr.compute()")
+    page.session.close()
+
+
 def test_estimates_are_not_saved(page):
     page.session.rest()
     page.session._image = None

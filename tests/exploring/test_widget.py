@@ -11,6 +11,12 @@ pytest.importorskip("anywidget")
 PIXELS = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 20), "u2")
 
 
+def run(code, **names):
+    """Return the image that code computes."""
+    exec(code, names)  # noqa: S102 - what it is about
+    return names["image"]
+
+
 @pytest.fixture
 def arr(tmp_path):
     path = write_mib(tmp_path / "scan.mib", PIXELS)
@@ -20,9 +26,7 @@ def arr(tmp_path):
 def test_what_is_shown_are_arrays(arr):
     widget = arr.explore()
     assert np.array_equal(widget.image, (PIXELS * widget.mask).sum((-2, -1)))
-    names = {"arr": arr}
-    exec(widget.code, names)  # noqa: S102 - what it is about
-    assert np.array_equal(names["image"], widget.image)
+    assert np.array_equal(run(widget.code, arr=arr), widget.image)
     found = widget.to_xarray()
     assert found.dims == ("scan_y", "scan_x")
     assert found.scan_x.attrs["units"] == "nm"
@@ -51,6 +55,26 @@ def test_files_can_be_explored(tmp_path):
     path = write_mib(tmp_path / "scan.mib", PIXELS)
     widget = dask_tiled.explore(path, nav_shape=(3, 7))
     assert widget.image.shape == (3, 7)
+    assert np.array_equal(run(widget.code), widget.image)
+    widget.close()
+
+
+@pytest.mark.parametrize("shape", ["disk", "point"])
+def test_the_code_of_arrays_of_numpy_runs(shape):
+    widget = dask_tiled.explore(PIXELS)
+    session = widget._session
+    session.state = session.state._replace(detector=session.state.detector._replace(shape=shape))
+    assert np.array_equal(run(widget.code, arr=PIXELS), widget.image)
+    widget.close()
+
+
+def test_one_picture():
+    widget = dask_tiled.explore(PIXELS[0, 0])
+    session = widget._session
+    assert session.scene.frame_shape == (16, 20)
+    assert session.mask.all()
+    assert np.array_equal(widget.image, PIXELS[0, 0])
+    assert np.array_equal(run(widget.code, arr=PIXELS[0, 0]), widget.image)
     widget.close()
 
 

@@ -659,7 +659,7 @@ class Page {
     const axes = (places) => places.map((k) => scene.axes[k]);
     this.hasScan = scene.scan.length > 0;
     this.scan.root.hidden = !this.hasScan;
-    this.saveZarr.hidden = this.codeBox.hidden = !this.hasScan;
+    this.codeBox.hidden = false;
     this.plots.classList.toggle("single", !this.hasScan);
     const usual = [["gray", "linear"], this.hasScan ? ["inferno", "log"] : ["gray", "linear"]];
     const alike = this.shownAs === JSON.stringify([scene.title, scene.picture]); // a file that has grown
