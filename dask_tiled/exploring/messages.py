@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +36,9 @@ class Message(NamedTuple):
         return LENGTH.pack(len(head)) + head + self.data
 
 
-def picture_message(kind: str, values: Array, sizes: int, **told: Any) -> Message:
+def picture_message(
+    kind: str, values: Array, sizes: int, steps: Sequence[int] = (1, 1), **told: Any
+) -> Message:
     """Build the message with a picture.
 
     Parameters
@@ -44,10 +46,14 @@ def picture_message(kind: str, values: Array, sizes: int, **told: Any) -> Messag
     kind : str
     values : ndarray
         The last ``sizes`` axes are those of the picture; one before them counts components.
+    steps : sequence of int
+        Steps with which pixels were taken; the message says how many pixels one that is sent is.
     """
-    shown = values
-    for axis in range(values.ndim - sizes, values.ndim):
-        shown = _binned(shown, axis)
+    shown, bins = values, []
+    for axis, step in zip(range(values.ndim - sizes, values.ndim), steps, strict=False):
+        by = -(-values.shape[axis] // LARGEST)
+        shown = _binned(shown, axis, by)
+        bins.append(step * by)
     name = shown.dtype.str[1:]
     sent = np.ascontiguousarray(shown, "<" + PLAIN.get(name, "f4"))
     head = {
@@ -55,18 +61,17 @@ def picture_message(kind: str, values: Array, sizes: int, **told: Any) -> Messag
         "shape": sent.shape[values.ndim - sizes :],
         "components": sent.shape[0] if values.ndim > sizes else 1,
         "dtype": sent.dtype.str[1:],
+        "bins": bins,
         **told,
     }
     return Message(head, sent.tobytes())
 
 
-def _binned(values: Array, axis: int) -> Array:
-    """Average neighbours along an axis with too many pixels; incomplete groups are dropped."""
-    length = values.shape[axis]
-    by = -(-length // LARGEST)
+def _binned(values: Array, axis: int, by: int) -> Array:
+    """Average ``by`` neighbours along an axis; an incomplete group is dropped."""
     if by == 1:
         return values
-    count = length // by
+    count = values.shape[axis] // by
     cut = np.take(values, range(count * by), axis)
     shape = (*values.shape[:axis], count, by, *values.shape[axis + 1 :])
     return cut.reshape(shape).mean(axis + 1, dtype=np.float32)

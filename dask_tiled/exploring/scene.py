@@ -10,12 +10,15 @@ import numpy as np
 
 from dask_tiled.array.tile_functions import reducible
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import readable
 from dask_tiled.subject import CHANNELS, DEPTHS, Subject, numbers
 from dask_tiled.tiles.lengths import Frame
 
 STACKED = *CHANNELS, "t", "time", "frame"
 """Navigation axes along which frames form a stack."""
+SAMPLES = "s", "rgb", "colour"
+"""Names of an axis of colours, wherever it is."""
 
 
 class Scene(NamedTuple):
@@ -28,6 +31,10 @@ class Scene(NamedTuple):
     """Up to two axes, along which frames are selected."""
     frame: tuple[int, ...]
     """One or two axes."""
+    colours: int | None
+    """Axis of red, green and blue, which are shown as one picture; only without a scan."""
+    order: tuple[int, ...]
+    """Positions of red, green and blue along it."""
     title: str
     subtitle: str
     units: str
@@ -45,7 +52,8 @@ class Scene(NamedTuple):
         """
         subject = Subject.of(arr)
         nav, kept = subject.nav_ndim, [k for k, n in enumerate(arr.shape) if n > 1]
-        apart = {subject.colours, subject.apart}
+        colours, order = _colours(subject)
+        apart = {colours, subject.apart}
         left = [k for k in range(len(kept)) if k not in apart]
         frame = [k for k in left if k >= nav][-2:]
         outer = [k for k in left if k < nav]
@@ -62,17 +70,21 @@ class Scene(NamedTuple):
             prepared += ['arr = da.stack([arr[name] for name in "RGB"])']
             shown = da.stack([shown[name] for name in "RGB"])
             axes = [Axis("colour", labels=("R", "G", "B")), *axes]
-            scan, frame = [k + 1 for k in scan], [k + 1 for k in frame]
+            scan, frame, colours = [k + 1 for k in scan], [k + 1 for k in frame], 0
         elif shown.dtype.kind in "cb":
             prepared += ["arr = abs(arr)" if shown.dtype.kind == "c" else 'arr = arr.astype("u1")']
             shown = numbers(shown)
+        if scan or len(frame) < 2:
+            colours = None
+        roles = tuple(scan), tuple(frame), colours, order
         told = subject.title, subject.subtitle, subject.units
-        return cls(shown, tuple(axes), tuple(scan), tuple(frame), *told, "\n".join(prepared))
+        return cls(shown, tuple(axes), *roles, *told, "\n".join(prepared))
 
     @property
     def sliders(self) -> tuple[int, ...]:
         """Remaining axes, of which one position is shown."""
-        return tuple(k for k in range(self.arr.ndim) if k not in self.scan + self.frame)
+        seen = {*self.scan, *self.frame, self.colours}
+        return tuple(k for k in range(self.arr.ndim) if k not in seen)
 
     @property
     def scan_shape(self) -> tuple[int, ...]:
@@ -97,6 +109,19 @@ class Scene(NamedTuple):
     def view(self, places: Sequence[int]) -> da.Array:
         """Return the scan of frames at positions along the axes with sliders."""
         return self.arr[self.indices(places)]
+
+    def cut(self, view: da.Array, window: Sequence[slice]) -> da.Array:
+        """Return a part of a frame, or of a view without a scan."""
+        chosen = dict(zip(self.frame, window, strict=True))
+        axes = [k for k in range(self.arr.ndim) if k in chosen or k == self.colours]
+        return view[tuple(chosen.get(k, slice(None)) for k in axes)]
+
+    def picture(self, frame: Array) -> Array:
+        """Return a frame as the page draws it: scalar, or colours on the first axis."""
+        if self.colours is None:
+            return frame
+        place = sum(k < self.colours for k in self.frame)
+        return np.moveaxis(frame, place, 0)[list(self.order)]
 
     def code(self, places: Sequence[int]) -> str:
         """Return code that derives the scan of frames from the array; empty if both are equal."""
@@ -136,6 +161,15 @@ class Scene(NamedTuple):
             "subtitle": self.subtitle,
             "units": self.units,
         }
+
+
+def _colours(subject: Subject) -> tuple[int | None, tuple[int, ...]]:
+    """Return the axis of red, green and blue, if there is one, and their positions."""
+    for k, (axis, size) in enumerate(zip(subject.axes, subject.shape, strict=True)):
+        names = [label[:1].casefold() for label in axis.labels] or [*"rgba"]
+        if axis.name in SAMPLES and size in {3, 4} and {*"rgb"} <= {*names}:
+            return k, tuple(map(names.index, "rgb"))
+    return subject.colours, (0, 1, 2)
 
 
 def _finite(number: float, otherwise: float) -> float:

@@ -20,13 +20,13 @@ from dask_tiled.discs import find_disc
 from dask_tiled.errors import DatasetError
 from dask_tiled.exploring.detectors import Job, Mask
 from dask_tiled.exploring.estimates import RATE, REMOTE_RATE, Pace, estimates, mean_estimates
-from dask_tiled.exploring.messages import Message, picture_message
+from dask_tiled.exploring.messages import LARGEST, Message, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.running import Check, Computing, Newest, message_of
 from dask_tiled.exploring.scene import Scene
-from dask_tiled.exploring.state import State, check_message, whole
+from dask_tiled.exploring.state import Bounds, State, bounds, check_message, whole
 from dask_tiled.model.indexing import Array
-from dask_tiled.sampling import is_remote
+from dask_tiled.sampling import SAMPLE_BYTES, is_remote
 
 MOST_ASKED = 1 << 30
 """Upper limit of request ids."""
@@ -67,6 +67,7 @@ class Session:
         self._compute = Computing()
         self._image_jobs = Newest("image", self._failed)
         self._frame_jobs = Newest("frame", self._failed)
+        self._detail_jobs = Newest("frame detail", self._failed)
         self._asked = threading.RLock()
         self._ended = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -112,6 +113,8 @@ class Session:
         elif kind == "show":
             number = whole("id", message.get("id", 0), MOST_ASKED)
             self._show(State.read(self.scene, message), number)
+        elif kind == "detail":
+            self._show_detail(message)
         elif kind == "picture":
             number = whole("picture", message.get("number"), len(self._pictures.names))
             self.rest()
@@ -128,6 +131,7 @@ class Session:
         """Cancel all computations until the next request."""
         self._image_jobs.hand(None)
         self._frame_jobs.hand(None)
+        self._detail_jobs.hand(None)
         self._image_shown = self._frame_shown = None  # whoever asks again gets it again
 
     def close(self) -> None:
@@ -135,6 +139,7 @@ class Session:
         self._ended.set()
         self._image_jobs.close()
         self._frame_jobs.close()
+        self._detail_jobs.close()
         self._compute.close()
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join()
@@ -162,7 +167,8 @@ class Session:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all pictures are exact."""
-        return self._image_jobs.wait(seconds) and self._frame_jobs.wait(seconds)
+        jobs = self._image_jobs, self._frame_jobs, self._detail_jobs
+        return all(one.wait(seconds) for one in jobs)
 
     def code(self) -> str:
         """Return code that computes the image."""
@@ -218,8 +224,10 @@ class Session:
         if state.region is None or not ndim:
             if not ndim:
                 told["code"] = Job.of(scene, state.places, state.detector).code(self._told())
-            frame = compute(view[state.position] if ndim else view)
-            self.send(picture_message("frame", frame, sizes, share=1.0, exact=True, **told))
+            lazy, steps = _thinned(scene, view[state.position] if ndim else view)
+            frame = scene.picture(compute(lazy))
+            told |= {"share": 1.0, "exact": True}
+            self.send(picture_message("frame", frame, sizes, steps, **told))
             return
         part = view[tuple(slice(*ends) for ends in state.region)]
         for found in mean_estimates(part, ndim, compute, self._pace):
@@ -227,6 +235,38 @@ class Session:
             told |= {"share": found.share, "exact": found.exact}
             self.send(picture_message("frame", found.values, sizes, **told))
             yield
+
+    def _show_detail(self, message: Mapping[str, Any]) -> None:
+        """Send a part of a picture that is shown with fewer pixels than it has."""
+        scene, number = self.scene, whole("id", message.get("id", 0), MOST_ASKED)
+        if message.get("plot") == "scan":
+            window = bounds("window", message.get("window"), scene.scan_shape)
+            if self._image is not None:
+                image = self.job.picture(self._image)
+                part = image[(..., *(slice(*ends) for ends in window))]
+                told = {"window": window, "id": number}
+                self.send(picture_message("scan detail", part, len(window), **told))
+        else:
+            window = bounds("window", message.get("window"), scene.frame_shape)
+            job = partial(self._details, scene, self.state, window, number)
+            self._detail_jobs.hand(job)
+
+    def _details(
+        self, scene: Scene, state: State, window: Bounds, number: int, check: Check
+    ) -> Iterator[None]:
+        """Compute and send a part of the frame."""
+        view = scene.view(state.places)
+        if state.region is not None:
+            part = view[tuple(slice(*ends) for ends in state.region)]
+            view = part.mean(axis=tuple(range(len(scene.scan))))
+        elif scene.scan:
+            view = view[state.position]
+        lazy = scene.cut(view, [slice(*ends) for ends in window])
+        pixels = scene.picture(self._compute(lazy, check))
+        check()
+        told = {"window": window, "id": number}
+        self.send(picture_message("frame detail", pixels, len(window), **told))
+        yield
 
     def _first_frames(self, scene: Scene, check: Check) -> Iterator[None]:
         """Find the bright disc in the mean of a few frames, for the initial detector."""
@@ -292,6 +332,13 @@ class Session:
                     self.state = State.first(self.scene)._replace(detector=self.state.detector)
                 self._send_scene()
                 self._show(self.state, anew=True)
+
+
+def _thinned(scene: Scene, view: da.Array) -> tuple[da.Array, list[int]]:
+    """Skip pixels of frames that are too large for memory, and return the steps."""
+    large = view.nbytes > SAMPLE_BYTES
+    steps = [max(1, n // LARGEST) if large else 1 for n in scene.frame_shape]
+    return scene.cut(view, [slice(None, None, step) for step in steps]) if large else view, steps
 
 
 def _frames_in(arr: TiledArray) -> int:

@@ -17,6 +17,8 @@ FARTHEST = 2.0**31
 """Upper limit of pixel coordinates in messages."""
 
 Places = tuple[int, ...]
+Bounds = tuple[tuple[int, int], ...]
+"""Half-open bounds along each axis of a picture."""
 
 
 class State(NamedTuple):
@@ -26,7 +28,7 @@ class State(NamedTuple):
     """Positions along the axes with sliders."""
     position: Places
     """Position of the scan whose frame is shown."""
-    region: tuple[tuple[int, int], ...] | None
+    region: Bounds | None
     """Half-open bounds along each axis of the scan: the mean of these frames is shown instead."""
     detector: Detector
 
@@ -51,9 +53,7 @@ class State(NamedTuple):
         position = _places("position", message.get("position"), scene.scan_shape)
         region = message.get("region")
         if region is not None:
-            if not isinstance(region, list) or len(region) != len(scene.scan) or not region:
-                raise _wrong("region", "a pair for each axis of the scan", region)
-            region = tuple(map(_pair, region, scene.scan_shape))
+            region = bounds("region", region, scene.scan_shape)
         return cls(places, position, region, _detector(scene, message.get("detector")))
 
     def told(self) -> dict[str, Any]:
@@ -114,10 +114,22 @@ def _places(name: str, values: object, sizes: Sequence[int]) -> Places:
     return tuple(whole(name, n, size) for n, size in zip(numbers, sizes, strict=True))
 
 
-def _pair(ends: object, size: int) -> tuple[int, int]:
-    low, high = sorted(_numbers("region", ends, 2))
-    start = whole("region", low, size)
-    return start, min(max(round(high), start + 1), size)
+def bounds(name: str, value: object, sizes: Sequence[int]) -> Bounds:
+    """Parse half-open bounds along axes, clipped to them; at least one pixel each.
+
+    Raises
+    ------
+    DatasetError
+        There is no pair of numbers for each axis.
+    """
+    if not isinstance(value, list) or len(value) != len(sizes) or not value:
+        raise _wrong(name, "a pair of numbers for each axis", value)
+    found = []
+    for ends, size in zip(value, sizes, strict=True):
+        low, high = sorted(_numbers(name, ends, 2))
+        start = whole(name, low, size)
+        found.append((start, min(max(round(high), start + 1), size)))
+    return tuple(found)
 
 
 def _detector(scene: Scene, value: object) -> Detector:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import threading
 from types import SimpleNamespace
 
+import dask.array as da
 import h5py
 import numpy as np
 import pytest
@@ -231,6 +233,34 @@ def test_the_pictures_of_a_file_are_a_list(chromium, served, tmp_path):
     wait_for(lambda: page.sessions[0]._number != page.sessions[0]._pictures.begins_with)
     assert len(names) == 2
     shown(tab)
+    assert tab.errors() == []
+    tab.close()
+
+
+def test_zooming_brings_details(chromium, served):
+    """A picture with more pixels than are sent, and a spectrum."""
+    pixels = np.random.default_rng(0).integers(0, 999, (2500, 5000), "u2")
+    tab = chromium.open(served(da.from_array(pixels)).url)
+    shown(tab)
+    middle = place(tab, "frame")
+    tab.wheel(*middle, -1500)
+    tab.wait("document.querySelector('[data-plot=frame]').dataset.detail")
+    tab.mouse("mouseMoved", *middle)
+    found = tab.run("document.querySelector('[data-plot=frame] .value').textContent")
+    y, x, value = map(float, re.fullmatch(r"axis 0 (\d+), axis 1 (\d+): (\d+)", found).groups())
+    assert value == pixels[int(y), int(x)]
+    assert tab.errors() == []
+    tab.close()
+
+
+def test_a_colour_image(chromium, served):
+    pixels = np.zeros((20, 30), [("R", "u1"), ("G", "u1"), ("B", "u1")])
+    pixels["R"][:, :10], pixels["G"][:, 10:20], pixels["B"] = 255, 255, 9
+    tab = chromium.open(served(da.from_array(pixels)).url)
+    shown(tab)
+    tab.mouse("mouseMoved", *place(tab, "frame"))
+    found = tab.run("document.querySelector('[data-plot=frame] .value').textContent")
+    assert found.endswith(": 0, 255, 9")
     assert tab.errors() == []
     tab.close()
 

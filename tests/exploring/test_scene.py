@@ -80,8 +80,24 @@ def test_units_have_suitable_prefixes(tmp_path):
 @pytest.mark.parametrize("dims", [("ry", "rx", "ky", "kx"), ("Ry", "Rx", "Qy", "Qx")])
 def test_reciprocal_axes_of_xarray_are_frames(dims):
     xr = pytest.importorskip("xarray")
-    scene = Scene.of(as_array(xr.DataArray(np.zeros((4, 5, 8, 9)), dims=dims)))
+    scene = Scene.of(as_array(xr.DataArray(np.zeros((4, 5, 8, 9)), dims=[*dims])))
     assert (scene.scan_shape, scene.frame_shape) == ((4, 5), (8, 9))
+
+
+@pytest.mark.parametrize(
+    ("dims", "shape", "colours"),
+    [
+        ("yxs", (8, 9, 4), 2),
+        ("syx", (3, 8, 9), 0),
+        ("yxs", (8, 9, 5), None),
+        ("tyxs", (6, 8, 9, 3), None),
+    ],
+)
+def test_colours(dims, shape, colours):
+    xr = pytest.importorskip("xarray")
+    scene = Scene.of(as_array(xr.DataArray(np.zeros(shape), dims=[*dims])))
+    assert scene.colours == colours
+    assert names(scene, scene.frame) == ["y", "x"]
 
 
 def test_one_picture_is_a_frame():

@@ -12,11 +12,12 @@ import pytest
 from range_server import serving
 
 from dask_tiled import open_dataset
+from dask_tiled.exploring import session
 from dask_tiled.exploring.estimates import RATE
 from dask_tiled.exploring.messages import LARGEST, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.session import Session
-from dask_tiled.testing import counting_frames, write_mib
+from dask_tiled.testing import Tile, counting_frames, write_czi, write_lif, write_mib
 
 PIXELS = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 20), "u2")
 OURS = "image", "frame", "exploring", "growing"
@@ -149,6 +150,74 @@ def test_vectors_have_two_components(page, signal):
     page.ask(detector={"signal": signal})
     head = [one.head for one in page if one.kind == "image"][-1]
     assert (head["components"], head["shape"]) == (2, (6, 7))
+
+
+def test_details_of_a_large_picture():
+    pixels = np.random.default_rng(0).integers(0, 99, (3000, 2500), "u2")
+    page = Page(da.from_array(pixels))
+    frame = next(one for one in page if one.kind == "frame")
+    assert (frame.head["shape"], frame.head["bins"]) == ((1500, 1250), [2, 2])
+    window = [[2900, 3000.2], [-3, 50]]
+    page.session.receive({"type": "detail", "plot": "frame", "window": window, "id": 7})
+    page.rest()
+    assert np.array_equal(page.last("frame detail"), pixels[2900:, :50])
+    head = page[-1].head
+    assert (head["window"], head["bins"], head["id"]) == (((2900, 3000), (0, 50)), [1, 1], 7)
+    page.session.receive({"type": "detail", "plot": "frame", "window": [[0, 1]]})
+    assert "a pair of numbers for each axis" in page.last("error")["text"]
+    page.session.close()
+
+
+def test_details_of_a_scan_and_of_a_mean():
+    pixels = np.random.default_rng(0).integers(0, 99, (2100, 3, 5, 4), "u2")
+    page = Page(da.from_array(pixels, chunks=(700, 3, 5, 4)))
+    window = [[100, 300], [0, 2]]
+    page.session.receive({"type": "detail", "plot": "scan", "window": window})
+    image = (pixels * page.session.mask).sum((-2, -1))
+    assert np.array_equal(page.last("scan detail"), image[100:300, :2])
+    page.ask(region=[[0, 2100], [0, 2]])
+    page.session.receive({"type": "detail", "plot": "frame", "window": [[1, 3], [0, 2]]})
+    page.rest()
+    mean = pixels[:, :2].mean((0, 1))
+    assert np.allclose(page.last("frame detail"), mean[1:3, :2])
+    page.session.close()
+
+
+def test_pictures_that_are_too_large_for_memory_are_thinned(monkeypatch):
+    monkeypatch.setattr(session, "SAMPLE_BYTES", 1000)
+    monkeypatch.setattr(session, "LARGEST", 8)
+    pixels = np.arange(40 * 20).reshape(40, 20).astype("u2")
+    page = Page(da.from_array(pixels))
+    assert np.array_equal(page.last("frame"), pixels[::5, ::2])
+    assert next(one for one in page if one.kind == "frame").head["bins"] == [5, 2]
+    page.session.close()
+
+
+def czi(folder, colours):
+    tile = Tile({"Y": 0, "X": 0}, colours[..., ::-1])
+    return write_czi(folder / "slide.czi", [tile])
+
+
+def lif(folder, colours):
+    told = {"channels": ["Red", "Green", "Blue"], "tags": [1, 2, 3]}
+    return write_lif(folder / "slide.lif", {"slide": colours}, "yxs", **told)
+
+
+@pytest.mark.parametrize("write", [czi, lif])
+def test_colours_are_one_picture(tmp_path, write):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 3), "u1")
+    page = Page(open_dataset(write(tmp_path, pixels)))
+    head = next(one for one in page if one.kind == "frame").head
+    assert (head["components"], head["shape"]) == (3, (6, 8))
+    frame = next(one for one in page if one.kind == "frame")
+    found = np.frombuffer(frame.data, "u1").reshape(3, 6, 8)
+    assert np.array_equal(np.moveaxis(found, 0, -1), pixels)
+    assert page[0].head["sliders"] == ()
+    page.session.receive({"type": "detail", "plot": "frame", "window": [[0, 2], [1, 4]]})
+    page.rest()
+    detail = np.frombuffer(page[-1].data, "u1").reshape(3, 2, 3)
+    assert np.array_equal(detail, found[:, :2, 1:4])
+    page.session.close()
 
 
 def test_errors_are_messages(page):

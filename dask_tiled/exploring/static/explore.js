@@ -16,6 +16,8 @@ const MARGIN = { left: 58, right: 78, top: 8, bottom: 38 };
 const NEAR = 9; // pixels of the screen from an edge that is dragged
 const SAMPLED = 16384; // values that choose the contrast
 const PATIENCE = 400; // milliseconds, after which the page asks again unanswered
+const RESTS = 150; // milliseconds without a change of the view, after which its details are asked for
+const MOST = 2048; // pixels along an axis of a picture that is sent
 const STEPS = { wheel: 1.0015, key: 1.25 };
 
 // Elements
@@ -154,8 +156,8 @@ class Plot {
     const whole = make("button", { textContent: "whole", title: "show all of it (0)", onclick: () => this.reset() });
     this.root = make("section", { className: "plot", dataset: { plot: name } },
       make("h2", {}, this.heading, this.note, whole), this.canvas, this.value, this.tools, this.controls);
-    this.image = document.createElement("canvas");
     this.axes = [];
+    this.number = 0; // of the picture
     this.zoom = { factor: 1, x: 0, y: 0 };
     this.#fill();
     this.#listen();
@@ -169,17 +171,29 @@ class Plot {
   setAxes(axes, colours, mode) {
     this.axes = axes;
     this.usual(colours, mode);
-    this.data = null;
+    this.data = this.detail = null;
     this.zoom = { factor: 1, x: (this.columns - 1) / 2, y: (this.rows - 1) / 2 };
     this.contrast.kept = null;
     this.#show();
   }
 
   set(head, values) {
-    this.data = { values, shape: head.shape, components: head.components };
+    this.data = { ...head, values, window: head.shape.map((size, k) => [0, size * head.bins[k]]), canvas: this.data?.canvas };
+    this.detail = null;
+    this.number++;
     this.#paint();
     this.draw();
     this.#show();
+    this.#tell();
+  }
+
+  // A part of the picture with more of its pixels
+  setDetail(head, values) {
+    if (head.id !== this.number) return; // of a picture before
+    this.detail = { ...head, values };
+    this.root.dataset.detail = head.window.join();
+    this.#paint();
+    this.draw();
     this.#tell();
   }
 
@@ -232,13 +246,14 @@ class Plot {
   #show() {
     const vectors = this.data?.components === 2;
     for (const tool of this.imageTools) if (tool.tagName !== "INPUT") tool.hidden = this.isLine;
+    if (this.isColour) this.colourChoice.hidden = true;
     this.componentChoice.hidden = !vectors;
     this.heading.textContent = this.events.title?.() ?? this.name;
   }
 
-  #numbers() {
-    const { values, components } = this.data, size = values.length / components;
-    if (components === 1) return values;
+  #numbers({ values, components }) {
+    const size = values.length / components;
+    if (components === 1 || this.isColour) return values;
     const [y, x] = [values.subarray(0, size), values.subarray(size, 2 * size)];
     if (components !== 2 || this.component === "y") return y;
     if (this.component === "x") return x;
@@ -258,15 +273,24 @@ class Plot {
 
   #paint() {
     if (!this.data) return;
-    const { contrast } = this, shown = (this.shown = this.#numbers());
-    this.limits = contrast.kept ?? range(shown, contrast.low, contrast.high);
-    if (this.isLine) return;
-    const [rows, columns] = this.data.shape, [low, high] = this.limits;
-    if (this.image.width !== columns || this.image.height !== rows) Object.assign(this.image, { width: columns, height: rows });
-    const context = this.image.getContext("2d"), picture = context.createImageData(columns, rows);
+    const { contrast, data, detail } = this;
+    for (const part of [data, detail]) if (part) part.shown = this.#numbers(part);
+    this.limits = contrast.kept ?? range(data.shown, contrast.low, contrast.high);
+    if (!this.isLine) for (const part of [data, detail]) if (part) this.#paintPart(part);
+  }
+
+  #paintPart(part) {
+    const { contrast } = this, { shown } = part, [rows, columns] = part.shape, [low, high] = this.limits;
+    const canvas = (part.canvas ??= document.createElement("canvas"));
+    if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
+    const context = canvas.getContext("2d"), picture = context.createImageData(columns, rows);
     const pixels = new Uint32Array(picture.data.buffer);
     const wheel = this.isWheel, bright = this.#curve(), table = tableOf(contrast.colours), scale = 1 / (high - low);
-    for (let k = 0; k < pixels.length; k++) {
+    if (this.isColour) {
+      const light = (value) => Math.round(255 * bright(clamp((value - low) * scale, 0, 1)));
+      const [green, blue] = [pixels.length, 2 * pixels.length];
+      for (let k = 0; k < pixels.length; k++) pixels[k] = (255 << 24) | (light(shown[k + blue]) << 16) | (light(shown[k + green]) << 8) | light(shown[k]);
+    } else for (let k = 0; k < pixels.length; k++) {
       const part = (shown[k] - low) * scale;
       if (part !== part) continue; // NaN is left transparent
       const light = bright(part <= 0 ? 0 : part >= 1 ? 1 : part);
@@ -274,6 +298,8 @@ class Plot {
     }
     context.putImageData(picture, 0, 0);
   }
+
+  get isColour() { return this.data?.components > 2; }
 
   get isWheel() { return this.data?.components === 2 && this.component === "direction"; }
 
@@ -392,21 +418,53 @@ class Plot {
     c.fillStyle = well;
     c.fillRect(area.x, area.y, area.w, area.h);
     if (this.data && this.isLine) this.#drawLine(c, soft);
-    if (this.data && !this.isLine) {
-      const [left, top] = this.toScreen(-0.5, -0.5), [right, bottom] = this.toScreen(this.columns - 0.5, this.rows - 0.5);
-      c.imageSmoothingEnabled = false;
-      c.drawImage(this.image, left, top, right - left, bottom - top);
+    c.imageSmoothingEnabled = false;
+    for (const part of this.isLine ? [] : [this.data, this.detail]) if (part) {
+      const [[first, last], [low, high]] = part.window;
+      const [left, top] = this.toScreen(low - 0.5, first - 0.5), [right, bottom] = this.toScreen(high - 0.5, last - 0.5);
+      c.drawImage(part.canvas, left, top, right - left, bottom - top);
     }
     this.events.overlay?.(c, this);
     if (this.data && !this.isLine) this.#drawScaleBar(c);
     c.restore();
     this.#drawAxes(c, ink, soft);
-    if (this.data && !this.isLine) this.#drawBar(c, ink, soft);
+    if (this.data && !this.isLine && !this.isColour) this.#drawBar(c, ink, soft);
+    this.#seekDetail();
+  }
+
+  // The pixels of each axis that are seen
+  #seen() {
+    const { area } = this.layout, ends = [this.toPixel(area.x, area.y), this.toPixel(area.x + area.w, area.y + area.h)];
+    return this.axes.map((axis, k) => {
+      const at = this.axes.length - 1 - k;
+      return [Math.max(0, Math.floor(ends[0][at])), Math.min(axis.size, Math.ceil(ends[1][at]) + 1)];
+    });
+  }
+
+  // The detail, where it has all that is seen
+  #showing(seen) {
+    const { detail, data } = this;
+    return detail && seen.every(([low, high], k) => low >= detail.window[k][0] && high <= detail.window[k][1]) ? detail : data;
+  }
+
+  // Ask for what is seen where it is shown with fewer pixels than could be sent
+  #seekDetail() {
+    clearTimeout(this.timer);
+    const { data } = this;
+    if (!data || data.components === 2 || data.bins.every((bin) => bin === 1)) return;
+    const seen = this.#seen(), window = seen.map(([low, high], k) => {
+      const more = Math.ceil((high - low) / 10);
+      return [Math.max(0, low - more), Math.min(this.axes[k].size, high + more)];
+    });
+    const { bins } = this.#showing(seen);
+    if (!window.some(([low, high], k) => Math.ceil((high - low) / MOST) < bins[k])) return;
+    this.timer = setTimeout(() => this.events.detail?.(window, this.number), RESTS);
   }
 
   #drawLine(c, soft) {
-    const { area } = this.layout, values = this.shown, stretch = this.columns / values.length;
-    const first = Math.max(0, Math.floor(this.toPixel(area.x, 0)[0] / stretch)), last = Math.min(values.length, Math.ceil(this.toPixel(area.x + area.w, 0)[0] / stretch) + 1);
+    const { area } = this.layout, seen = this.#seen()[0];
+    const part = this.#showing([seen]), values = part.shown, stretch = part.bins[0], begin = part.window[0][0];
+    const first = Math.max(0, Math.floor((seen[0] - begin) / stretch)), last = Math.min(values.length, Math.ceil((seen[1] - begin) / stretch) + 1);
     let low = Infinity, high = -Infinity;
     for (let k = first; k < last; k++) if (Number.isFinite(values[k])) [low, high] = [Math.min(low, values[k]), Math.max(high, values[k])];
     if (!(low < high)) [low, high] = Number.isFinite(low) ? [low - 0.5, low + 0.5] : [0, 1];
@@ -415,7 +473,7 @@ class Plot {
     this.span = [low, high];
     c.beginPath();
     for (let k = first; k < last; k++) {
-      const at = this.toScreen((k + 0.5) * stretch - 0.5, 0)[0], up = area.y + area.h * (1 - (values[k] - low) / (high - low));
+      const at = this.toScreen(begin + (k + 0.5) * stretch - 0.5, 0)[0], up = area.y + area.h * (1 - (values[k] - low) / (high - low));
       c.lineTo(at, up);
     }
     c.strokeStyle = "#4a90d9";
@@ -513,8 +571,11 @@ class Plot {
     if (!this.data) return null;
     const [column, row] = [Math.round(x), this.isLine ? 0 : Math.round(y)];
     if (column < 0 || row < 0 || column >= this.columns || row >= this.rows) return null;
-    const { values, shape, components } = this.data, size = values.length / components;
-    const at = Math.floor((column * shape.at(-1)) / this.columns) + (this.isLine ? 0 : Math.floor((row * shape[0]) / this.rows) * shape[1]);
+    const pixel = this.isLine ? [column] : [row, column], holds = (part) => part?.window.every(([low, high], k) => pixel[k] >= low && pixel[k] < high);
+    const part = [this.detail, this.data].find(holds);
+    if (!part) return null; // the last pixels of an axis that is shown with fewer
+    const { values, components } = part, size = values.length / components;
+    const at = pixel.reduce((sum, place, k) => sum * part.shape[k] + Math.floor((place - part.window[k][0]) / part.bins[k]), 0);
     const places = this.axes.map((axis, k) => {
       const pixel = k === this.axes.length - 1 ? column : row;
       return `${axis.name} ${format(placeOf(axis, pixel))}${axis.units ? ` ${axis.units}` : ""}`;
@@ -594,12 +655,12 @@ class Page {
     this.tool = "position";
     this.scan = new Plot("scan", "gray", "linear", {
       title: () => this.#scanTitle(), units: () => this.#scanUnits(), overlay: (c, plot) => this.#drawScan(c, plot),
-      press: (x, y) => this.#pressScan(x, y), step: (x, y) => this.#stepScan(x, y),
+      press: (x, y) => this.#pressScan(x, y), step: (x, y) => this.#stepScan(x, y), detail: (window, id) => this.send({ type: "detail", plot: "scan", window, id }),
     });
     this.frame = new Plot("frame", "inferno", "log", {
       title: () => this.#frameTitle(), units: () => this.scene?.units ?? "", overlay: (c, plot) => this.#drawFrame(c, plot),
       press: (x, y, plot) => this.#pressFrame(x, y, plot), cursor: (x, y, plot) => this.#cursor(x, y, plot),
-      step: (x, y) => this.#stepFrame(x, y), key: (key) => this.#keyFrame(key),
+      step: (x, y) => this.#stepFrame(x, y), key: (key) => this.#keyFrame(key), detail: (window, id) => this.send({ type: "detail", plot: "frame", window, id }),
     });
     this.title = make("span", { className: "title" });
     this.subtitle = make("span", { className: "subtitle" });
@@ -635,6 +696,8 @@ class Page {
     else if (head.type === "state") this.#setState(head.state);
     else if (head.type === "image") this.#setPicture(this.scan, "image", head, data);
     else if (head.type === "frame") this.#setPicture(this.frame, "frame", head, data);
+    else if (head.type === "scan detail") this.scan.setDetail(head, valuesOf(head, data));
+    else if (head.type === "frame detail") this.frame.setDetail(head, valuesOf(head, data));
     else if (head.type === "known") this.#answered(head.kinds, head.id);
     else if (head.type === "error") this.#fail(head.text);
     else if (head.type === "file") download(head.name, new Blob([data], { type: "application/zip" }));
@@ -683,8 +746,7 @@ class Page {
   }
 
   #setPicture(plot, kind, head, data) {
-    const Kind = { u1: Uint8Array, u2: Uint16Array, f4: Float32Array }[head.dtype];
-    plot.set(head, new Kind(data.buffer, data.byteOffset, data.byteLength / Kind.BYTES_PER_ELEMENT));
+    plot.set(head, valuesOf(head, data));
     const percent = 100 * head.share;
     plot.note.textContent = head.exact ? "" : `${percent < 1 ? percent.toPrecision(1) : Math.floor(percent)} % of frames`;
     plot.note.classList.toggle("partial", !head.exact);
@@ -1048,6 +1110,11 @@ class Page {
     }
     whole.toBlob((blob) => download("explore.png", blob), "image/png");
   }
+}
+
+function valuesOf(head, data) {
+  const Kind = { u1: Uint8Array, u2: Uint16Array, f4: Float32Array }[head.dtype];
+  return new Kind(data.buffer, data.byteOffset, data.byteLength / Kind.BYTES_PER_ELEMENT);
 }
 
 // Lines on pixels, which are seen on dark and on light ones
