@@ -166,7 +166,7 @@ def decode(
         expected, found = (f"{skip + n} bytes" for n in (len(wanted), filled))
         raise TruncatedFileError(problem, path=path, expected=expected, found=found)
     if more and (exact or offset < 0):
-        problem, expected = "the decompressed file is too long", f"at most {skip + most} bytes"
+        problem, expected = "the decompressed file is too long", f"{skip + most} bytes at most"
         raise CorruptFileError(problem, path=path, expected=expected, found="more bytes")
     if filled % len(wanted):
         wanted[:] = np.roll(wanted, -filled)

@@ -201,7 +201,7 @@ def test_a_header_without_an_end(tmp_path):
         dask_tiled.describe(path)
     with path.open("ab") as file:
         file.truncate(1 << 28)  # a hole: it takes no space
-    with pytest.raises(dask_tiled.CorruptFileError, match="does not end"):
+    with pytest.raises(dask_tiled.CorruptFileError, match="has no end"):
         dask_tiled.describe(path)
 
 
