@@ -22,7 +22,7 @@ from dask_tiled.command_line.opening import OPENING, Opening, arguments, files, 
 def explore(
     ctx: click.Context, /, files: tuple[str, ...], *, port: int, browser: bool, **options: Any
 ) -> None:
-    """Show a file in a browser: the scan, the frame, and a detector to drag.
+    """Show a file in a browser: the scan, the frame, and a movable detector.
 
     The page is only served to this machine, at a secret address, until Ctrl-C.
     """

@@ -82,7 +82,7 @@ class Scene(NamedTuple):
 
     @property
     def sliders(self) -> tuple[int, ...]:
-        """Remaining axes, of which one position is shown."""
+        """Remaining axes, along which one position is selected."""
         seen = {*self.scan, *self.frame, self.colours}
         return tuple(k for k in range(self.arr.ndim) if k not in seen)
 
@@ -135,7 +135,7 @@ class Scene(NamedTuple):
         """Return whether functions of tiles need ``sig_ndim`` to identify the axes of a frame."""
         return reducible(self.view(places), None).nav_ndim != len(self.scan)
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Convert the layout to JSON values for the page, with suitable prefixes of units."""
         sizes: dict[str, float] = {}  # axes with one unit keep one unit
         for axis, count in zip(self.axes, self.arr.shape, strict=True):

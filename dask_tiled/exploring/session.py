@@ -132,7 +132,7 @@ class Session:
         self._image_jobs.hand(None)
         self._frame_jobs.hand(None)
         self._detail_jobs.hand(None)
-        self._image_shown = self._frame_shown = None  # whoever asks again gets it again
+        self._image_shown = self._frame_shown = None  # later requests compute both again
 
     def close(self) -> None:
         """Stop all threads."""
@@ -278,14 +278,16 @@ class Session:
         with self._asked:
             check()
             self.state = State.first(scene, disc)
-            self.send(Message({"type": "state", "state": self.state.told()}))
+            self.send(Message({"type": "state", "state": self.state.as_json()}))
             self._show(self.state, anew=True)
         yield
 
     def _send_scene(self) -> None:
         told = {"pictures": self._pictures.names, "picture": self._number}
         self.send(
-            Message({"type": "scene", **self.scene.told(), **told, "state": self.state.told()})
+            Message(
+                {"type": "scene", **self.scene.as_json(), **told, "state": self.state.as_json()}
+            )
         )
 
     def _failed(self, text: str) -> None:
@@ -298,7 +300,7 @@ class Session:
         known = shown_of(values)
         if self.scene.scan:
             if self._image is None:
-                hint = "Save it when the corner says no share of the frames any more."
+                hint = "Save when the corner shows no percentage any more."
                 raise DatasetError("the image is still an estimate", hint=hint)
             values = da.from_array(self.image(), chunks=-1)
         with TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ class State(NamedTuple):
     places: Places
     """Positions along the axes with sliders."""
     position: Places
-    """Position of the scan whose frame is shown."""
+    """Position of the scan whose frame is displayed."""
     region: Bounds | None
     """Half-open bounds along each axis of the scan: the mean of these frames is shown instead."""
     detector: Detector
@@ -56,7 +56,7 @@ class State(NamedTuple):
             region = bounds("region", region, scene.scan_shape)
         return cls(places, position, region, _detector(scene, message.get("detector")))
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Convert the state to JSON values for the page."""
         told_detector = detector_json(self.detector)
         return {

@@ -70,7 +70,7 @@ class TilingRequest:
     def __post_init__(self) -> None:
         if self.by not in ("tile", "frame", "chunk", "pixel"):
             raise TilingError(
-                "unknown unit of work", expected="tile, frame, chunk or pixel", found=self.by
+                "invalid tiling request", expected="tile, frame, chunk or pixel", found=self.by
             )
         for name in ("depth", "nbytes"):
             if getattr(self, name) is not None:

@@ -231,7 +231,7 @@ def test_wrong_arguments(path, frames):
         with pytest.raises(TilingError, match="not an array"):
             reduce_tiles(wrong, init=0, step=plus_one, combine=np.add)
     for tiling in ("frames", 3, [TilingRequest()]):
-        with pytest.raises(TilingError, match="unknown unit of work"):
+        with pytest.raises(TilingError, match="tiling"):
             map_tiles(plus_one, arr, tiling=tiling)
         with pytest.raises(TilingError, match="tiling"):
             reduce_tiles(arr, init=0, step=plus_one, combine=np.add, tiling=tiling)

@@ -71,7 +71,7 @@ def test_what_is_no_real_number_is_shown_as_one(dtype):
 def test_units_have_suitable_prefixes(tmp_path):
     axes = {"scan_y": "5e-10 m", "scan_x": "2e-9 m", "y": "1e8 1/m", "x": "1e8 1/m from -4e8 1/m"}
     path = write_mib(tmp_path / "scan.mib", np.zeros((4, 5, 8, 8), "u2"))
-    found = Scene.of(open_dataset(path, axes=axes)).told()["axes"]
+    found = Scene.of(open_dataset(path, axes=axes)).as_json()["axes"]
     assert [axis["units"] for axis in found] == ["nm", "nm", "1/nm", "1/nm"]
     assert np.allclose([axis["scale"] for axis in found], [0.5, 2, 0.1, 0.1])
     assert np.isclose(found[3]["offset"], -0.4)

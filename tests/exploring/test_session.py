@@ -38,7 +38,7 @@ class Page(list):
         assert self.session.wait(20)
 
     def ask(self, **changes):
-        told = self.session.state.told()
+        told = self.session.state.as_json()
         detector = {**told["detector"], **changes.pop("detector", {})}
         detector = {key: [*x] if isinstance(x, tuple) else x for key, x in detector.items()}
         lists = {key: [*told[key]] for key in ("sliders", "position")}

@@ -17,7 +17,7 @@ SCENES = {
     "spectra": Scene.of(da.zeros((6, 16), dtype="u2")),
     "stack": Scene.of(da.zeros((3, 4, 6, 8, 16, 20), dtype="u2")),
 }
-USUAL = json.loads(json.dumps(State.first(SCENES["scan"]).told()))
+USUAL = json.loads(json.dumps(State.first(SCENES["scan"]).as_json()))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
@@ -29,7 +29,7 @@ JSON = st.recursive(
 def test_a_page_may_send_back_what_it_was_told(name):
     scene = SCENES[name]
     state = State.first(scene)
-    assert State.read(scene, json.loads(json.dumps(state.told()))) == state
+    assert State.read(scene, json.loads(json.dumps(state.as_json()))) == state
 
 
 def tried(read, *values):
