@@ -1,22 +1,46 @@
-"""Draw the picture of README.md: run its first lines, and keep what they draw.
+"""Run the lines of a page, and keep the pictures that they draw.
 
-``make picture`` does so. A test runs all lines of README.md, and compares the picture.
+Sphinx does so for the examples of ``docs/*.rst``: the last figure drawn before an image below
+``_generated/pages`` is that image, and a square from each of its axes a thumbnail. ``make picture``
+does so for the first lines of README.md; a test runs them all, and compares the picture.
 """
 
 from __future__ import annotations
 
+import doctest
+import logging
 import os
 import re
 import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import matplotlib as mpl
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "_static" / "demo.png"
 DRAWN = "scan.png"
-"""What README.md calls it."""
+"""Name of the picture in README.md."""
+
+PAGES = Path("_generated") / "pages"
+SHOWN = re.compile(rf"{PAGES}/([\w-]+\.(?:png|html))$", re.MULTILINE)
+FIGURE = re.compile(r"^ *<ShownFigure.*$", re.MULTILINE)
+"""What a prompt prints for a figure; the page has the picture there."""
+FOLDERS = re.compile(r"(?<=>)/[^<>]*/(?=[^<>/]+<)")
+"""What comes before the name of a file, which depends on the machine."""
+DOTS_PER_INCH = 192
+THUMBNAIL = 360
+"""Side of a thumbnail in pixels."""
 
 
 def lines_of_readme() -> list[str]:
@@ -26,13 +50,86 @@ def lines_of_readme() -> list[str]:
 
 
 def main() -> None:
-    """Draw the picture anew."""
-    mpl.use("Agg")
-    with TemporaryDirectory() as folder:
-        os.chdir(folder)
+    """Draw the picture of README.md."""
+    with drawing():
         exec(lines_of_readme()[0], {})  # noqa: S102 - they are ours
         shutil.copy(DRAWN, PICTURE)
-        os.chdir(ROOT)
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Run code in an empty folder, without windows and messages of the compiler."""
+    mpl.use("Agg")
+    logging.getLogger("dask_tiled").setLevel("ERROR")
+    before = Path.cwd()
+    with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def draw_pages(app: Sphinx) -> None:
+    """Draw the pictures of all pages that have changed."""
+    for page in sorted(Path(app.srcdir).glob("*.rst")):
+        text = page.read_text("utf8")
+        wanted = [Path(app.srcdir) / PAGES / name for name in SHOWN.findall(text)]
+        times = [path.stat().st_mtime if path.exists() else 0 for path in wanted]
+        if page.name != "gallery.rst" and min(times, default=sys.maxsize) < page.stat().st_mtime:
+            with drawing():
+                draw_page(text, Path(app.srcdir) / PAGES)
+
+
+def draw_page(text: str, folder: Path) -> None:
+    """Run the examples of a page, and save what the last one before each picture returned."""
+    found = {
+        match[1]: text.count("\n", 0, match.start()) for match in reversed([*SHOWN.finditer(text)])
+    }
+    places = [(line, name) for name, line in reversed(found.items())]
+    examples = doctest.DocTestParser().get_examples(text)
+    names: dict[str, Any] = {}
+    values: list[Any] = []
+    with patch("sys.displayhook", values.append), redirect_stdout(StringIO()):
+        for line, name in places:
+            while examples and examples[0].lineno < line:
+                example = examples.pop(0)
+                if example.exc_msg is None:
+                    exec(compile(example.source, "<page>", "single"), names)  # noqa: S102 - ours
+            save(values[-1], folder / name)
+
+
+def save(value: Any, path: Path) -> None:
+    """Save a figure with its thumbnail, or the page of an object."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".html":
+        path.write_text(FOLDERS.sub("", value._repr_html_()), "utf8")
+        return
+    from PIL import Image
+
+    value.savefig(path, dpi=DOTS_PER_INCH)
+    with Image.open(path) as image:
+        for k, axes in enumerate(value.axes):
+            box = axes.get_window_extent().transformed(value.dpi_scale_trans.inverted())
+            (left, bottom), (right, top) = DOTS_PER_INCH * box.get_points()
+            corners = [left, image.height - top, right, image.height - bottom]
+            if axes.images:  # pixels stay square
+                margins = (right - left - top + bottom) / 2, (top - bottom - right + left) / 2
+                x, y = (max(margin, 0) for margin in margins)
+                corners = [a + b for a, b in zip(corners, (x, y, -x, -y), strict=True)]
+            square = image.crop(corners).resize((THUMBNAIL, THUMBNAIL))
+            square.save(path.with_suffix(f".{k}.png"))
+
+
+def hide_figures(_: Sphinx, __: str, source: list[str]) -> None:
+    """Leave out what a prompt prints for a figure: the picture stands there."""
+    source[0] = FIGURE.sub("", source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Draw before pages are read."""
+    app.connect("builder-inited", draw_pages)
+    app.connect("source-read", hide_figures)
 
 
 if __name__ == "__main__":
