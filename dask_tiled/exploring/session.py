@@ -70,6 +70,7 @@ class Session:
         self._detail_jobs = Newest("frame detail", self._failed)
         self._asked = threading.RLock()
         self._ended = threading.Event()
+        self._settled = threading.Event()
         self._watcher: threading.Thread | None = None
         self._show_picture(pictures.begins_with)
 
@@ -83,6 +84,7 @@ class Session:
         self._image_shown: object = None
         self._frame_shown: object = None
         self._begun = False
+        self._settled.clear()
 
     def begin(self) -> None:
         """Send the initial messages of a page, and start the pictures."""
@@ -127,8 +129,16 @@ class Session:
         else:
             raise DatasetError("unknown request of the page", found=repr(kind))
 
+    def settle(self) -> None:
+        """Wait for the initial detector, of which a page may not have asked yet."""
+        with self._asked:
+            if not self._begun:
+                self.begin()
+        self._settled.wait()
+
     def rest(self) -> None:
         """Cancel all computations until the next request."""
+        self._settled.set()
         self._image_jobs.hand(None)
         self._frame_jobs.hand(None)
         self._detail_jobs.hand(None)
@@ -137,6 +147,7 @@ class Session:
     def close(self) -> None:
         """Stop all threads."""
         self._ended.set()
+        self._settled.set()
         self._image_jobs.close()
         self._frame_jobs.close()
         self._detail_jobs.close()
@@ -181,6 +192,7 @@ class Session:
 
     def _show(self, state: State, number: int = 0, *, anew: bool = False) -> None:
         """Show a state, and compute what changed; ``number`` identifies the answers."""
+        self._settled.set()
         self.state, known = state, []
         image = state.places, state.detector
         if self.scene.scan and (anew or image != self._image_shown):
@@ -271,15 +283,18 @@ class Session:
     def _first_frames(self, scene: Scene, check: Check) -> Iterator[None]:
         """Find the bright disc in the mean of a few frames, for the initial detector."""
         disc = None
-        if scene.scan and len(scene.frame) == 2:
-            view, compute = scene.view(self.state.places), partial(self._compute, check=check)
-            found = next(mean_estimates(view, len(scene.scan), compute, self._pace))
-            disc = find_disc(np.asarray(found.values))
-        with self._asked:
-            check()
-            self.state = State.first(scene, disc)
-            self.send(Message({"type": "state", "state": self.state.as_json()}))
-            self._show(self.state, anew=True)
+        try:
+            if scene.scan and len(scene.frame) == 2:
+                view, compute = scene.view(self.state.places), partial(self._compute, check=check)
+                found = next(mean_estimates(view, len(scene.scan), compute, self._pace))
+                disc = find_disc(np.asarray(found.values))
+            with self._asked:
+                check()
+                self.state = State.first(scene, disc)
+                self.send(Message({"type": "state", "state": self.state.as_json()}))
+                self._show(self.state, anew=True)
+        finally:
+            self._settled.set()
         yield
 
     def _send_scene(self) -> None:

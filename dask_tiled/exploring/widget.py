@@ -32,22 +32,22 @@ class Explorer(anywidget.AnyWidget):
     @property
     def image(self) -> Array:
         """The exact image of the scan; computed now if necessary."""
-        return self._session.image()
+        return self._settled.image()
 
     @property
     def mask(self) -> Mask:
         """Mask of the pixels of a frame that the detector covers."""
-        return self._session.mask
+        return self._settled.mask
 
     @property
     def code(self) -> str:
         """Code that computes the image, from the array ``arr`` or from files."""
-        return self._session.code()
+        return self._settled.code()
 
     def to_xarray(self) -> xr.DataArray:
         """Return the image, with its axes, as a DataArray."""
-        lazy = to_xarray(self._session.lazy_image())
-        return lazy.copy(data=self._session.image())
+        session = self._settled
+        return to_xarray(session.lazy_image()).copy(data=session.image())
 
     def close(self) -> None:
         """Cancel all computations, and close the widget."""
@@ -55,6 +55,11 @@ class Explorer(anywidget.AnyWidget):
         if session is not None:
             session.close()
         super().close()
+
+    @property
+    def _settled(self) -> Session:
+        self._session.settle()
+        return self._session
 
     def _send_message(self, message: Message) -> None:
         self.send(dict(message.head), [message.data] if message.data else [])

@@ -34,6 +34,16 @@ def test_what_is_shown_are_arrays(arr):
     widget.close()
 
 
+def test_the_detector_is_found_before_a_page_is_shown(tmp_path):
+    y, x = np.indices((32, 40))
+    frame = np.where(np.hypot(y - 12, x - 25) < 6, 50, 0).astype("u2")
+    arr = dask_tiled.open_dataset(write_mib(tmp_path / "a.mib", np.tile(frame, (4, 5, 1, 1))))
+    widget = arr.explore()
+    assert np.allclose(np.argwhere(widget.mask).mean(0), (12, 25), atol=0.5)
+    assert widget._session.state.detector.radius < 8
+    widget.close()
+
+
 def test_the_page_is_answered(arr, monkeypatch):
     widget = arr.explore()
     sent = []
@@ -63,6 +73,7 @@ def test_files_can_be_explored(tmp_path):
 def test_the_code_of_arrays_of_numpy_runs(shape):
     widget = dask_tiled.explore(PIXELS)
     session = widget._session
+    session.settle()
     session.state = session.state._replace(detector=session.state.detector._replace(shape=shape))
     assert np.array_equal(run(widget.code, arr=PIXELS), widget.image)
     widget.close()
