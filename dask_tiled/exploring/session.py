@@ -255,9 +255,9 @@ class Session:
             window = bounds("window", message.get("window"), scene.scan_shape)
             if self._image is not None:
                 image = self.job.picture(self._image)
-                part = image[(..., *(slice(*ends) for ends in window))]
-                told = {"window": window, "id": number}
-                self.send(picture_message("scan detail", part, len(window), **told))
+                index: tuple[Any, ...] = (..., *(slice(*ends) for ends in window))
+                part, sizes = image[index], len(window)
+                self.send(picture_message("scan detail", part, sizes, window=window, id=number))
         else:
             window = bounds("window", message.get("window"), scene.frame_shape)
             job = partial(self._details, scene, self.state, window, number)
@@ -276,8 +276,8 @@ class Session:
         lazy = scene.cut(view, [slice(*ends) for ends in window])
         pixels = scene.picture(self._compute(lazy, check))
         check()
-        told = {"window": window, "id": number}
-        self.send(picture_message("frame detail", pixels, len(window), **told))
+        sizes = len(window)
+        self.send(picture_message("frame detail", pixels, sizes, window=window, id=number))
         yield
 
     def _first_frames(self, scene: Scene, check: Check) -> Iterator[None]:
