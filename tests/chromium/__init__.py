@@ -14,6 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 UNPACKED = HERE / "node_modules" / "unpacked"
+INSTALLED = UNPACKED / "chromium"
 NAMES = "chromium", "chromium-browser", "google-chrome", "chrome"
 OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -24,9 +25,8 @@ OPTIONS = (
 
 def path_of_browser():
     """Return the browser that `make test` installs, or one of this machine; None without any."""
-    ours = UNPACKED / "chromium"
-    if (sys.platform, platform.machine()) == ("linux", "x86_64") and ours.is_file():
-        return str(ours)
+    if (sys.platform, platform.machine()) == ("linux", "x86_64") and INSTALLED.is_file():
+        return str(INSTALLED)
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -35,12 +35,11 @@ def browser(folder):
     """Run a browser with a profile in a folder."""
     from websockets.sync.client import connect
 
-    command = [path_of_browser(), *OPTIONS, f"--user-data-dir={folder}", "about:blank"]
-    env = os.environ | {
-        "LD_LIBRARY_PATH": str(UNPACKED / "al2023" / "lib"),
-        "FONTCONFIG_FILE": str(HERE / "fonts.conf"),
-        "XDG_CACHE_HOME": str(folder),
-    }
+    path, env = path_of_browser(), os.environ | {"XDG_CACHE_HOME": str(folder)}
+    if path == str(INSTALLED):
+        env["LD_LIBRARY_PATH"] = str(UNPACKED / "al2023" / "lib")
+        env["FONTCONFIG_FILE"] = str(HERE / "fonts.conf")
+    command = [path, *OPTIONS, f"--user-data-dir={folder}", "about:blank"]
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env
     )
