@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import dask
+import dask.array as da
 import numpy as np
 from numpydoc.docscrape import FunctionDoc
 from sphinx.application import Sphinx
@@ -22,7 +23,14 @@ author = "The dask-tiled developers"
 project_copyright = "2026, the dask-tiled developers"
 release = importlib.metadata.version("dask-tiled")
 
-extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_design"]
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "sphinx_design",
+]
 exclude_patterns = ["_build", "_generated", "tutorials/*/*"]
 templates_path = ["_templates"]
 
@@ -43,6 +51,41 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 # Whoever is documented has a docstring, and what its sections name exists.
 numpydoc_validation_checks = {"GL01", "GL06", "GL08", "PR02", "PR03", "YD01"}
+
+# A page for each public name, below docs/api. Templates look names up in these tables.
+MEMBERS = {
+    "Axis": "calibrated",
+    "Corrections": "check, dtype",
+    "Description": "of, shape, nav_shape, sig_shape, dims, dtype, units, nbytes, files, missing, doubts, "
+    "calibrations, with_scan, with_frames, with_facts, shifted",
+    "Format": "options",
+    "TiledArray": "axes, description, dims, instrument, metadata, refresh, save_axes, scheme, "
+    "with_axes, with_chunks",
+    "TilingScheme": "explain, plot, tiles",
+    "virtual.Parser": "__call__",
+}
+PICTURES = {
+    "TiledArray": "array.html",
+    "TilingScheme": "usual.svg",
+    "explain": "explain.html",
+    "explore": "../_static/explore-light.png",
+    "find_bad_pixels": "bad-pixels.png",
+    "negotiate": "usual.svg",
+    "samples.alloy": "spectra.png",
+    "samples.brain": "brain.png",
+    "samples.cells": "channels.png",
+    "samples.gold": "sample.png",
+    "samples.shapes": "shapes.png",
+    "scheme_of": "usual.svg",
+    "show": "scan.png",
+    "tiles.center_of_mass": "vectors.png",
+    "tiles.disk": "disk.png",
+    "tiles.phase_from_com": "phase.png",
+    "tiles.radial_profile": "profile.png",
+    "tiles.ring": "ring.png",
+    "to_zarr": "maps.png",
+}
+autosummary_context = {"shown_members": MEMBERS, "shown_pictures": PICTURES}
 
 nitpicky = True
 # Their inventories would have to be fetched.
@@ -103,21 +146,42 @@ def draw_arrays(app: Sphinx) -> None:
 
 
 def draw_kinds(app: Sphinx) -> None:
-    """Draw samples of other kinds, and the page of an array."""
+    """Draw the other samples and what is computed of them, and tables as notebooks show them."""
     folder = Path(app.srcdir) / "_generated"
-    if (folder / "array.html").exists():
+    if (folder / "explain.html").exists():
         return
-    gold = dask_tiled.open_dataset(dask_tiled.samples.gold())
-    cells, brain, alloy = (
-        dask_tiled.samples.cells(),
-        dask_tiled.samples.brain(),
-        dask_tiled.samples.alloy(),
-    )
-    dask_tiled.show(dask_tiled.tiles.center_of_mass(gold), folder / "vectors.png")
-    for name, sample in (("channels", cells), ("brain", brain), ("spectra", alloy)):
-        dask_tiled.show(sample, folder / f"{name}.png")
-    page = gold._repr_html_().replace(f"{Path(dask_tiled.samples.gold()).parent}/", "")
-    (folder / "array.html").write_text(page, "utf8")
+    samples, tiles = dask_tiled.samples, dask_tiled.tiles
+    gold = dask_tiled.open_dataset(samples.gold())
+    centres = tiles.center_of_mass(gold)
+    worn = dask_tiled.open_dataset(samples.gold(bad_pixels=True))
+    drawn = {
+        "bad-pixels": worn.mean(axis=(0, 1)),
+        "brain": samples.brain(),
+        "channels": samples.cells(),
+        "disk": dask_tiled.to_xarray(gold.mean(axis=(0, 1)) * tiles.disk(gold, "11.5 mrad")),
+        "phase": tiles.phase_from_com(centres),
+        "profile": tiles.radial_profile(gold.mean(axis=(0, 1))),
+        "ring": gold.mean(axis=(0, 1)) * tiles.ring(gold, "10 mrad", "11.5 mrad"),
+        "shapes": samples.shapes(),
+        "spectra": samples.alloy(),
+        "vectors": centres,
+    }
+    for name, arr in drawn.items():
+        dask_tiled.show(arr, folder / f"{name}.png")
+    with tempfile.TemporaryDirectory() as made:
+        store = f"{made}/gold.zarr"
+        disc, ring = tiles.disk(gold, "1 mrad"), tiles.ring(gold, "10 mrad", "20 mrad")
+        maps = {
+            "bright_field": (gold * disc).sum(axis=(2, 3)),
+            "dark_field": (gold * ring).sum(axis=(2, 3)),
+            "center_of_mass": centres,
+        }
+        dask_tiled.to_zarr(gold, store, with_results=maps)
+        dask_tiled.show(store, folder / "maps.png")
+    here = f"{Path(samples.gold()).parent}/"
+    plan = dask_tiled.explain(gold.sum(axis=(2, 3)), da.median(gold, axis=1), threads=2)
+    for name, shown in (("array", gold), ("explain", plan)):
+        (folder / f"{name}.html").write_text(shown._repr_html_().replace(here, ""), "utf8")
 
 
 def list_formats(app: Sphinx) -> None:

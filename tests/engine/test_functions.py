@@ -100,7 +100,7 @@ def test_elementwise(opened, name):
     assert not left(found)
 
 
-# One that is added, as docs/adding-a-reduction.rst shows
+# One that is added, as docs/developers/adding-a-reduction.rst shows
 
 
 def geometric_mean_chunk(pixels, *, computing_meta=False, **kwargs):

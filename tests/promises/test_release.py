@@ -88,7 +88,7 @@ def test_the_sdist_holds_what_a_packager_tests(built):
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     files = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "SECURITY.md"}
-    assert files | {"tests/conftest.py", "docs/promises.rst"} <= names
+    assert files | {"tests/conftest.py", "docs/developers/promises.rst"} <= names
 
 
 def test_the_wheel_works(built, tmp_path):
