@@ -41,7 +41,7 @@ help:
 	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
 	@echo "make fuzz-files  files that are cut, rewritten, replaced and grown while they are read, 400 times"
 	@echo "make soak    an hour of all of it at once, while workers, files and disks fail (SOAK_ARGS=...)"
-	@echo "make lint    ruff and mypy        make format  let ruff format and fix"
+	@echo "make lint    ruff, mypy, numpydoc  make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   the speed and the memory of the parts"
 	@echo "make compare the readers of others on the same files; writes the tables of the docs"
@@ -101,6 +101,7 @@ lint: $(VENVS)/lint/installed
 	@$(VENVS)/lint/bin/ruff check .
 	@$(VENVS)/lint/bin/ruff format --check .
 	@$(VENVS)/lint/bin/mypy
+	@$(VENVS)/lint/bin/python docs/docstrings.py
 
 format: $(VENVS)/lint/installed
 	@$(VENVS)/lint/bin/ruff format .

@@ -79,6 +79,15 @@ def find_bad_pixels(
     use more frames. Pixels in the middle of bad blocks, and dead pixels within two pixels of dark
     areas, are not found; lines from edge to edge are found. A one-pixel spot that is in most frames
     looks like a hot pixel, a one-pixel gap like a dead one.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> path = dask_tiled.samples.gold(bad_pixels=True)
+    >>> found = dask_tiled.find_bad_pixels(dask_tiled.open_dataset(path))
+    >>> found.excluded_pixels.tolist()
+    [[20, 97], [45, 110], [71, 12], [88, 41], [103, 64]]
+    >>> repaired = dask_tiled.open_dataset(path, corrections=found)
     """
     x = reducible(arr, sig_ndim)
     whole = x.arr.shape[x.nav_ndim :]

@@ -85,15 +85,17 @@ def from_pieces(
         Whether uncovered pixels are filled with ``fill_value``; by default they are an
         error.
     fill_value : scalar
+        Value of uncovered pixels.
     axes : sequence of Axis, or mapping of str, optional
         Names, units and scales of all axes, or of some by their usual names: see
         :meth:`TiledArray.with_axes`.
-    tiling, chunks, io, storage_options
+    tiling, chunks, io, storage_options : optional
         As in :func:`open_dataset`.
 
     Returns
     -------
     TiledArray
+        The array; pixels are read when it is computed.
 
     Raises
     ------
@@ -107,6 +109,19 @@ def from_pieces(
         invalid.
     PermissionError, RemoteError
         A server refuses a file, or does not deliver its bytes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> np.arange(24, dtype="u2").tofile("pixels.bin")
+    >>> pieces = [
+    ...     dask_tiled.Piece(file="pixels.bin", start=(0, 0, 0), shape=(1, 3, 4), offset=24),
+    ...     dask_tiled.Piece(file="pixels.bin", start=(1, 0, 0), shape=(1, 3, 4), offset=0),
+    ... ]
+    >>> arr = dask_tiled.from_pieces(pieces, shape=(2, 3, 4), dtype="u2")
+    >>> arr[:, 0, 0].compute()
+    array([12,  0], dtype=uint16)
     """
     for name, value, known in (
         ("overlap", overlap, ("raise", "first", "last")),

@@ -60,12 +60,31 @@ def describe(
 ) -> Description:
     """Return the description of a file, or of a series of files.
 
-    Parameters and errors are those of :func:`open_dataset`.
+    Parameters
+    ----------
+    path, format, nav_shape, sig_shape, dtype, sync_offset, roi, corrections : optional
+        As for :func:`open_dataset`.
+    fill_value, missing, axes, storage_options, follow, outside_folder : optional
+        As for :func:`open_dataset`.
+    **format_options
+        Options of the format; see :func:`formats`.
 
     Returns
     -------
     Description
         The description, which prints as text, and as a table in notebooks.
+
+    Raises
+    ------
+    DatasetError
+        As for :func:`open_dataset`.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> desc = dask_tiled.describe(dask_tiled.samples.gold())
+    >>> desc.format, desc.shape, desc.dtype
+    ('mib', (60, 64, 128, 128), dtype('uint16'))
     """
     scan, frame = _shape("nav_shape", nav_shape, open=True), _shape("sig_shape", sig_shape)
     is_open = scan is not None and OPEN in scan

@@ -33,6 +33,18 @@ class DatasetError(ValueError):
         Expected and actual value.
     hint : str, optional
         What the caller can do about it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> try:
+    ...     dask_tiled.open_dataset("frames.npy", io="fast")
+    ... except dask_tiled.DatasetError as error:
+    ...     print(isinstance(error, ValueError))
+    True
     """
 
     _before_hint: ClassVar[str] = ". "
@@ -122,6 +134,15 @@ class UnknownFormatError(DatasetError):
         Why each format does not recognise the file, by name.
     **place
         As for :class:`DatasetError`.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> with open("notes.txt", "w") as file:
+    ...     size = file.write("no pixels here")
+    >>> dask_tiled.open_dataset("notes.txt")
+    Traceback (most recent call last):
+    dask_tiled.errors.UnknownFormatError: notes.txt: ...
     """
 
     _before_hint = "\n"
@@ -142,35 +163,122 @@ class UnknownFormatError(DatasetError):
 
 
 class CorruptFileError(DatasetError):
-    """A header has invalid values, or contradicts the rest of the file."""
+    """A header has invalid values, or contradicts the rest of the file.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> with open("broken.mib", "wb") as file:
+    ...     size = file.write(b"MQ1,000001,00384,01,xxxx,0256,U16,   1x1,")
+    >>> dask_tiled.open_dataset("broken.mib")
+    Traceback (most recent call last):
+    dask_tiled.errors.CorruptFileError: ...broken.mib: ...
+    """
 
 
 class TruncatedFileError(DatasetError):
-    """Bytes or frames that the headers promise are missing."""
+    """Bytes or frames that the headers promise are missing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> with open("frames.npy", "r+b") as file:
+    ...     size = file.truncate(200)
+    >>> dask_tiled.open_dataset("frames.npy")
+    Traceback (most recent call last):
+    dask_tiled.errors.TruncatedFileError: ...frames.npy: ...
+    """
 
 
 class StaleFileError(DatasetError):
-    """A file has changed since it was opened."""
+    """A file has changed since it was opened.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> arr = dask_tiled.open_dataset("frames.npy")
+    >>> np.save("frames.npy", frames + 1)
+    >>> arr.compute()
+    Traceback (most recent call last):
+    dask_tiled.errors.StaleFileError: ...frames.npy: ...
+    """
 
 
 class OutsideFolderError(DatasetError):
-    """A file that another one names or links to lies outside of its folder."""
+    """A file that another one names or links to lies outside of its folder.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset("scan.nhdr", outside_folder=True)  # doctest: +SKIP
+    """
 
 
 class RemoteError(DatasetError):
-    """A server does not deliver the bytes of a file: not at all, not in time, or not in parts."""
+    """A server does not deliver the bytes of a file: not at all, not in time, or not in parts.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> dask_tiled.open_dataset("https://example.org/scan.mib")  # doctest: +SKIP
+    Traceback (most recent call last):
+    dask_tiled.errors.RemoteError: https://example.org/scan.mib: ...
+    """
 
 
 class TilingError(DatasetError):
-    """The requested chunks or tiles are impossible."""
+    """The requested chunks or tiles are impossible.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> dask_tiled.open_dataset("frames.npy", chunks=(1, 2))
+    Traceback (most recent call last):
+    dask_tiled.errors.TilingError: ...
+    """
 
 
 class MissingFramesWarning(UserWarning):
-    """Frames are in no file, and read as the fill value; or a series may be longer."""
+    """Frames are in no file, and read as the fill value; or a series may be longer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", dask_tiled.MissingFramesWarning)
+    ...     arr = dask_tiled.open_dataset("frames.npy", nav_shape=(4,))
+    >>> arr.description.missing
+    array([3])
+    """
 
 
 class VerificationError(DatasetError):
-    """Stored data differ from their source."""
+    """Stored data differ from their source.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> stored = dask_tiled.to_zarr(frames, "frames.zarr")
+    >>> dask_tiled.verify_zarr("frames.zarr", frames + 1)
+    Traceback (most recent call last):
+    dask_tiled.errors.VerificationError: ...frames.zarr: ...
+    """
 
 
 def check_whole(

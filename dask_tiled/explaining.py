@@ -36,6 +36,14 @@ class Measured:
         Peak of the memory allocated by Python and NumPy during the run, in bytes.
     seconds : float
         Duration, while memory was traced.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> done = dask_tiled.explain(arr[:2].sum(), run=True)
+    >>> isinstance(done.measured, dask_tiled.Measured), done.measured.bytes_read
+    (True, 4194304)
     """
 
     bytes_read: int
@@ -79,6 +87,14 @@ class Explanation:
     results : tuple
         The results, if it was run: NumPy arrays, or xarray objects, in the order in which
         they were given.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> found = dask_tiled.explain(arr.sum())
+    >>> isinstance(found, dask_tiled.Explanation), found.passes
+    (True, 1.0)
     """
 
     files: tuple[str, ...]

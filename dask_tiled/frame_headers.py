@@ -49,6 +49,14 @@ def frame_facts(arr: Any) -> da.Array:
         that are supported.
     CorruptFileError
         When it is computed: a header has invalid values.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> facts = dask_tiled.frame_facts(arr)
+    >>> facts.shape, "exposure_time" in facts.dtype.names
+    ((60, 64), True)
     """
     arr = opened(arr)
     desc = arr.description if isinstance(arr, TiledArray) else None

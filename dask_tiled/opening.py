@@ -72,12 +72,12 @@ def open_dataset(
     sig_shape : tuple of int, optional
         Shape of a frame, (y, x), for formats that do not store it.
     dtype : dtype, optional
-        dtype of the array; by default that of the file. For formats that do not store the dtype of
+        Type of the array; by default that of the file. For formats that do not store the dtype of
         their pixels, it is that dtype.
     sync_offset : int
         Skip this many frames at the start; if negative, begin with missing frames. The
         shape does not change.
-    roi : boolean array or sequence of int, optional
+    roi : array of bool or sequence of int, optional
         Frames to show, on one axis: a mask of the scan's shape, or positions in it counted in
         C order, in any order. Masked positions of a masked array are not selected.
     tiling : str, TilingRequest or sequence of them, optional
@@ -140,6 +140,16 @@ def open_dataset(
     -----
     MissingFramesWarning
         Frames are missing, or files of a series may be, and ``missing`` is not given.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> arr
+    dask.array<mib, shape=(60, 64, 128, 128), dtype=uint16, chunksize=(...), ...>
+    >>> image = arr.sum(axis=(2, 3)).compute()
+    >>> image.shape
+    (60, 64)
     """
     describe_files: Callable[..., Description] = partial(
         describe,
@@ -192,11 +202,25 @@ def scheme_of(arr: Any) -> TilingScheme:
     Parameters
     ----------
     arr : TiledArray, or DataArray of xarray that holds one
+        The opened array, or a slice of it.
+
+    Returns
+    -------
+    TilingScheme
+        The scheme: chunks, tiles, and a reason for each number.
 
     Raises
     ------
     TilingError
         The array is not an opened one, or is a result.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> scheme = dask_tiled.scheme_of(arr)
+    >>> scheme.chunks == arr.chunks
+    True
     """
     found = as_array(arr, expected=OPENED, error=TilingError)
     if not isinstance(found, TiledArray) or found.description is None:

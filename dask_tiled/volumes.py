@@ -73,6 +73,19 @@ def open_volumes(
     DatasetError
         A file differs in shape or dtype from the first one, or does not show all of its frames in
         stored order; or it cannot be opened.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> np.save("frames2.npy", frames + 1)
+    >>> arr = dask_tiled.open_volumes("frames*.npy")
+    >>> arr.shape, arr.dims[0]
+    ((2, 3, 4, 5), 'volume')
+    >>> int(arr.mean(axis=0)[0, 0, 0].compute() * 2)
+    1
     """
     with expanded(paths, options.get("storage_options")) as (names, _):
         volumes = [describe(name, format, **options) for name in names]

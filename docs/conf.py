@@ -56,8 +56,8 @@ numpydoc_validation_checks = {"GL01", "GL06", "GL08", "PR02", "PR03", "YD01"}
 MEMBERS = {
     "Axis": "calibrated",
     "Corrections": "check, dtype",
-    "Description": "of, shape, nav_shape, sig_shape, dims, dtype, units, nbytes, files, missing, doubts, "
-    "calibrations, with_scan, with_frames, with_facts, shifted",
+    "Description": "of, shape, nav_shape, sig_shape, dims, dtype, units, nbytes, files, missing, "
+    "doubts, calibrations, with_scan, with_frames, with_facts, shifted",
     "Format": "options",
     "TiledArray": "axes, description, dims, instrument, metadata, refresh, save_axes, scheme, "
     "with_axes, with_chunks",
@@ -257,6 +257,11 @@ def outdated_notebooks(_: Sphinx, env: BuildEnvironment, *_changes: set[str]) ->
     return [name for name, read in env.all_docs.items() if "tutorials/" in name and read < newest]
 
 
+def outdated_pages(_: Sphinx, env: BuildEnvironment, *_changes: set[str]) -> list[str]:
+    """Read the pages of the guide in every build: Sphinx forgets index entries of all others."""
+    return [name for name in env.all_docs if "/" not in name]
+
+
 def publish_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Put what can be downloaded beside the pages."""
     if exception is None:
@@ -268,6 +273,7 @@ def setup(app: Sphinx) -> None:
     """Make what is generated before the pages are read."""
     app.connect("builder-inited", configure_kernels)
     app.connect("env-get-outdated", outdated_notebooks)
+    app.connect("env-get-outdated", outdated_pages)
     app.connect("build-finished", publish_notebooks)
     app.connect("builder-inited", draw_schemes)
     app.connect("builder-inited", draw_arrays)

@@ -64,6 +64,15 @@ def map_tiles(
     ------
     TilingError
         ``func`` fails on a frame of zeros, or returns a wrong shape.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> def brightest(tile, info):
+    ...     return tile.max(axis=(1, 2))
+    >>> dask_tiled.map_tiles(brightest, arr).shape
+    (60, 64)
     """
     x = reducible(arr, sig_ndim)
     arr = x.arr
@@ -124,6 +133,17 @@ def reduce_tiles(
     TilingError
         The number of signal axes or the request is invalid, or ``step`` or ``combine`` returns
         another shape than that of ``init``.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> import numpy as np
+    >>> def add(state, tile, info):
+    ...     state += tile.sum(axis=0)
+    >>> total = dask_tiled.reduce_tiles(arr, init=np.zeros((128, 128)), step=add, combine=np.add)
+    >>> total.compute().shape
+    (128, 128)
     """
     x = reducible(arr, sig_ndim)
     arr = x.arr

@@ -60,6 +60,15 @@ class TiledArray(LateArray):
     only these are read; reshaping these axes, or rechunking without repeated reads, keeps the
     frames. All other operations return plain dask arrays; when their graphs are optimised,
     computations on opened arrays run tile by tile.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> type(arr).__name__, arr.dims
+    ('TiledArray', ('scan_y', 'scan_x', 'y', 'x'))
+    >>> arr[10:20, :, 32:96, 32:96].axes[3]
+    Axis(name='x', units='mrad', scale=0.4, offset=..., labels=())
     """
 
     __slots__ = ("_annotations", "_description", "_grid", "_opening", "_scheme", "_source")

@@ -29,6 +29,16 @@ class ArrayBlock(NamedTuple):
         Location of the chunk in the array.
     pixels : array
         A writeable array that owns its memory.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> block = next(dask_tiled.iter_blocks("frames.npy"))
+    >>> isinstance(block, dask_tiled.ArrayBlock), block.where[0]
+    (True, slice(0, 3, None))
     """
 
     number: int
@@ -77,10 +87,10 @@ def iter_blocks(
     max_bytes : int
         Maximum bytes read ahead. A larger chunk is read ahead alone.
 
-    Yields
-    ------
-    ArrayBlock
-        ``block.pixels``, and their location in the array, the slices ``block.where``.
+    Returns
+    -------
+    iterator of ArrayBlock
+        Each has ``block.pixels``, and their location in the array, the slices ``block.where``.
 
     Raises
     ------
@@ -94,6 +104,16 @@ def iter_blocks(
     When the iterator is exhausted, closed or garbage-collected, it waits for reads in progress, and
     ends its threads. Chunks that were yielded do not count towards ``max_bytes``. Chunks are
     computed in this process: call ``compute()`` for chunks that a cluster holds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> arr = dask_tiled.open_dataset("frames.npy", chunks=(2, 4, 5))
+    >>> [block.pixels.shape for block in dask_tiled.iter_blocks(arr)]
+    [(2, 4, 5), (1, 4, 5)]
     """
     prefetch = check_whole("prefetch", prefetch, least=0)
     max_bytes = check_whole("max_bytes", max_bytes, least=0)

@@ -60,6 +60,7 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
     Parameters
     ----------
     filename : path-like
+        The file.
     lazy : bool
         Whether the data are lazy arrays, or in memory.
     **options
@@ -84,6 +85,13 @@ def file_reader(filename: Path, lazy: bool = True, **options: Any) -> list[dict[
     -----
     UserWarning
         One of several images cannot be opened, and is skipped.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> (signal,) = dask_tiled.file_reader(dask_tiled.samples.gold())
+    >>> [axis["name"] for axis in signal["axes"]]
+    ['scan_y', 'scan_x', 'y', 'x']
     """
     opened = open_pictures(filename, options)
     signals = [signal_of(arr, "" if name == DATA else name) for name, arr in opened]
@@ -118,6 +126,12 @@ def to_hyperspy(data: Any, **options: Any) -> BaseSignal:
         Options are given with an opened array; or as for :func:`open_dataset`.
     ImportError
         HyperSpy is not installed.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> dask_tiled.to_hyperspy(dask_tiled.samples.gold())
+    <LazySignal2D, title: ..., dimensions: (64, 60|128, 128)>
     """
     try:
         from hyperspy.io import dict2signal

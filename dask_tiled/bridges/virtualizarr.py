@@ -46,6 +46,13 @@ class Parser:
     ------
     DatasetError
         ``storage_options`` are among the options.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> parser = dask_tiled.virtual.Parser("mib", nav_shape=(24, 32))
+    >>> from virtualizarr import open_virtual_dataset  # doctest: +SKIP
+    >>> scan = open_virtual_dataset("file:///data/scan.mib", registry, parser)  # doctest: +SKIP
     """
 
     def __init__(self, format: str | None = None, **options: Any) -> None:

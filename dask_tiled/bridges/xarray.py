@@ -41,6 +41,13 @@ def to_xarray(data: Any, **options: Any) -> xr.DataArray:
         Options are given with an opened array; or as for :func:`open_dataset`.
     ImportError
         xarray is not installed.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> scan = dask_tiled.to_xarray(dask_tiled.samples.gold())
+    >>> scan.dims, scan["scan_x"].attrs["units"]
+    (('scan_y', 'scan_x', 'y', 'x'), 'nm')
     """
     try:
         import xarray as xr

@@ -21,6 +21,15 @@ class TileInfo(NamedTuple):
         Shape of the tile: frames, then signal axes.
     frames : int64 array
         Numbers of its frames, counted in C order of the navigation shape.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> def number(tile, info: dask_tiled.TileInfo):
+    ...     return info.frames
+    >>> print(dask_tiled.map_tiles(number, arr, dtype=int, sig_shape=())[1, :3].compute())
+    [64 65 66]
     """
 
     origin: tuple[int, ...]

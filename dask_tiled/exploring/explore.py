@@ -42,6 +42,12 @@ def explore(data: Any, *, follow: bool = False, **options: Any) -> Explorer:
         The extra ``explore`` is not installed.
     DatasetError
         The array cannot be shown; or as for :func:`open_dataset`.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> dask_tiled.explore(arr)  # doctest: +SKIP
     """
     try:
         import_module("anywidget")

@@ -65,6 +65,13 @@ class Format:
         Suffixes that may be omitted from a path; for folders, a slash and a file name.
     aliases : tuple of str
         Other names of the format, in lower case with ``_``.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> form = dask_tiled.formats()["npy"]
+    >>> isinstance(form, dask_tiled.Format), form.extensions
+    (True, ('.npy',))
     """
 
     name: str
@@ -113,6 +120,26 @@ def register_format(format: Format) -> None:
 
     A package can register a format in all processes by an entry point of the group
     ``dask_tiled.formats`` that refers to its :class:`Format`.
+
+    Parameters
+    ----------
+    format : Format
+        The format; it replaces one of the same name.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> from dask_tiled.formats import tools
+    >>> def sniff(path, head):
+    ...     return None if head.startswith(b"MINE") else "does not begin with MINE"
+    >>> def describe(paths):
+    ...     file = tools.File.only(paths, "mine")
+    ...     layout = tools.lay_out([file], tools.Record((64, 64), tools.plain("<u2")), 4)
+    ...     return tools.Description.of("mine", layout, {})
+    >>> mine = dask_tiled.Format("mine", (".mine",), "64 x 64", "one axis", sniff, describe)
+    >>> dask_tiled.register_format(mine)
+    >>> "mine" in dask_tiled.formats()
+    True
     """
     _registered[_checked(format).name] = format
 
@@ -135,7 +162,19 @@ class Formats(dict[str, Format]):
 
 
 def formats() -> Formats:
-    """Return the formats by name, in the order in which they are tried; prints as a table."""
+    """Return the formats by name, in the order in which they are tried; prints as a table.
+
+    Returns
+    -------
+    mapping of str to Format
+        The formats of this package, of installed packages and of this process.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> dask_tiled.formats()["mib"].extensions
+    ('.mib', '.hdr')
+    """
     return Formats({**_installed(), **_registered})
 
 

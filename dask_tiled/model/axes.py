@@ -27,6 +27,13 @@ class Axis:
         Calibration; 1 and 0 if unknown.
     labels : tuple of str
         Names of the positions, for example of channels or components; empty if unnamed.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> axis = dask_tiled.Axis("scan_x", "nm", 0.5)
+    >>> axis.units, axis.scale, axis.offset
+    ('nm', 0.5, 0.0)
     """
 
     name: str

@@ -53,6 +53,16 @@ class Corrections:
     ------
     DatasetError
         Values are not numeric or not finite in float32, or coordinates are invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> dark = np.zeros((128, 128))
+    >>> corrections = dask_tiled.Corrections(dark=dark, excluded_pixels=[(20, 97), (71, 12)])
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold(), corrections=corrections)
+    >>> arr.dtype
+    dtype('float32')
     """
 
     dark: Floats | None

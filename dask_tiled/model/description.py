@@ -58,6 +58,13 @@ class Description:
     instrument : Instrument
         Beam energy, detector, date and so on, with the same names and units for all formats: a
         mapping of names to :class:`~dask_tiled.Fact`.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> desc = dask_tiled.describe(dask_tiled.samples.brain())
+    >>> desc.dims, desc.axes[2].units, len(desc.missing)
+    (('z', 'y', 'x'), 'mm', 0)
     """
 
     format: str

@@ -81,6 +81,13 @@ class Fact(NamedTuple):
         Unit of the value; empty if it has none.
     where : tuple of str
         Keys of the value in the metadata of the description.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> fact = dask_tiled.describe(dask_tiled.samples.gold()).instrument["exposure_time"]
+    >>> isinstance(fact, dask_tiled.Fact), fact.unit
+    (True, 's')
     """
 
     value: float | str
@@ -148,6 +155,13 @@ class Instrument(Mapping[str, Fact]):
     metadata, entries : mapping
         Otherwise facts are read from metadata on first access: for each name the first entry with a
         valid value. Missing, unset and invalid values are left out.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> instrument = dask_tiled.describe(dask_tiled.samples.gold()).instrument
+    >>> isinstance(instrument, dask_tiled.Instrument), instrument["detector"].value
+    (True, 'Merlin ...')
     """
 
     told: Mapping[str, Fact] = field(default_factory=dict)

@@ -43,6 +43,14 @@ class Piece(NamedTuple):
     nbytes : int
         Size of the whole piece in bytes, if it is decoded by a
         :class:`~dask_tiled.model.decoders.BlockDecoder`; its strides are ignored then.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> box = {"start": (0, 0), "shape": (4, 8)}
+    >>> piece = dask_tiled.Piece(file="scan.bin", **box, offset=512, strides=(16, 2))
+    >>> piece.shape
+    (4, 8)
     """
 
     file: int

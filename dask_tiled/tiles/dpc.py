@@ -35,6 +35,12 @@ class ScanRotation(NamedTuple):
         Angle in degrees, above -90 and up to 90.
     flip : bool
         Whether the y component is negated before the rotation.
+
+    Examples
+    --------
+    >>> from dask_tiled import tiles
+    >>> tiles.ScanRotation(rotation=12.0, flip=False).rotation
+    12.0
     """
 
     rotation: float
@@ -110,6 +116,15 @@ def phase_from_com(
     ----------
     Lazić, Bosch and Lazar, Ultramicroscopy 160 (2016) 265; Bon, Monneret and Wattellier, Applied
     Optics 51 (2012) 5698 (mirrored edges).
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> from dask_tiled import tiles
+    >>> phase = tiles.phase_from_com(tiles.center_of_mass(arr))
+    >>> phase.shape
+    (60, 64)
     """
     maps = _maps(com)
     if padding not in PADDINGS:
@@ -154,6 +169,15 @@ def scan_rotation(com: Any) -> ScanRotation:
     ------
     TilingError
         ``com`` has another shape.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> from dask_tiled import tiles
+    >>> found = tiles.scan_rotation(tiles.center_of_mass(arr))
+    >>> found.flip
+    False
     """
     maps = _maps(com)
     if min(maps.shape[-3:-1]) < 2:

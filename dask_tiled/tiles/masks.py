@@ -38,14 +38,23 @@ def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) 
     Returns
     -------
     dask.array.Array
-        nav + (n,), the last axis named ``mask``; float32, or a wider dtype if the pixels or masks
-        require it. A few thousand pixels at a time are summed in this dtype, and these sums in
-        float64; with sparse masks all pixels are summed in it.
+        Shape nav + (n,), the last axis named ``mask``; float32, or a wider dtype if the pixels or
+        masks require it. A few thousand pixels at a time are summed in this dtype, and these sums
+        in float64; with sparse masks all pixels are summed in it.
 
     Raises
     ------
     TilingError
         The masks are not numeric, or do not have the shape of a frame.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> from dask_tiled import tiles
+    >>> masks = [tiles.disk(arr, "1 mrad"), tiles.ring(arr, "10 mrad", "11.5 mrad")]
+    >>> tiles.apply_masks(arr, masks).shape
+    (60, 64, 2)
     """
     x = reducible(arr, sig_ndim)
     sums = _under_sparse(x, masks) if are_sparse(masks) else _under_dense(x, masks)
@@ -106,13 +115,22 @@ def center_of_mass(
     Returns
     -------
     dask.array.Array
-        nav + (2,), float64: (y, x) in pixels of ``arr``, one number for each signal axis; the last
-        axis is named ``component``, with their names. It is NaN where the sum of the pixels is 0.
+        Shape nav + (2,), float64: (y, x) in pixels of ``arr``, one number for each signal axis; the
+        last axis is named ``component``, with their names. It is NaN where the sum of the pixels
+        is 0.
 
     Raises
     ------
     TilingError
         The mask does not hold real numbers, or does not have the shape of a frame.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> from dask_tiled import tiles
+    >>> tiles.center_of_mass(arr).shape
+    (60, 64, 2)
     """
     x = reducible(arr, sig_ndim)
     arr = x.arr

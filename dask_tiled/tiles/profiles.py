@@ -55,8 +55,8 @@ def radial_profile(
     Returns
     -------
     dask.array.Array
-        nav + (bins,), float32, or a wider dtype if the pixels require it. Ring ``k`` holds the
-        pixels at a distance of ``k * step`` or more, and less than ``(k + 1) * step``; the
+        Shape nav + (bins,), float32, or a wider dtype if the pixels require it. Ring ``k`` holds
+        the pixels at a distance of ``k * step`` or more, and less than ``(k + 1) * step``; the
         coordinates of the axis ``radius`` are the middles of the rings. It is NaN for rings without
         pixels.
 
@@ -64,6 +64,15 @@ def radial_profile(
     ------
     TilingError
         As in :func:`disk`, or the mask does not have the shape of a frame.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> from dask_tiled import tiles
+    >>> profile = tiles.radial_profile(arr.mean(axis=(0, 1)))
+    >>> dask_tiled.to_xarray(profile).dims
+    ('radius',)
     """
     x = reducible(arr, sig_ndim)
     frame = Frame.of(x)

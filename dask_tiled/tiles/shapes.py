@@ -101,6 +101,16 @@ def ring(
     ------
     TilingError
         As in :func:`disk`, or ``outer`` is less than ``inner``.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> from dask_tiled import tiles
+    >>> annulus = tiles.ring(arr, "10 mrad", "11.5 mrad")
+    >>> dark_field = (arr * annulus).sum(axis=(2, 3))
+    >>> dark_field.shape
+    (60, 64)
     """
     x = reducible(arr, sig_ndim)
     frame = Frame.of(x)

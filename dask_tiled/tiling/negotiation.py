@@ -61,6 +61,14 @@ class TilingRequest:
     ------
     TilingError
         A number is not positive, or ``by`` is invalid.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> request = dask_tiled.TilingRequest(by="pixel", nbytes=2**23)
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold(), tiling=request)
+    >>> arr.shape[:2] == arr.chunksize[:2]
+    True
     """
 
     by: By = "tile"

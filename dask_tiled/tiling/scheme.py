@@ -58,6 +58,17 @@ class TilingScheme:
         Blocks of the file along each axis.
     requests : tuple of TilingRequest
         Requests of the consumers.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> scheme = dask_tiled.scheme_of(arr)
+    >>> isinstance(scheme, dask_tiled.TilingScheme)
+    True
+    >>> print(scheme.explain())
+    consumers    by tile
+    ...
     """
 
     chunks: Chunks
@@ -175,11 +186,20 @@ def negotiate(
     Returns
     -------
     TilingScheme
+        Chunks and tiles, each with its reason.
 
     Raises
     ------
     TilingError
         An argument is invalid.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> desc = dask_tiled.describe(dask_tiled.samples.gold())
+    >>> scheme = dask_tiled.negotiate(desc, chunk_bytes=2**24, cache_bytes=2**20)
+    >>> scheme.chunks[0]
+    (8, 8, 8, 8, 8, 8, 8, 4)
     """
     if not isinstance(desc, Description):
         raise TilingError(

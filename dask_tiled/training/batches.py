@@ -44,7 +44,7 @@ def iter_batches(
     prefetch: int = 2,
     max_bytes: int = AHEAD_BYTES,
 ) -> Generator[Batch]:
-    """Yield samples in batches, while threads read the next ones.
+    """Iterate over samples in batches, while threads read the next ones.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ def iter_batches(
     max_bytes : int
         Limit in bytes of the memory for samples, unless a batch is larger.
 
-    Yields
-    ------
-    dict of str to array or list
+    Returns
+    -------
+    iterator of dict of str to array or list
         The samples of each field; for objects, such as bytes or images of
         several sizes, a list.
 
@@ -78,6 +78,13 @@ def iter_batches(
     ------
     DatasetError, TilingError
         The arguments are invalid or inconsistent.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> batches = dask_tiled.iter_batches(dask_tiled.samples.shapes(), 16, shuffle="all", seed=1)
+    >>> next(batches)["image"].shape
+    (16, 32, 32, 3)
     """
     arrays = _arrays(fields)
     size = check_whole("batch_size", batch_size, least=1)

@@ -90,6 +90,15 @@ def to_beton(
     DatasetError
         The arguments are invalid, the path exists already, or a sample, which the error names,
         cannot be encoded or written. No file is left.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> fields = {"image": np.zeros((10, 8, 8, 3), "u1"), "label": np.arange(10)}
+    >>> dask_tiled.to_beton("train.beton", fields, {"image": dask_tiled.ImageField()})
+    >>> dask_tiled.open_dataset("train.beton", field="label").shape
+    (10,)
     """
     target = file_path(path)
     if not is_page_size(check_whole("page_size", page_size)):

@@ -62,6 +62,12 @@ class ImageField:
         Size in bytes above which "smart" stores JPEG; by default never.
     proportion : float
         Share of the images that become JPEG.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> dask_tiled.ImageField("jpg", quality=95).quality
+    95
     """
 
     mode: Modes = "raw"

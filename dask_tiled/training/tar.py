@@ -28,6 +28,17 @@ class TarSamples:
     ------
     DatasetError
         A file is not a tar file, is compressed, is damaged, or has a member twice.
+
+    Examples
+    --------
+    >>> import io, tarfile
+    >>> import dask_tiled
+    >>> with tarfile.open("shard.tar", "w") as tar:
+    ...     member = tarfile.TarInfo("0.cls")
+    ...     member.size = 1
+    ...     tar.addfile(member, io.BytesIO(b"3"))
+    >>> dask_tiled.TarSamples("shard.tar")[0]
+    {'__key__': '0', 'cls': b'3'}
     """
 
     def __init__(self, paths: Path | Sequence[Path]) -> None:

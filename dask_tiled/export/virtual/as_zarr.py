@@ -28,8 +28,8 @@ def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
     arr : TiledArray, DataArray of xarray that holds one, or path-like
         An opened array, a part of one, or anything that :func:`open_dataset` opens.
     chunks : optional
-        zarr chunks, in any form that dask accepts; by default those of the array, or if they exceed
-        4 MiB, chunks in which the file is read efficiently.
+        Chunks of zarr, in any form that dask accepts; by default those of the array, or if they
+        exceed 4 MiB, chunks in which the file is read efficiently.
 
     Returns
     -------
@@ -51,6 +51,14 @@ def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
     Each request of zarr for a chunk reads and decodes it, in a thread. Meanwhile memory holds the
     chunks that zarr requests concurrently: ``async.concurrency`` of its configuration, 10 by
     default. If a file has changed since it was opened, :class:`StaleFileError` is raised.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> array = dask_tiled.as_zarr(arr)
+    >>> array.shape, array[3, 4].shape
+    ((60, 64, 128, 128), (128, 128))
     """
     import zarr
 

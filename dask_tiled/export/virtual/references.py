@@ -67,6 +67,16 @@ def to_references(
         support its dtype; ``target`` exists, or has no container for the files.
     StaleFileError
         A file has changed since it was opened.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> refs = dask_tiled.to_references("frames.npy", "frames.json")
+    >>> refs["refs"]["data/0.0.0"][1:]
+    [128, 120]
     """
     desc = opened_description(arr)
     if zarr_format not in (None, 2, 3):

@@ -55,6 +55,16 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         defined.
     DatasetError
         ``arr`` is not an array, or reading it fails.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> arr = dask_tiled.open_dataset("frames.npy")
+    >>> stored = dask_tiled.to_zarr(arr, "frames.zarr")
+    >>> dask_tiled.verify_zarr("frames.zarr", arr)
     """
     if is_array(store):
         found = f"{type(store).__name__}, then {type(arr).__name__}"

@@ -70,7 +70,7 @@ def to_zarr(
     store : path-like or zarr store
         The target; also a URL that fsspec supports.
     chunks : optional
-        zarr chunks, in any form that dask accepts; by default whole frames, about 1 MiB.
+        Chunks of zarr, in any form that dask accepts; by default whole frames, about 1 MiB.
     shards : optional
         Shards, in any form that dask accepts for chunks; multiples of the zarr chunks. By default
         about 16 MiB, or none if ``chunks`` are given.
@@ -123,12 +123,6 @@ def to_zarr(
     zarr.Array
         The exported array; the member ``data`` of a group.
 
-    Warns
-    -----
-    UserWarning
-        A stopped export to the same path, of another array or with other settings, is discarded; or
-        followed files stopped growing before all frames were there.
-
     Raises
     ------
     DatasetError
@@ -138,6 +132,12 @@ def to_zarr(
         A file was changed, replaced or removed; a followed one was changed other than by growing.
     TilingError
         The array has chunks of unknown size, or the zarr chunks or shards do not suit its shape.
+
+    Warns
+    -----
+    UserWarning
+        A stopped export to the same path, of another array or with other settings, is discarded; or
+        followed files stopped growing before all frames were there.
 
     Notes
     -----

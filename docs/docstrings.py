@@ -1,0 +1,70 @@
+"""Validate the docstrings of all public names with numpydoc; ``make lint`` does so."""
+
+from __future__ import annotations
+
+import re
+import sys
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from numpydoc.docscrape import ClassDoc
+from numpydoc.validate import validate
+
+import dask_tiled
+
+PAGE = Path(__file__).parent / "api.rst"
+IGNORED = {
+    "ES01",  # a summary says it all for many functions
+    "SA01",  # pages of the guide show what belongs together
+}
+"""Codes of numpydoc that are not checked."""
+
+
+def names() -> list[str]:
+    """Return the names on the page of the API."""
+    page = PAGE.read_text("utf8")
+    blocks = re.findall(r"^\.\. autosummary::\n(?:   :.*\n)+\n((?:   .+\n)+)", page, re.MULTILINE)
+    return " ".join(blocks).split()
+
+
+def problems(name: str) -> list[str]:
+    """List what numpydoc finds in the docstring of a public name, a line each."""
+    value = attrgetter(name)(dask_tiled)
+    found = validate(f"{value.__module__}.{value.__qualname__}")
+    place = f"{found['file']}:{found['file_line']}: {name}:"
+    errors = [(code, text) for code, text in found["errors"] if code not in IGNORED]
+    if isinstance(value, type) and not missing_parameters(value):
+        errors = [(code, text) for code, text in errors if code != "PR01"]
+    return [f"{place} {code} {text}" for code, text in errors]
+
+
+def missing_parameters(kind: type) -> set[str]:
+    """Return the parameters of a class that are documented neither so nor as attributes.
+
+    Errors have those of the class that they derive from; opened arrays are made by functions.
+    """
+    if kind is dask_tiled.TiledArray:
+        return set()
+    documented = {name for base in kind.__mro__[:-1] for name in _documented(base)}
+    return {*getattr(kind, "__annotations__", ())} - documented
+
+
+def _documented(kind: Any) -> set[str]:
+    doc = ClassDoc(kind)
+    entries = [*doc["Parameters"], *doc["Attributes"]]
+    return {name for entry in entries for name in entry.name.split(", ")}
+
+
+def main() -> None:
+    """Print all problems; exit with 1 if there are any."""
+    public = names()
+    if len(public) < 60:
+        sys.exit(f"{PAGE}: found {len(public)} names; expected all of the package")
+    lines = [line for name in public for line in problems(name)]
+    print("\n".join(lines or [f"{len(public)} public docstrings are as numpydoc wants them"]))
+    sys.exit(bool(lines))
+
+
+if __name__ == "__main__":
+    main()
