@@ -39,7 +39,7 @@ def frame_facts(arr: Any) -> da.Array:
     -------
     dask.array.Array
         A structured array with the navigation shape and chunks of `arr`. Its fields depend on
-        the file; :doc:`axes` lists them with their units. Missing frames have
+        the file; :doc:`/axes` lists them with their units. Missing frames have
         NaN, NaT, 0, False and empty texts.
 
     Raises

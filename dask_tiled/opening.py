@@ -100,7 +100,7 @@ def open_dataset(
         Axes that the file does not describe. By name: a quantity,
         ``"0.5 nm"`` or ``"0.02 1/nm"``; a tuple of scale, unit and offset; a scale alone; or an
         :class:`Axis`. Or an :class:`Axis` for each axis. They apply to the whole scan, before
-        ``roi``. See :meth:`TiledArray.with_axes`, and :doc:`axes` on how to save them.
+        ``roi``. See :meth:`TiledArray.with_axes`, and :doc:`/axes` on how to save them.
     storage_options : mapping, obstore store or fsspec file system, optional
         How URLs are read: keywords of obstore's store for ``http``, ``s3``, ``gs`` and ``az``,
         of fsspec's file system for all others; or such a store or file system.

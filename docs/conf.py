@@ -3,19 +3,17 @@
 import importlib.metadata
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
 import dask
-import dask.array as da
-import numpy as np
 from numpydoc.docscrape import FunctionDoc
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 import dask_tiled
 from dask_tiled.model.instrument import VOCABULARY
-from dask_tiled.testing import write_nrrd
 from dask_tiled.tiling.drawing import svg
 
 project = "dask-tiled"
@@ -23,9 +21,11 @@ author = "The dask-tiled developers"
 project_copyright = "2026, the dask-tiled developers"
 release = importlib.metadata.version("dask-tiled")
 
+sys.path.insert(0, str(Path(__file__).parent))
 extensions = [
     "myst_nb",
     "numpydoc",
+    "picture",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.viewcode",
@@ -65,25 +65,27 @@ MEMBERS = {
     "virtual.Parser": "__call__",
 }
 PICTURES = {
-    "TiledArray": "array.html",
+    "Corrections": "pages/repaired.png",
+    "TiledArray": "pages/look-array.html",
     "TilingScheme": "usual.svg",
-    "explain": "explain.html",
-    "explore": "../_static/explore-light.png",
-    "find_bad_pixels": "bad-pixels.png",
+    "explain": "pages/explain.html",
+    "find_bad_pixels": "pages/worn.png",
+    "map_tiles": "pages/own-function.png",
     "negotiate": "usual.svg",
-    "samples.alloy": "spectra.png",
-    "samples.brain": "brain.png",
-    "samples.cells": "channels.png",
-    "samples.gold": "sample.png",
-    "samples.shapes": "shapes.png",
+    "samples.alloy": "pages/look-spectra.png",
+    "samples.brain": "pages/sample-brain.png",
+    "samples.cells": "pages/look-channels.png",
+    "samples.gold": "pages/look-scan.png",
+    "samples.shapes": "pages/sample-shapes.png",
     "scheme_of": "usual.svg",
-    "show": "scan.png",
-    "tiles.center_of_mass": "vectors.png",
-    "tiles.disk": "disk.png",
-    "tiles.phase_from_com": "phase.png",
-    "tiles.radial_profile": "profile.png",
-    "tiles.ring": "ring.png",
-    "to_zarr": "maps.png",
+    "show": "pages/look-scan.png",
+    "tiles.apply_masks": "pages/detectors.png",
+    "tiles.center_of_mass": "pages/look-vectors.png",
+    "tiles.disk": "pages/start-fields.png",
+    "tiles.phase_from_com": "pages/dpc-phase.png",
+    "tiles.radial_profile": "pages/radial-profile.png",
+    "tiles.ring": "pages/dark-field.png",
+    "to_zarr": "pages/export-maps.png",
 }
 autosummary_context = {"shown_members": MEMBERS, "shown_pictures": PICTURES}
 
@@ -96,7 +98,7 @@ html_title = "dask-tiled"
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 # Wide tables have the whole page.
-html_sidebars = {name: [] for name in ("index", "formats", "performance")}
+html_sidebars = {"**": ["guide.html"], "index": [], "formats": [], "performance": []}
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
@@ -123,65 +125,6 @@ def draw_schemes(app: Sphinx) -> None:
     pixels = dask_tiled.negotiate(desc, by_pixel, chunk_bytes=2**27, cache_bytes=2**21)
     for name, scheme in (("usual", usual), ("pixels", pixels)):
         (folder / f"{name}.svg").write_text(svg(scheme.picture()), "utf8")
-
-
-def draw_arrays(app: Sphinx) -> None:
-    """Draw the pictures of the page about them: of a sample, with scales."""
-    folder = Path(app.srcdir) / "_generated"
-    folder.mkdir(exist_ok=True)
-    if (folder / "volume.png").exists():
-        return
-    with tempfile.TemporaryDirectory() as made:
-        arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
-        dask_tiled.show(arr, folder / "scan.png")
-        dask_tiled.show(arr, folder / "sample.png", frames=150)
-        dask_tiled.show(arr.std(axis=(0, 1)), folder / "deviation.png")
-        dask_tiled.show(arr.reshape(60 * 64, 128, 128), folder / "stack.png")
-        z, y, x = np.ogrid[-1:1:40j, -1:1:64j, -1:1:64j]
-        ball = (200 * (np.hypot(np.hypot(x, y), z) < 0.9) * np.cos(6 * (x + y * z)) ** 2).astype(
-            "u1"
-        )
-        header, *_ = write_nrrd(Path(made) / "ball.nrrd", ball)
-        dask_tiled.show(header, folder / "volume.png")
-
-
-def draw_kinds(app: Sphinx) -> None:
-    """Draw the other samples and what is computed of them, and tables as notebooks show them."""
-    folder = Path(app.srcdir) / "_generated"
-    if (folder / "explain.html").exists():
-        return
-    samples, tiles = dask_tiled.samples, dask_tiled.tiles
-    gold = dask_tiled.open_dataset(samples.gold())
-    centres = tiles.center_of_mass(gold)
-    worn = dask_tiled.open_dataset(samples.gold(bad_pixels=True))
-    drawn = {
-        "bad-pixels": worn.mean(axis=(0, 1)),
-        "brain": samples.brain(),
-        "channels": samples.cells(),
-        "disk": dask_tiled.to_xarray(gold.mean(axis=(0, 1)) * tiles.disk(gold, "11.5 mrad")),
-        "phase": tiles.phase_from_com(centres),
-        "profile": tiles.radial_profile(gold.mean(axis=(0, 1))),
-        "ring": gold.mean(axis=(0, 1)) * tiles.ring(gold, "10 mrad", "11.5 mrad"),
-        "shapes": samples.shapes(),
-        "spectra": samples.alloy(),
-        "vectors": centres,
-    }
-    for name, arr in drawn.items():
-        dask_tiled.show(arr, folder / f"{name}.png")
-    with tempfile.TemporaryDirectory() as made:
-        store = f"{made}/gold.zarr"
-        disc, ring = tiles.disk(gold, "1 mrad"), tiles.ring(gold, "10 mrad", "20 mrad")
-        maps = {
-            "bright_field": (gold * disc).sum(axis=(2, 3)),
-            "dark_field": (gold * ring).sum(axis=(2, 3)),
-            "center_of_mass": centres,
-        }
-        dask_tiled.to_zarr(gold, store, with_results=maps)
-        dask_tiled.show(store, folder / "maps.png")
-    here = f"{Path(samples.gold()).parent}/"
-    plan = dask_tiled.explain(gold.sum(axis=(2, 3)), da.median(gold, axis=1), threads=2)
-    for name, shown in (("array", gold), ("explain", plan)):
-        (folder / f"{name}.html").write_text(shown._repr_html_().replace(here, ""), "utf8")
 
 
 def list_formats(app: Sphinx) -> None:
@@ -276,7 +219,5 @@ def setup(app: Sphinx) -> None:
     app.connect("env-get-outdated", outdated_pages)
     app.connect("build-finished", publish_notebooks)
     app.connect("builder-inited", draw_schemes)
-    app.connect("builder-inited", draw_arrays)
-    app.connect("builder-inited", draw_kinds)
     app.connect("builder-inited", list_formats)
     app.connect("builder-inited", list_facts)

@@ -12,15 +12,15 @@ import pytest
 
 BUILT = Path(__file__).parents[2] / "docs" / "_build" / "html"
 WORDS = {
-    "4D-STEM": "virtual-detectors",
+    "4D-STEM": "start",
     "add a format": "adding-a-format",
     "beam stop": "bad-pixels",
-    "bin": "chunks",
+    "bin": "open",
     "calibrate": "axes",
     "chunks": "chunks",
     "cluster": "clusters",
     "command line": "command-line",
-    "crop": "chunks",
+    "crop": "open",
     "dark field": "virtual-detectors",
     "DPC": "dpc",
     "GPU": "performance",
