@@ -102,6 +102,7 @@ html_sidebars = {"**": ["guide.html"], "index": [], "formats": [], "performance"
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {
+    "navbar_center": [],
     "navbar_end": ["theme-switcher"],
     "article_header_end": ["download-notebook"],
     "secondary_sidebar_items": ["page-toc"],

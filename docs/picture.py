@@ -86,7 +86,7 @@ def draw_page(text: str, folder: Path) -> None:
     found = {
         match[1]: text.count("\n", 0, match.start()) for match in reversed([*SHOWN.finditer(text)])
     }
-    places = [(line, name) for name, line in reversed(found.items())]
+    places = sorted((line, name) for name, line in found.items())
     examples = doctest.DocTestParser().get_examples(text)
     names: dict[str, Any] = {}
     values: list[Any] = []
