@@ -61,6 +61,9 @@ class TiledArray(LateArray):
     frames. All other operations return plain dask arrays; when their graphs are optimised,
     computations on opened arrays run tile by tile.
 
+    The methods ``show``, ``explore``, ``explain``, ``to_zarr``, ``to_xarray`` and ``to_hyperspy``
+    are the functions of these names.
+
     Examples
     --------
     >>> import dask_tiled
