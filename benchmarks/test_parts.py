@@ -76,7 +76,8 @@ def test_fold(benchmark: Benchmark, name: str) -> None:
     weights = np.ones((masks, 1 << 16), "f4")
     function = fold(name.split(",", maxsplit=1)[0], tile.dtype, np.dtype(dtype), weights.dtype)
     results = np.zeros((8, 16) if "frames" in name else (3, 1 << 16), dtype)
-    benchmark(function, tile, np.arange(8), 0, results, weights)
+    frames = tile.reshape(-1).view("u1"), np.arange(8) * tile[0].nbytes, tile[0].size
+    benchmark(function, *frames, np.arange(8), 0, tile[0, :0], results, weights)
     assert results.any()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 
@@ -163,15 +164,15 @@ def moments(vectors: Vectors, last: Step, *, skips: bool) -> Collect:
     kind = f"{'nan' * skips}moments_{'each' if shift.is_dense else 'row'}"
     vectors.primitive(kind, [value, shift, total], squares)
 
-    def collect() -> Array:
-        _about_the_mean(results, results[3, ...] if skips else pixels)
-        return np.moveaxis(results[:3], 0, -1)
-
-    return collect
+    return partial(about_the_mean, results, None if skips else pixels)
 
 
-def _about_the_mean(results: Array, count: Array | int) -> None:
-    """Convert the sums of differences from a value to number, mean and spread, in place."""
+def about_the_mean(results: Array, pixels: int | None = None) -> Array:
+    """Convert the sums of differences from a value to number, mean and spread, along a last axis.
+
+    The number of ``pixels`` is the fourth of the results if it is not given.
+    """
+    count = results[3, ...] if pixels is None else pixels
     shift, total, squares = (results[k, ...] for k in range(3))
     with np.errstate(all="ignore"):  # infinite pixels have no spread; other spreads may overflow
         total /= np.maximum(count, 1)
@@ -179,6 +180,7 @@ def _about_the_mean(results: Array, count: Array | int) -> None:
         np.subtract(squares, count * total * total, out=squares, where=fits)
         total += np.where(np.equal(count, 0), 0, shift)
     shift[...] = count
+    return np.moveaxis(results[:3], 0, -1)
 
 
 def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...]) -> Collect:

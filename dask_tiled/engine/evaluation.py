@@ -102,6 +102,8 @@ class VectorSink(FrameSink):
             self._vectors.take_pieces(PIECE)
             self._together = rows if math.prod(nav_shape) > 1 else None
         self._grid = job.shape[:n], kept[:n]
+        # Whether the lines of a frame are added up: then it matters how many frames go together.
+        self._adds_lines = self._is_by_pixel and not all(kept[n:])
 
     @property
     def alike(self) -> Hashable:
@@ -125,10 +127,15 @@ class VectorSink(FrameSink):
         self._results = np.concatenate([self._results, *(one.steps for one in others)])
         self._vectors.shorten(min(one.vector for one in others))
 
-    def _take(self, tile: Array, rows: Index, first: int) -> None:
-        depth = PIXELS_DEPTH if self._is_by_pixel else len(tile)
-        for k in range(0, len(tile), depth):
-            super()._take(tile[k : k + depth], rows[k : k + depth], first)
+    def _run(
+        self, name: str, data: Array, offsets: Index, nbytes: int, rows: Index, first: int
+    ) -> None:
+        depth = len(rows)
+        if self._adds_lines:
+            dense = self._together is None and bool((np.diff(offsets) == nbytes).all())
+            depth = PIXELS_DEPTH if dense else 1
+        for k in range(0, len(rows), depth):
+            super()._run(name, data, offsets[k : k + depth], nbytes, rows[k : k + depth], first)
 
     def frames(self, first: int, count: int) -> Array:
         """Return frames of the output, a ring buffer of the last ``depth`` frames."""
@@ -226,10 +233,10 @@ class StageSink:
         for row, column, register in places:
             found = values[register]
             steps[row, column] += found.ctypes.data - start * found.itemsize
-        byte, number = np.dtype(np.uint8), np.dtype(np.int64)
-        shown = tile.reshape(-1).view(byte)[: tile.size].reshape(1, -1)  # only its size matters
+        byte, number, zero = np.dtype(np.uint8), np.dtype(np.int64), np.zeros(1, np.int64)
+        nothing = np.empty(0, byte)  # registers have all pixels
         run = fold("run_program", byte, number, number)
-        run(shown, np.zeros(1, np.int64), start, steps, self._vectors.header)
+        run(nothing, zero, tile.size, zero, start, nothing, steps, self._vectors.header)
 
     def result(self) -> Array:
         """Return the output, or the reduction with reduced axes of length 1."""
@@ -324,13 +331,16 @@ def _as_fold(chunk: Chunk, sums: Array, weights: Array) -> tuple[str, Chunk, Ind
 
 
 def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:
-    """Choose the dtype of weights: 4 bytes where these are enough."""
+    """Choose the dtype of weights: of few bytes where these are enough."""
+    from dask_tiled.kernels.folds import BLOCK
+
     if dtype.kind not in "iu":
         return np.dtype(f"f{max(4, dtype.itemsize // (2 if dtype.kind == 'c' else 1))}")
-    limits = np.iinfo(np.int32)
-    few = pixel.kind in "iu" and pixel.itemsize <= 4 and weights.size
-    fit = few and limits.min <= weights.min() and weights.max() <= limits.max
-    return np.dtype(np.int32 if fit else np.int64)
+    if pixel.kind not in "iu" or pixel.itemsize > 4 or not weights.size:
+        return np.dtype(np.int64)
+    largest = max(abs(int(weights.min())), abs(int(weights.max())))
+    few = largest * (1 << 8 * pixel.itemsize) * BLOCK <= np.iinfo(np.int32).max
+    return np.dtype(np.int16 if few else np.int32 if largest < 1 << 31 else np.int64)
 
 
 class ValueSink:

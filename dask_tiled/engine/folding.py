@@ -27,8 +27,10 @@ MOST_TILE_BYTES = 32 << 20
 """Maximum number of bytes of a tile of several large frames, for folds by pixel."""
 GROUPED_BYTES = 128 << 20
 """Bytes of a window in which the frames of one result are grouped."""
-HELD_BYTES = 256 << 10
-"""Most bytes of results and weights that stay cached from frame to frame."""
+WORDS = {"copy": 1, "swap2": 2, "swap4": 4, "swap8": 8}
+"""Bytes of the words that a decoder reverses."""
+MOST_REVERSED = 4
+"""Most masks for which pixels in reversed byte order are folded where they lie."""
 LEAST_VIEW = 4096
 """Minimum number of bytes of a run that are folded in place; shorter runs are gathered first."""
 NARROW_FRAMES = 1 << 16
@@ -52,11 +54,11 @@ class Fold(NamedTuple):
     name: str  # name of the function, which ends in ``_frames`` or ``_pixels``
     dtype: np.dtype  # dtype of the results
     initial: tuple[float, ...]
-    """Initial values of the results, and constants of the fold."""
+    """Initial values of the results, of a frame or of a pixel, and constants of the fold."""
     kept: tuple[int, ...]
     """Navigation axes that are not reduced."""
     end: Callable[[Array], Array] | None = None
-    """Function applied to the results at the end."""
+    """Function applied to the results at the end; several of a pixel are along a first axis."""
 
     @property
     def by_frame(self) -> bool:
@@ -81,7 +83,6 @@ class FrameSink:
         self._any_order = by_frame and not weights.size  # whether pixels may come in any order
         self._is_by_frame = by_frame
         self._is_by_pixel = name.endswith("_pixels")  # results by pixel, shared by many frames
-        self._held = weights.nbytes if by_frame else results.nbytes
         self._together: Index | None = None  # frames with equal numbers are fed together
         self._places: Places | None = None
         self._taken: Array = np.empty((0, 0))
@@ -138,25 +139,17 @@ class FrameSink:
 
     def take_window(self, window: Window) -> None:
         """Fold read ranges, unit after unit in file order."""
-        from dask_tiled.kernels.fold_functions import fold_in_place
-
-        ranges, pixel = window.ranges, self._pixel
-        units, runs, decoder = ranges.units, ranges.units.runs, ranges.units.decoder
+        ranges = window.ranges
+        units, decoder = ranges.units, ranges.units.decoder
         if self._places is not None and self._places.units is not units:
             self._put_back()  # other units may hold the same pixels of other frames
-        tile = as_frames(window, pixel) if self._together is None else None
-        if tile is not None:
-            self._take(tile, self._rows[ranges.frames], int(runs.dests[0]) // pixel.itemsize)
-            return
         if self._together is not None:
             order = np.argsort(self._together[ranges.frames], kind="stable")
             ranges = ranges._replace(offsets=ranges.offsets[order], frames=ranges.frames[order])
             window = window._replace(ranges=ranges)
         rows = self._rows[ranges.frames]
-        name = as_is(self._name, decoder, pixel) if self._any_order else ""
-        if not name and self._held <= HELD_BYTES and units.are_as_shown():
-            name = self._name
-        if not name or abs(runs.step) != decoder.nbytes:
+        name = self._in_place(units)
+        if not name:
             fresh = self._fresh.get(id(units))
             if fresh is None:  # not announced: others may hold the same pixels
                 self._fresh.clear()
@@ -164,25 +157,41 @@ class FrameSink:
                 self._fresh[id(units)] = False
             self._decode(window, rows, fresh=bool(fresh))
             return
-        starts = runs.starts + min(0, runs.step * (runs.length - 1))
-        nbytes = runs.length * decoder.nbytes
-        if nbytes >= LEAST_VIEW and are_aligned(window, pixel):
-            fold_in_place(name, *self._types)(
-                window.data,
-                window.offsets,
-                rows,
-                starts,
-                self._firsts(runs),
-                nbytes,
-                np.empty(0, pixel),
-                self._results,
-                self._weights,
-            )
-            return
-        count = decoder.nbytes // pixel.itemsize
-        copy = replace(plain(pixel), nbytes=decoder.nbytes, pixels=count)
-        copied = runs._replace(starts=starts, step=decoder.nbytes)
-        self._fold_units(name, copy, copied, window, rows, self._results, self._weights)
+        runs = units.runs
+        runs = runs._replace(starts=runs.starts + min(0, runs.step * (runs.length - 1)))
+        nbytes, firsts = runs.length * decoder.nbytes, self._firsts(runs)
+        if nbytes < LEAST_VIEW or not are_aligned(window, self._pixel):
+            count = decoder.nbytes // self._pixel.itemsize
+            copy = replace(plain(self._pixel), nbytes=decoder.nbytes, pixels=count)
+            copied = runs._replace(step=decoder.nbytes)
+            self._fold_units(name, copy, copied, window, rows, self._results, self._weights)
+        elif len(runs.starts) == 1:
+            offsets = window.offsets + runs.starts
+            self._run(name, window.data, offsets, nbytes, rows, int(firsts[0]))
+        else:
+            from dask_tiled.kernels.fold_functions import fold_in_place
+
+            data, offsets, width = window.data, window.offsets, nbytes // self._pixel.itemsize
+            frames = data, offsets, rows, runs.starts, firsts, width, np.empty(0, self._pixel)
+            fold_in_place(name, *self._types)(*frames, self._results, self._weights)
+
+    def _in_place(self, units: Units) -> str:
+        """Name the function that takes units where they lie; empty if they are decoded first."""
+        pixel = self._pixel
+        name = in_place(self._name, units, pixel, any_order=self._any_order)
+        # What many weights need is put in order once; and floats are added up as all others are.
+        few = len(self._weights) <= MOST_REVERSED and pixel.kind in "iu" and pixel.itemsize <= 4
+        return "" if name == "dot_reversed_frames" and not few else name
+
+    def _run(
+        self, name: str, data: Array, offsets: Index, nbytes: int, rows: Index, first: int
+    ) -> None:
+        """Fold pixels where they lie."""
+        from dask_tiled.kernels.fold_functions import fold
+
+        width, pixels = nbytes // self._pixel.itemsize, np.empty(0, self._pixel)
+        function = fold(name, *self._types)
+        function(data, offsets, width, rows, first, pixels, self._results, self._weights)
 
     def _firsts(self, runs: Runs) -> Index:
         """Return the first pixel of each run; 0 in any order, so that no run exceeds a frame."""
@@ -275,11 +284,10 @@ class FrameSink:
         )
 
     def _take(self, tile: Array, rows: Index, first: int) -> None:
-        from dask_tiled.kernels.fold_functions import fold
-
         self._put_back()
-        function = fold(self._name, *self._types)
-        function(tile.view(self._pixel), rows, first, self._results, self._weights)
+        nbytes = math.prod(tile.shape[1:]) * tile.itemsize
+        data = tile.reshape(-1).view(np.uint8)
+        self._run(self._name, data, np.arange(len(tile)) * nbytes, nbytes, rows, first)
 
     def _begin(self, results: Array) -> None:
         """Initialise the results."""
@@ -300,16 +308,20 @@ class FoldSink(FrameSink):
         if fold.name == "sum_pixels" and are_narrow(chunk.dtype, frames):
             dtype = np.dtype(f"{dtype.kind}4")
         rows, self._nav_shape = rows_of(chunk.nav_shape, fold.kept)
-        count = math.prod(self._nav_shape)
-        columns = len(fold.initial) if fold.by_frame else pixels
-        results = np.empty((count, columns), dtype)
+        count, several = math.prod(self._nav_shape), len(fold.initial)
+        shape = (count, several) if fold.by_frame else (count * several, pixels)
+        results = np.empty(shape, dtype)
         self._begin(results)
         super().__init__(fold.name, chunk, rows, results, np.empty((0, 0), np.float32))
         if count > 1 and not fold.by_frame:
-            self._together, self._held = rows, self._held // count
+            self._together = rows
 
     def _begin(self, results: Array) -> None:
-        results[...] = self._fold.initial
+        initial = np.array(self._fold.initial, results.dtype)
+        if self._fold.by_frame:
+            results[...] = initial
+        else:
+            results.reshape(-1, len(initial), results.shape[1])[...] = initial[:, None]
 
     def result(self) -> Array:
         """Return the results, with reduced axes of length 1.
@@ -317,11 +329,14 @@ class FoldSink(FrameSink):
         Sums of narrow pixels keep the dtype of their accumulator.
         """
         self._put_back()
-        sig_shape = self._chunk.sig_shape
-        sig_shape = (1,) * len(sig_shape) if self._fold.by_frame else sig_shape
-        found = self._results[:, :1] if self._fold.by_frame else self._results
-        results = found.reshape(self._nav_shape + sig_shape)
-        return results if self._fold.end is None else self._fold.end(results)
+        sig_shape, several = self._chunk.sig_shape, len(self._fold.initial)
+        if self._fold.by_frame:
+            found = self._results[:, 0].reshape(self._nav_shape + (1,) * len(sig_shape))
+        else:
+            found = self._results.reshape(-1, several, self._results.shape[1]).swapaxes(0, 1)
+            found = found.reshape((several, *self._nav_shape, *sig_shape))
+            found = found[0] if several == 1 else found
+        return found if self._fold.end is None else self._fold.end(found)
 
 
 def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[int, ...]]:
@@ -337,18 +352,23 @@ def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[i
     return np.broadcast_to(numbers, shape).flatten(), left
 
 
-def as_is(name: str, decoder: Decoder, pixel: np.dtype) -> str:
-    """Return the fold of undecoded pixels, in any order, that equals a fold; "" if there is none.
+def in_place(name: str, units: Units, pixel: np.dtype, *, any_order: bool) -> str:
+    """Return the fold of undecoded pixels that equals a fold of decoded ones; "" if there is none.
 
-    Only folds of integers have one.
+    With ``any_order``, the pixels of a frame may come in any order.
     """
-    kernel = decoder.kernel
-    if kernel == "unpack12" and name == "sum_frames":
+    runs, kernel, nbytes = units.runs, units.decoder.kernel, units.decoder.nbytes
+    if runs.length > 1 and abs(runs.step) != nbytes:
+        return ""
+    if any_order and kernel == "unpack12" and name == "sum_frames":
         return "sum_packed_frames"
-    if kernel == "copy" or (kernel in {"swap2", "swap4", "swap8"} and pixel.itemsize == 1):
+    word, size = WORDS.get(kernel, 0), pixel.itemsize
+    in_order = are_adjacent(units) and (runs.length == 1 or runs.step == nbytes)
+    if not word or not (any_order or (in_order and word in {1, size})):
+        return ""
+    if word == 1 or size == 1:
         return name
-    is_fold = name.endswith("_frames") and kernel.startswith("swap")
-    return name.replace("_", "_reversed_") if is_fold else ""
+    return "" if name == "run_program" else name.replace("_", "_reversed_")
 
 
 def adds_packed(name: str, decoder: Decoder, result: np.dtype) -> bool:
@@ -362,15 +382,6 @@ def are_aligned(window: Window, pixel: np.dtype) -> bool:
     memory = window.data.ctypes.data
     places = np.add.outer(window.offsets + memory, window.ranges.units.runs.starts)
     return not (places % pixel.alignment).any()
-
-
-def as_frames(window: Window, pixel: np.dtype) -> Array | None:
-    """View undecoded pixels as frames by pixels; None if they are not laid out as in NumPy."""
-    ranges, data = window.ranges, window.data
-    first = int(window.offsets[0])
-    if not ranges.lies_as(pixel) or (data.ctypes.data + first) % pixel.alignment:
-        return None
-    return data[first : first + ranges.nbytes].view(pixel).reshape(len(ranges.frames), -1)
 
 
 def are_adjacent(units: Units) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.accumulators import neutral, sum_dtype
+from dask_tiled.engine.accumulators import about_the_mean, neutral, sum_dtype
 from dask_tiled.engine.evaluation import (
     Computation,
     ProductSink,
@@ -27,6 +27,7 @@ from dask_tiled.engine.expressions import Cast
 from dask_tiled.engine.folding import Fold, FoldSink, FrameSink, are_adjacent, can_fold
 from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
 from dask_tiled.engine.programs import Program, Register, Step
+from dask_tiled.engine.reductions import MOMENTS
 from dask_tiled.engine.vectors import NoPrimitive
 from dask_tiled.model.indexing import Array, Box, Index, c_order
 from dask_tiled.reading.planning import Ranges
@@ -244,10 +245,10 @@ class Threshold(NamedTuple):
 def fold_for(job: Computation, nav_ndim: int) -> Fold | None:
     """Return the fold of undecoded pixels that equals a program's reduction, or None."""
     program, reduction = job.program, job.reduction
-    if reduction is None or not reduction.row.is_ufunc:
+    if reduction is None or not (reduction.row.is_ufunc or reduction.row is MOMENTS):
         return None
-    pixel = program.sources[0].dtype
-    threshold = None if program.is_read else _threshold_of(program)
+    pixel, moments = program.sources[0].dtype, reduction.row is MOMENTS
+    threshold = None if program.is_read or moments else _threshold_of(program)
     ufunc = _ufunc_of(reduction.row.ufunc, pixel, threshold)
     counts = threshold is not None and ufunc is np.add
     gone = {axis for number, axis in enumerate(job.axes_of) if number in reduction.axes}
@@ -259,19 +260,23 @@ def fold_for(job: Computation, nav_ndim: int) -> Fold | None:
         return None
     short = pixel.kind in "bu" and pixel.itemsize <= 4
     whole = short or ((counts or ufunc is not np.add) and pixel.kind in "iu")
-    if not (whole if by_frame else not sig & gone):
+    if not (whole and not moments if by_frame else not sig & gone):
         return None
     kept = tuple(axis for axis in range(nav_ndim) if axis not in gone)
+    pixels = math.prod(job.shape[k] for k in reduction.axes)
+    if moments:
+        end = partial(about_the_mean, pixels=pixels)
+        return Fold("moments_pixels", np.dtype(np.float64), (np.nan, 0, 0), kept, end)
     if counts and threshold is not None:
-        limits, pixels = np.iinfo(pixel), math.prod(job.shape[k] for k in reduction.axes)
-        if not by_frame or not limits.min <= threshold.limit <= limits.max:
-            return None
-        end = None if threshold.greater else partial(np.subtract, pixels)
-        return Fold("count_frames", np.dtype(np.int64), (0, threshold.limit), kept, end)
+        limits = np.iinfo(pixel)
+        fits = by_frame and limits.min <= threshold.limit <= limits.max
+        over = None if threshold.greater else partial(np.subtract, pixels)
+        counted = Fold("count_frames", np.dtype(np.int64), (0, threshold.limit), kept, over)
+        return counted if fits else None
     results = sum_dtype(pixel, job.dtype) if ufunc is np.add else pixel
     fold = f"{FOLDS[ufunc]}_{'frames' if by_frame else 'pixels'}"
-    end = threshold and partial(_is_true, threshold)
-    return Fold(fold, results, (neutral(ufunc, results),), kept, end)
+    true = threshold and partial(_is_true, threshold)
+    return Fold(fold, results, (neutral(ufunc, results),), kept, true)
 
 
 def _ufunc_of(ufunc: np.ufunc, pixel: np.dtype, threshold: Threshold | None) -> np.ufunc | None:

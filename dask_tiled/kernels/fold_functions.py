@@ -18,7 +18,8 @@ def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Call
     """Compile a function of :mod:`dask_tiled.kernels.folds`, or ``run_program``."""
     module = "primitives" if name == "run_program" else "folds"
     signature = fold_signature(*map(from_dtype, (pixel, result, weight)))
-    return compiled(f"dask_tiled.kernels.{module}:{name}", signature, reorder=True)
+    by_pixel = name.endswith("_pixels")  # sums of pixels are added up in the order of the frames
+    return compiled(f"dask_tiled.kernels.{module}:{name}", signature, reorder=not by_pixel)
 
 
 @cache

@@ -1,21 +1,29 @@
-"""Folds: accumulate the pixels of a tile into the results of a reduction, in numba.
+"""Folds: accumulate the pixels of some frames into the results of a reduction, in numba.
 
 All folds have one signature::
 
-    fold(tile, rows, first, results, weights)
+    fold(data, offsets, width, rows, first, pixels, results, weights)
 
-``tile`` holds the pixels of some frames from number ``first`` on, and ``rows`` the row of the
-results of each frame. Folds by frame have one or several results in a row; folds by pixel have one
-for each pixel. A tile larger than the L1 cache is processed block by block.
+``data`` are bytes, in which ``width`` pixels of each frame, from number ``first`` on, lie at
+``offsets``. ``pixels`` is empty and has their dtype; ``rows`` is the row of the results of each
+frame. Folds by frame have one or several results in a row; folds by pixel have one for each pixel,
+and process all frames block by block, so that the results of a block stay in the L1 cache. Most
+folds have a twin for pixels in reversed byte order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from math import isnan
+from typing import Any
+
 import numpy as np
-from numba import types
+from llvmlite import ir
+from numba import njit, types
 from numba.extending import intrinsic
 
-from dask_tiled.kernels.words import inlined, inner, sum_nibbles, view
+from dask_tiled.kernels.words import inlined, sum_nibbles, view
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Masks of every other pixel of an 8-byte word."""
@@ -23,16 +31,38 @@ BLOCK, DEPTH = 1024, 32
 """Pixels and frames of a block of a weighted sum: four masks of it stay in the L1 cache."""
 FEW_BYTES = 1 << 19
 """Weights up to this size stay in the L2 cache, so two whole frames are processed at a time."""
+PIECE = 4096
+"""Pixels of a block of a fold by pixel: their results stay in the L1 cache."""
+
+
+def _both(make: Callable[..., Any]) -> tuple[Any, Any]:
+    """Make a fold of pixels in native byte order, and its twin for reversed byte order."""
+    return make(reverse=False), make(reverse=True)
+
+
+@inlined
+def _run(data, offset, low, high, pixels):
+    """View pixels from ``low`` up to ``high`` of a frame."""
+    return view(data, offset + low * pixels.itemsize, high - low, pixels)
 
 
 @intrinsic
 def _reversed(typingctx, value):
-    """Reverse the bytes of an integer."""
+    """Reverse the bytes of a number."""
 
     def codegen(context, builder, signature, values):
-        return values[0] if value.bitwidth == 8 else builder.bswap(values[0])
+        if value.bitwidth == 8:
+            return values[0]
+        bits = builder.bitcast(values[0], ir.IntType(value.bitwidth))
+        return builder.bitcast(builder.bswap(bits), values[0].type)
 
     return value(value), codegen
+
+
+@inlined
+def _pixel(value, reverse):
+    """Return the number that a pixel holds."""
+    return _reversed(value) if reverse else value
 
 
 @inlined
@@ -54,7 +84,7 @@ def sum_row(row, reverse):
         even, odd = np.uint64(0), np.uint64(0)
         part = words[first : first + step]
         for j in range(part.size):
-            word = _reversed(part[j]) if reverse else part[j]
+            word = _pixel(part[j], reverse)
             even += word & every_other
             odd += (word >> bits) & every_other
         for _ in range(per_word // 2):
@@ -62,31 +92,32 @@ def sum_row(row, reverse):
             total += (even & grown) + (odd & grown)
             even, odd = even >> bits >> bits, odd >> bits >> bits
     for j in range(count * per_word, row.size):
-        total += _reversed(row[j]) if reverse else row[j]
+        total += _pixel(row[j], reverse)
     return total
 
 
-def sum_frames(tile, rows, first, results, weights):
-    """Sum the pixels of each frame: unsigned, of up to 4 bytes."""
-    for i in range(tile.shape[0]):
-        results[rows[i], 0] += sum_row(tile[i], reverse=False)
+def _sum_frames(reverse):
+    """Make the sum of the pixels of each frame: unsigned, of up to 4 bytes."""
+
+    def fold(data, offsets, width, rows, first, pixels, results, weights):
+        for i in range(offsets.size):
+            results[rows[i], 0] += sum_row(_run(data, offsets[i], 0, width, pixels), reverse)
+
+    return fold
 
 
-def sum_reversed_frames(tile, rows, first, results, weights):
-    """Sum the pixels of each frame: unsigned, of up to 4 bytes, in reversed byte order."""
-    for i in range(tile.shape[0]):
-        results[rows[i], 0] += sum_row(tile[i], reverse=True)
+sum_frames, sum_reversed_frames = _both(_sum_frames)
 
 
-def sum_packed_frames(tile, rows, first, results, weights):
+def sum_packed_frames(data, offsets, width, rows, first, pixels, results, weights):
     """Sum the pixels of each frame: packed, 16 pixels of 12 bits in 24 bytes."""
-    for i in range(tile.shape[0]):
-        data = view(tile[i], 0, tile[i].size * tile.itemsize, np.uint8)
-        total = np.uint64(0)
-        whole = data.size - data.size % 384
-        for at in range(0, whole, 384):
+    size = width * pixels.itemsize
+    for i in range(offsets.size):
+        total, start = np.uint64(0), offsets[i]
+        whole = start + size - size % 384
+        for at in range(start, whole, 384):
             total += sum_nibbles(data, at)
-        for at in range(whole, data.size, 3):
+        for at in range(whole, start + size, 3):
             middle = np.uint64(data[at + 1])
             total += data[at] + ((middle & np.uint64(15)) << np.uint64(8))
             total += (middle >> np.uint64(4)) + (np.uint64(data[at + 2]) << np.uint64(4))
@@ -102,130 +133,186 @@ def _count_row(row, limit, reverse):
     for start in range(0, row.size, step):
         part, found = row[start : start + step], kind(0)
         for j in range(part.size):
-            value = _reversed(part[j]) if reverse else part[j]
-            found = kind(found + kind(value > limit))
+            found = kind(found + kind(_pixel(part[j], reverse) > limit))
         total += found
     return total
 
 
-def count_frames(tile, rows, first, results, weights):
-    """Count the pixels of each frame greater than the limit in column 1 of the results."""
-    for i in range(tile.shape[0]):
-        row = results[rows[i]]
-        row[0] += _count_row(tile[i], row[1], reverse=False)
+def _count_frames(reverse):
+    """Make the count of the pixels of each frame greater than the limit in column 1."""
+
+    def fold(data, offsets, width, rows, first, pixels, results, weights):
+        for i in range(offsets.size):
+            row = results[rows[i]]
+            row[0] += _count_row(_run(data, offsets[i], 0, width, pixels), row[1], reverse)
+
+    return fold
 
 
-def count_reversed_frames(tile, rows, first, results, weights):
-    """Count the pixels of each frame greater than the limit, in reversed byte order."""
-    for i in range(tile.shape[0]):
-        row = results[rows[i]]
-        row[0] += _count_row(tile[i], row[1], reverse=True)
-
-
-@inlined
-def _have_one_row(rows, i):
-    """Return whether the next four frames share a result row, which is then updated once."""
-    return i + 3 < rows.size and rows[i] == rows[i + 1] == rows[i + 2] == rows[i + 3]
-
-
-def sum_pixels(tile, rows, first, results, weights):
-    """Sum each pixel over the frames."""
-    i = 0
-    while i < tile.shape[0]:
-        part, a = results[rows[i], first : first + tile.shape[1]], tile[i]
-        if _have_one_row(rows, i):
-            b, c, d = tile[i + 1], tile[i + 2], tile[i + 3]
-            for j in range(part.size):
-                part[j] = part[j] + a[j] + b[j] + c[j] + d[j]
-            i += 4
-        else:
-            for j in range(part.size):
-                part[j] += a[j]
-            i += 1
-
-
-@inner
-def _less(a, b):
-    """Return the lesser of two values, or NaN if ``a`` is."""
-    return a if a < b or a != a else b  # noqa: PLR0124
-
-
-@inner
-def _greater(a, b):
-    """Return the greater of two values, or NaN if ``a`` is."""
-    return a if a > b or a != a else b  # noqa: PLR0124
-
-
-def min_frames(tile, rows, first, results, weights):
-    """Find the minimum of each frame, of integer pixels."""
-    for i in range(tile.shape[0]):
-        least = results[rows[i], 0]
-        for j in range(tile.shape[1]):
-            least = _less(tile[i, j], least)
-        results[rows[i], 0] = least
-
-
-def max_frames(tile, rows, first, results, weights):
-    """Find the maximum of each frame, of integer pixels."""
-    for i in range(tile.shape[0]):
-        greatest = results[rows[i], 0]
-        for j in range(tile.shape[1]):
-            greatest = _greater(tile[i, j], greatest)
-        results[rows[i], 0] = greatest
-
-
-def min_reversed_frames(tile, rows, first, results, weights):
-    """Find the minimum of each frame, of integer pixels in reversed byte order."""
-    for i in range(tile.shape[0]):
-        least = results[rows[i], 0]
-        for j in range(tile.shape[1]):
-            least = _less(_reversed(tile[i, j]), least)
-        results[rows[i], 0] = least
-
-
-def max_reversed_frames(tile, rows, first, results, weights):
-    """Find the maximum of each frame, of integer pixels in reversed byte order."""
-    for i in range(tile.shape[0]):
-        greatest = results[rows[i], 0]
-        for j in range(tile.shape[1]):
-            greatest = _greater(_reversed(tile[i, j]), greatest)
-        results[rows[i], 0] = greatest
+count_frames, count_reversed_frames = _both(_count_frames)
 
 
 @inlined
-def _some_frames(tile, rows, i):
-    """Return four frames of one result row, or one frame four times, and the index after them."""
-    k = 1 if _have_one_row(rows, i) else 0
-    return tile[i], tile[i + k], tile[i + 2 * k], tile[i + 3 * k], i + 3 * k + 1
+def _some(rows, i):
+    """Return the end of some frames of one result row, which are processed block by block."""
+    stop = i + 1
+    while stop < min(rows.size, i + DEPTH) and rows[stop] == rows[i]:
+        stop += 1
+    return stop
 
 
-def min_pixels(tile, rows, first, results, weights):
-    """Find the minimum of each pixel over the frames; NaN propagates."""
-    i = 0
-    while i < tile.shape[0]:
-        part = results[rows[i], first : first + tile.shape[1]]
-        a, b, c, d, i = _some_frames(tile, rows, i)
-        for j in range(part.size):
-            part[j] = _less(_less(_less(a[j], b[j]), _less(c[j], d[j])), part[j])
+@inlined
+def _four(data, offsets, i, stop, low, high, pixels):
+    """Return pixels of four frames, or of one frame four times, and the number of frames.
+
+    Of four frames together, the results are updated once.
+    """
+    k = 1 if i + 3 < stop else 0
+    a = _run(data, offsets[i], low, high, pixels)
+    b = _run(data, offsets[i + k], low, high, pixels)
+    c = _run(data, offsets[i + 2 * k], low, high, pixels)
+    d = _run(data, offsets[i + 3 * k], low, high, pixels)
+    return a, b, c, d, 3 * k + 1
 
 
-def max_pixels(tile, rows, first, results, weights):
-    """Find the maximum of each pixel over the frames; NaN propagates."""
-    i = 0
-    while i < tile.shape[0]:
-        part = results[rows[i], first : first + tile.shape[1]]
-        a, b, c, d, i = _some_frames(tile, rows, i)
-        for j in range(part.size):
-            part[j] = _greater(_greater(_greater(a[j], b[j]), _greater(c[j], d[j])), part[j])
+def _sum_pixels(reverse):
+    """Make the sum of each pixel over the frames."""
+
+    def fold(data, offsets, width, rows, first, pixels, results, weights):
+        start = 0
+        while start < rows.size:
+            row, stop = rows[start], _some(rows, start)
+            for low in range(0, width, PIECE):
+                high, i = min(low + PIECE, width), start
+                part = results[row, first + low : first + high]
+                while i < stop:
+                    a, b, c, d, count = _four(data, offsets, i, stop, low, high, pixels)
+                    i += count
+                    if count == 1:
+                        for j in range(part.size):
+                            part[j] += _pixel(a[j], reverse)
+                        continue
+                    for j in range(part.size):
+                        some = part[j] + _pixel(a[j], reverse) + _pixel(b[j], reverse)
+                        part[j] = some + _pixel(c[j], reverse) + _pixel(d[j], reverse)
+            start = stop
+
+    return fold
+
+
+sum_pixels, sum_reversed_pixels = _both(_sum_pixels)
+
+
+@njit(nogil=True, fastmath={"contract"})
+def _add_moments(a, shift, total, squares, reverse):
+    """Add the differences of one frame from ``shift``, and their squares."""
+    for j in range(shift.size):
+        x = np.float64(_pixel(a[j], reverse)) - shift[j]
+        total[j] += x
+        squares[j] += x * x
+
+
+@njit(nogil=True, fastmath={"contract"})
+def _add_moments_of_two(a, b, shift, total, squares, reverse):
+    """Add the differences of two frames; of more, there are too many arrays to vectorise."""
+    for j in range(shift.size):
+        x, y = np.float64(_pixel(a[j], reverse)), np.float64(_pixel(b[j], reverse))
+        x, y = x - shift[j], y - shift[j]
+        total[j] = total[j] + x + y
+        squares[j] = squares[j] + x * x + y * y
+
+
+def _moments_pixels(reverse):
+    """Make the sum of the differences of each pixel from its first value, and of their squares.
+
+    The first value and the two sums have a row of the results each.
+    """
+
+    def fold(data, offsets, width, rows, first, pixels, results, weights):
+        start = 0
+        while start < rows.size:
+            row, stop = rows[start], _some(rows, start)
+            for low in range(0, width, BLOCK):
+                high, i = min(low + BLOCK, width), start
+                begin, end = first + low, first + high
+                shift, total = results[3 * row, begin:end], results[3 * row + 1, begin:end]
+                squares = results[3 * row + 2, begin:end]
+                while i < stop:
+                    a, b, c, d, count = _four(data, offsets, i, stop, low, high, pixels)
+                    i += count
+                    if isnan(shift[0]):  # the first frame, or NaN: so are the sums
+                        for j in range(shift.size):
+                            shift[j] = _pixel(a[j], reverse) if isnan(shift[j]) else shift[j]
+                    if count == 1:
+                        _add_moments(a, shift, total, squares, reverse)
+                    else:
+                        _add_moments_of_two(a, b, shift, total, squares, reverse)
+                        _add_moments_of_two(c, d, shift, total, squares, reverse)
+            start = stop
+
+    return fold
+
+
+moments_pixels, moments_reversed_pixels = _both(_moments_pixels)
+
+
+@inlined
+def _extreme(a, b, least):
+    """Return the lesser or the greater of two values, or NaN if ``a`` is."""
+    return a if (a < b if least else a > b) or a != a else b  # noqa: PLR0124
+
+
+def _extreme_frames(least, reverse):
+    """Make the minimum or maximum of each frame, of integer pixels."""
+
+    def fold(data, offsets, width, rows, first, pixels, results, weights):
+        for i in range(offsets.size):
+            row, found = _run(data, offsets[i], 0, width, pixels), results[rows[i], 0]
+            for j in range(row.size):
+                found = _extreme(_pixel(row[j], reverse), found, least)
+            results[rows[i], 0] = found
+
+    return fold
+
+
+def _extreme_pixels(least, reverse):
+    """Make the minimum or maximum of each pixel over the frames; NaN propagates."""
+
+    def fold(data, offsets, width, rows, first, pixels, results, weights):
+        start = 0
+        while start < rows.size:
+            row, stop = rows[start], _some(rows, start)
+            for low in range(0, width, PIECE):
+                high, i = min(low + PIECE, width), start
+                part = results[row, first + low : first + high]
+                while i < stop:
+                    a, b, c, d, count = _four(data, offsets, i, stop, low, high, pixels)
+                    i += count
+                    for j in range(part.size):
+                        x = _extreme(_pixel(a[j], reverse), _pixel(b[j], reverse), least)
+                        y = _extreme(_pixel(c[j], reverse), _pixel(d[j], reverse), least)
+                        part[j] = _extreme(_extreme(x, y, least), part[j], least)
+            start = stop
+
+    return fold
+
+
+min_frames, min_reversed_frames = _both(partial(_extreme_frames, least=True))
+max_frames, max_reversed_frames = _both(partial(_extreme_frames, least=False))
+min_pixels, min_reversed_pixels = _both(partial(_extreme_pixels, least=True))
+max_pixels, max_reversed_pixels = _both(partial(_extreme_pixels, least=False))
 
 
 @intrinsic
 def _factor(typingctx, value, weight):
-    """Convert a number to the dtype of products: int64 for integer weights, else theirs.
+    """Convert a number to the dtype of products: that of float weights, else a wider one.
 
-    Otherwise numba would promote to float64.
+    It is int32 for weights of 2 bytes, and int64 for other integer weights. Otherwise numba would
+    promote to float64.
     """
-    kind = types.int64 if isinstance(weight, types.Integer) else weight
+    kind = weight
+    if isinstance(weight, types.Integer):
+        kind = types.int32 if weight == types.int16 else types.int64
 
     def codegen(context, builder, signature, values):
         return context.cast(builder, values[0], value, kind)
@@ -234,17 +321,18 @@ def _factor(typingctx, value, weight):
 
 
 @inlined
-def _dot(p, a):
+def _dot(p, a, reverse):
     """Return the dot product of a frame's pixels and one mask."""
     one = a.dtype.type(0)
     total = _factor(one, one)
     for j in range(p.size):
-        total += _factor(p[j], one) * _factor(a[j], one)
+        x = _factor(_pixel(p[j], reverse), one)
+        total = _factor(total + x * _factor(a[j], one), one)
     return total
 
 
 @inlined
-def _dot_2_by_4(p, q, a, b, c, d):
+def _dot_2_by_4(p, q, a, b, c, d, reverse):
     """Return the dot products of two frames and four masks.
 
     Each loaded value is used several times; larger blocks would exceed the registers of some CPUs.
@@ -253,44 +341,53 @@ def _dot_2_by_4(p, q, a, b, c, d):
     zero = _factor(one, one)
     pa, pb, pc, pd, qa, qb, qc, qd = zero, zero, zero, zero, zero, zero, zero, zero
     for j in range(p.size):
-        x, y = _factor(p[j], one), _factor(q[j], one)
-        pa += x * _factor(a[j], one)
-        pb += x * _factor(b[j], one)
-        pc += x * _factor(c[j], one)
-        pd += x * _factor(d[j], one)
-        qa += y * _factor(a[j], one)
-        qb += y * _factor(b[j], one)
-        qc += y * _factor(c[j], one)
-        qd += y * _factor(d[j], one)
+        x, y = _factor(_pixel(p[j], reverse), one), _factor(_pixel(q[j], reverse), one)
+        pa = _factor(pa + x * _factor(a[j], one), one)
+        pb = _factor(pb + x * _factor(b[j], one), one)
+        pc = _factor(pc + x * _factor(c[j], one), one)
+        pd = _factor(pd + x * _factor(d[j], one), one)
+        qa = _factor(qa + y * _factor(a[j], one), one)
+        qb = _factor(qb + y * _factor(b[j], one), one)
+        qc = _factor(qc + y * _factor(c[j], one), one)
+        qd = _factor(qd + y * _factor(d[j], one), one)
     return (pa, pb, pc, pd), (qa, qb, qc, qd)
 
 
-def dot_frames(tile, rows, first, results, weights):
-    """Add the dot products of each frame with each row of weights to the results.
+def _dot_frames(reverse):
+    """Make the sum of the dot products of each frame with each row of weights.
 
-    Within a block, sums have the dtype of the weights. If frames or masks are left over, the last
+    Within a block, sums have the dtype of products. If frames or masks are left over, the last
     one is repeated, which costs less than a kernel for the remainder; a single mask has its own
     path.
     """
-    frames, masks = tile.shape[0], weights.shape[0]
-    last = masks - 1
-    depth = DEPTH if weights.size * weights.itemsize > FEW_BYTES else 2
-    for top in range(0, frames, depth):
-        stop = min(top + depth, frames)
-        for start in range(0, tile.shape[1], BLOCK):
-            end = min(start + BLOCK, tile.shape[1])
-            low, high = first + start, first + end
-            if masks == 1:
-                for i in range(top, stop):
-                    results[rows[i], 0] += _dot(tile[i, start:end], weights[0, low:high])
-                continue
-            for m in range(0, masks, 4):
-                # Slice rows, not slices: numba does not know that slices of slices are contiguous.
-                a, b = weights[m, low:high], weights[min(m + 1, last), low:high]
-                c, d = weights[min(m + 2, last), low:high], weights[min(m + 3, last), low:high]
-                for i in range(top, stop, 2):
-                    p, q = tile[i, start:end], tile[min(i + 1, stop - 1), start:end]
-                    sums = _dot_2_by_4(p, q, a, b, c, d)
-                    for n in range(min(2, stop - i)):
-                        for k in range(min(4, masks - m)):
-                            results[rows[i + n], m + k] += sums[n][k]
+
+    def fold(data, offsets, width, rows, first, pixels, results, weights):
+        frames, masks = offsets.size, weights.shape[0]
+        last = masks - 1
+        depth = DEPTH if weights.size * weights.itemsize > FEW_BYTES else 2
+        for top in range(0, frames, depth):
+            stop = min(top + depth, frames)
+            for start in range(0, width, BLOCK):
+                end = min(start + BLOCK, width)
+                low, high = first + start, first + end
+                if masks == 1:
+                    for i in range(top, stop):
+                        p = _run(data, offsets[i], start, end, pixels)
+                        results[rows[i], 0] += _dot(p, weights[0, low:high], reverse)
+                    continue
+                for m in range(0, masks, 4):
+                    # Slice rows, not slices: slices of slices are not known to be contiguous.
+                    a, b = weights[m, low:high], weights[min(m + 1, last), low:high]
+                    c, d = weights[min(m + 2, last), low:high], weights[min(m + 3, last), low:high]
+                    for i in range(top, stop, 2):
+                        p = _run(data, offsets[i], start, end, pixels)
+                        q = _run(data, offsets[min(i + 1, stop - 1)], start, end, pixels)
+                        sums = _dot_2_by_4(p, q, a, b, c, d, reverse)
+                        for n in range(min(2, stop - i)):
+                            for k in range(min(4, masks - m)):
+                                results[rows[i + n], m + k] += sums[n][k]
+
+    return fold
+
+
+dot_frames, dot_reversed_frames = _both(_dot_frames)

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from dask_tiled.kernels.decoding import NUMBER, NUMBERS, SIGNATURE
+from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, SIGNATURE
 from dask_tiled.kernels.words import LINE_BYTES, add_nibbles, fetch, view
 
 PACKED_FRAMES = 8
@@ -22,8 +22,8 @@ PACKED_FRAMES = 8
 
 def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:
     """Return numba's signature of a fold; see :mod:`dask_tiled.kernels.folds`."""
-    tile = types.Array(pixel, 2, "C", readonly=True)
-    return types.void(tile, NUMBERS, NUMBER, result[:, ::1], weight[:, ::1])
+    frames = BYTES, NUMBERS, NUMBER, NUMBERS, NUMBER
+    return types.void(*frames, pixel[::1], result[:, ::1], weight[:, ::1])
 
 
 def call_address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -51,9 +51,9 @@ def call_decoder(typingctx, address, src, starts, step, out, dests, out_step, co
 
 
 @intrinsic
-def call_fold(typingctx, address, tile, rows, first, results, weights):
+def call_fold(typingctx, address, data, offsets, width, rows, first, pixels, results, weights):
     """Call a fold by its address."""
-    fold = fold_signature(tile.dtype, results.dtype, weights.dtype)
+    fold = fold_signature(pixels.dtype, results.dtype, weights.dtype)
 
     def codegen(context, builder, signature, values):
         return call_address(context, builder, fold, values)
@@ -110,6 +110,7 @@ def fold_units(
     pixels = out_nbytes // scratch.itemsize
     all_places = np.empty(depth * group, np.int64)
     all_dests = np.empty(depth * group, np.int64)
+    all_frames = np.empty(depth, np.int64)
     for first in range(0, offsets.size, depth):
         frames = min(depth, offsets.size - first)
         some = rows[first : first + frames]
@@ -120,6 +121,7 @@ def fold_units(
                 units = min(block, count - unit)
                 width = runs * units * pixels
                 for k in range(frames):
+                    all_frames[k] = k * width * scratch.itemsize
                     for g in range(runs):
                         i = k * runs + g
                         places[i] = offsets[first + k] + starts[r + g] + unit * step
@@ -131,21 +133,17 @@ def fold_units(
                         at = offsets[min(first + 1, offsets.size - 1)] + starts[0]
                     for line in range(at, at + units * nbytes, LINE_BYTES):
                         fetch(src, line)
-                tile = scratch[: frames * width].reshape((frames, width))
-                call_fold(fold, tile, some, firsts[r] + unit * pixels, results, weights)
+                tile, at = all_frames[:frames], firsts[r] + unit * pixels
+                call_fold(fold, out, tile, width, some, at, scratch[:0], results, weights)
 
 
-def fold_in_place(fold, src, offsets, rows, starts, firsts, nbytes, pixels, results, weights):
+def fold_in_place(fold, src, offsets, rows, starts, firsts, width, pixels, results, weights):
     """Fold frames where they lie in ``src``; see :func:`fold_units` for the arguments.
 
-    ``nbytes`` is the size of a run; ``pixels``, an empty array, has the dtype of its pixels.
+    ``width`` is the number of pixels of a run; ``pixels``, an empty array, has their dtype.
     """
-    for k in range(offsets.size):
-        row = rows[k : k + 1]
-        for r in range(starts.size):
-            first = offsets[k] + starts[r]
-            run = src[first : first + nbytes].view(pixels.dtype)
-            call_fold(fold, run.reshape((1, run.size)), row, firsts[r], results, weights)
+    for r in range(starts.size):
+        call_fold(fold, src, offsets + starts[r], width, rows, firsts[r], pixels, results, weights)
 
 
 def add_packed(src, offsets, starts, step, firsts, count, nbytes, results):

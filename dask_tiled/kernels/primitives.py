@@ -370,16 +370,15 @@ def call_primitive(typingctx, address, a, b, c, out, n):
     return numbers, codegen
 
 
-def run_program(tile, rows, first, program, header):
+def run_program(data, offsets, width, rows, first, pixels, program, header):
     """Run the steps of a program on the pixels of some frames, from number ``first`` on.
 
     Parameters
     ----------
-    tile : 2D array
-        Frames by pixels.
+    data, offsets, width, first, pixels
+        Frames, as folds take them.
     rows : int64 array
         Numbers of the frames.
-    first : int
     program : 2D int64 array
         A step in each row: see ``dask_tiled.kernels.step_layout``. Without data, it is a primitive
         of this module.
@@ -393,10 +392,10 @@ def run_program(tile, rows, first, program, header):
     )
     work = header[1]
     args, steps, dims = work[:4], work[4:8], work[8:9]
-    begin, width, size = tile.ctypes.data, tile.shape[1], tile.itemsize
+    begin, size = data.ctypes.data, pixels.itemsize
     piece = header[0, layout.PIECE] or width
-    for turn in range(tile.shape[0] * -(-width // piece)):  # the same pixels of all frames
-        part, i = divmod(turn, tile.shape[0])
+    for turn in range(offsets.size * -(-width // piece)):  # the same pixels of all frames
+        part, i = divmod(turn, offsets.size)
         done, stop = part * piece, min((part + 1) * piece, width)
         line, column = divmod(first + done, columns)
         while done < stop:
@@ -413,7 +412,7 @@ def run_program(tile, rows, first, program, header):
                     ]
                     address = place[layout.BASE]
                     if place[layout.MODE] == layout.TILE:
-                        address += begin + (i * width + done) * size
+                        address += begin + offsets[i] + done * size
                     elif place[layout.MODE] == layout.ARRAY:
                         number = row
                         if place[layout.ROW_NUMBERS]:

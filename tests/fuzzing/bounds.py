@@ -200,17 +200,20 @@ def check_decoder(name, src, starts, step, out, dests, out_step, count, nbytes, 
     )
 
 
-def check_fold(name, tile, rows, first, results, weights):
-    if len(rows) != len(tile):
-        return f"{len(rows)} rows for {len(tile)} frames"
+def check_fold(name, data, offsets, width, rows, first, pixels, results, weights):
+    if len(rows) != len(offsets):
+        return f"{len(rows)} rows for {len(offsets)} frames"
     if name.startswith("count") and results.shape[1] < 2:
         return f"{results.shape[1]} columns of results, and no limit"
     low, high = extent(rows, 0, len(rows) and 1, 1)
-    columns = {"dot_frames": weights.shape[1]}.get(name, first + tile.shape[1])
+    columns = weights.shape[1] if name.startswith("dot") else first + width
     if name.endswith("_pixels"):
         columns = results.shape[1]
-    return outside("rows", results.shape[0], low, high) or outside(
-        "pixels", columns, first, first + tile.shape[1]
+        low, high = (3 * low, 3 * high) if name.startswith("moments") else (low, high)
+    return (
+        outside("bytes", len(data), *extent(offsets, 0, 1, width * pixels.itemsize))
+        or outside("rows", results.shape[0], low, high)
+        or outside("pixels", columns, first, first + width)
     )
 
 
@@ -234,12 +237,11 @@ def check_fold_units(
 
 
 def check_fold_in_place(
-    fold, src, offsets, rows, starts, firsts, nbytes, pixels, results, weights
+    fold, src, offsets, rows, starts, firsts, width, pixels, results, weights
 ):  # fmt: skip
     if len(rows) != len(offsets) or len(starts) != len(firsts):
         return f"{len(offsets)} frames, {len(rows)} rows, {len(starts)} runs, {len(firsts)} places"
-    low, high = extent(starts, 0, 1, nbytes)
-    width = nbytes // pixels.itemsize
+    low, high = extent(starts, 0, 1, width * pixels.itemsize)
     return outside("bytes", len(src), *extent(offsets + low, 0, 1, high - low)) or check_folded(
         fold, pixels.dtype, rows, firsts, width, 1, results, weights
     )
@@ -262,10 +264,12 @@ def check_folded(fold, dtype, rows, firsts, width, group, results, weights):
     first, last = extent(firsts, 0, 1, width)
     if first < 0:
         return outside("pixels", last, first, last)
-    tile = np.broadcast_to(np.zeros(1, dtype), (len(rows), last - first))
+    nbytes = (last - first) * dtype.itemsize
+    data = np.broadcast_to(np.zeros(1, np.uint8), max(1, len(rows)) * nbytes)
+    frames = data, np.arange(len(rows)) * nbytes, last - first, rows, first, np.empty(0, dtype)
     if called[fold][0] == "run_program":
-        return check_program(tile, rows, first, results, weights)
-    return check_fold(called[fold][0], tile, rows, first, results, weights)
+        return check_program(*frames, results, weights)
+    return check_fold(called[fold][0], *frames, results, weights)
 
 
 def check_add_packed(src, offsets, starts, step, firsts, count, nbytes, results):
@@ -334,21 +338,21 @@ def check_halve(pixels, out, step_z, step_y, sums, *, needs_row=True):
     return outside("sums", len(sums), 0, pixels.shape[3] * needs_row)
 
 
-def check_program(tile, rows, first, program, header):
-    """Check where all steps of a program read and write, for all pixels of a tile."""
+def check_program(data, offsets, width, rows, first, pixels, program, header):
+    """Check where all steps of a program read and write, for all pixels of some frames."""
     worker = workers.get(header.ctypes.data)
     if worker is None:
         return "the memory of a program is not known"
     columns, per_frame, vector, piece = header[0, :4].tolist()
-    if len(rows) != len(tile) or min(columns, per_frame, vector) < 1 or header.shape < (2, 9):
-        return f"{len(rows)} rows for {len(tile)} frames, {header[0, :4]}"
-    parts = [*segments(first, tile.shape[1], columns, vector, piece or max(1, tile.shape[1]))]
+    if len(rows) != len(offsets) or min(columns, per_frame, vector) < 1 or header.shape < (2, 9):
+        return f"{len(rows)} rows for {len(offsets)} frames, {header[0, :4]}"
+    parts = [*segments(first, width, columns, vector, piece or max(1, width))]
     if not parts or not len(rows):
         return None
     own = [*worker._alive, *worker._registers.values(), *getattr(worker, "_tiles", ())]
     own += [worker.results, worker._lines]
     memory = [one for one in own if isinstance(one, np.ndarray)]
-    work = Work(tile, rows, np.array(parts), per_frame, memory)
+    work = Work(data, offsets, pixels.itemsize, rows, np.array(parts), per_frame, memory)
     return next(filter(None, map(work.check, program)), None)
 
 
@@ -364,10 +368,11 @@ def segments(first, width, columns, vector, piece):
 
 
 class Work:
-    """What a program has to do with a tile, and the ``memory`` that it may do it in."""
+    """What a program has to do with frames, and the ``memory`` that it may do it in."""
 
-    def __init__(self, tile, rows, parts, per_frame, memory):
-        self.tile, self.memory, self.rows = tile, memory, rows[:, None] * per_frame + parts[:, 2]
+    def __init__(self, data, offsets, size, rows, parts, per_frame, memory):
+        self.data, self.offsets, self.size, self.memory = data, offsets, size, memory
+        self.rows = rows[:, None] * per_frame + parts[:, 2]
         self.done, self.n, _, self.column = parts.T
 
     def check(self, step):
@@ -396,9 +401,8 @@ class Work:
         """Find the memory of an operand, of which ``reach`` bytes are touched from its place on."""
         mode, base, row_bytes, numbers, step = place
         if mode == step_layout.TILE:
-            pixel = np.arange(len(self.tile))[:, None] * self.tile.shape[1] + self.done
-            at = base + pixel * self.tile.itemsize
-            return self.tile, outside(what, self.tile.nbytes, at.min(), (at + reach).max())
+            at = base + self.offsets[:, None] + self.done * self.size
+            return self.data, outside(what, self.data.nbytes, at.min(), (at + reach).max())
         at = np.full(1, base)
         if mode == step_layout.ARRAY:
             row = self.rows

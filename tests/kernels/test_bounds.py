@@ -74,7 +74,7 @@ def test_every_kernel_has_a_check(monkeypatch):
     for name in names:
         assert callable(bounds.check_of(name))
 
-    def new_fold(tile, rows, first, results, weights):
+    def new_fold(data, offsets, width, rows, first, pixels, results, weights):
         pass
 
     new_fold.__module__ = folds.__name__
