@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from dask_tiled.kernels.words import inlined, sum_nibbles, view
+from dask_tiled.kernels.words import inlined, inner, sum_nibbles, view
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Masks of every other pixel of an 8-byte word."""
@@ -256,7 +256,7 @@ def _moments_pixels(reverse):
 moments_pixels, moments_reversed_pixels = _both(_moments_pixels)
 
 
-@inlined
+@inner
 def _extreme(a, b, least):
     """Return the lesser or the greater of two values, or NaN if ``a`` is."""
     return a if (a < b if least else a > b) or a != a else b  # noqa: PLR0124
