@@ -102,7 +102,7 @@ class VectorSink(FrameSink):
             self._vectors.take_pieces(PIECE)
             self._together = rows if math.prod(nav_shape) > 1 else None
         self._grid = job.shape[:n], kept[:n]
-        # Whether the lines of a frame are added up: then it matters how many frames go together.
+        # Whether the lines of a frame are summed: the result then depends on the frames together.
         self._adds_lines = self._is_by_pixel and not all(kept[n:])
 
     @property
@@ -127,15 +127,11 @@ class VectorSink(FrameSink):
         self._results = np.concatenate([self._results, *(one.steps for one in others)])
         self._vectors.shorten(min(one.vector for one in others))
 
-    def _run(
-        self, name: str, data: Array, offsets: Index, nbytes: int, rows: Index, first: int
-    ) -> None:
-        depth = len(rows)
-        if self._adds_lines:
-            dense = self._together is None and bool((np.diff(offsets) == nbytes).all())
-            depth = PIXELS_DEPTH if dense else 1
-        for k in range(0, len(rows), depth):
-            super()._run(name, data, offsets[k : k + depth], nbytes, rows[k : k + depth], first)
+    def _depth(self, offsets: Index, nbytes: int) -> int:
+        if not self._adds_lines:
+            return super()._depth(offsets, nbytes)
+        dense = self._together is None and bool((np.diff(offsets) == nbytes).all())
+        return PIXELS_DEPTH if dense else 1
 
     def frames(self, first: int, count: int) -> Array:
         """Return frames of the output, a ring buffer of the last ``depth`` frames."""

@@ -165,15 +165,8 @@ class FrameSink:
             copy = replace(plain(self._pixel), nbytes=decoder.nbytes, pixels=count)
             copied = runs._replace(step=decoder.nbytes)
             self._fold_units(name, copy, copied, window, rows, self._results, self._weights)
-        elif len(runs.starts) == 1:
-            offsets = window.offsets + runs.starts
-            self._run(name, window.data, offsets, nbytes, rows, int(firsts[0]))
         else:
-            from dask_tiled.kernels.fold_functions import fold_in_place
-
-            data, offsets, width = window.data, window.offsets, nbytes // self._pixel.itemsize
-            frames = data, offsets, rows, runs.starts, firsts, width, np.empty(0, self._pixel)
-            fold_in_place(name, *self._types)(*frames, self._results, self._weights)
+            self._run(name, window.data, window.offsets, nbytes, rows, runs.starts, firsts)
 
     def _in_place(self, units: Units) -> str:
         """Name the function that takes units where they lie; empty if they are decoded first."""
@@ -184,14 +177,30 @@ class FrameSink:
         return "" if name == "dot_reversed_frames" and not few else name
 
     def _run(
-        self, name: str, data: Array, offsets: Index, nbytes: int, rows: Index, first: int
+        self,
+        name: str,
+        data: Array,
+        offsets: Index,
+        nbytes: int,
+        rows: Index,
+        starts: Index,
+        firsts: Index,
     ) -> None:
-        """Fold pixels where they lie."""
-        from dask_tiled.kernels.fold_functions import fold
+        """Fold runs of pixels where they lie."""
+        from dask_tiled.kernels.fold_functions import fold, fold_in_place
 
-        width, pixels = nbytes // self._pixel.itemsize, np.empty(0, self._pixel)
-        function = fold(name, *self._types)
-        function(data, offsets, width, rows, first, pixels, self._results, self._weights)
+        width, depth = nbytes // self._pixel.itemsize, self._depth(offsets, nbytes)
+        arrays = np.empty(0, self._pixel), self._results, self._weights
+        if len(starts) == 1 and len(rows) <= depth:
+            first = int(firsts[0])
+            fold(name, *self._types)(data, offsets + starts, width, rows, first, *arrays)
+        else:
+            runs = offsets, rows, starts, firsts, width, depth
+            fold_in_place(name, *self._types)(data, *runs, *arrays)
+
+    def _depth(self, offsets: Index, nbytes: int) -> int:  # noqa: ARG002
+        """Return the most frames to fold together, given their offsets and bytes."""
+        return max(1, len(offsets))
 
     def _firsts(self, runs: Runs) -> Index:
         """Return the first pixel of each run; 0 in any order, so that no run exceeds a frame."""
@@ -286,8 +295,8 @@ class FrameSink:
     def _take(self, tile: Array, rows: Index, first: int) -> None:
         self._put_back()
         nbytes = math.prod(tile.shape[1:]) * tile.itemsize
-        data = tile.reshape(-1).view(np.uint8)
-        self._run(self._name, data, np.arange(len(tile)) * nbytes, nbytes, rows, first)
+        data, offsets = tile.reshape(-1).view(np.uint8), np.arange(len(tile)) * nbytes
+        self._run(self._name, data, offsets, nbytes, rows, np.zeros(1, np.int64), np.array([first]))
 
     def _begin(self, results: Array) -> None:
         """Initialise the results."""

@@ -48,7 +48,7 @@ def fold_in_place(
 ) -> Callable[..., None]:
     """Bind :func:`dask_tiled.kernels.fused_folds.fold_in_place` to a fold."""
     arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
-    signature = types.void(NUMBER, BYTES, *[NUMBERS] * 4, NUMBER, *arrays)
+    signature = types.void(NUMBER, BYTES, *[NUMBERS] * 4, NUMBER, NUMBER, *arrays)
     driver = compiled("dask_tiled.kernels.fused_folds:fold_in_place", signature)
     return partial(driver, _address_of(fold(name, pixel, result, weight)))
 

@@ -137,13 +137,18 @@ def fold_units(
                 call_fold(fold, out, tile, width, some, at, scratch[:0], results, weights)
 
 
-def fold_in_place(fold, src, offsets, rows, starts, firsts, width, pixels, results, weights):
-    """Fold frames where they lie in ``src``; see :func:`fold_units` for the arguments.
+def fold_in_place(
+    fold, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights
+):
+    """Fold frames where they lie in ``src``, ``depth`` at a time; see :func:`fold_units`.
 
     ``width`` is the number of pixels of a run; ``pixels``, an empty array, has their dtype.
     """
-    for r in range(starts.size):
-        call_fold(fold, src, offsets + starts[r], width, rows, firsts[r], pixels, results, weights)
+    for first in range(0, offsets.size, depth):
+        some, which = offsets[first : first + depth], rows[first : first + depth]
+        for r in range(starts.size):
+            places = some + starts[r]
+            call_fold(fold, src, places, width, which, firsts[r], pixels, results, weights)
 
 
 def add_packed(src, offsets, starts, step, firsts, count, nbytes, results):

@@ -237,8 +237,10 @@ def check_fold_units(
 
 
 def check_fold_in_place(
-    fold, src, offsets, rows, starts, firsts, width, pixels, results, weights
+    fold, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights
 ):  # fmt: skip
+    if depth < 1:
+        return f"{depth} frames at a time"
     if len(rows) != len(offsets) or len(starts) != len(firsts):
         return f"{len(offsets)} frames, {len(rows)} rows, {len(starts)} runs, {len(firsts)} places"
     low, high = extent(starts, 0, 1, width * pixels.itemsize)
