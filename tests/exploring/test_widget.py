@@ -74,7 +74,7 @@ def test_the_code_of_arrays_of_numpy_runs(shape):
     widget = dask_tiled.explore(PIXELS)
     session = widget._session
     session.settle()
-    session.state = session.state._replace(detector=session.state.detector._replace(shape=shape))
+    session._show(session.state._replace(detector=session.state.detector._replace(shape=shape)))
     assert np.array_equal(run(widget.code, arr=PIXELS), widget.image)
     widget.close()
 
