@@ -137,9 +137,7 @@ def fold_units(
                 call_fold(fold, out, tile, width, some, at, scratch[:0], results, weights)
 
 
-def fold_in_place(
-    fold, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights
-):
+def fold_in_place(fold, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights):
     """Fold frames where they lie in ``src``, ``depth`` at a time; see :func:`fold_units`.
 
     ``width`` is the number of pixels of a run; ``pixels``, an empty array, has their dtype.
