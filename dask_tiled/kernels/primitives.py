@@ -375,10 +375,12 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
 
     Parameters
     ----------
-    data, offsets, width, first, pixels
+    data, offsets, width
         Frames, as folds take them.
     rows : int64 array
         Numbers of the frames.
+    first, pixels
+        As folds take them.
     program : 2D int64 array
         A step in each row: see ``dask_tiled.kernels.step_layout``. Without data, it is a primitive
         of this module.
