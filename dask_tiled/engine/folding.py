@@ -12,6 +12,7 @@ import numpy as np
 from dask_tiled.engine.expressions import Scalar
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
+from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.reading.ranges import Runs, Units, Window
 
@@ -331,6 +332,19 @@ class FoldSink(FrameSink):
             results[...] = initial
         else:
             results.reshape(-1, len(initial), results.shape[1])[...] = initial[:, None]
+
+    @property
+    def adds_integers(self) -> bool:
+        """Whether the fold adds pixels up exactly, in whatever order."""
+        plain = self._fold.end is None and self._fold.name in {"sum_frames", "sum_pixels"}
+        return plain and self._results.dtype.kind in "iu"
+
+    def target(self, run: EventRun) -> Target:
+        """Return the results as the output of events."""
+        order = np.argsort(run.numbers, kind="stable")
+        places = self._rows[run.frames[order]] * self._results.shape[1]
+        columns = np.minimum(run.columns, 0) if self._fold.by_frame else run.columns
+        return Target(run.numbers[order], places, columns, self._results.reshape(-1))
 
     def result(self) -> Array:
         """Return the results, with reduced axes of length 1.

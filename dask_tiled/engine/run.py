@@ -194,6 +194,8 @@ LEAST_RUN = 64
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was folded."""
+    if fold_events(reader, sinks):
+        return True
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
     if len(folds) < len(sinks) or not take_windows(reader.source, reader.ranges, folds):
         return False
@@ -211,6 +213,19 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
             fold.take_window(window)
     for fold in folds:
         fold.fill(reader.absent, conversion.fill_value)
+    return True
+
+
+def fold_events(reader: Reader, sinks: Sequence[Sink]) -> bool:
+    """Sum the events of a chunk where all sinks add them up; return whether they were summed."""
+    runs = reader.runs_of_events
+    folds = [sink for sink in sinks if isinstance(sink, FoldSink) and sink.adds_integers]
+    if runs is None or len(folds) < len(sinks):
+        return False
+    for fold in folds:
+        for run in runs:
+            reader.add(run, fold.target(run))
+        fold.fill(reader.absent, reader.source.conversion.fill_value)
     return True
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import named_file
-from dask_tiled.model.blocks import Block, Fetch
+from dask_tiled.model.blocks import Fetch
+from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.pieces import axis_columns, piece_table
 
@@ -86,44 +87,44 @@ def refuse(path: str, where: str, expected: str, found: Any) -> NoReturn:
     raise tools.CorruptFileError(problem, path=path, where=where, expected=expected, found=found)
 
 
-def decode(block: Block, fetch: Fetch, *, indptr: str, indices: str, data: str) -> Array:
-    """Decode the frames of a block, a run of row pointers. Values of the same pixel are added."""
-    _, columns_file, values_file = block.files
-    value_type, pixels = np.dtype(data), math.prod(block.shape[1:])
-    pointers = fetch(block.file, block.offset, block.offset + block.nbytes)
-    rows = np.frombuffer(pointers, indptr).astype(np.int64)
-    first, last, counts = int(rows[0]), int(rows[-1]), np.diff(rows)
-    ends = columns_file.size // np.dtype(indices).itemsize, values_file.size // value_type.itemsize
-    if first < 0 or last > min(ends) or (counts < 0).any():
-        expected = f"pointers increasing to {min(ends)}"
-        refuse(block.file.path, f"byte {block.offset}", expected, [first, last])
-    frames = np.zeros(block.shape, value_type.newbyteorder("="))
-    if first == last:
-        return frames
-    columns = _read(fetch, columns_file, indices, first, last).astype(np.int64)
-    if (columns < 0).any() or (columns >= pixels).any():
-        where = f"byte {first * np.dtype(indices).itemsize}"
-        refuse(columns_file.path, where, f"0 to {pixels - 1}", columns.max())
-    places = np.repeat(np.arange(len(counts)) * pixels, counts) + columns
-    values = _read(fetch, values_file, data, first, last)
-    if (np.diff(places) > 0).all():  # ascending: no duplicates
-        frames.reshape(-1)[places] = values
-    else:
+def add(
+    run: EventRun, fetch: Fetch, target: Target, *, indptr: str, indices: str, data: str
+) -> None:
+    """Add the values of frames, runs of row pointers, to their pixels."""
+    _, columns_file, values_file = run.files
+    columns_type, values_type = np.dtype(indices), np.dtype(data)
+    least = min(
+        columns_file.size // columns_type.itemsize, values_file.size // values_type.itemsize
+    )
+    for k, offset in enumerate(run.offsets.tolist()):
+        pointers = fetch(run.file, offset, offset + int(run.sizes[k]))
+        ends = np.frombuffer(pointers, indptr).astype(np.int64)
+        first, last, counts = int(ends[0]), int(ends[-1]), np.diff(ends)
+        if first < 0 or last > least or (counts < 0).any():
+            run.refuse("invalid row pointers", offset, f"increasing to {least}", [first, last])
+        if first == last:
+            continue
+        columns = _read(fetch, columns_file, columns_type, first, last).astype(np.int64)
+        if (columns < 0).any() or (columns >= len(target.columns)).any():
+            expected = f"0 to {len(target.columns) - 1}"
+            where = f"byte {first * columns_type.itemsize}"
+            refuse(columns_file.path, where, expected, columns.max())
+        rows = np.repeat(target.rows(int(run.starts[k]), int(run.stops[k])), counts)
+        columns = target.columns[columns]
+        wanted = (rows >= 0) & (columns >= 0)
+        values = _read(fetch, values_file, values_type, first, last)[wanted]
         with np.errstate(all="ignore"):  # values may be NaN
-            np.add.at(frames.reshape(-1), places, values)
-    return frames
+            np.add.at(target.out, rows[wanted] + columns[wanted], values)
 
 
-def _read(fetch: Fetch, file: tools.File, dtype: str, first: int, last: int) -> Array:
-    size = np.dtype(dtype).itemsize
-    return np.frombuffer(fetch(file, first * size, last * size), dtype)
+def _read(fetch: Fetch, file: tools.File, dtype: np.dtype, first: int, last: int) -> Array:
+    return np.frombuffer(fetch(file, first * dtype.itemsize, last * dtype.itemsize), dtype)
 
 
 MARK = re.compile(rb"""^[ \t]*filetype[ \t]*=[ \t]*["']raw_csr["']""", re.IGNORECASE | re.MULTILINE)
-BLOCK_BYTES = 1 << 22
-"""Decoded size of a block; larger if there would be too many blocks."""
-LARGE_BLOCK = 1 << 26
-MAX_BLOCKS = 1 << 14
+PIECE_BYTES = 1 << 19
+"""Mean size of the values of a piece; larger if there would be too many pieces."""
+MAX_PIECES = 1 << 16
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -170,19 +171,18 @@ def describe(
             f"and {counts[1]} values",
         )
     stored = dtypes[2].newbyteorder("=")
-    nbytes = stored.itemsize * math.prod(frame)
-    fewest = min(-(-n_frames // MAX_BLOCKS), LARGE_BLOCK // nbytes)
-    frames = min(max(BLOCK_BYTES // nbytes, fewest, 1), n_frames)
+    values = max(1, stored.itemsize * (ends[1] - ends[0]))
+    frames = min(max(PIECE_BYTES * n_frames // values, -(-n_frames // MAX_PIECES), 1), n_frames)
     first = np.arange(0, n_frames, frames)
     size = np.minimum(frames, n_frames - first)
     start, shape = axis_columns(first, (0,) * len(frame)), axis_columns(size, frame)
     width = dtypes[0].itemsize
     table = piece_table(start, shape, first * width, 0 * start[0], nbytes=(size + 1) * width)
     options = tuple((name, dtype.str) for name, dtype in zip(PARTS, dtypes, strict=True))
-    decoder = tools.BlockDecoder("dask_tiled.formats.raw_csr:decode", stored, options)
+    decoder = tools.EventDecoder("dask_tiled.formats.raw_csr:add", stored, options)
     layout = tools.Layout(files, (n_frames,), frame, table, [decoder])
     metadata = {"raw_csr": {"nonzero": ends[1] - ends[0], **dict(options)}}
-    desc = tools.Description.of("raw_csr", layout, metadata, base_shape=(frames, *frame))
+    desc = tools.Description.of("raw_csr", layout, metadata)
     return desc.with_scan(scan, path) if nav_shape is None else desc
 
 

@@ -136,19 +136,24 @@ class BlockRun(NamedTuple):
 
     def spans(self) -> Iterator[tuple[slice, int, int]]:
         """Group blocks that one read fetches: their numbers, first byte and end."""
-        first, start, end = 0, int(self.offsets[0]), 0
-        ends = (self.offsets + self.sizes).tolist()
-        for k, (offset, stop) in enumerate(zip(self.offsets.tolist(), ends, strict=True)):
-            near = end <= offset <= end + MOST_BETWEEN and stop - start <= MOST_BYTES
-            if k > first and not near:
-                yield slice(first, k), start, end
-                first, start = k, offset
-            end = stop
-        yield slice(first, len(ends)), start, end
+        return spans_of(self.offsets, self.sizes)
 
     def decode(self, fetch: Fetch, out: Array) -> None:
         """Decode all blocks into frames of the output, which is C-contiguous."""
         function_at(self.decoder.many)(self, fetch, out, **dict(self.decoder.options))
+
+
+def spans_of(offsets: Index, sizes: Index) -> Iterator[tuple[slice, int, int]]:
+    """Group pieces of a file that one read fetches: their numbers, first byte and end."""
+    first, start, end = 0, int(offsets[0]), 0
+    ends = (offsets + sizes).tolist()
+    for k, (offset, stop) in enumerate(zip(offsets.tolist(), ends, strict=True)):
+        near = end <= offset <= end + MOST_BETWEEN and stop - start <= MOST_BYTES
+        if k > first and not near:
+            yield slice(first, k), start, end
+            first, start = k, offset
+        end = stop
+    yield slice(first, len(ends)), start, end
 
 
 def _as_slice(numbers: Index) -> Index | slice:

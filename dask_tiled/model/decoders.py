@@ -88,6 +88,28 @@ class BlockDecoder:
     many: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class EventDecoder(BlockDecoder):
+    """Decoder of a sparse piece: a run of bytes with events, each of which adds to a pixel.
+
+    Pixels without events are 0, boxes of pieces may overlap, and the files have one frame axis. The
+    first stride of a piece is a number of the format's own, which is passed on as its ``state``.
+
+    Attributes
+    ----------
+    function : str
+        ``function(run, fetch, target, **options)`` adds the events of an
+        :class:`~dask_tiled.model.events.EventRun` to a :class:`~dask_tiled.model.events.Target`.
+    index : str
+        A Python function, as ``"module:function"``, that finds the frames of each piece where only
+        the events tell: ``index(run, fetch, **options)`` returns three arrays, the first frame of
+        each piece, the frame after its last, and its state. It sees all pieces of a file in the
+        order of the table, once in a process. Empty if the boxes of the table are exact.
+    """
+
+    index: str = ""
+
+
 def plain(dtype: np.dtype) -> Decoder:
     """Return the decoder of uncompressed pixels in a NumPy dtype.
 
@@ -148,8 +170,18 @@ class Conversion:
     @property
     def nothing(self) -> bool:
         """Whether decoded pixels stay unchanged."""
-        same = self.corrections is None and self.scaling is None
-        return same and self.dtype == self.native
+        return self.only_casts and self.dtype == self.native
+
+    @property
+    def only_casts(self) -> bool:
+        """Whether at most the dtype of decoded pixels is changed."""
+        return self.corrections is None and self.scaling is None
+
+    @property
+    def widens(self) -> bool:
+        """Whether at most integers become wider ones."""
+        whole = self.native.kind in "iu" and self.dtype.kind in "iu"
+        return self.only_casts and whole and np.can_cast(self.native, self.dtype)
 
     def finish(self, pixels: Array, out: Array) -> None:
         """Scale corrected pixels and write them in the dtype of the array."""

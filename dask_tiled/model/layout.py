@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, TruncatedFileError
-from dask_tiled.model.decoders import BlockDecoder, Decoder
+from dask_tiled.model.decoders import BlockDecoder, Decoder, EventDecoder
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut, Index, c_order, cut_again
 from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, strides_of, table_of
@@ -70,7 +70,7 @@ class Layout:
         Shape of a frame.
     pieces : sequence of Piece, or PieceTable
         They must cover ``grid + sig_shape`` unless ``partial``, and must not overlap unless
-        ``overlapping``.
+        ``overlapping``. Sparse pieces are free of both.
     decoders : sequence of Decoder
         Several dtypes are promoted to the dtype of the array.
     selection : Selection, optional
@@ -161,6 +161,11 @@ class Layout:
         return any(isinstance(decoder, BlockDecoder) for decoder in self.decoders)
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether pieces hold events that are added to pixels."""
+        return any(isinstance(decoder, EventDecoder) for decoder in self.decoders)
+
+    @property
     def n_frames(self) -> int:
         """Number of frames in the files."""
         return math.prod(self.grid)
@@ -224,7 +229,11 @@ class Layout:
 
     def cut(self, cuts: Sequence[Cut]) -> Layout:
         """Show a part of each axis that is shown."""
-        return self._changed(cuts=cut_again(self.cuts, cuts), _token=self._uncut_token())
+        return self._changed(cuts=cut_again(self.cuts, cuts), _token=self.token)
+
+    def with_pieces(self, pieces: PieceTable) -> Layout:
+        """Return the layout with another table of the same pieces."""
+        return self._changed(pieces=pieces, _token=self.token)
 
     def _changed(self, **values: Any) -> Layout:
         """Return a copy with other values; nothing is checked, as the pieces are the same."""
@@ -233,7 +242,9 @@ class Layout:
             setattr(layout, name, value)
         return layout
 
-    def _uncut_token(self) -> str:
+    @property
+    def token(self) -> str:
+        """Identity of the whole layout, whatever part is shown."""
         # repr and bytes are equal in all processes; pickled bytes are not.
         if self._token is None:
             *shown, numbers = self.selection
@@ -303,7 +314,7 @@ class Layout:
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         if self.files[-1].grows:  # a longer version of a growing file has the same frames
             return "dask_tiled.Layout", *self._shown_token()
-        return "dask_tiled.Layout", self._uncut_token(), tuple(map(tuple, self.cuts))
+        return "dask_tiled.Layout", self.token, tuple(map(tuple, self.cuts))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Layout):
@@ -317,7 +328,7 @@ class Layout:
         """Check that the pieces lie inside their files and cover the array."""
         _check_axes(self.files, max(len(self.cuts), len(self.grid + self.sig_shape)))
         check_reach(self.files, self.pieces, self.decoders, self.repeats)
-        exact = not self.overlapping and not self.partial
+        exact = not self.overlapping and not self.partial and not self.is_sparse
         if exact and math.prod(self.grid + self.sig_shape) != self.pieces.size:
             raise DatasetError("the pieces do not cover the array", path=self.files[0].path)
 

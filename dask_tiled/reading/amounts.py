@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.model.blocks import BlockRange, BlockRun
+from dask_tiled.model.blocks import MOST_BYTES, BlockRange, BlockRun
+from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Box, Index
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import ALIGNMENT, BLOCK_BYTES, SHOWN_BYTES
@@ -25,6 +26,8 @@ AT_ONCE = 1 << 18
 """Frames whose byte ranges are planned at a time."""
 MOST_CELLS = 1 << 24
 """Boxes that divide one another into more cells than this are treated as disjoint."""
+EVENT_BYTES = 9 * 8
+"""Memory of the numbers of a sparse piece."""
 FRAME_BYTES = 96
 """Memory of the number and the byte ranges of a frame."""
 
@@ -118,6 +121,9 @@ def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
         elif isinstance(one, BlockRun):
             fetched += one.nbytes
             decoded += len(one.frames) * math.prod(one.shape) * one.decoder.dtype.itemsize
+        elif isinstance(one, EventRun):
+            fetched += one.nbytes
+            decoded += len(one.frames) * one.width * one.decoder.dtype.itemsize
         else:
             fetched += one.nbytes
             decoded += len(one.offsets) * one.units.count * one.units.decoder.dtype.itemsize
@@ -181,7 +187,9 @@ def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None)
     elif source.io != "mmap":  # "auto" chooses between backends only when it reads
         total += BLOCK_BYTES + 2 * ALIGNMENT
     total += min(window, frames * frame * layout.dtype.itemsize) * _picks(source, box)
-    if layout.has_blocks:
+    if layout.is_sparse:
+        total += MOST_BYTES + 2 * EVENT_BYTES * len(layout.pieces)
+    elif layout.has_blocks:
         total += _blocks_of(source, box, tile_shape)
     if not conversion.nothing:
         at_once = max(frame, CONVERTED_BYTES // source.dtype.itemsize)

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from dask_tiled.model.blocks import BlockRange, BlockRun
+from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.backends import Backend
 from dask_tiled.reading.counting import counters, fetched
@@ -26,7 +27,7 @@ def read_into(
     for piece in together(ranges):
         if isinstance(piece, BlockRange):
             piece.copy(_decoded(piece, backend, kept), out)
-        elif isinstance(piece, BlockRun):
+        elif isinstance(piece, BlockRun | EventRun):
             if counters:
                 fetched(piece.nbytes)
             piece.decode(backend, out)
@@ -115,7 +116,9 @@ MOST_BYTES = 1 << 20
 """Maximum span of ranges that are read together."""
 
 
-def together(ranges: Iterable[Ranges]) -> Iterator[BlockRange | BlockRun | list[ReadRanges]]:
+def together(
+    ranges: Iterable[Ranges],
+) -> Iterator[BlockRange | BlockRun | EventRun | list[ReadRanges]]:
     """Group adjacent ranges of a file, in their order: where pieces overlap, later ones win."""
     group: list[ReadRanges] = []
     low, high = 0, 0

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from dask_tiled.model.blocks import Block, BlockRange, BlockRun
 from dask_tiled.model.decoders import BlockDecoder, Decoder
+from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Box, Cut, Index, cut_again
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Columns
+from dask_tiled.reading.events import event_runs
 from dask_tiled.reading.ranges import Loop, Pick, ReadRanges, Units
 
-Ranges = ReadRanges | BlockRange | BlockRun
+Ranges = ReadRanges | BlockRange | BlockRun | EventRun
 Bools = npt.NDArray[np.bool_]
 
 
@@ -48,14 +50,22 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
 
     Yields
     ------
-    ReadRanges, BlockRange or BlockRun
+    ReadRanges, BlockRange, BlockRun or EventRun
         For a C-contiguous output: the frames on one axis, then the signal axes.
     """
     there = np.flatnonzero(~layout.selection.are_absent(frames))
     if not len(there):
         return
+    find = event_runs if layout.is_sparse else _dense_ranges
+    yield from find(layout, frames[there], there, sig)
+
+
+def _dense_ranges(
+    layout: Layout, frames: Index, there: Index, sig: Sequence[Cut]
+) -> Iterator[ReadRanges | BlockRange | BlockRun]:
+    """Yield the ranges of some frames, whose positions in the output are ``there``."""
     n = len(layout.grid)
-    coordinates = np.unravel_index(frames[there], layout.grid) if n > 1 else (frames[there],) * n
+    coordinates = np.unravel_index(frames, layout.grid) if n > 1 else (frames,) * n
     met = _met(layout, coordinates, sig)
     pieces, alone = met.pieces, _frames_alone(layout, met, sig)
     # Most pieces of a layout have the same signal axes.

@@ -13,6 +13,7 @@ import numpy as np
 
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.decoders import Conversion
+from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Array, Box, Cut, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
@@ -20,6 +21,7 @@ from dask_tiled.reading.backends import Backend, backend_for
 from dask_tiled.reading.correction_plans import Plan
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.decoding import read_into, view_of
+from dask_tiled.reading.events import exact
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.remote import Remote
@@ -129,7 +131,9 @@ class Reader:
         self._backend = workspace.backend(source)
         cuts = [region.sig] if parts is None else [cut_to(region.sig, part) for part in parts]
         self._shapes = [tuple(cut.length for cut in part) for part in cuts]
-        layout, frames = source.layout, region.frames
+        self._layout = layout = exact(source.layout, self._backend)
+        frames, conversion = region.frames, source.conversion
+        self._direct = conversion.nothing or (layout.is_sparse and conversion.widens)
         self._ranges = [list(frame_ranges(layout, frames, part)) for part in cuts]
         self._backend.expect(piece for ranges in self._ranges for piece in ranges)
         self._spans: dict[int, tuple[Index, Index]] = {}
@@ -142,7 +146,7 @@ class Reader:
         self._kept: dict[Hashable, Array] = {}
         absent = layout.selection.are_absent(frames)
         self._absent = absent if absent.any() else None
-        corrections = source.conversion.corrections
+        corrections = conversion.corrections
         self._plans: list[Plan] = []
         if corrections is not None:
             lattices = ([cut[:3] for cut in part] for part in cuts)
@@ -171,7 +175,7 @@ class Reader:
             return pixels
         tile = make(shape)
         depth = len(tile)
-        if not self.source.conversion.nothing:
+        if not self._direct:
             depth = max(1, CONVERTED_BYTES * depth // tile.nbytes)
         for start in range(0, len(tile), depth):
             end = min(start + depth, len(tile))
@@ -196,6 +200,23 @@ class Reader:
                     yield window
 
     @property
+    def runs_of_events(self) -> list[EventRun] | None:
+        """The sparse pieces of the chunk, if they can be added to other outputs than its frames.
+
+        Each frame has to occur once, and pixels are not converted.
+        """
+        frames = self.region.frames
+        if not self._layout.is_sparse or not self._direct or len(np.unique(frames)) < len(frames):
+            return None
+        return [piece for piece in self.ranges if isinstance(piece, EventRun)]
+
+    def add(self, run: EventRun, target: Target) -> None:
+        """Add the events of a run to an output."""
+        if counters:
+            fetched(run.nbytes)
+        run.add(self._backend, target)
+
+    @property
     def ranges(self) -> list[Ranges]:
         """Ranges of the files for the first part."""
         return self._ranges[0]
@@ -218,12 +239,14 @@ class Reader:
         layout, conversion = self.source.layout, self.source.conversion
         once = len(self._ranges) == 1 and (first, stop) == (0, len(self.region.frames))
         kept = None if once and not self._halos else self._kept
-        if conversion.nothing:
-            if layout.partial:
-                tile[...] = conversion.fill_value
+        if self._direct:
+            if layout.partial or layout.is_sparse:
+                tile[...] = conversion.fill_value if layout.partial else 0
             read_into(tile, ranges, self._backend, kept)
         else:
             native = self._workspace.scratch(tile.shape, conversion.native)
+            if layout.is_sparse:
+                native[...] = 0
             read_into(native, ranges, self._backend, kept)
             pixels = native
             if self._plans:
@@ -262,7 +285,7 @@ class Reader:
         plan.apply(native, corrected)
         for halo in plan.halos:
             block = np.zeros([len(frames), *(b - a for a, b in halo.box)], native.dtype)
-            ranges = frame_ranges(self.source.layout, frames, halo.cuts)
+            ranges = frame_ranges(self._layout, frames, halo.cuts)
             read_into(block, ranges, self._backend, self._kept)
             halo.repair(block, corrected)
         return corrected

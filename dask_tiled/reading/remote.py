@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.blocks import BlockRun
+from dask_tiled.model.events import EventRun
 from dask_tiled.model.files import File, RemoteFile
 from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.reading.backends import BLOCK_BYTES, GAPS, Backend
@@ -42,7 +43,7 @@ class Remote(Backend):
         for piece in ranges:
             if isinstance(piece, ReadRanges):
                 file, spans = piece.file, [part.span for part in _clusters(piece)]
-            elif isinstance(piece, BlockRun):
+            elif isinstance(piece, BlockRun | EventRun):
                 file, spans = piece.file, [(start, stop) for _, start, stop in piece.spans()]
             else:
                 _, file, offset, nbytes, *_ = piece.block

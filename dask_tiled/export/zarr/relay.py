@@ -11,6 +11,7 @@ from dask_tiled.array.given import Given
 from dask_tiled.export.zarr.grids import ChunkGrid, common_sizes, grids_of
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description
+from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Index
 from dask_tiled.reading.planning import cut_to, frame_ranges
 from dask_tiled.reading.ranges import ReadRanges
@@ -77,6 +78,8 @@ def _nbytes(desc: Description, frames: Index, sizes: Sequence[int]) -> int:
         if isinstance(piece, ReadRanges):
             first, last = piece.units.reach
             found += max(PAGE_BYTES, last - first)
+        elif isinstance(piece, EventRun):
+            found += max(PAGE_BYTES, piece.nbytes)
         else:
             shape = piece.block.shape if isinstance(piece, BlockRange) else piece.shape
             found += max(PAGE_BYTES, math.prod(shape) * desc.dtype.itemsize)

@@ -22,7 +22,7 @@ from dask_tiled.formats.tools.header import (
 from dask_tiled.formats.tools.volume import describe_volume
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.corrections import Corrections
-from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
+from dask_tiled.model.decoders import BlockDecoder, Decoder, EventDecoder, plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.headers import Headers, WrongHeader, stored_headers
@@ -41,6 +41,7 @@ __all__ = [
     "Decoder",
     "Description",
     "Entry",
+    "EventDecoder",
     "Fields",
     "File",
     "Format",

@@ -1,0 +1,148 @@
+"""Events: sparse pieces, each event of which adds to one pixel of an array that begins with zeros.
+
+A target gives every pixel its place in the output. Pixels that share a place are summed, and those
+that have none are left out, so that a sum over axes is a histogram of the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from dask_tiled.errors import CorruptFileError
+from dask_tiled.model.blocks import Fetch, spans_of
+from dask_tiled.model.decoders import EventDecoder, function_at
+from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Array, Bytes, Index
+
+
+class Target(NamedTuple):
+    """The output of events, and the place in it of every pixel.
+
+    Attributes
+    ----------
+    numbers : int64 array
+        Numbers of the wanted frames, ascending.
+    places : int64 array
+        Position in the output of the first pixel of each of them.
+    columns : int64 array
+        Position of each pixel of a stored frame, in C order, relative to its frame's; -1 for
+        pixels that are left out.
+    out : array
+        The output, with one axis.
+    """
+
+    numbers: Index
+    places: Index
+    columns: Index
+    out: Array
+
+    def rows(self, first: int, stop: int) -> Index:
+        """Return the places of frames ``first`` to ``stop``, -1 for frames that are left out."""
+        rows = np.full(stop - first, -1, np.int64)
+        low, high = np.searchsorted(self.numbers, (first, stop))
+        rows[self.numbers[low:high] - first] = self.places[low:high]
+        return rows
+
+
+class EventRun(NamedTuple):
+    """Sparse pieces of a file, and the frames that are wanted of them.
+
+    Attributes
+    ----------
+    files : tuple of File
+        All files of the layout.
+    file : File
+      The file of the pieces.
+    decoder : EventDecoder
+    offsets, sizes : int64 arrays
+        First byte and length of each piece in the file.
+    starts, stops : int64 arrays
+        Its first frame, and the frame after its last. Events of other frames are an error.
+    states : int64 array
+        Its number from the index or the table: what a decoder has to know to begin there.
+    numbers, frames : int64 arrays
+        Numbers of the wanted frames in the files, and their positions in the output, ascending.
+    columns : int64 array
+        As in :class:`Target`, for a frame of the output that has ``width`` pixels.
+    """
+
+    files: tuple[File, ...]
+    file: File
+    decoder: EventDecoder
+    offsets: Index
+    sizes: Index
+    starts: Index
+    stops: Index
+    states: Index
+    numbers: Index
+    frames: Index
+    columns: Index
+    width: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pieces in the file."""
+        return int(self.sizes.sum())
+
+    @property
+    def place(self) -> tuple[slice, ...]:
+        """Position of a frame in that of the output: the whole frame."""
+        return ()
+
+    def some(self, pieces: Index | slice) -> EventRun:
+        """Return some of the pieces."""
+        columns = self.offsets, self.sizes, self.starts, self.stops, self.states
+        offsets, sizes, starts, stops, states = (column[pieces] for column in columns)
+        return self._replace(
+            offsets=offsets, sizes=sizes, starts=starts, stops=stops, states=states
+        )
+
+    def between(self, first: int, stop: int) -> EventRun:
+        """Return the run for output frames ``first`` to ``stop``, counted from ``first``."""
+        low, high = np.searchsorted(self.frames, (first, stop))
+        numbers, frames = self.numbers[low:high], self.frames[low:high] - first
+        run = self._replace(numbers=numbers, frames=frames)
+        if not len(numbers):
+            return run.some(slice(0, 0))
+        meet = (self.starts <= numbers.max()) & (self.stops > numbers.min())
+        return run.some(np.flatnonzero(meet))
+
+    def spans(self) -> Iterator[tuple[slice, int, int]]:
+        """Group pieces that one read fetches: their numbers, first byte and end."""
+        return spans_of(self.offsets, self.sizes) if len(self.offsets) else iter(())
+
+    def parts(self, fetch: Fetch) -> Iterator[tuple[EventRun, Bytes]]:
+        """Fetch the pieces, many at a time.
+
+        Yields
+        ------
+        EventRun
+            Some of the pieces; offsets count from the first of the bytes.
+        uint8 array
+            Bytes that hold them, valid until the next part.
+        """
+        for pieces, start, stop in self.spans():
+            part = self.some(pieces)
+            yield part._replace(offsets=part.offsets - start), fetch(self.file, start, stop)
+
+    def decode(self, fetch: Fetch, out: Array) -> None:
+        """Add the events to an output of frames, which is C-contiguous."""
+        numbers, first, copies = np.unique(self.numbers, return_index=True, return_inverse=True)
+        places = self.frames[first]
+        self.add(fetch, Target(numbers, places * self.width, self.columns, out.reshape(-1)))
+        if len(numbers) < len(self.numbers):  # frames that are wanted several times
+            out[self.frames] = out[places[copies]]
+
+    def add(self, fetch: Fetch, target: Target) -> None:
+        """Add the events to any output."""
+        function_at(self.decoder.function)(self, fetch, target, **dict(self.decoder.options))
+
+    def refuse(self, problem: str, offset: int, expected: object, found: object) -> NoReturn:
+        """Raise a CorruptFileError at a byte of the file."""
+        where = f"byte {offset}"
+        raise CorruptFileError(
+            problem, path=self.file.path, where=where, expected=expected, found=found
+        )
