@@ -81,6 +81,8 @@ class EventRun(NamedTuple):
     frames: Index
     columns: Index
     width: int
+    origin: int = 0
+    """Byte of the file from which ``offsets`` count."""
 
     @property
     def nbytes(self) -> int:
@@ -126,7 +128,8 @@ class EventRun(NamedTuple):
         """
         for pieces, start, stop in self.spans():
             part = self.some(pieces)
-            yield part._replace(offsets=part.offsets - start), fetch(self.file, start, stop)
+            part = part._replace(offsets=part.offsets - start, origin=start)
+            yield part, fetch(self.file, start, stop)
 
     def decode(self, fetch: Fetch, out: Array) -> None:
         """Add the events to an output of frames, which is C-contiguous."""
@@ -141,8 +144,8 @@ class EventRun(NamedTuple):
         function_at(self.decoder.function)(self, fetch, target, **dict(self.decoder.options))
 
     def refuse(self, problem: str, offset: int, expected: object, found: object) -> NoReturn:
-        """Raise a CorruptFileError at a byte of the file."""
-        where = f"byte {offset}"
+        """Raise a CorruptFileError at an offset."""
+        where = f"byte {self.origin + offset}"
         raise CorruptFileError(
             problem, path=self.file.path, where=where, expected=expected, found=found
         )

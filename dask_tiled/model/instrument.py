@@ -54,6 +54,8 @@ VOCABULARY: Mapping[str, Term] = {
     "y_pixel_size": Term("m", "of the detector"),
     "x_pixel_size": Term("m", "of the detector"),
     "exposure_time": Term("s", "of a frame or a spectrum"),
+    "live_time": Term("s", "for which the detector counted, of spectra"),
+    "real_time": Term("s", "of the clock meanwhile, live time and dead time"),
     "dwell_time": Term("s", "of the beam at a position of the scan"),
     "gain": Term("", "counts per electron"),
     "gain_setting": Term("", "as named by the detector", "text"),

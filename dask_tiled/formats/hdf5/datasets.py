@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from dask_tiled.formats.hdf5.boxes import complex_type
 from dask_tiled.formats.hdf5.library import chunks_of, names_in, shape_of
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.files import is_refusal
+from dask_tiled.model.layout import Layout
 
 SERIES = re.compile(r"data_\d{6}")
 """Names of the parts of a series, which sort in frame order."""
@@ -35,6 +36,20 @@ class Part(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
     chunks: tuple[int, ...] | None
+
+
+class Events(Protocol):
+    """Datasets of events that make an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+
+    def asked(self, path: str, frames: Any, bins: int) -> Events:
+        """Return the part that options of the format ask for."""
+
+    def layout(self, tree: Tree) -> Layout:
+        """Lay out the array."""
 
 
 class Picture(NamedTuple):
@@ -63,6 +78,8 @@ class Picture(NamedTuple):
     """Paths of all levels of its pyramid, level 0 first."""
     doubts: tuple[str, ...] = ()
     """Reasons why a series may be longer."""
+    events: Events | None = None
+    """Layout of datasets that hold events, not pixels."""
 
     @property
     def folder(self) -> str:

@@ -61,6 +61,8 @@ def describe(
     dataset: int | str | None = None,
     sig_dims: int | None = None,
     level: int = 0,
+    frames: str | slice = "sum",
+    rebin_energy: int = 1,
 ) -> Description:
     """Describe a dataset of an HDF5 file.
 
@@ -77,6 +79,10 @@ def describe(
         How many of the last axes are signal axes; by default from the file, or 2.
     level : int
         Level of the pyramid of an Imaris file, 0 for full resolution.
+    frames : "sum" or slice
+        Frames of a spectrum image of Velox: added up, or some of them along an axis of their own.
+    rebin_energy : int
+        Neighbouring channels of a spectrum image of Velox that are added up.
     """
     file = File.only(paths, "hdf5")
     check_whole("level", level, least=0, path=file.path)
@@ -87,7 +93,7 @@ def describe(
         )
     if sig_dims is not None:
         check_whole("sig_dims", sig_dims, least=1, path=file.path)
-    asked = dataset, sig_dims, level
+    asked = dataset, sig_dims, level, frames, rebin_energy
     looks = [partial(look, file, *asked, border(), facts) for facts in (True, False)]
     desc = safely(file, *looks)  # if facts are damaged, pixels may be readable
     if any(needs_imagecodecs(decoder) for decoder in desc.layout.decoders):
@@ -100,13 +106,32 @@ def look(
     dataset: int | str | None,
     sig_dims: int | None,
     level: int,
+    frames: str | slice,
+    rebin_energy: int,
     known: Border | None,
     with_facts: bool,  # noqa: FBT001 - as the parameters of `describe` are
 ) -> Description:
     """Describe a dataset, in this process."""
     problem = "the HDF5 library cannot read the file"
     with reading_of(file, problem), within(known), Tree(file) as tree:
-        return _describe(tree, choose(tree, dataset, level), sig_dims, with_facts=with_facts)
+        choice = choose(tree, dataset, level)
+        picture = _asked(file.path, choice.picture, frames, rebin_energy)
+        choice = choice._replace(picture=picture)
+        return _describe(tree, choice, sig_dims, with_facts=with_facts)
+
+
+def _asked(path: str, picture: Picture, frames: str | slice, bins: int) -> Picture:
+    """Return the part of an array of events that is asked for; refuse to cut others."""
+    if picture.events is not None:
+        events = picture.events.asked(path, frames, bins)
+        return picture._replace(shape=events.shape, events=events)
+    for name, value, usual in (("frames", frames, "sum"), ("rebin_energy", bins, 1)):
+        if value != usual:
+            problem, expected = f"{name} is for spectrum images of Velox", repr(usual)
+            raise DatasetError(
+                problem, path=path, where=picture.path, expected=expected, found=repr(value)
+            )
+    return picture
 
 
 def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: bool) -> Description:
@@ -140,21 +165,13 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
     detector = detector_facts(tree, picture.path, sig) if with_facts and not picture.order else {}
     if detector:
         metadata["detector"] = detector
-    grid = nav or (1,)
-    stored = grid + sig
-    if picture.order:  # may add an axis of one frame
-        stored = (1,) * (len(picture.order) - first.ndim) + first.shape
-        grid = tuple(stored[axis] for axis in picture.order)[: -len(sig)]
-    pieces = Pieces(tree, stored, picture.dtype, picture.order)
-    for member, origin in picture.placed(tree):
-        pieces.add(member, (0,) * (len(stored) - ndim) + origin)
-    layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)
+    layout, base_shape = _laid_out(tree, picture, split)
     desc = Description.of(
         "hdf5",
         layout.show(nav),
         {"hdf5": metadata},
         _named(axes, split),
-        base_shape=pieces.base_shape(),
+        base_shape=base_shape,
     )
     scans = (one.scan(tree, picture, nav[0]) for one in CONVENTIONS if len(nav) == 1)
     for scan in filter(None, scans):
@@ -163,6 +180,23 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         whole = [Cut(0, 1, length) for length in desc.shape[:-1]]
         return desc.cut([*whole, Cut(0, 1, 1, kept=False)]) if scan.flat else desc
     return desc
+
+
+def _laid_out(tree: Tree, picture: Picture, split: int) -> tuple[Layout, tuple[int, ...]]:
+    """Return the layout of an array with ``split`` navigation axes, and the shape of its blocks."""
+    if picture.events is not None:
+        return picture.events.layout(tree), ()
+    first, ndim = picture.members[0], len(picture.shape)
+    grid, sig = picture.shape[:split] or (1,), picture.shape[split:]
+    stored = grid + sig
+    if picture.order:  # may add an axis of one frame
+        stored = (1,) * (len(picture.order) - first.ndim) + first.shape
+        grid = tuple(stored[axis] for axis in picture.order)[: -len(sig)]
+    pieces = Pieces(tree, stored, picture.dtype, picture.order)
+    for member, origin in picture.placed(tree):
+        pieces.add(member, (0,) * (len(stored) - ndim) + origin)
+    layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)
+    return layout, pieces.base_shape()
 
 
 def _calibration(tree: Tree, picture: Picture) -> tuple[str, Calibration]:

@@ -1,6 +1,6 @@
 """EMD of Velox: images and spectra, their titles and axes, and JSON metadata.
 
-Layout facts: files of Velox 2.9 to 3.10. An image is stored as (y, x, frame), a spectrum as
+Layout facts: files of Velox 2.9 to 3.16. An image is stored as (y, x, frame), a spectrum as
 (channel, frame). ``Metadata`` has a column for every frame, JSON padded with zeros. An EELS
 spectrum image is stored as (x, channel, y), a line as (x, channel); its ``AcquisitionMetadata``
 calibrates the channels, and the ``SpectrumImage`` of the file the pixels (RosettaSciIO).
@@ -8,7 +8,6 @@ calibrates the channels, and the ``SpectrumImage`` of the file the pixels (Roset
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,23 +16,29 @@ from typing import Any
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row
+from dask_tiled.formats.hdf5.conventions.velox_axes import energies_in, lengths_in, metadata_of
+from dask_tiled.formats.hdf5.conventions.velox_events import Streams
 from dask_tiled.formats.hdf5.conventions.velox_json import (
-    MOST_TEXT,
     Json,
     number_in,
-    parsed,
     part_of,
     text_in,
     titles_of,
 )
+from dask_tiled.formats.hdf5.conventions.velox_spectra import (
+    STREAMS,
+    axes_of,
+    facts_of,
+    spectrum_images,
+)
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.library import names_in
-from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.tools.text import since_1970
 from dask_tiled.model.axes import Axis
 
 PICTURE = re.compile(r"/Data/(Image|Spectrum|EelsSpectrumImage)/[^/]+/Data")
-EVENTS = re.compile(r"/Data/(SpectrumStream|SpectrumImage)(/.*)?")
+RENDERED = re.compile(r"/Data/SpectrumImage(/.*)?")
 ORDERS: Mapping[tuple[str, int], tuple[int, ...]] = {
     ("Image", 3): (2, 0, 1),
     ("EelsSpectrumImage", 3): (2, 0, 1),
@@ -45,7 +50,6 @@ EELS = {"EelsSpectrumImage": "EELS"}
 """The kind whose first axis is not a frame, and its title."""
 KINDS = [kind for kind, _ in ORDERS]
 """Listing order."""
-PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m"}
 
 ROWS = (
     Row("microscope", "Instrument/InstrumentClass"),
@@ -101,23 +105,26 @@ class Velox(Convention):
             Row(name, "*Metadata", unit, partial(_of_detector, keys=keys))
             for name, (keys, unit) in OF_DETECTORS.items()
         ),
+        Row("live_time", "*Times/LiveTime", "s"),
+        Row("real_time", "*Times/RealTime", "s"),
         Row("acquisition_mode", "*Metadata/Optics/OperatingMode", read=MODES.get),
         Row("date", "*Metadata/Acquisition/AcquisitionStartDatetime/DateTime", read=_moment),
         Row("date", STAMPS, read=partial(_moment, per_second=1e6)),
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:
-        """List the images, then the spectra, with titles, in the order of axes that is shown.
+        """List spectrum images, images and spectra, with titles, in the order of axes shown.
 
         Images of detectors come before element maps computed from spectra; HAADF comes first.
         """
         stored = [one for one in found.pictures.values() if _is_picture(one)]
-        if not stored and not any(map(EVENTS.fullmatch, found.pictures)):
+        spectra = spectrum_images(tree, found)
+        if not stored and not spectra and not any(map(RENDERED.fullmatch, found.pictures)):
             return Meant()
         titles = titles_of(tree)
         listed = []
         for one in stored:
-            kind, said = _kind(one), _metadata(tree, one)
+            kind, said = _kind(one), metadata_of(tree, one)
             order = ORDERS[kind, len(one.shape)]
             shape = tuple(one.shape[axis] for axis in order)
             shape = shape[1:] if shape[0] == 1 and kind not in EELS else shape
@@ -126,32 +133,39 @@ class Velox(Convention):
             rank = KINDS.index(kind), "DetectorIndex" not in result, title != "HAADF", one.path
             listed.append((rank, one._replace(shape=shape, order=order, title=title)))
         pictures = [one for _, one in sorted(listed, key=lambda item: item[0])]
-        return Meant("Data of Velox", pictures, alone=True)
+        return Meant("Data of Velox", [*spectra, *pictures], alone=True)
 
     def refuse(self, tree: Tree, path: str) -> None:
-        """Raise for streams of events."""
-        if EVENTS.fullmatch(path):
-            what = "streams of X-ray events of Velox are not supported"
-            hint = "Open the element maps and spectra of the file instead."
-            raise DatasetError(what, path=tree.file.path, where=path, hint=hint)
+        """Raise for spectrum images that are stored as rendered, and for unknown streams."""
+        what = "the stream of X-ray events is not in a form that is known"
+        if RENDERED.fullmatch(path):
+            what = "X-ray events as Velox renders them are not supported"
+        elif not STREAMS.fullmatch(path):
+            return
+        hint = "Open the element maps and spectra of the file instead."
+        raise DatasetError(what, path=tree.file.path, where=path, hint=hint)
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
         """Read the axes from the first frame's metadata; for EELS also from the spectrum image."""
+        if isinstance(picture.events, Streams):
+            return Calibration(axes_of(tree, picture, picture.events), 1)
         if not picture.order or not PICTURE.fullmatch(picture.path):
             return None
-        said, ndim = _metadata(tree, picture), len(picture.shape)
+        said, ndim = metadata_of(tree, picture), len(picture.shape)
         if _kind(picture) in EELS:
             inner = (*_pixels_of_eels(tree, picture)[3 - ndim :], _energy_loss(tree, picture))
             return Calibration(inner, 1)
-        inner = _lengths(said) if _kind(picture) == "Image" else (_energies(said),)
+        inner = lengths_in(said) if _kind(picture) == "Image" else (energies_in(said),)
         return Calibration((Axis("frame"),) * (ndim - len(inner)) + inner, len(inner))
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
-        """Return the JSON metadata of an image."""
+        """Return the JSON metadata of an image; of a spectrum image also the detectors' times."""
+        if isinstance(picture.events, Streams):
+            return facts_of(tree, picture)
         if not picture.order or not PICTURE.fullmatch(picture.path):
             return {}
         names = "Metadata", "AcquisitionMetadata"
-        return {f"{picture.folder}/{name}": _metadata(tree, picture, name) for name in names}
+        return {f"{picture.folder}/{name}": metadata_of(tree, picture, name) for name in names}
 
 
 def _is_picture(picture: Picture) -> bool:
@@ -166,20 +180,8 @@ def _kind(picture: Picture) -> str:
     return picture.path.split("/")[2]
 
 
-def _metadata(tree: Tree, picture: Picture, path: str = "Metadata") -> Json:
-    """Read the metadata of the first frame; empty if unreadable."""
-    found = tree.look(picture.members[0].parent, path)
-    if getattr(found, "ndim", 0) != 2 or found.dtype != "u1" or found.shape[0] > MOST_TEXT:
-        return {}
-    try:
-        column = tree.read(found, first=1)
-    except BROKEN:
-        return {}
-    return parsed(column.tobytes().partition(b"\0")[0])
-
-
 def _energy_loss(tree: Tree, picture: Picture) -> Axis:
-    channels = part_of(_metadata(tree, picture, "AcquisitionMetadata"), "Data")
+    channels = part_of(metadata_of(tree, picture, "AcquisitionMetadata"), "Data")
     step, start = (number_in(channels.get(key)) for key in ("dispersion", "offset"))
     return Axis.calibrated("Energy loss", "eV", step, start)
 
@@ -190,36 +192,4 @@ def _pixels_of_eels(tree: Tree, picture: Picture) -> tuple[Axis, ...]:
     maps = tree.look(picture.members[0].file, "Data/SpectrumImage")
     names = names_in(maps, 1) if isinstance(maps, Group) else []
     paths = (f"/Data/SpectrumImage/{name}/Metadata" for name in names)
-    return _lengths(next((_metadata(tree, picture, path) for path in paths), {}))
-
-
-def _lengths(said: Json) -> tuple[Axis, ...]:
-    """Return the axes of the pixels, y and x."""
-    result = part_of(said, "BinaryResult")
-    size, offset = part_of(result, "PixelSize"), part_of(result, "Offset")
-    names = {"y": "height", "x": "width"}
-    return tuple(
-        _length(name, result.get(f"PixelUnit{name.upper()}"), size.get(key), offset.get(name))
-        for name, key in names.items()
-    )
-
-
-def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
-    """Return an axis, in a unit with few leading zeros."""
-    axis = Axis.calibrated(name, text_in(units), number_in(scale), number_in(offset))
-    if axis.units == "1/m":
-        return Axis(name, "1/nm", axis.scale / 1e9, axis.offset / 1e9)
-    if axis.units != "m" or axis.scale >= 1:
-        return axis
-    power = max(min(PREFIXES), 3 * math.floor(math.log10(axis.scale) / 3))
-    factor = 10.0**-power
-    return Axis(name, f"{PREFIXES[power]}m", axis.scale * factor, axis.offset * factor)
-
-
-def _energies(said: Json) -> Axis:
-    name = part_of(said, "BinaryResult").get("Detector")
-    for detector in part_of(said, "Detectors").values():
-        if isinstance(detector, dict) and detector.get("DetectorName") == name:
-            step, start = (number_in(detector.get(key)) for key in ("Dispersion", "OffsetEnergy"))
-            return Axis.calibrated("Energy", "keV", step / 1000, start / 1000)
-    return Axis("Energy")
+    return lengths_in(next((metadata_of(tree, picture, path) for path in paths), {}))

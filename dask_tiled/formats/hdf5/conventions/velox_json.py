@@ -69,7 +69,7 @@ def _calculated(path: str, said: Json, operations: Mapping[str, Json]) -> str:
 def _data_path(tree: Tree, said: Json) -> Any:
     """Return the path of the image that a display shows, directly or by a reference."""
     path = said.get("data", said)
-    reference = _read(tree, path) if isinstance(path, str) else path
+    reference = read_document(tree, tree.root, path) if isinstance(path, str) else path
     return reference.get("dataPath") if isinstance(reference, dict) else None
 
 
@@ -82,12 +82,12 @@ def _documents(tree: Tree, path: str) -> Iterator[tuple[str, Json]]:
         inner = tree.look(group, kind)
         for name in names_in(inner, left) if isinstance(inner, h5py.Group) else ():
             left -= 1
-            yield f"{kind}/{name}", _read(tree, f"/{path}/{kind}/{name}")
+            yield f"{kind}/{name}", read_document(tree, inner, name)
 
 
-def _read(tree: Tree, path: str) -> Json:
-    """Read a document; empty if there is none."""
-    found = tree.look(tree.root, path)
+def read_document(tree: Tree, start: Any, path: str) -> Json:
+    """Read a document at a path, relative to a group; empty if there is none."""
+    found = tree.look(start, path)
     if getattr(found, "shape", None) not in {(), (1,)}:
         return {}
     try:

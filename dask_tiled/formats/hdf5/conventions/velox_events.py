@@ -1,0 +1,213 @@
+"""Streams of X-ray events of Velox, one for each detector, as tables of sparse pieces.
+
+Layout facts: files of Velox 3.15 and 3.16. ``Data`` holds words of 2 bytes: 65535 ends a pixel, any
+other word is one count in that channel of the pixel. ``FrameLocationTable`` lists the word at which
+each frame of the scan begins; the last pixel may lack its end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, check_whole
+from dask_tiled.formats.hdf5.chunk_index import list_chunks
+from dask_tiled.formats.hdf5.library import chunks_of, filters_of
+from dask_tiled.formats.hdf5.tree import Tree
+from dask_tiled.model.blocks import Fetch
+from dask_tiled.model.decoders import EventDecoder
+from dask_tiled.model.events import EventRun, Target
+from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Index
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.pieces import axis_columns, piece_table
+
+WORD, COUNTS = np.dtype("<u2"), np.dtype("u2")
+TABLE = "FrameLocationTable"
+MOST_FRAMES = 1 << 24
+PIECE_WORDS = 1 << 13
+"""Words of a piece where they are not in chunks."""
+
+
+class Streams(NamedTuple):
+    """Streams that are added up, and the part of them that is shown."""
+
+    members: tuple[Any, ...]
+    """Datasets of words."""
+    scan: tuple[int, int]
+    channels: int
+    n_frames: int
+    frames: slice | None = None
+    """Frames shown along an axis of their own; None adds all of them up."""
+    bins: int = 1
+    """Neighbouring channels that are added up."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array: frames unless they are added up, scan, channels."""
+        along = () if self.frames is None else (len(self._shown),)
+        return *along, *self.scan, self.channels // self.bins
+
+    @property
+    def _shown(self) -> range:
+        return range(self.n_frames)[self.frames or slice(None)]
+
+    def asked(self, path: str, frames: Any, bins: int) -> Streams:
+        """Return the part that the options of a user ask for."""
+        if frames != "sum" and not isinstance(frames, slice):
+            expected = '"sum" or a slice'
+            raise DatasetError("invalid frames", path=path, expected=expected, found=repr(frames))
+        check_whole("rebin_energy", bins, least=1, path=path)
+        if self.channels % bins:
+            problem, expected = "invalid rebin_energy", f"a divisor of {self.channels} channels"
+            raise DatasetError(problem, path=path, expected=expected, found=bins)
+        part = self._replace(frames=None if frames == "sum" else frames, bins=bins)
+        if 0 in part.shape:
+            expected = f"some of {self.n_frames} frames"
+            raise DatasetError("no such frames", path=path, expected=expected, found=frames)
+        return part
+
+    def layout(self, tree: Tree) -> Layout:
+        """Lay out the words: each piece lies in one chunk, and in one frame of the scan."""
+        pixels, shown, files = math.prod(self.scan), self._shown, list[File]()
+        columns = list[tuple[Index, ...]]()
+        for number, data in enumerate(self.members):
+            file = File.at(data.file.filename)
+            files += [file] * (file not in files)
+            frame, offset, nbytes = _pieces(tree, data, file, pixels)
+            place, rest = np.divmod(frame - shown.start, shown.step)
+            some = np.flatnonzero((rest == 0) & (place >= 0) & (place < len(shown)))
+            place = place[some]
+            group, at = number * len(shown) + place, np.full(len(some), files.index(file))
+            columns.append((place, group, at, offset[some], nbytes[some]))
+        place, group, at, offset, nbytes = map(np.concatenate, zip(*columns, strict=True))
+        first = 0 * place if self.frames is None else pixels * place
+        options = {"pixels": pixels, "bins": self.bins}
+        decoder = EventDecoder(
+            f"{__name__}:add", COUNTS, tuple(options.items()), index=f"{__name__}:index"
+        )
+        table = piece_table(
+            axis_columns(first, (0,)),
+            (pixels, self.shape[-1]),
+            offset,
+            axis_columns(group, (0,)),
+            file=at,
+            nbytes=nbytes,
+        )
+        nav = self.shape[:-1]
+        return Layout(files, (math.prod(nav),), self.shape[-1:], table, [decoder]).show(nav)
+
+
+def _pieces(tree: Tree, data: Any, file: File, pixels: int) -> tuple[Index, Index, Index]:
+    """Return frame, offset and size of each piece of a stream."""
+    tree.check_sources(data)
+    starts = _frame_starts(data, pixels)
+    size, places = _stored(data, file)
+    edges = np.unique(np.concatenate([np.arange(0, len(data), size), starts]))
+    lengths = np.diff(edges, append=len(data))
+    offset = places[edges // size] + WORD.itemsize * (edges % size)
+    return np.searchsorted(starts, edges, "right") - 1, offset, WORD.itemsize * lengths
+
+
+def _frame_starts(data: Any, pixels: int) -> Index:
+    """Read the word at which each frame begins; check that frames are long enough."""
+    table = data.parent[TABLE]
+    if table.dtype.kind != "u" or not 0 < table.size <= MOST_FRAMES:
+        _refuse(data, "invalid table of frames", "1 whole number for each", table.dtype)
+    told = table[()].reshape(-1)
+    if told[0] != 0 or (told > len(data)).any() or (told[1:] <= told[:-1]).any():
+        _refuse(data, "invalid table of frames", f"words ascending from 0 to {len(data)}", told)
+    starts = told.astype(np.int64)
+    lengths = np.diff(starts, append=len(data) + 1)  # the last pixel may lack its end
+    if (lengths < pixels).any():
+        short = int(np.argmax(lengths < pixels))
+        _too_few(data.file.filename, f"frame {short} of {data.name}", pixels, f"{lengths[short]}")
+    return starts
+
+
+def _stored(data: Any, file: File) -> tuple[int, Index]:
+    """Return how many words lie together, and the offset of each such part in the file."""
+    if data.dtype != WORD or data.size != len(data) or filters_of(data) or data.is_virtual:
+        _refuse(data, "a stream in another encoding", "words of 2 bytes, not filtered", data.dtype)
+    if data.chunks is None:
+        count, offset = len(data), data.id.get_offset()
+        if offset is None or data.external:
+            _refuse(data, "words that are not in the file", "an offset", offset)
+        return PIECE_WORDS, offset + WORD.itemsize * np.arange(0, count, PIECE_WORDS)
+    size, chunks = chunks_of(data)[0], list_chunks(data, file, 0)
+    expected = np.arange(0, len(data), size)
+    if not np.array_equal(chunks.where[:, 0], expected):
+        _refuse(
+            data, "a part of the stream is missing", f"{len(expected)} chunks", len(chunks.where)
+        )
+    return size, chunks.offsets
+
+
+def _refuse(data: Any, problem: str, expected: str, found: Any) -> NoReturn:
+    path, where = data.file.filename, data.name
+    raise CorruptFileError(problem, path=path, where=where, expected=expected, found=str(found))
+
+
+def _too_few(path: str, where: str, pixels: int, found: str) -> NoReturn:
+    what, expected = "a frame of the stream has too few pixels", f"{pixels} pixels"
+    hint = "Pass frames=slice(0, n) for the frames before it."
+    raise TruncatedFileError(
+        what, path=path, where=where, expected=expected, found=found, hint=hint
+    )
+
+
+def index(
+    run: EventRun,
+    fetch: Fetch,
+    *,
+    pixels: int,
+    bins: int,
+) -> tuple[Index, Index, Index]:
+    """Find the pixels of each piece, by counting the ends of pixels before it in its frame."""
+    from dask_tiled.kernels.events import pixels_kernel
+
+    kernel, found, done = pixels_kernel(), [], []
+    for part, data in run.parts(fetch):
+        counts, ends = np.empty((2, len(part.sizes)), np.int64)
+        kernel(data, part.offsets, part.sizes, counts, ends)
+        found.append(counts)
+        done.append(ends)
+    counts, ends = map(np.concatenate, (found, done))
+    firsts = np.flatnonzero(np.diff(run.states, prepend=-1))
+    totals = np.add.reduceat(counts, firsts)
+    lasts = np.append(firsts[1:], len(counts)) - 1
+    complete = np.where(totals == pixels, ends[lasts] > 0, totals == pixels - 1)
+    if not complete.all():
+        wrong = int(np.argmin(complete))
+        at, number = int(run.offsets[firsts[wrong]]), int(totals[wrong])
+        if number < pixels:
+            _too_few(run.file.path, f"byte {at}", pixels, f"{number + 1}")
+        run.refuse("a frame of the stream has too many pixels", at, pixels, f"{number} ends")
+    before = np.cumsum(counts) - counts
+    before -= np.repeat(before[firsts], np.diff(firsts, append=len(counts)))
+    stops = np.minimum(before + counts + 1, pixels)
+    return run.starts + before, run.starts + stops, run.states
+
+
+def add(run: EventRun, fetch: Fetch, target: Target, *, pixels: int, bins: int) -> None:
+    """Add the events of pieces to their pixels."""
+    from dask_tiled.kernels.events import channels_kernel
+
+    kernel = channels_kernel(target.out.dtype)
+    columns = np.repeat(target.columns, bins)
+    for part, data in run.parts(fetch):
+        first, stop = int(part.starts.min()), int(part.stops.max())
+        rows = target.rows(first, stop)
+        at = kernel(data, part.offsets, part.sizes, part.starts, first, rows, columns, target.out)
+        if at >= 0:
+            channel = int(data[at : at + 2].view(WORD)[0])
+            if channel < len(columns):
+                raise DatasetError(
+                    "more counts in a pixel than its type can hold",
+                    path=run.file.path,
+                    found=target.out.dtype,
+                    hint='Pass dtype="uint32".',
+                )
+            part.refuse("no such channel", at, f"channels below {len(columns)}", channel)
