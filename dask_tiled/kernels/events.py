@@ -21,31 +21,68 @@ from dask_tiled.kernels.words import inlined, little16
 
 NEXT_PIXEL = 0xFFFF
 """Word of a stream of Velox that ends a pixel; other words are channels."""
+LEFT_OUT, UNKNOWN, ENDS = -1, -2, -3
+"""Columns of words that are no pixels of the output."""
 
 
 @inlined
-def count(out, place):
-    """Add one event to a pixel; return whether the pixel overflowed."""
-    out[place] += 1
-    return out[place] <= 0
+def count(out, place, number):
+    """Add events to a pixel; return whether it overflowed."""
+    before = out[place]
+    out[place] = before + out.dtype.type(number)
+    return out[place] < before
 
 
-def add_channels(data, places, sizes, starts, first, rows, columns, out):
-    """Add the channels of each pixel; piece ``k`` begins in frame ``starts[k]``."""
+def columns_of_words(columns, bins):
+    """Return the column of each word, from those of pixels that hold ``bins`` channels each."""
+    words = np.full(NEXT_PIXEL + 1, UNKNOWN, np.int32)
+    words[: columns.size * bins] = np.repeat(columns, bins)
+    words[NEXT_PIXEL] = ENDS
+    return words
+
+
+def add_channels(data, places, sizes, starts, first, rows, words, out):
+    """Add the channels of each pixel; piece ``k`` begins in frame ``starts[k]``.
+
+    ``words`` is the table of columns of :func:`columns_of_words`.
+    """
     for k in range(places.size):
         frame = starts[k] - first
         row = rows[frame] if frame < rows.size else -2
         for at in range(places[k], places[k] + sizes[k], 2):
-            word = np.int64(little16(data, at))
-            if word == NEXT_PIXEL:
+            column = words[little16(data, at)]
+            if column >= 0 and row >= 0:
+                if count(out, row + column, 1):
+                    return at
+            elif column == ENDS:
                 frame += 1
                 row = rows[frame] if frame < rows.size else -2
-                continue
-            if word >= columns.size or row == -2:
+            elif column == UNKNOWN or row == -2:
                 return at
-            column = columns[word]
-            if row >= 0 and column >= 0 and count(out, row + column):
+    return -1
+
+
+def add_pixels(data, places, sizes, starts, first, rows, words, out):
+    """Add the channels of each pixel like :func:`add_channels`, if all columns are 0."""
+    for k in range(places.size):
+        frame = starts[k] - first
+        row = rows[frame] if frame < rows.size else -2
+        found = 0
+        stop = places[k] + sizes[k]
+        for at in range(places[k], stop, 2):
+            column = words[little16(data, at)]
+            if column == ENDS:
+                if row >= 0 and count(out, row, found):
+                    return at
+                found = 0
+                frame += 1
+                row = rows[frame] if frame < rows.size else -2
+            elif column == UNKNOWN or row == -2:
                 return at
+            else:
+                found += column + 1
+        if row >= 0 and count(out, row, found):
+            return stop - 2
     return -1
 
 
@@ -60,11 +97,12 @@ def count_pixels(data, places, sizes, counts, ends):
 
 
 @cache
-def channels_kernel(dtype: np.dtype) -> Any:
-    """Compile :func:`add_channels` for the dtype of an output."""
-    out = types.Array(from_dtype(dtype), 1, "C")
-    arrays = BYTES, NUMBERS, NUMBERS, NUMBERS, NUMBER, NUMBERS, NUMBERS, out
-    return compiled(f"{__name__}:add_channels", types.int64(*arrays))
+def channels_kernel(dtype: np.dtype, *, by_pixel: bool) -> Any:
+    """Compile :func:`add_channels`, or :func:`add_pixels`, for the dtype of an output."""
+    out, words = (types.Array(from_dtype(x), 1, "C") for x in (dtype, np.dtype("i4")))
+    name = "add_pixels" if by_pixel else "add_channels"
+    arrays = BYTES, NUMBERS, NUMBERS, NUMBERS, NUMBER, NUMBERS, words, out
+    return compiled(f"{__name__}:{name}", types.int64(*arrays))
 
 
 def pixels_kernel() -> Any:

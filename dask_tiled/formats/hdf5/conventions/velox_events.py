@@ -25,6 +25,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import axis_columns, piece_table
 
 WORD, COUNTS = np.dtype("<u2"), np.dtype("u2")
+END = 65535
 TABLE = "FrameLocationTable"
 MOST_FRAMES = 1 << 24
 PIECE_WORDS = 1 << 13
@@ -193,21 +194,21 @@ def index(
 
 def add(run: EventRun, fetch: Fetch, target: Target, *, pixels: int, bins: int) -> None:
     """Add the events of pieces to their pixels."""
-    from dask_tiled.kernels.events import channels_kernel
+    from dask_tiled.kernels.events import channels_kernel, columns_of_words
 
-    kernel = channels_kernel(target.out.dtype)
-    columns = np.repeat(target.columns, bins)
+    kernel = channels_kernel(target.out.dtype, by_pixel=not (target.columns > 0).any())
+    columns, channels = columns_of_words(target.columns, bins), bins * len(target.columns)
     for part, data in run.parts(fetch):
         first, stop = int(part.starts.min()), int(part.stops.max())
         rows = target.rows(first, stop)
         at = kernel(data, part.offsets, part.sizes, part.starts, first, rows, columns, target.out)
         if at >= 0:
             channel = int(data[at : at + 2].view(WORD)[0])
-            if channel < len(columns):
+            if channel < channels or channel == END:
                 raise DatasetError(
                     "more counts in a pixel than its type can hold",
                     path=run.file.path,
                     found=target.out.dtype,
                     hint='Pass dtype="uint32".',
                 )
-            part.refuse("no such channel", at, f"channels below {len(columns)}", channel)
+            part.refuse("no such channel", at, f"channels below {channels}", channel)
