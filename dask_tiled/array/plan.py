@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from dask_tiled.array.dask_graph.layers import layers_in_order
 from dask_tiled.array.known import Known
+from dask_tiled.engine.reductions import SUM
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
@@ -103,9 +104,12 @@ def _merged(part: Known, axes: set[int]) -> Known:
 
 def _most_chunks(known: Known) -> int:
     """Return the number of tasks up to which reductions of a source gain from more tasks."""
-    if takes_time(known.source):
+    source, reduction = known.source, known.reduction
+    if source.layout.is_sparse and reduction is not None and reduction.row is SUM:
+        return max(1, source.layout.pieces.stored // LEAST_BYTES)
+    if takes_time(source):
         return MOST_CHUNKS
-    nbytes = math.prod(known.grid.shape) * known.source.dtype.itemsize
+    nbytes = math.prod(known.grid.shape) * source.dtype.itemsize
     return min(MOST_CHUNKS, max(1, nbytes // LEAST_BYTES))
 
 

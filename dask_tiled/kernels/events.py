@@ -5,7 +5,7 @@ All get the bytes of some pieces, ``places`` and ``sizes`` in them, and a table 
     rows[k]     position in the output of frame ``first + k``, -1 if it is left out
     columns[c]  position of pixel ``c`` relative to its frame's, -1 if it is left out
 
-They return -1, or the position in the bytes of an event that the output cannot hold.
+They return -1, or the place of the first piece with an event that the output cannot hold.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dask_tiled.kernels.words import inlined, little16
 
 NEXT_PIXEL = 0xFFFF
 """Word of a stream of Velox that ends a pixel; other words are channels."""
-LEFT_OUT, UNKNOWN, ENDS = -1, -2, -3
-"""Columns of words that are no pixels of the output."""
+UNKNOWN = -2
+"""Column of words that are no channels."""
 
 
 @inlined
@@ -37,52 +37,53 @@ def columns_of_words(columns, bins):
     """Return the column of each word, from those of pixels that hold ``bins`` channels each."""
     words = np.full(NEXT_PIXEL + 1, UNKNOWN, np.int32)
     words[: columns.size * bins] = np.repeat(columns, bins)
-    words[NEXT_PIXEL] = ENDS
+    words[NEXT_PIXEL] = -1
     return words
 
 
 def add_channels(data, places, sizes, starts, first, rows, words, out):
     """Add the channels of each pixel; piece ``k`` begins in frame ``starts[k]``.
 
-    ``words`` is the table of columns of :func:`columns_of_words`.
+    ``words`` is the table of columns of :func:`columns_of_words`. Ends of pixels are added as 0
+    events: they come at random, and a branch would be mispredicted.
     """
+    last = rows.size - 1
     for k in range(places.size):
-        frame = starts[k] - first
-        row = rows[frame] if frame < rows.size else -2
-        for at in range(places[k], places[k] + sizes[k], 2):
-            column = words[little16(data, at)]
-            if column >= 0 and row >= 0:
-                if count(out, row + column, 1):
-                    return at
-            elif column == ENDS:
-                frame += 1
-                row = rows[frame] if frame < rows.size else -2
-            elif column == UNKNOWN or row == -2:
-                return at
+        frame, wrong = starts[k] - first, 0
+        for i in range(sizes[k] // 2):
+            word = little16(data, places[k] + 2 * i)
+            column, row = np.int64(words[word]), rows[min(frame, last)]
+            wanted = np.int64((row | column) >= 0)
+            wrong |= count(out, (row + column) * wanted, wanted) | (column == UNKNOWN)
+            frame += word == NEXT_PIXEL
+        if wrong:
+            return places[k]
     return -1
 
 
 def add_pixels(data, places, sizes, starts, first, rows, words, out):
     """Add the channels of each pixel like :func:`add_channels`, if all columns are 0."""
+    ends = np.empty(rows.size + 1, np.int64)
+    last = rows.size - 1
     for k in range(places.size):
-        frame = starts[k] - first
-        row = rows[frame] if frame < rows.size else -2
-        found = 0
-        stop = places[k] + sizes[k]
-        for at in range(places[k], stop, 2):
-            column = words[little16(data, at)]
-            if column == ENDS:
-                if row >= 0 and count(out, row, found):
-                    return at
-                found = 0
-                frame += 1
-                row = rows[frame] if frame < rows.size else -2
-            elif column == UNKNOWN or row == -2:
-                return at
-            else:
-                found += column + 1
-        if row >= 0 and count(out, row, found):
-            return stop - 2
+        frame, wrong, total = starts[k] - first, 0, 0
+        begin = min(frame, last)
+        for i in range(sizes[k] // 2):
+            word = little16(data, places[k] + 2 * i)
+            column = words[word]
+            total += column >= 0
+            wrong |= column == UNKNOWN
+            ends[min(frame, last)] = total
+            frame += word == NEXT_PIXEL
+        if little16(data, places[k] + sizes[k] - 2) == NEXT_PIXEL:
+            frame -= 1
+        before = 0
+        for at in range(begin, min(frame, last) + 1):
+            if rows[at] >= 0:
+                wrong |= count(out, rows[at], ends[at] - before)
+            before = ends[at]
+        if wrong:
+            return places[k]
     return -1
 
 

@@ -127,6 +127,12 @@ class PieceTable:
         sizes = functools.reduce(operator.mul, lengths)
         return int(sizes.sum()) * (self._count if len(sizes) == 1 else 1)
 
+    @property
+    def stored(self) -> int:
+        """Bytes of all pieces that decode as a whole."""
+        nbytes = self.column("nbytes")
+        return int(nbytes.sum()) * (self._count if len(nbytes) == 1 else 1)
+
     def column(self, name: str, axis: int = 0) -> Index:
         """Return a column: a number per piece, or one if all are equal."""
         return self._columns[self._place(name, axis)].astype(np.int64)

@@ -203,12 +203,15 @@ def add(run: EventRun, fetch: Fetch, target: Target, *, pixels: int, bins: int) 
         rows = target.rows(first, stop)
         at = kernel(data, part.offsets, part.sizes, part.starts, first, rows, columns, target.out)
         if at >= 0:
-            channel = int(data[at : at + 2].view(WORD)[0])
-            if channel < channels or channel == END:
-                raise DatasetError(
-                    "more counts in a pixel than its type can hold",
-                    path=run.file.path,
-                    found=target.out.dtype,
-                    hint='Pass dtype="uint32".',
-                )
-            part.refuse("no such channel", at, f"channels below {channels}", channel)
+            size = int(part.sizes[part.offsets == at][0])
+            words = data[at : at + size].view(WORD)
+            unknown = np.flatnonzero((words >= channels) & (words != END))
+            if len(unknown):
+                place, word = at + WORD.itemsize * int(unknown[0]), words[unknown[0]]
+                part.refuse("no such channel", place, f"channels below {channels}", word)
+            raise DatasetError(
+                "more counts in a pixel than its type can hold",
+                path=run.file.path,
+                found=target.out.dtype,
+                hint='Pass dtype="uint32".',
+            )

@@ -115,11 +115,8 @@ def facts_of(tree: Tree, picture: Picture) -> Mapping[str, Any]:
         detectors[text_in(said.get("DetectorName"))] = facts | units
     shared = set.intersection(*map(set, times))
     mean = {name: sum(one[name] for one in times) / len(times) for name in TIMES if name in shared}
-    group = picture.members[0].parent
-    settings = read_document(tree, group, "AcquisitionSettings")
     return {
-        f"{group.name}/Metadata": metadata_of(tree, picture),
-        f"{group.name}/AcquisitionSettings": settings,
+        f"{picture.members[0].parent.name}/Metadata": metadata_of(tree, picture),
         f"{STREAM}/Detectors": detectors,
         f"{STREAM}/Times": mean,
     }
