@@ -123,6 +123,7 @@ bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/small_reads.py
 	@$(VENVS)/bench/bin/python benchmarks/many_pieces.py
 	@$(VENVS)/bench/bin/python benchmarks/microscopes.py
+	@$(VENVS)/bench/bin/python benchmarks/events.py $$(mktemp -d)
 	@$(VENVS)/bench/bin/python benchmarks/frame_facts.py
 	@$(VENVS)/bench/bin/python benchmarks/virtual.py
 	@$(VENVS)/bench/bin/python benchmarks/export.py --memory

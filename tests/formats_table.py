@@ -48,6 +48,7 @@ from dask_tiled.testing import (
     write_seq,
     write_ser,
     write_tvips,
+    write_velox,
 )
 
 
@@ -216,6 +217,16 @@ def make_eiger(folder, stem):
             link = h5py.ExternalLink(member.name, "entry/data/data")
             file[f"entry/data/data_{member.stem[-6:]}"] = link
     return Sample({"path": master}, frames, [*members, master], counted=False, links=master)
+
+
+def make_velox(folder, stem, *, chunk=8192, frames="sum"):
+    """Counts of two detectors in three frames of a scan."""
+    counts = np.random.default_rng(0).poisson(0.2, (2, 3, 4, 5, 32)).astype("u2")
+    counts[:, :, 1, 2:] = 0
+    path = write_velox(folder / f"{stem}.emd", counts, chunk=chunk)
+    shown = counts.sum(axis=0, dtype="u2")
+    expected = shown.sum(axis=0, dtype="u2") if frames == "sum" else shown[frames]
+    return Sample({"path": path, "frames": frames}, expected, [path], sig_dims=1)
 
 
 def make_ims(folder, stem):
@@ -473,6 +484,8 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "hdf5 gzip": partial(make_hdf5, chunks=(1, 2, 5, 7), compression="gzip", shuffle=True),
     "hdf5 eiger": make_eiger,
     "hdf5 imaris": make_ims,
+    "hdf5 velox": make_velox,
+    "hdf5 velox frames": partial(make_velox, chunk=None, frames=slice(1, None)),
     "ome_tiff": make_ome_tiff,
     "ome_tiff tiles": partial(make_ome_tiff, dtype="i2", tile=(16, 16), compression="zlib"),
     "ome_tiff companion": make_ome_tiff_companion,

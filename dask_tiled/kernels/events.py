@@ -33,18 +33,10 @@ def count(out, place, number):
     return out[place] < before
 
 
-def columns_of_words(columns, bins):
-    """Return the column of each word, from those of pixels that hold ``bins`` channels each."""
-    words = np.full(NEXT_PIXEL + 1, UNKNOWN, np.int32)
-    words[: columns.size * bins] = np.repeat(columns, bins)
-    words[NEXT_PIXEL] = -1
-    return words
-
-
 def add_channels(data, places, sizes, starts, first, rows, words, out):
     """Add the channels of each pixel; piece ``k`` begins in frame ``starts[k]``.
 
-    ``words`` is the table of columns of :func:`columns_of_words`. Ends of pixels are added as 0
+    ``words[word]`` is the column of a word, -1 if it is no event of the output. Ends of pixels are added as 0
     events: they come at random, and a branch would be mispredicted.
     """
     last = rows.size - 1

@@ -206,7 +206,9 @@ class Reader:
         Each frame has to occur once, and pixels are not converted.
         """
         frames = self.region.frames
-        if not self._layout.is_sparse or not self._direct or len(np.unique(frames)) < len(frames):
+        if not self._layout.is_sparse or not self._direct:
+            return None
+        if not (np.diff(frames) > 0).all() and len(np.unique(frames)) < len(frames):
             return None
         return [piece for piece in self.ranges if isinstance(piece, EventRun)]
 

@@ -130,10 +130,9 @@ SAID = {
         "microscope": "Titan", "acquisition_mode": "STEM", "beam_energy": 300e3,
         "magnification": 225e3, "camera_length": 0.1159, "convergence_angle": 0.02501065271,
         "defocus": -2.486738962e-7, "stage_x": -4.16116365e-4, "stage_y": 4.00265934e-4,
-        "stage_z": -1.4365038e-4, "tilt_alpha": 8.924343277e-5, "tilt_beta": 1.016960377e-4,
-        "detector": "HAADF", "collection_angle": 0.2, "inner_collection_angle": 0.05005584004,
-        "dwell_time": 1e-3, "gain_setting": "38.190625236183436",
-        "date": "2024-02-29T06:58:04+00:00",
+        "stage_z": -1.4365038e-4, "tilt_alpha": 8.924343277e-5, "tilt_beta": 9.322136611e-5,
+        "detector": "SuperXG23", "live_time": 0.5016637422, "real_time": 0.51199625,
+        "dwell_time": 1e-3, "date": "2024-02-29T06:58:04+00:00",
     },
     "hspy/example2_v3.1.hspy": {
         "microscope": "FEI Tecnai", "acquisition_mode": "TEM", "beam_energy": 200e3,

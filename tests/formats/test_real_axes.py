@@ -42,7 +42,9 @@ AXES = {
     "more/hdf5/Camera_Ceta_Imaging_Micro.emd": "y 3.13884-803.542 nm, x 3.13884-803.542 nm",
     "more/hdf5/Focus_2021-03-16_051.hdf5": "zone_plate 6-4658.48 μm, line_position 0.2",
     "more/hdf5/Sample_Image_*": "sample_y 1+5377.61 μm, sample_x 1+5971.54 μm",
-    "more/hdf5/Test_SI_16x16_215_kx.emd": "frame 1, y 3.59925 nm, x 3.59925 nm",
+    "more/hdf5/Test_SI_16x16_215_kx.emd": (
+        "scan_y 3.59925-32.3932 nm, scan_x 3.59925-39.5917 nm, Energy 0.01-0.25 keV"
+    ),
     "more/hdf5/example_spectrum.emd": "channel 1",
     "more/hdf5/fei_example_dpc_titles.emd": "y 99.6199 pm, x 99.6199 pm",
     "more/hspy/example1_v1.0.hdf5": "Energy 3.1+520.13 eV",
@@ -94,6 +96,7 @@ AXES = {
 """Name, scale, offset if there is one, and units of each axis: the first row that matches."""
 DATASETS = {
     ("dm/2D/multi_signal.dm3", 1): "channel 1",
+    ("more/hdf5/Test_SI_16x16_215_kx.emd", "HAADF"): "frame 1, y 3.59925 nm, x 3.59925 nm",
     ("more/hdf5/Test_SI_16x16_215_kx.emd", "Ca"): "y 3.59925-32.3932 nm, x 3.59925-39.5917 nm",
     ("more/hdf5/Test_SI_16x16_215_kx.emd", "SuperXG24"): "Energy 0.01-0.25 keV",
     ("more/hdf5/fei_example_dpc_titles.emd", "Filtered iDPC"): "y 99.6199 pm, x 99.6199 pm",

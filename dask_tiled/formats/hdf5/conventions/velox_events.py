@@ -194,10 +194,12 @@ def index(
 
 def add(run: EventRun, fetch: Fetch, target: Target, *, pixels: int, bins: int) -> None:
     """Add the events of pieces to their pixels."""
-    from dask_tiled.kernels.events import channels_kernel, columns_of_words
+    from dask_tiled.kernels.events import UNKNOWN, channels_kernel
 
     kernel = channels_kernel(target.out.dtype, by_pixel=not (target.columns > 0).any())
-    columns, channels = columns_of_words(target.columns, bins), bins * len(target.columns)
+    channels = bins * len(target.columns)
+    columns = np.full(END + 1, UNKNOWN, np.int32)
+    columns[:channels], columns[END] = np.repeat(target.columns, bins), -1
     for part, data in run.parts(fetch):
         first, stop = int(part.starts.min()), int(part.stops.max())
         rows = target.rows(first, stop)

@@ -1,0 +1,144 @@
+"""Spectrum images that streams of X-ray events make, and damaged streams."""
+
+import dask
+import h5py
+import numpy as np
+import pytest
+from kinds import assert_as_told, by_row, path_of, rows_of
+from rsciio import emd
+
+from dask_tiled import DatasetError, TruncatedFileError, open_dataset
+from dask_tiled.engine import run
+from dask_tiled.testing import write_velox
+
+COUNTS = np.random.default_rng(1).poisson(0.1, (2, 3, 6, 8, 128)).astype("u2")
+COUNTS[:, :, 2] = 0
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_velox(tmp_path / "a.emd", COUNTS, chunk=512)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunk": None}, {"open_end": True}, {"whole": 8}])
+def test_equals_rosettasciio(tmp_path, options):
+    path = write_velox(tmp_path / "a.emd", COUNTS, **options)
+    for shown, frames in ((True, "sum"), (False, slice(None))):
+        read = emd.file_reader(str(path), sum_frames=shown)
+        (theirs,) = (one["data"] for one in read if one["data"].ndim > 2)
+        np.testing.assert_array_equal(open_dataset(path, frames=frames), theirs)
+
+
+def test_frames_detectors_and_bins(path):
+    arr = open_dataset(path, dataset="EDS SuperXG22", frames=slice(2, None, -2), rebin_energy=4)
+    expected = COUNTS[1, ::-2].reshape(2, 6, 8, 32, 4).sum(axis=-1)
+    np.testing.assert_array_equal(arr, expected)
+    assert arr.description.axes[-1].scale == 0.02
+    assert arr.description.instrument["live_time"].value == 2.25
+    assert arr.description.instrument["real_time"].value == 3.0
+    wide = open_dataset(path, dtype="uint32")
+    assert wide.dtype == np.uint32
+    np.testing.assert_array_equal(wide, COUNTS.sum(axis=(0, 1)))
+
+
+@pytest.mark.parametrize("axes", [None, 0, 1, 2, 3, (0, 1), (0, 1, 2), (1, 2), (0, 3), (1, 2, 3)])
+def test_sums_are_histograms_of_events(path, monkeypatch, axes):
+    """Unless only a part of the scan and the energy is left, no frame is made."""
+    found, fold = [], run.fold_events
+    monkeypatch.setattr(run, "fold_events", lambda *x: found.append(fold(*x)) or found[-1])
+    arr = open_dataset(path, frames=slice(None), chunks=(1, 4, 8, 128))
+    with dask.config.set(scheduler="synchronous"):
+        np.testing.assert_array_equal(arr.sum(axis=axes), COUNTS.sum(axis=(0)).sum(axis=axes))
+        part = arr[1:, ::2, 3:, 20:70].sum(axis=axes).compute()
+    np.testing.assert_array_equal(part, COUNTS.sum(axis=0)[1:, ::2, 3:, 20:70].sum(axis=axes))
+    assert all(found)
+
+
+def test_a_map_of_an_element_is_one_pass(path):
+    arr = open_dataset(path)
+    expected = COUNTS.sum(axis=(0, 1))
+    np.testing.assert_array_equal(arr[..., 30:50].sum(axis=-1), expected[..., 30:50].sum(axis=-1))
+    np.testing.assert_array_equal(arr[3, 2:, 5], expected[3, 2:, 5])
+    np.testing.assert_array_equal(arr.max(axis=(0, 1)), expected.max(axis=(0, 1)))
+
+
+STREAM = f"Data/SpectrumStream/{1:032x}"
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "name", "match"),
+    [
+        (7, 128, "Data", "no such channel"),
+        (7, 65534, "Data", "no such channel"),
+        (-1, 3, "Data", None),  # the last end may be missing
+        (slice(-60, None), 3, "Data", "too few pixels"),
+        (slice(0, 40), 65535, "Data", "too many pixels"),
+        (slice(0, 40), 3, "Data", "too few pixels"),
+        (0, 5, "FrameLocationTable", "table of frames"),
+        (1, 1 << 62, "FrameLocationTable", "table of frames"),
+        (1, 10, "FrameLocationTable", "too few pixels"),
+        (2, 3, "FrameLocationTable", "table of frames"),
+        (1, 300, "FrameLocationTable", "pixels"),
+    ],
+)
+def test_damaged_streams(path, at, value, name, match):
+    """Nothing is read wrongly, whatever is asked for."""
+    with h5py.File(path, "r+") as file:
+        file[f"{STREAM}/{name}"][at] = value
+    for axes in (None, (0, 1), 2, ()):
+        if match is None:
+            open_dataset(path).sum(axis=axes).compute()
+        else:
+            with pytest.raises(DatasetError, match=match):
+                open_dataset(path).sum(axis=axes).compute()
+
+
+def test_more_counts_than_a_pixel_can_hold(tmp_path):
+    counts = np.zeros((2, 1, 2, 2, 4), "u4")
+    counts[:, 0, 1, 1, 3] = 40_000
+    path = write_velox(tmp_path / "a.emd", counts)
+    with pytest.raises(DatasetError, match="uint32"):
+        open_dataset(path).compute()
+    np.testing.assert_array_equal(open_dataset(path, dtype="uint32"), counts.sum(axis=(0, 1)))
+    assert open_dataset(path).sum().compute() == 80_000
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"frames": 1}, "invalid frames"),
+        ({"frames": slice(3, None)}, "no such frames"),
+        ({"rebin_energy": 3}, "divisor of 128"),
+        ({"rebin_energy": 0}, "rebin_energy"),
+        ({"dataset": "HAADF", "frames": slice(1)}, "for spectrum images"),
+        ({"dataset": "HAADF", "rebin_energy": 2}, "for spectrum images"),
+    ],
+)
+def test_options_that_do_not_fit(path, options, match):
+    with pytest.raises(DatasetError, match=match):
+        open_dataset(path, **options)
+
+
+def test_streams_that_end_early(path):
+    size = path.stat().st_size
+    with h5py.File(path) as file:
+        offset = file[f"{STREAM}/Data"].id.get_chunk_info(0).byte_offset
+    path.write_bytes(path.read_bytes()[: min(size - 1, offset + 100)])
+    with pytest.raises((DatasetError, TruncatedFileError)):
+        open_dataset(path).compute()
+
+
+REAL = [row for row in rows_of("velox", "SERIES") if row["item"].endswith("| EDS")]
+SCANS = [row for row in REAL if row["shape"].count(",") > 1 and "detectors" not in row["item"]]
+
+
+@by_row(SCANS)
+def test_real_files(row):
+    frames = "sum" if "sum_frames=True" in row["item"] else slice(None)
+    assert_as_told(open_dataset(path_of(row), frames=frames).compute(), row)
+
+
+@by_row(rows_of("velox"))
+def test_real_files_open_with_their_spectrum_image(row):
+    """Or with the image of a reduced file."""
+    assert_as_told(open_dataset(path_of(row)).compute(), row)
