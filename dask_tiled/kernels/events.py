@@ -36,8 +36,8 @@ def count(out, place, number):
 def add_channels(data, places, sizes, starts, first, rows, words, out):
     """Add the channels of each pixel; piece ``k`` begins in frame ``starts[k]``.
 
-    ``words[word]`` is the column of a word, -1 if it is no event of the output. Ends of pixels are added as 0
-    events: they come at random, and a branch would be mispredicted.
+    ``words[word]`` is the column of a word, -1 if it is no event of the output. Ends of pixels are
+    added as 0 events: they come at random, and a branch would be mispredicted.
     """
     last = rows.size - 1
     for k in range(places.size):
