@@ -17,7 +17,7 @@ from dask_tiled.formats.hdf5.chunk_index import list_chunks
 from dask_tiled.formats.hdf5.library import chunks_of, filters_of
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.blocks import Fetch
-from dask_tiled.model.decoders import EventDecoder
+from dask_tiled.model.decoders import EventDecoder, function_at
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
@@ -25,7 +25,9 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import axis_columns, piece_table
 
 WORD, COUNTS = np.dtype("<u2"), np.dtype("u2")
-END = 65535
+END, UNKNOWN = 65535, -2
+"""Word that ends a pixel, and the column of words that are no channels."""
+KERNELS = "dask_tiled.kernels.events"
 TABLE = "FrameLocationTable"
 MOST_FRAMES = 1 << 24
 PIECE_WORDS = 1 << 13
@@ -167,9 +169,7 @@ def index(
     bins: int,
 ) -> tuple[Index, Index, Index]:
     """Find the pixels of each piece, by counting the ends of pixels before it in its frame."""
-    from dask_tiled.kernels.events import pixels_kernel
-
-    kernel, found, done = pixels_kernel(), [], []
+    kernel, found, done = function_at(f"{KERNELS}:pixels_kernel")(), [], []
     for part, data in run.parts(fetch):
         counts, ends = np.empty((2, len(part.sizes)), np.int64)
         kernel(data, part.offsets, part.sizes, counts, ends)
@@ -194,9 +194,9 @@ def index(
 
 def add(run: EventRun, fetch: Fetch, target: Target, *, pixels: int, bins: int) -> None:
     """Add the events of pieces to their pixels."""
-    from dask_tiled.kernels.events import UNKNOWN, channels_kernel
-
-    kernel = channels_kernel(target.out.dtype, by_pixel=not (target.columns > 0).any())
+    kernel = function_at(f"{KERNELS}:channels_kernel")(
+        target.out.dtype, by_pixel=not (target.columns > 0).any()
+    )
     channels = bins * len(target.columns)
     columns = np.full(END + 1, UNKNOWN, np.int32)
     columns[:channels], columns[END] = np.repeat(target.columns, bins), -1
