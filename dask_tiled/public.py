@@ -28,6 +28,7 @@ from dask_tiled.errors import (
     UnknownFormatError,
     VerificationError,
 )
+from dask_tiled.event_lists import events
 from dask_tiled.explaining import Explanation, Measured, explain
 from dask_tiled.exploring.explore import explore
 from dask_tiled.export.virtual.as_zarr import as_zarr
@@ -54,11 +55,11 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Explanation", "Fact", "Format", "ImageField", "Instrument", "Measured",
-    "MissingFramesWarning", "OutsideFolderError", "Piece", "RemoteError", "StaleFileError",
-    "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
-    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "convert",
-    "describe", "explain", "explore", "file_reader", "find_bad_pixels", "formats", "frame_facts",
+    "Explanation", "Fact", "Format", "ImageField", "Instrument", "Measured", "MissingFramesWarning",
+    "OutsideFolderError", "Piece", "RemoteError", "StaleFileError", "TarSamples", "TileInfo",
+    "TiledArray", "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError",
+    "UnknownFormatError", "VerificationError", "as_zarr", "convert", "describe", "events",
+    "explain", "explore", "file_reader", "find_bad_pixels", "formats", "frame_facts",
     "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
     "open_dataset", "open_volumes", "reduce_tiles", "register_format", "samples", "scheme_of",
     "show", "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray", "to_zarr",

@@ -47,6 +47,7 @@ from dask_tiled.testing import (
     write_ripple,
     write_seq,
     write_ser,
+    write_tpx3,
     write_tvips,
     write_velox,
 )
@@ -270,6 +271,15 @@ def make_raw_csr(folder, stem):
     toml = write_raw_csr(folder / f"{stem}.toml", frames, shuffle=True)
     members = [toml.with_suffix(f".{part}") for part in ("indptr", "indices", "data")]
     return Sample({"path": toml}, frames, [*members, toml])
+
+
+def make_tpx3(folder, stem):
+    """All hits are in one chunk, so that a stream that is cut says so."""
+    counts = np.zeros((4, 256, 256), "u4")
+    for frame, number in zip(counts, counting_frames((4, 40), "u2"), strict=True):
+        frame.reshape(-1)[number.astype(int) * 577 % frame.size] += 1
+    path = write_tpx3(folder / f"{stem}.tpx3", counts, per_chunk=1000)
+    return Sample({"path": path, "frame_time": 1e-3}, counts, [path], counted=False)
 
 
 def make_frms6(folder, stem, *, binning):
@@ -510,6 +520,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "czi colours": partial(make_czi, dtype="u1", samples=(3,)),
     "czi zstd": partial(make_czi, compression=6, mosaic=False),
     "raw_csr": make_raw_csr,
+    "tpx3": make_tpx3,
     "frms6": partial(make_frms6, binning=1),
     "frms6 binned": partial(make_frms6, binning=2),
     "k2is": make_k2is,

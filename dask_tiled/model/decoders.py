@@ -105,9 +105,18 @@ class EventDecoder(BlockDecoder):
         the events tell: ``index(run, fetch, **options)`` returns three arrays, the first frame of
         each piece, the frame after its last, and its state. It sees all pieces of a file in the
         order of the table, once in a process. Empty if the boxes of the table are exact.
+    records : str
+        A Python function, as ``"module:function"``, that lists events: ``records(run, fetch, out,
+        **options)`` writes them to an array of `record`, and returns how many there are. The second
+        stride of a piece is the number of its events, and there is one file. Empty if there is
+        none.
+    record : numpy.dtype
+        Structured dtype of a listed event.
     """
 
     index: str = ""
+    records: str = ""
+    record: np.dtype | None = None
 
 
 def plain(dtype: np.dtype) -> Decoder:

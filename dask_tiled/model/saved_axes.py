@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.beside import write_beside
 from dask_tiled.model.calibration import described, replaced
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import read_head
-from dask_tiled.model.paths import OF_AXES, Border, axes_file, border, is_url, open_file, within
+from dask_tiled.model.paths import OF_AXES, Border, axes_file, border, within
 
 VERSION = 1
 MOST_BYTES = 1 << 20
@@ -69,9 +69,6 @@ def save_axes(desc: Description) -> str:
         No axis differs from the file's, the file is remote, or its folder is read-only.
     """
     path = axes_file(desc.files[0].path)
-    if is_url(path):
-        hint = "Pass axes= whenever you open it."
-        raise DatasetError("axes cannot be saved next to a remote file", path=path, hint=hint)
     axes = desc.overridden()
     if not axes:
         hint = "Calibrate axes with with_axes() first."
@@ -82,23 +79,9 @@ def save_axes(desc: Description) -> str:
         key: {name: asdict(axis) for name, axis in some.items()} for key, some in pictures.items()
     }
     text = json.dumps({"dask_tiled_axes": VERSION, "pictures": told}, indent=1, ensure_ascii=False)
-    part = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}{OF_AXES}")
-    try:
-        with open_file(part, "x", encoding="utf8", errors="backslashreplace") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError as error:
-        raise DatasetError(
-            "the axes cannot be saved next to the scan",
-            path=path,
-            found=error.strerror,
-            hint="Pass axes= whenever you open the scan, or copy it to a writable folder.",
-        ) from error
-    finally:
-        with suppress(OSError):
-            os.unlink(part)
+    content = (text + "\n").encode("utf8", "backslashreplace")
+    hint = "Pass axes= whenever you open the scan, or copy it to a writable folder."
+    write_beside(path, content, "the axes", hint)
     return path
 
 

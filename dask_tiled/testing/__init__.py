@@ -29,7 +29,7 @@ options that do not match them; a TypeError is raised for dtypes that the format
   `write_ser`, `write_tvips`, `write_seq`, and `write_seq_corrections` for the correction files.
 - Volumes: `write_fits`, `write_gis`, `write_metaimage`, `write_mgh`, `write_nrrd`, `write_ripple`.
 - Light microscopes: `write_ims`, `write_nd2`, `write_lif`, and `write_czi` of a `Tile` each.
-- Sparse frames: `write_raw_csr`; streams of X-ray events: `write_velox`.
+- Sparse frames: `write_raw_csr`; streams of events: `write_velox`, `write_tpx3`.
 - Comparison of a file of known contents with the reader: `check_format`.
 
 >>> import tempfile
@@ -67,6 +67,7 @@ from dask_tiled.testing.raw_csr import write_raw_csr
 from dask_tiled.testing.ripple import write_ripple
 from dask_tiled.testing.seq import write_seq, write_seq_corrections
 from dask_tiled.testing.ser import write_ser
+from dask_tiled.testing.tpx3 import write_tpx3
 from dask_tiled.testing.tvips import write_tvips
 from dask_tiled.testing.velox import write_velox
 
@@ -76,6 +77,5 @@ __all__ = [
     "write_fits", "write_frms6", "write_gis", "write_ims", "write_k2is", "write_lif",
     "write_metaimage", "write_mgh", "write_mib", "write_mib_series", "write_mrc", "write_nd2",
     "write_npy", "write_nrrd", "write_raw", "write_raw_csr", "write_ripple", "write_seq",
-    "write_seq_corrections", "write_ser", "write_tags", "write_tvips",
-    "write_velox",
+    "write_seq_corrections", "write_ser", "write_tags", "write_tpx3", "write_tvips", "write_velox",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from dask_tiled.codecs.byte_codecs import PACKED_BYTES, most_encoded
 from dask_tiled.engine import evaluation, vectors
 from dask_tiled.kernels import decoding, fold_functions, step_layout
 from dask_tiled.kernels.packing import BLOCK_BYTES, HASH_BITS, SLACK
+from dask_tiled.kernels.tpx3 import BLOCK_BYTES as INDEXED_BYTES
 
 DECODERS = {
     **dict.fromkeys(("copy", "truth", "biased", "conjugate", "real"), 1),
@@ -442,8 +443,41 @@ def check_weighted(frames, places, masks, weights, sums):
     return next(filter(None, found), None)
 
 
+def check_index_words(src, at, rows, times, kinds, state):
+    count = len(src) // 8
+    least = (at + len(src)) // INDEXED_BYTES + 2
+    return outside("rows", len(rows), 0, least) or outside(
+        "edges", min(len(times), len(kinds)), 0, count
+    )
+
+
+def check_decode_hits(src, time, wide, hits):
+    return f"{len(src)} bytes" if len(src) % 8 else None
+
+
+def check_add_hits(
+    hits, marks, per_mark, step, width, with_tot, numbers, places, columns, out
+):  # fmt: skip
+    if not len(marks) or len(numbers) != len(places) or per_mark < 1 or step < 1:
+        return f"{len(marks)} marks, {len(numbers)} frames at {len(places)} places"
+    pixels = hits["y"].astype("i8") * width + hits["x"]
+    return outside("pixels", len(columns), *extent(pixels, 0, 1, 1)) or check_places(
+        places, columns, out
+    )
+
+
+def check_places(rows, columns, out):
+    """Check the places of an output of events."""
+    if not len(rows) or not len(columns):
+        return None
+    return outside("room", len(out), 0, int(rows.max()) + int(columns.max()) + 1)
+
+
 CHECKS = {
     "run_program": check_program,
+    "index_words": check_index_words,
+    "decode_hits": check_decode_hits,
+    "add_hits": check_add_hits,
     "halve_counts": partial(check_halve, needs_row=False),
     "halve_floats": check_halve,
     "halve_long": partial(check_halve, needs_row=False),

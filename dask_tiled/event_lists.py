@@ -1,0 +1,101 @@
+"""The events of files, as an array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.base import tokenize
+
+from dask_tiled.array.dask_graph.layers import symbolic_graph
+from dask_tiled.array.tasks import Block, like_numpy
+from dask_tiled.array.tiled_array import TiledArray, inherited
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.decoders import Conversion, EventDecoder, function_at
+from dask_tiled.model.events import EventRun
+from dask_tiled.model.indexing import Array, Index
+from dask_tiled.model.layout import Layout
+from dask_tiled.opening import OPENED, opened
+from dask_tiled.reading.reader import Source, Workspace
+from dask_tiled.tiling.bases import Grid
+
+CHUNK_BYTES = 1 << 26
+"""Bytes of the records of a chunk; pieces are not divided."""
+
+
+def events(arr: Any) -> da.Array:
+    """Return all events of a file, as a lazy array of records, in the order of the file.
+
+    They are those of the whole file, whatever part of it `arr` shows.
+
+    Parameters
+    ----------
+    arr : TiledArray, DataArray of xarray that holds one, or path-like
+        An opened array, or a slice of one; or files for :func:`open_dataset`.
+
+    Returns
+    -------
+    dask.array.Array
+        A structured array with one axis. Its fields depend on the format; :doc:`formats` lists
+        them with their units.
+
+    Raises
+    ------
+    DatasetError
+        The array is not an opened one, or its format does not list its events.
+    """
+    arr = opened(arr)
+    desc = arr.description if isinstance(arr, TiledArray) else None
+    if not isinstance(arr, TiledArray) or desc is None:
+        problem = "the array has no events"
+        raise DatasetError(problem, expected=OPENED, found=type(arr).__name__)
+    layout = desc.layout
+    decoder = _lists(layout)
+    if decoder is None:
+        problem, path = "events of this format are not listed", layout.files[0].path
+        raise DatasetError(problem, path=path, expected="tpx3", found=desc.format)
+    source = Source(layout, Conversion.of(layout.dtype, layout.files[0].path), arr.io)
+    ends = _ends(layout)
+    most = CHUNK_BYTES // np.dtype(decoder.record).itemsize
+    last = np.flatnonzero(np.diff(ends // most, append=-1))
+    chunks = (tuple(np.diff(ends[last], prepend=0).tolist()),)
+    name = f"events-{tokenize(layout.token, arr.io)}"
+    graph = symbolic_graph(name, chunks, source, Grid.of(chunks), events_of)
+    graph.layers[name].annotations = inherited(arr) or None
+    return da.Array(graph, name, chunks, meta=np.empty(0, decoder.record))
+
+
+def _lists(layout: Layout) -> EventDecoder | None:
+    """Return the only decoder of a layout, if it lists events."""
+    decoder = layout.decoders[0]
+    known = len(layout.decoders) == 1 and isinstance(decoder, EventDecoder) and decoder.records
+    return decoder if known else None  # type: ignore[return-value]
+
+
+def _ends(layout: Layout) -> Index:
+    """Return the number of events up to the end of each piece."""
+    counts = np.broadcast_to(layout.pieces.column("strides", 1), len(layout.pieces))
+    return np.cumsum(counts)
+
+
+def events_of(source: Source, grid: Grid, block_id: Block) -> Array:
+    """List the events of a chunk."""
+    layout, ((first, stop),), none = source.layout, grid.box(block_id), np.empty(0, np.int64)
+    decoder: Any = _lists(layout)
+    some = np.arange(*np.searchsorted(_ends(layout), (first, stop), side="right"))
+    out = np.empty(stop - first, decoder.record)
+    if first == stop:
+        return out
+    rows = layout.pieces.rows(some)
+    start, states = rows.start[:, 0], rows.strides[:, 0]
+    ends = start, start + rows.shape[:, 0], states
+    run = EventRun(
+        layout.files, layout.files[0], decoder, rows.offset, rows.nbytes, *ends, none, none, none, 0
+    )
+    with Workspace() as workspace:
+        backend = workspace.backend(source)
+        found = function_at(decoder.records)(run, backend, out, **dict(decoder.options))
+    if found != len(out):
+        run.refuse("other events than counted", int(rows.offset[0]), len(out), found)
+    return like_numpy(out)

@@ -1,0 +1,1 @@
+"""Timepix3 streams: the index of their times, and hits as events."""

@@ -1,0 +1,138 @@
+"""The index of a Timepix3 stream: blocks of whole chunks with the times of their hits, and edges.
+
+One pass over the file makes it. It may be saved in a file beside the stream.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from dask_tiled.formats import tools
+from dask_tiled.model.beside import write_beside
+from dask_tiled.model.decoders import function_at
+from dask_tiled.model.files import opened
+from dask_tiled.model.indexing import Index
+from dask_tiled.model.paths import is_file
+
+MAGIC = b"TPX3"
+WORD = 8
+OF_INDEX = ".index.npz"
+"""Suffix of the file that saves the index."""
+PART_BYTES = 1 << 20
+"""Bytes indexed at once: they stay in the cache."""
+MOST_KEPT = 8
+"""Indexes kept in memory."""
+FARTHEST = 1 << 60
+"""Limit of times in ticks, which leaves room for differences."""
+
+
+class StreamIndex(NamedTuple):
+    """The index of a stream.
+
+    Attributes
+    ----------
+    offset, start, first, last, hits, nbytes : int64 arrays
+        For each block with hits its offset, the time before it, the times of its first and its last
+        hit, the number of its hits, and its length. Without hits, that is the first block.
+    times, kinds : int64 arrays
+        Times and kinds of the edges of the TDC.
+    chips : int
+        Bits of the chips that the stream has.
+    without_time : int
+        Number of hits without times.
+    lacking : int
+        Bytes that the last chunk lacks.
+    """
+
+    offset: Index
+    start: Index
+    first: Index
+    last: Index
+    hits: Index
+    nbytes: Index
+    times: Index
+    kinds: Index
+    chips: int
+    without_time: int
+    lacking: int
+
+
+def index_of(file: tools.File, *, save: bool = False) -> StreamIndex:
+    """Return the index of a stream; with ``save``, from a file beside it, which is made if needed.
+
+    Raises
+    ------
+    CorruptFileError
+        A chunk has no header.
+    DatasetError
+        The index cannot be saved.
+    """
+    path = file.path + OF_INDEX
+    index = _saved(path, file) if save and is_file(path) else None
+    if index is None:
+        index = _made(file)
+        if save:
+            target = io.BytesIO()
+            np.savez(target, version=_version(file), **index._asdict())
+            write_beside(path, target.getvalue(), "the index", "Leave out save_index.")
+    return index
+
+
+def _version(file: tools.File) -> Index:
+    return np.array([file.size, file.mtime_ns])
+
+
+def _saved(path: str, file: tools.File) -> StreamIndex | None:
+    """Read a saved index; None if it is damaged, or of another version of the file."""
+    try:
+        with opened(path) as stream, np.load(stream, allow_pickle=False) as told:
+            if not np.array_equal(told["version"], _version(file)):
+                return None
+            columns = [np.asarray(told[name], np.int64) for name in StreamIndex._fields]
+    except (ValueError, TypeError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile):
+        return None
+    blocks, edges, single = columns[:6], columns[6:8], columns[8:]
+    alike = all(one.ndim == 1 for one in (*blocks, *edges)) and all(one.ndim == 0 for one in single)
+    alike = alike and len({*map(len, blocks)}) == len({*map(len, edges)}) == 1
+    if not alike or any((abs(one) > FARTHEST).any() for one in columns):
+        return None
+    values: Any = (*blocks, *edges, *map(int, single))
+    return StreamIndex(*values)
+
+
+@lru_cache(MOST_KEPT)
+def _made(file: tools.File) -> StreamIndex:
+    """Index a stream in one pass."""
+    indexer = function_at("dask_tiled.kernels.tpx3:Indexer")(file.size)
+    part = np.empty(PART_BYTES, np.uint8)
+    with file.open() as stream:
+        for at in range(0, file.size, PART_BYTES):
+            size = cast("io.BufferedReader", stream).readinto(part[: file.size - at].data)
+            wrong = indexer.add(part[: size - size % WORD])
+            if wrong >= 0:
+                _refuse(file, at + wrong, part[wrong : wrong + WORD].tobytes())
+    file.check()  # the bytes are those of one version
+    times, kinds = (np.concatenate(column) for column in zip(*indexer.edges, strict=True))
+    chips, without_time, left = indexer.told()
+    lacking = WORD * left - file.size % WORD
+    lacking = lacking % WORD if lacking < 0 else lacking
+    rows = indexer.rows()
+    nbytes = np.diff(rows[:, 0], append=file.size - file.size % WORD)
+    there = np.flatnonzero(rows[:, 4])
+    some = np.column_stack([rows, nbytes])[there if len(there) else slice(1)]
+    columns = (*some.T.copy(), times, kinds, chips, without_time, lacking)
+    return StreamIndex(*columns)
+
+
+def _refuse(file: tools.File, at: int, word: bytes) -> Any:
+    """Raise the error of a wrong header of a chunk."""
+    problem, where = "no chunk begins where one has to", f"byte {at}"
+    expected, found = "TPX3, chip 0 to 3, and whole words of 8 bytes", word.hex(" ")
+    raise tools.CorruptFileError(
+        problem, path=file.path, where=where, expected=expected, found=found
+    )
