@@ -22,6 +22,7 @@ from dask_tiled import to_beton
 from dask_tiled.testing import (
     Tile,
     counting_frames,
+    write_bcf,
     write_blo,
     write_czi,
     write_direct_electron,
@@ -273,6 +274,13 @@ def make_raw_csr(folder, stem):
     return Sample({"path": toml}, frames, [*members, toml])
 
 
+def make_bcf(folder, stem, **options):
+    counts = counting_frames((3, 4, 40), "u4", bits=3)
+    counts[1, 2] = 0
+    path = write_bcf(folder / f"{stem}.bcf", counts, **options)
+    return Sample({"path": path}, counts, [path], sig_dims=1)
+
+
 def make_tpx3(folder, stem):
     """All hits are in one chunk, so that a stream that is cut says so."""
     counts = np.zeros((4, 256, 256), "u4")
@@ -521,6 +529,8 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "czi zstd": partial(make_czi, compression=6, mosaic=False),
     "raw_csr": make_raw_csr,
     "tpx3": make_tpx3,
+    "bcf": partial(make_bcf, chunk=600),
+    "bcf packed": partial(make_bcf, packing=3, packed=True, block=1000),
     "frms6": partial(make_frms6, binning=1),
     "frms6 binned": partial(make_frms6, binning=2),
     "k2is": make_k2is,

@@ -29,7 +29,7 @@ options that do not match them; a TypeError is raised for dtypes that the format
   `write_ser`, `write_tvips`, `write_seq`, and `write_seq_corrections` for the correction files.
 - Volumes: `write_fits`, `write_gis`, `write_metaimage`, `write_mgh`, `write_nrrd`, `write_ripple`.
 - Light microscopes: `write_ims`, `write_nd2`, `write_lif`, and `write_czi` of a `Tile` each.
-- Sparse frames: `write_raw_csr`; streams of events: `write_velox`, `write_tpx3`.
+- Sparse frames: `write_raw_csr`; streams of events: `write_velox`, `write_tpx3`, `write_bcf`.
 - Comparison of a file of known contents with the reader: `check_format`.
 
 >>> import tempfile
@@ -42,6 +42,7 @@ options that do not match them; a TypeError is raised for dtypes that the format
 True
 """
 
+from dask_tiled.testing.bcf import write_bcf
 from dask_tiled.testing.blo import write_blo
 from dask_tiled.testing.conformance import check_format
 from dask_tiled.testing.czi import Tile, write_czi
@@ -73,8 +74,8 @@ from dask_tiled.testing.velox import write_velox
 
 __all__ = [
     "Gap", "Tile", "check_format", "counting_frames", "iter_counting_frames", "iter_frames",
-    "write_blo", "write_czi", "write_direct_electron", "write_dm", "write_edf", "write_empad",
-    "write_fits", "write_frms6", "write_gis", "write_ims", "write_k2is", "write_lif",
+    "write_bcf", "write_blo", "write_czi", "write_direct_electron", "write_dm", "write_edf",
+    "write_empad", "write_fits", "write_frms6", "write_gis", "write_ims", "write_k2is", "write_lif",
     "write_metaimage", "write_mgh", "write_mib", "write_mib_series", "write_mrc", "write_nd2",
     "write_npy", "write_nrrd", "write_raw", "write_raw_csr", "write_ripple", "write_seq",
     "write_seq_corrections", "write_ser", "write_tags", "write_tpx3", "write_tvips", "write_velox",

@@ -466,6 +466,18 @@ def check_add_hits(
     )
 
 
+def check_index_lines(data, width, starts, state):
+    return outside("lines", len(starts), int(state[2]), int(state[2])) or outside(
+        "bytes", len(data), int(state[0]), int(state[0])
+    )
+
+
+def check_add_lines(data, at, lines, width, rows, columns, out, most):
+    if min(at, lines, width) < 0 or most > np.iinfo(out.dtype).max:
+        return f"{lines} lines of {width} pixels, from byte {at}, up to {most}"
+    return outside("rows", len(rows), 0, lines * width) or check_places(rows, columns, out)
+
+
 def check_places(rows, columns, out):
     """Check the places of an output of events."""
     if not len(rows) or not len(columns):
@@ -478,6 +490,8 @@ CHECKS = {
     "index_words": check_index_words,
     "decode_hits": check_decode_hits,
     "add_hits": check_add_hits,
+    "index_lines": check_index_lines,
+    "add_lines": check_add_lines,
     "halve_counts": partial(check_halve, needs_row=False),
     "halve_floats": check_halve,
     "halve_long": partial(check_halve, needs_row=False),

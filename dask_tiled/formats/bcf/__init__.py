@@ -1,0 +1,1 @@
+"""Bruker's composite files: their container, and maps of X-ray spectra."""
