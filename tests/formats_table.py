@@ -43,6 +43,7 @@ from dask_tiled.testing import (
     write_nd2,
     write_npy,
     write_nrrd,
+    write_pts,
     write_raw,
     write_raw_csr,
     write_ripple,
@@ -279,6 +280,14 @@ def make_bcf(folder, stem, **options):
     counts[1, 2] = 0
     path = write_bcf(folder / f"{stem}.bcf", counts, **options)
     return Sample({"path": path}, counts, [path], sig_dims=1)
+
+
+def make_pts(folder, stem, **options):
+    counts = np.zeros((3, 16, 16, 4096), "u2")
+    counts[..., ::511] = counting_frames((3, 16, 16, 9), "u2", bits=3)
+    path = write_pts(folder / f"{stem}.pts", counts)
+    expected = counts if options else counts.sum(axis=0, dtype="u2")
+    return Sample({"path": path, **options}, expected, [path], sig_dims=1)
 
 
 def make_tpx3(folder, stem):
@@ -529,6 +538,8 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "czi zstd": partial(make_czi, compression=6, mosaic=False),
     "raw_csr": make_raw_csr,
     "tpx3": make_tpx3,
+    "pts": make_pts,
+    "pts frames": partial(make_pts, frames=slice(None)),
     "bcf": partial(make_bcf, chunk=600),
     "bcf packed": partial(make_bcf, packing=3, packed=True, block=1000),
     "frms6": partial(make_frms6, binning=1),

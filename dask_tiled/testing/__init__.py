@@ -29,7 +29,8 @@ options that do not match them; a TypeError is raised for dtypes that the format
   `write_ser`, `write_tvips`, `write_seq`, and `write_seq_corrections` for the correction files.
 - Volumes: `write_fits`, `write_gis`, `write_metaimage`, `write_mgh`, `write_nrrd`, `write_ripple`.
 - Light microscopes: `write_ims`, `write_nd2`, `write_lif`, and `write_czi` of a `Tile` each.
-- Sparse frames: `write_raw_csr`; streams of events: `write_velox`, `write_tpx3`, `write_bcf`.
+- Sparse frames: `write_raw_csr`; streams of events: `write_velox`, `write_tpx3`, `write_bcf` and
+  `write_pts`.
 - Comparison of a file of known contents with the reader: `check_format`.
 
 >>> import tempfile
@@ -63,6 +64,7 @@ from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.nd2 import write_nd2
 from dask_tiled.testing.nrrd import write_nrrd
+from dask_tiled.testing.pts import write_pts
 from dask_tiled.testing.raw import write_npy, write_raw
 from dask_tiled.testing.raw_csr import write_raw_csr
 from dask_tiled.testing.ripple import write_ripple
@@ -77,6 +79,7 @@ __all__ = [
     "write_bcf", "write_blo", "write_czi", "write_direct_electron", "write_dm", "write_edf",
     "write_empad", "write_fits", "write_frms6", "write_gis", "write_ims", "write_k2is", "write_lif",
     "write_metaimage", "write_mgh", "write_mib", "write_mib_series", "write_mrc", "write_nd2",
-    "write_npy", "write_nrrd", "write_raw", "write_raw_csr", "write_ripple", "write_seq",
-    "write_seq_corrections", "write_ser", "write_tags", "write_tpx3", "write_tvips", "write_velox",
+    "write_npy", "write_nrrd", "write_pts", "write_raw", "write_raw_csr", "write_ripple",
+    "write_seq", "write_seq_corrections", "write_ser", "write_tags", "write_tpx3", "write_tvips",
+    "write_velox",
 ]  # fmt: skip

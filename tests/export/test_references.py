@@ -54,7 +54,7 @@ def read(refs, protocol="file"):
 
 NO_CHUNKS = {
     "mrc gzip", "raw_csr", "nifti gzip", "mgh gzip",
-    "gis text", "nrrd gzip", "metaimage",
+    "gis text", "nrrd gzip", "metaimage", "tpx3", "bcf", "bcf packed", "pts", "pts frames",
 }  # fmt: skip
 REFUSED = {
     **dict.fromkeys(NO_CHUNKS, "are compressed in blocks"),

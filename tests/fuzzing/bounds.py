@@ -478,6 +478,22 @@ def check_add_lines(data, at, lines, width, rows, columns, out, most):
     return outside("rows", len(rows), 0, lines * width) or check_places(rows, columns, out)
 
 
+def check_index_scan(data, state, nbytes, side, rows):
+    if nbytes < 2 or not 0 < side <= 4096 or state < 0:
+        return f"state {state}, pieces of {nbytes} bytes, {side} pixels"
+    return outside("pieces", len(rows), 0, -(-len(data) // nbytes))
+
+
+def check_add_scan(data, places, sizes, states, side, frames, first, rows, columns, out, most):
+    if not len(places) == len(sizes) == len(states) or frames[1] < 1 or len(columns) < 4096:
+        return f"{len(places)} pieces, {len(sizes)} sizes, {len(states)} states, frames {frames}"
+    return (
+        outside("bytes", len(data), *extent(places, 0, 1, 0))
+        or outside("bytes", len(data), *extent(places + sizes, 0, 1, 0))
+        or check_places(rows, columns, out)
+    )
+
+
 def check_places(rows, columns, out):
     """Check the places of an output of events."""
     if not len(rows) or not len(columns):
@@ -492,6 +508,8 @@ CHECKS = {
     "add_hits": check_add_hits,
     "index_lines": check_index_lines,
     "add_lines": check_add_lines,
+    "index_scan": check_index_scan,
+    "add_scan": check_add_scan,
     "halve_counts": partial(check_halve, needs_row=False),
     "halve_floats": check_halve,
     "halve_long": partial(check_halve, needs_row=False),

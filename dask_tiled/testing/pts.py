@@ -1,0 +1,90 @@
+"""Write JEOL's streams of X-ray events."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.testing.frames import StrPath
+
+
+def write_pts(
+    path: StrPath, counts: npt.ArrayLike, *, lines: int | None = None, pixels: str | None = None
+) -> Path:
+    """Write a stream of X-ray events; positions without counts are left out, but for lines.
+
+    Parameters
+    ----------
+    counts
+        Numbers of counts, (frames, y, x, 4096 channels).
+    lines
+        Lines of the last frame to write, by default all.
+    pixels
+        Size of the scan in the header, such as "64x64", by default that of the counts.
+    """
+    path, every = Path(path), np.asarray(counts)
+    side = every.shape[1]
+    step = 4096 // side
+    words: list[Any] = []
+    for number, frame in enumerate(every):
+        last = number == len(every) - 1
+        for y, row in enumerate(frame[:lines] if last else frame):
+            words.append([0x9000 | y * step])
+            for x in np.flatnonzero(row.any(axis=-1)).tolist():
+                channels = np.repeat(np.arange(4096), row[x])
+                words += [[0x6001, 0x8000 | x * step, 0xA123], 0xB000 | channels[::-1]]
+    page: dict[str, Any] = {
+        "": "SEM", "SEM": "JEM", "DetT": "EX", "WorkD": 5.5, "ScanSize": np.float32(128)
+    }  # fmt: skip
+    header = {
+        "PTTD Param": {
+            "Params": {
+                "PARAMPAGE0": page,
+                "PARAMPAGE1": {"": "EDXRF", "Tpl": {"T1": {"DigZ": 96}, "T2": {"DigZ": 98}}},
+            }
+        },
+        "PTTD Data": {
+            "AnalyzableMap MeasData": {
+                "Doc": {"CoefA": 0.01, "CoefB": -0.001, "DwellTime(msec)": 0.5, "LiveTime": 1.25},
+                "Meas Cond": {"Tpl": "T2", "Pixels": pixels or f"{side}x{side}"},
+                "MeasCond": {"AccKV": np.float32(200), "Mag": np.int32(4000)},
+            }
+        },
+    }
+    tree = bytes(12) + _entries(header)
+    data = np.concatenate(words).astype("<u2").tobytes()
+    start = -(-(305 + len(tree)) // 4096) * 4096
+    fields = struct.pack("<IIIIII", 131072, 1, 305, len(tree), start, len(data))
+    head = struct.pack("<I", 304) + b"PTTDFILE" + fields
+    path.write_bytes((head.ljust(305, b"\0") + tree).ljust(start, b"\0") + data)
+    return path
+
+
+def _entries(tree: dict[str, Any]) -> bytes:
+    """Write entries: name, type, value, entries inside, and an end."""
+    parts = []
+    for name, value in tree.items():
+        if not name:
+            continue
+        inner = value if isinstance(value, dict) else {}
+        kind, content = _value(inner.get("") if inner else value)
+        label = name.encode() + b"\0"
+        start = b"\x01" + len(label).to_bytes(4, "little") + label
+        start += struct.pack("<II", kind, len(content)) + content
+        parts.append(start + _entries(inner) + b"\xff")
+    return b"".join(parts)
+
+
+def _value(value: Any) -> tuple[int, bytes]:
+    if value is None:
+        return 0, b""
+    if isinstance(value, str):
+        return 12, value.encode() + b"\0"
+    if isinstance(value, int):
+        return 2, struct.pack("<H", value)
+    kinds = {np.int32: 3, np.float32: 4, float: 5}
+    return kinds[type(value)], np.asarray(value).tobytes()

@@ -1,0 +1,173 @@
+"""JEOL's streams of X-ray events: frames, scans broken off, and what RosettaSciIO reads."""
+
+import struct
+
+import numpy as np
+import pytest
+from checks import opens_or_says_why, refused
+from kinds import assert_as_told, by_row, path_of, rows_of
+
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled.errors import MissingFramesWarning
+from dask_tiled.testing import check_format, write_pts
+
+RNG = np.random.default_rng(0)
+COUNTS = np.zeros((4, 16, 16, 4096), "u2")
+COUNTS[..., RNG.integers(0, 4096, 30)] = RNG.integers(0, 3, (4, 16, 16, 30))
+COUNTS[2, 3:9] = COUNTS[:, 5, 7] = 0
+SUM = COUNTS.sum(axis=0, dtype="u2")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return write_pts(tmp_path / "map.pts", COUNTS)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [slice(None), slice(1, 3), slice(None, None, 2), slice(1, None, 2), slice(-1, None)],
+    ids=str,
+)
+def test_frames(path, frames):
+    check_format(path, COUNTS[frames], frames=frames, cuts=3)
+    arr = open_dataset(path, frames=frames)
+    total = COUNTS[frames].sum(axis=(0, 1, 2))
+    np.testing.assert_array_equal(arr.sum(axis=(0, 1, 2)).compute(), total)
+    assert arr.axes[0].scale == pytest.approx(0.5e-3 * 256 * (frames.step or 1))
+
+
+def test_sum(path):
+    check_format(path, SUM, cuts=3)
+    arr = open_dataset(path)
+    np.testing.assert_array_equal(arr.sum(axis=(0, 1)).compute(), SUM.sum(axis=(0, 1)))
+    np.testing.assert_array_equal(arr[..., 100:900].sum(axis=2), SUM[..., 100:900].sum(axis=2))
+
+
+def test_axes_and_facts(path):
+    desc = describe(path)
+    scales = {axis.name: (axis.units, axis.scale, axis.offset) for axis in desc.axes}
+    assert scales == {
+        "scan_y": ("µm", 2, 0),
+        "scan_x": ("µm", 2, 0),
+        "energy": ("keV", 0.01, pytest.approx(-0.981)),
+    }
+    found = {name: fact.value for name, fact in desc.instrument.items()}
+    assert found["beam_energy"] == 200_000
+    assert (found["microscope"], found["detector"]) == ("JEM", "EX")
+    assert found["dwell_time"] == pytest.approx(0.5e-3)
+
+
+def test_broken_off(tmp_path):
+    """The last frame is left out unless the user wants it."""
+    path = write_pts(tmp_path / "map.pts", COUNTS, lines=7)
+    every = COUNTS.copy()
+    every[3, 7:] = 0
+    for options, expected in [({}, COUNTS[:3]), ({"cut": True}, every)]:
+        arr = open_dataset(path, frames=slice(None), **options)
+        np.testing.assert_array_equal(arr.compute(), expected)
+        arr = open_dataset(path, **options)
+        np.testing.assert_array_equal(arr.compute(), expected.sum(axis=0))
+        assert not arr.metadata["pts"]["complete"]
+    path = write_pts(tmp_path / "map.pts", COUNTS[:1], lines=7)
+    with pytest.warns(MissingFramesWarning, match="broken off"):
+        assert not open_dataset(path).any().compute()
+    with refused(path, "invalid frames"):
+        open_dataset(path, frames=slice(None))
+
+
+def test_more_counts_than_fit(tmp_path):
+    counts = np.zeros((2, 16, 16, 4096), "u4")
+    counts[:, 1, 2, 3] = 40_000
+    path = write_pts(tmp_path / "map.pts", counts)
+    with refused(path, "more counts in a pixel"):
+        open_dataset(path).compute()
+    total = counts.sum(axis=0)
+    np.testing.assert_array_equal(open_dataset(path, dtype="u4").compute(), total)
+    assert open_dataset(path).sum().compute() == 160_000 // 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"frames": "all"},
+        {"frames": slice(9, 12)},
+        {"frames": slice(None, None, -1)},
+        {"frames": 1},
+        {"frames": slice("a")},
+    ],
+    ids=str,
+)
+def test_options(path, options):
+    with refused(path, "invalid frames", told=True):
+        open_dataset(path, **options)
+
+
+def test_other_scans(tmp_path):
+    for pixels in "512x384", "what", "9999999999x9999999999":
+        path = write_pts(tmp_path / "map.pts", COUNTS, pixels=pixels)
+        with refused(path, "unsupported scan", told=True):
+            open_dataset(path)
+
+
+def test_cut_files(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-100])
+    with refused(path, "the file is cut off", TruncatedFileError, told=True):
+        open_dataset(path)
+    left = COUNTS.sum() - open_dataset(path, cut=True).sum().compute()
+    assert 0 < left < 50
+    path.write_bytes(content[:4000])
+    with refused(path, "the file is cut off", TruncatedFileError):
+        open_dataset(path, cut=True)
+    path.write_bytes(content[:500])
+    with refused(path, "ends inside the header", TruncatedFileError):
+        open_dataset(path)
+
+
+def test_length_of_the_whole_file(path):
+    """Some files count the header."""
+    content = path.read_bytes()
+    path.write_bytes(content[:32] + struct.pack("<I", len(content)) + content[36:])
+    np.testing.assert_array_equal(open_dataset(path).compute(), SUM)
+
+
+def test_damaged_headers(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:24] + struct.pack("<I", 1 << 30) + content[28:])
+    with refused(path, "invalid header", CorruptFileError, told=True):
+        open_dataset(path)
+    at = content.index(b"Params\0") - 4
+    path.write_bytes(content[:at] + struct.pack("<I", 1 << 30) + content[at + 4 :])
+    with refused(path, "ends inside an entry", TruncatedFileError):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_files(path, seed):
+    rng = np.random.default_rng(seed)
+    data = bytearray(path.read_bytes())
+    for at in rng.integers(0, (2000, len(data) - 4)[seed % 2], 3):
+        data[at : at + 4] = rng.bytes(4)
+    path.write_bytes(data)
+    opens_or_says_why(path, most=1 << 60)
+
+
+ROWS = [row for row in rows_of("jeol", "SERIES") if row["file"].endswith(".pts")]
+
+
+@by_row(ROWS)
+def test_real_file_equals_rosettasciio(row):
+    path = path_of(row)
+    cut, each = "'only_valid_data': False" in row["item"], "'sum_frames': False" in row["item"]
+    options = {"cut": cut, "frames": slice(None) if each else "sum"}
+    if row["shape"].startswith("(0,"):
+        with pytest.raises(DatasetError, match="0 frames"):
+            open_dataset(path, **options)
+        return
+    arr = open_dataset(path, **options)
+    assert arr.sum().compute() == int(row["sum"])
+    if arr.size < 1 << 28:
+        assert_as_told(arr.compute().astype(row["dtype"]), row)
+    scale, offset = row["axes"].split("Energy")[1].split(" ")[2::2][:2]
+    assert arr.axes[-1].scale == pytest.approx(float(scale), rel=1e-6)
+    assert arr.axes[-1].offset == pytest.approx(float(offset), rel=1e-6)
