@@ -177,7 +177,7 @@ class CorruptFileError(DatasetError):
 
 
 class TruncatedFileError(DatasetError):
-    """Bytes or frames that the headers promise are missing.
+    """Bytes or frames that the headers announce are missing.
 
     Examples
     --------
@@ -211,7 +211,7 @@ class StaleFileError(DatasetError):
 
 
 class OutsideFolderError(DatasetError):
-    """A file that another one names or links to lies outside of its folder.
+    """A file that another one names or links to lies outside of the opened folder.
 
     Examples
     --------
@@ -221,7 +221,7 @@ class OutsideFolderError(DatasetError):
 
 
 class RemoteError(DatasetError):
-    """A server does not deliver the bytes of a file: not at all, not in time, or not in parts.
+    """A server does not deliver the bytes of a file: not at all, not in time, or not in ranges.
 
     Examples
     --------
@@ -248,7 +248,7 @@ class TilingError(DatasetError):
 
 
 class MissingFramesWarning(UserWarning):
-    """Frames are in no file, and read as the fill value; or a series may be longer.
+    """Frames are in no file, and are read as the fill value; or a series may be longer.
 
     Examples
     --------

@@ -193,7 +193,7 @@ LEAST_RUN = 64
 
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
-    """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was folded."""
+    """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was possible."""
     if fold_events(reader, sinks):
         return True
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]

@@ -135,7 +135,7 @@ class BlockRun(NamedTuple):
         )
 
     def spans(self) -> Iterator[tuple[slice, int, int]]:
-        """Group blocks that one read fetches: their numbers, first byte and end."""
+        """Group blocks that are fetched by one read: their numbers, first byte and end."""
         return spans_of(self.offsets, self.sizes)
 
     def decode(self, fetch: Fetch, out: Array) -> None:

@@ -228,7 +228,7 @@ class Layout:
         return self._changed(selection=other.selection, cuts=(*nav, *one), _token=None)
 
     def cut(self, cuts: Sequence[Cut]) -> Layout:
-        """Show a part of each axis that is shown."""
+        """Select a part of each axis of the current selection."""
         return self._changed(cuts=cut_again(self.cuts, cuts), _token=self.token)
 
     def with_pieces(self, pieces: PieceTable) -> Layout:

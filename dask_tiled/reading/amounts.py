@@ -25,7 +25,7 @@ from dask_tiled.remote.fetching import REQUEST_BYTES
 AT_ONCE = 1 << 18
 """Frames whose byte ranges are planned at a time."""
 MOST_CELLS = 1 << 24
-"""Boxes that divide one another into more cells than this are treated as disjoint."""
+"""If boxes divide one another into more cells than this, they are treated as disjoint."""
 EVENT_BYTES = 9 * 8
 """Memory of the numbers of a sparse piece."""
 FRAME_BYTES = 96

@@ -119,7 +119,7 @@ MOST_BYTES = 1 << 20
 def together(
     ranges: Iterable[Ranges],
 ) -> Iterator[BlockRange | BlockRun | EventRun | list[ReadRanges]]:
-    """Group adjacent ranges of a file, in their order: where pieces overlap, later ones win."""
+    """Group adjacent ranges of a file in order: where pieces overlap, later ones win."""
     group: list[ReadRanges] = []
     low, high = 0, 0
     for piece in ranges:
