@@ -146,7 +146,11 @@ def _corrections(given: Any, desc: Description) -> Corrections | None:
         given = read(desc)
     if not isinstance(given, Corrections):
         raise DatasetError(
-            "invalid corrections", path=path, expected='Corrections, or "dataset"', found=given
+            "invalid corrections",
+            path=path,
+            expected='Corrections, or "dataset"',
+            found=type(given).__name__ if np.ndim(given) else given,
+            hint="Pass Corrections(excluded_pixels=...) for a mask of bad pixels.",
         )
     given.check(desc.sig_shape, path)
     return given

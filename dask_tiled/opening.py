@@ -86,8 +86,9 @@ def open_dataset(
     chunks : optional
         Chunks as in dask, instead of negotiated ones.
     io : {"auto", "mmap", "buffered", "direct"}
-        How bytes are fetched: mapped, read in blocks, or read past the page cache. "auto" reads in
-        blocks, and maps only files unchanged for a minute; see :doc:`/developers/io`.
+        How bytes are fetched: mapped, read in blocks, or read past the page cache. "auto" maps
+        local files that are unchanged for a minute or leased, and reads all others in blocks; see
+        :doc:`/developers/io`.
     corrections : Corrections or "dataset", optional
         Dark and gain reference, and bad pixels; "dataset" uses those that came with the
         files. The array is then float32, or float64 if float32 cannot hold the counts.

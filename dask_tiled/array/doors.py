@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -60,7 +61,8 @@ def as_array(
         return da.from_array(data, chunks=-1 if data.dtype.hasobject else "auto")
     if not is_xarray(data):
         found = type(data).__name__
-        raise error("not an array", expected=expected, found=found)
+        hint = "Open it with open_dataset." if isinstance(data, (str, os.PathLike)) else None
+        raise error("not an array", expected=expected, found=found, hint=hint)
     return _of_xarray(variable_of(data, error), error)
 
 

@@ -187,12 +187,15 @@ def describe_as(
         given["series"] = False
     try:
         with np.errstate(all="ignore"):  # headers may hold any number
-            desc = format.describe(paths, **{**given, **options})
+            desc: Any = format.describe(paths, **{**given, **options})
     except DatasetError as error:
         better = wrong_format(error, format, paths[0], named=name is not None)
         if better is None:
             raise
         raise better from error
+    if not isinstance(desc, Description):
+        problem = f"describe of the format {format.name!r} must return a Description"
+        raise DatasetError(problem, path=paths[0], found=type(desc).__name__)
     sig_shape = common["sig_shape"]
     if sig_shape is not None and desc.sig_shape != sig_shape:
         problem = "the frames have a different shape"

@@ -89,7 +89,11 @@ class Format:
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for extension in self.extensions:
+        extensions: Any = self.extensions
+        if isinstance(extensions, str):
+            problem = f"format {self.name!r}: extensions must be a tuple"
+            raise DatasetError(problem, expected=(extensions,), found=repr(extensions))
+        for extension in extensions:
             if not extension.startswith("."):
                 problem = f"format {self.name!r}: extensions must begin with a dot"
                 raise DatasetError(problem, expected=f".{extension}", found=extension)

@@ -143,6 +143,11 @@ def test_what_is_no_array_is_told_in_plain_words(data):
         dask_tiled.tiles.center_of_mass(data)
 
 
+def test_a_path_in_place_of_an_array_is_a_hint():
+    with pytest.raises(TilingError, match="found str. Open it with open_dataset"):
+        dask_tiled.tiles.center_of_mass("scan.mib")
+
+
 def test_every_function_takes_what_xarray_holds(scan, arr, tmp_path):
     data = dask_tiled.to_xarray(scan)
     masks, tiles = np.ones((16, 12)), dask_tiled.tiles
