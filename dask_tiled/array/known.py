@@ -89,7 +89,7 @@ class Known:
 
     @property
     def reduction(self) -> Reduction | None:
-        """The reduction of which the last step is the first part, or None."""
+        """The reduction that begins with the last step, or None."""
         done = self.step and self.step.done
         return done if isinstance(done, Reduction) else None
 

@@ -1,4 +1,4 @@
-"""Recipes: computation of a chunk of opened arrays, in vectors wherever primitives exist."""
+"""Recipes: computations of a chunk of opened arrays, in vectors if primitives exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of chunks: their boxes and functions."""
+"""Tasks: the box and the function of each chunk."""
 
 from __future__ import annotations
 

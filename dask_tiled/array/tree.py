@@ -110,7 +110,7 @@ class OfChunks(Node):
 
     @property
     def words(self) -> str:
-        """The function, and those arguments that are values."""
+        """The function and its arguments that are not arrays."""
         values = [f"{x.value!r}"[:40] for x in self.arguments if x.labels is None]
         return " ".join([super().words, *values])
 

@@ -40,7 +40,7 @@ class _Cell:
         self._text = CellText()
 
     def write(self, text: str) -> None:
-        """Show a bar in place of the previous one."""
+        """Replace the previous bar."""
         if text.strip():
             self._text.show(text.strip())
 

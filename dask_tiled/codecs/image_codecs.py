@@ -84,7 +84,7 @@ def row_bytes(config: Config, shape: Shape) -> int:
     axis, bits, apart = config["axis"], config["bits"], config.get("apart", False)
     known = axis in (-1, -2) and bits in range(1, 129) and (not apart or (axis, bits) == (-2, 1))
     if not known or len(shape) < 1 - axis:
-        raise ValueError(f"rows along axis {axis}, of {bits} bits per pixel")
+        raise ValueError(f"unsupported rows: along axis {axis}, {bits} bits per pixel")
     if apart:
         return -(-shape[-2] // 8) * shape[-1]
     return -(-math.prod(shape[axis:]) * bits // 8)

@@ -212,7 +212,7 @@ class Pipeline:
         return dtype if endian is None else dtype.newbyteorder(">" if endian == "big" else "<")
 
     def _least(self, inside: tuple[int, ...]) -> int:
-        """Return the bytes that the serializer makes of the pixels in the shape ``inside``."""
+        """Return the number of serialized bytes of pixels of the shape ``inside``."""
         (name, config), shape = self.serializer, self.arrays[-1].shape
         if name != ROWS or inside == shape:
             return self.rooms[0]

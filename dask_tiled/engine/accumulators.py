@@ -20,7 +20,7 @@ Bins = tuple[int | Array, tuple[float, float] | None]
 MOST_AT_ONCE = (1 << 16) - 1
 """Maximum number of pixels of a vector whose positions fit into 2 bytes."""
 MOST_IN_WORDS = 4
-"""Widest unsigned pixels, in bytes, of which several are summed at a time."""
+"""Maximum size of unsigned pixels, in bytes, for summing several at a time."""
 MOST_BINS, MOST_STEPS = 1 << 16, 8
 """Limits of bins: their number, and the largest error of a pixel's estimated bin."""
 

@@ -135,7 +135,7 @@ class FrameSink:
             self._take(tile, self._rows[frame : frame + 1], 0)
 
     def expect(self, units: Iterable[Units]) -> None:
-        """Prepare for units of which no two hold the same pixel."""
+        """Prepare for units that share no pixel."""
         self._fresh = {id(some): True for some in units}
 
     def take_window(self, window: Window) -> None:

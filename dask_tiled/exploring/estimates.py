@@ -27,7 +27,7 @@ LEAST_FRAMES = 64
 
 
 class Estimate(NamedTuple):
-    """An image, parts of which may be estimated."""
+    """An image that may be estimated in part."""
 
     values: Array
     """One number per position, or several on the last axis; the first estimate of a large scan

@@ -130,7 +130,7 @@ class Session:
             raise DatasetError("unknown request of the page", found=repr(kind))
 
     def settle(self) -> None:
-        """Wait for the initial detector, of which a page may not have asked yet."""
+        """Wait for the initial detector, even if the page has not requested it yet."""
         with self._asked:
             if not self._begun:
                 self.begin()

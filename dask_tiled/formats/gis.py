@@ -159,7 +159,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
         dtype = dtype.newbyteorder("=")
         decoder = _text_decoder(file, shape, dtype)
     else:
-        # A long has the size of the machine that wrote it; the file size tells which.
+        # The size of a C long depends on the machine that wrote the file; the file size decides.
         if facts["header"]["type"].endswith("LONG") and file.size == 4 * math.prod(shape):
             dtype = np.dtype(f"{dtype.kind}4").newbyteorder(dtype.byteorder)
         check_bytes(file, shape, dtype, exact=True)

@@ -73,7 +73,7 @@ def _by_parts(source: Source, reads: Mapping[Read, int]) -> Iterable[Mapping[Rea
 
 
 def _by_frames(source: Source, reads: Mapping[Read, int]) -> Iterator[tuple[Amount, int]]:
-    """Yield the bytes of reads of the same part of frames, and their number of repeats."""
+    """Yield the bytes of reads that share a part of the frames, and how often they are read."""
     layout, first = source.layout, next(iter(reads))
     if len(layout.pieces) == 1 and not layout.selection.absent():  # all frames have equal ranges
         sizes = (([b - a for a, b in x.box[: layout.nav_ndim]], n) for x, n in reads.items())

@@ -24,7 +24,7 @@ CELL = 256
 
 
 class Steps(NamedTuple):
-    """Pixels in the order of repair, and the neighbours of which each becomes the mean."""
+    """Pixels in the order of repair, and the neighbours whose mean replaces each."""
 
     pixels: Index
     bounds: Index

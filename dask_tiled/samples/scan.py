@@ -138,7 +138,7 @@ def from_hole(y: Floats | float, x: Floats | float) -> Floats:
 
 
 class Specimen:
-    """Gold crystals on a carbon film, of which each scan position is a field of 1 nm.
+    """Gold crystals on a carbon film; each scan position covers 1 nm.
 
     Attributes
     ----------

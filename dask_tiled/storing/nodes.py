@@ -94,7 +94,7 @@ def files(path: str, folders: list[str] | None = None) -> Iterator[str]:
 
 
 def _mounted_below(path: str) -> set[str]:
-    """Return the mount points below a folder, as keys; none where there is no /proc."""
+    """Return the mount points below a folder, as keys; empty without /proc."""
     root = os.fsencode(os.path.join(os.path.realpath(path), ""))
     with suppress(FileNotFoundError), open_file("/proc/self/mountinfo") as file:
         escaped = (line.split(b" ")[4] for line in file)

@@ -120,7 +120,7 @@ def _blockwise(layer: Blockwise, joins: Mapping[str, Joined]) -> Made | None:
 
 
 def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Joined]) -> Made | None:
-    """Split a layer of slices of single chunks wherever another part begins."""
+    """Split a layer of slices of single chunks at the boundaries of parts."""
     found: dict[Block, tuple[Key, tuple[object, ...]]] = {}
     for key, task in layer.mapping.items():
         block, index = taken(as_now(key, task))

@@ -370,9 +370,9 @@ class _Rehearsal:
         return Done(_new(nbytes, shaped), _beside(name, given, nbytes, shaped))
 
     def _part(self, of: Any, index: Any, key: Any, place: tuple[int, ...], *, copies: bool) -> Done:
-        """Visit an indexing operation: a view, unless positions are listed.
+        """Visit an indexing operation, which returns a view unless positions are listed.
 
-        With ``copies``, dask copies parts of at most half a chunk.
+        With ``copies``, dask copies the view if it is at most half of a chunk.
         """
         if isinstance(of, list):
             return Done(of[index])

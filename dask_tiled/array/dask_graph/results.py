@@ -42,7 +42,7 @@ LEAST_PIXELS = 1 << 19
 """Minimum number of pixels of a result; concatenating smaller ones takes no noticeable time."""
 
 FEW_PIXELS = 1 << 16
-"""Maximum number of pixels that a single task reads, whatever their chunks."""
+"""Maximum number of pixels that a single task reads, in any number of chunks."""
 
 
 class Result:

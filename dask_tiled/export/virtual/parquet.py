@@ -45,7 +45,7 @@ def write_parquet(
     *,
     overwrite: bool,
 ) -> None:
-    """Write references next to their path, and move them to it when they are complete.
+    """Write references to a temporary folder beside the path, and rename it when complete.
 
     Parameters
     ----------

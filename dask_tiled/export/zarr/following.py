@@ -107,7 +107,7 @@ def follow_files(
 
 
 def _attempt_of(step: StoreStep, desc: Description, settings: Settings) -> str:
-    """Return a key: exports with equal keys may resume each other, whatever the file lengths."""
+    """Return a key: exports with equal keys may resume each other, even if file lengths differ."""
     layout, selection = desc.layout, desc.layout.selection
     sample = Sample.of(layout, 0)
     numbers = None if selection.numbers is None else selection.numbers.tobytes()

@@ -202,7 +202,7 @@ def _lines(path: str) -> Iterator[bytes]:
 
 
 def _named(desc: tools.Description, session: Session) -> tools.Description:
-    """Name and calibrate the axes of a scan, of which (y, x) are the last."""
+    """Name and calibrate the axes of a scan, which end with (y, x)."""
     nav = tools.Axis("repeat"), *_scan(session)
     return replace(desc, axes=(*nav[3 - desc.nav_ndim :], *desc.axes[desc.nav_ndim :]))
 

@@ -132,7 +132,7 @@ def read_chunk(file: tools.File, at: int, name: bytes) -> bytes:
 
 
 def read_tree(file: tools.File, chunks: Chunks, name: str) -> dict[str, Any]:
-    """Read a tree of metadata; empty if the file has none of that name."""
+    """Read a tree of metadata; empty if the file has no tree of that name."""
     if name not in chunks.named:
         return {}
     at = chunks.named[name]
