@@ -144,7 +144,7 @@ def test_what_is_no_array_is_told_in_plain_words(data):
 
 
 def test_a_path_in_place_of_an_array_is_a_hint():
-    with pytest.raises(TilingError, match="found str. Open it with open_dataset"):
+    with pytest.raises(TilingError, match=r"found str\. Open it with open_dataset"):
         dask_tiled.tiles.center_of_mass("scan.mib")
 
 

@@ -126,12 +126,12 @@ def test_only_formats_are_registered(format):
 def test_extensions_have_a_dot():
     with pytest.raises(DatasetError, match=r"expected \.spe; found spe"):
         replace(MINE, extensions=("spe",))
-    with pytest.raises(DatasetError, match=r"must be a tuple; expected \('\.spe',\); found '\.spe'"):
+    with pytest.raises(DatasetError, match=r"expected \('\.spe',\); found '\.spe'"):
         replace(MINE, extensions=".spe")
 
 
 def test_describe_must_return_a_description(path, monkeypatch):
-    monkeypatch.setitem(_registered, "mine", replace(MINE, describe=lambda paths: None))
+    monkeypatch.setitem(_registered, "mine", replace(MINE, describe=lambda *_: None))
     with pytest.raises(DatasetError, match="must return a Description; found NoneType"):
         describe(path, format="mine")
 
