@@ -109,7 +109,7 @@ class Pipeline:
             self.rooms.append(most_encoded(name, config, self.rooms[-1]))
 
     def _serialized(self) -> int:
-        """Return the bytes that the serializer makes; for shards and images, the maximum."""
+        """Return the number of serialized bytes; for shards and images, the maximum."""
         array, (name, config) = self.arrays[-1], self.serializer
         if name == ROWS:
             return row_bytes(config, array.shape) * math.prod(array.shape[: config["axis"]])
