@@ -303,7 +303,7 @@ class ProductSink(FrameSink):
 
     @property
     def alike(self) -> Hashable:
-        """Key: sinks with equal keys share a pass; None for one mask, which is summed differently."""
+        """Key: sinks with equal keys share a pass; None for one mask: it is summed differently."""
         return None if len(self.weights) == 1 else ("dot_frames", self.weights.dtype)
 
     @classmethod
