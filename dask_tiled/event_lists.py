@@ -37,7 +37,7 @@ def events(arr: Any) -> da.Array:
     Returns
     -------
     dask.array.Array
-        A structured array with one axis. Its fields depend on the format; :doc:`formats` lists
+        A structured array with one axis. Its fields depend on the format; :doc:`/formats` lists
         them with their units.
 
     Raises

@@ -19,7 +19,7 @@ class Unplaced(Axis):
     """An axis with a name, and perhaps labels, but without known positions."""
 
     def cut(self, start: int, step: int, length: int | None = None) -> Axis:
-        """Return the axis without positions, with the labels of the part."""
+        """Return a part of the axis: its labels remain, its positions are dropped."""
         labels = self.labels[start::step][:length] if start >= 0 else ()
         return Unplaced(self.name, labels=labels)
 

@@ -65,7 +65,7 @@ class Shown(NamedTuple):
 
 
 def begin(job: Computation, chunk: Chunk) -> Shown | None:
-    """Choose the fastest sink for a chunk; None if a primitive is missing."""
+    """Return the fastest sink for a chunk, or None if a primitive is missing."""
     fold = fold_for(job, chunk.nav_ndim)
     if fold is not None:
         sink = FoldSink(fold, chunk)
