@@ -44,6 +44,17 @@ def events(arr: Any) -> da.Array:
     ------
     DatasetError
         The array is not an opened one, or its format does not list its events.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> from dask_tiled.testing import write_tpx3
+    >>> path = write_tpx3("run.tpx3", np.ones((6, 256, 256), "u1"))
+    >>> hits = dask_tiled.events(path)
+    >>> hits.dtype.names
+    ('time', 'y', 'x', 'tot', 'chip')
+    >>> bool(hits["tot"].max().compute() > 0)
+    True
     """
     arr = opened(arr)
     desc = arr.description if isinstance(arr, TiledArray) else None

@@ -79,7 +79,7 @@ def test_of_many_channels_some_are_shown():
     axes = [Axis("c"), Axis("y"), Axis("x")]
     figure = show(labelled(da.ones((9, 5, 6)), axes))
     assert [*drawn(figure)] == [f"c = {k}" for k in range(6)] + ["together"]
-    assert "6 of 9 along c" in figure.get_supxlabel()
+    assert "6 of 9 positions along c" in figure.get_supxlabel()
     assert "Mean frame" in drawn(show(labelled(da.ones((40, 5, 6)), axes)))
 
 

@@ -53,11 +53,14 @@ def read(refs, protocol="file"):
 
 
 NO_CHUNKS = {
-    "mrc gzip", "raw_csr", "nifti gzip", "mgh gzip",
-    "gis text", "nrrd gzip", "metaimage", "tpx3", "bcf", "bcf packed", "pts", "pts frames",
+    "mrc gzip", "nifti gzip", "mgh gzip", "gis text", "nrrd gzip", "metaimage",
+}  # fmt: skip
+EVENTS = {
+    "raw_csr", "hdf5 velox", "hdf5 velox frames", "tpx3", "bcf", "bcf packed", "pts", "pts frames",
 }  # fmt: skip
 REFUSED = {
     **dict.fromkeys(NO_CHUNKS, "are compressed in blocks"),
+    **dict.fromkeys(EVENTS, "are stored as events"),
     "k2is": "of a frame lie in several files",
     "zarr": "of a frame lie in several files",
     **dict.fromkeys(("czi", "czi colours"), "in pieces that overlap"),

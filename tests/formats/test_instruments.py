@@ -362,9 +362,10 @@ def test_every_entry_is_met(data, tmp_path):
     """A declaration that no file meets says nothing that anybody has seen."""
     descs = [describe(data / name) for name in SAID]
     descs += [describe(path) for path, _ in made(tmp_path)]
-    folders = [KINDS / name for name in ("czi", "lif", "nd2")]
-    descs += [describe(path) for folder in folders if folder.is_dir() for path in folder.iterdir()]
-    absent = {folder.name for folder in folders if not folder.is_dir()}
+    kinds = {"czi": "czi", "lif": "lif", "nd2": "nd2", "bcf": "bcf", "pts": "jeol/Sample"}
+    absent = {name for name, folder in kinds.items() if not (KINDS / folder).is_dir()}
+    for name in kinds.keys() - absent:
+        descs += [describe(path) for path in (KINDS / kinds[name]).rglob(f"*.{name}")]
     formats = dask_tiled.formats()
     unmet = {
         (format.name, name, entry.path)

@@ -14,6 +14,7 @@ from dask_tiled import kernels
 from dask_tiled.codecs.byte_codecs import PACKED_BYTES, most_encoded
 from dask_tiled.engine import evaluation, vectors
 from dask_tiled.kernels import decoding, fold_functions, step_layout
+from dask_tiled.kernels.events import NEXT_PIXEL
 from dask_tiled.kernels.packing import BLOCK_BYTES, HASH_BITS, SLACK
 from dask_tiled.kernels.tpx3 import BLOCK_BYTES as INDEXED_BYTES
 
@@ -494,6 +495,25 @@ def check_add_scan(data, places, sizes, states, side, frames, first, rows, colum
     )
 
 
+def check_add_channels(data, places, sizes, starts, first, rows, words, out):
+    if not len(places) == len(sizes) == len(starts) or len(words) <= NEXT_PIXEL or not len(rows):
+        return f"{len(places)} pieces, {len(sizes)} sizes, {len(words)} words, {len(rows)} rows"
+    return (
+        outside("bytes", len(data), *extent(places, 0, 1, 0))
+        or outside("bytes", len(data), *extent(places + sizes, 0, 1, 0))
+        or outside("rows", len(rows), *extent(starts - first, 0, 1, 0))
+        or check_places(rows, words, out)
+    )
+
+
+def check_count_pixels(data, places, sizes, counts, ends):
+    if not len(places) == len(sizes) == len(counts) == len(ends) or (sizes < 2).any():
+        return f"{len(places)} pieces, {len(sizes)} sizes, {len(counts)} counts, {len(ends)} ends"
+    return outside("bytes", len(data), *extent(places, 0, 1, 0)) or outside(
+        "bytes", len(data), *extent(places + sizes, 0, 1, 0)
+    )
+
+
 def check_places(rows, columns, out):
     """Check the places of an output of events."""
     if not len(rows) or not len(columns):
@@ -503,6 +523,8 @@ def check_places(rows, columns, out):
 
 CHECKS = {
     "run_program": check_program,
+    **dict.fromkeys(("add_channels", "add_pixels"), check_add_channels),
+    "count_pixels": check_count_pixels,
     "index_words": check_index_words,
     "decode_hits": check_decode_hits,
     "add_hits": check_add_hits,

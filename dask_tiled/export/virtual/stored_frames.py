@@ -15,6 +15,7 @@ from dask_tiled.export.decoders import RATES, UNITS, UnitRuns
 from dask_tiled.export.virtual.byte_ranges import ByteRanges, Chunk, refused
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description
+from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Index
 from dask_tiled.reading.planning import Ranges, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Units
@@ -109,6 +110,8 @@ def _readable(desc: Description, ranges: Ranges) -> ReadRanges:
         if "dataset" in dict(ranges.decoder.options):
             why = "need filters of the HDF5 library (such as N-bit or scale-offset) that zarr lacks"
             raise refused(desc, why)
+        if isinstance(ranges, EventRun):
+            raise refused(desc, "are stored as events")
         raise refused(desc, "are compressed in blocks without a zarr codec")
     if ranges.units.pick is not None:
         raise refused(
