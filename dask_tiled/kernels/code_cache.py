@@ -17,6 +17,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.foreign import Use, find
 from dask_tiled.kernels.compiling import NOTICE
 from dask_tiled.model.files import read_head
+from dask_tiled.model.paths import within
 
 IN_MEMORY = "kernels are compiled in every process"
 NAMES = {
@@ -102,7 +103,8 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]
 def _content(path: str | Path) -> bytes:
     """Read a file of any kind; return no bytes if it cannot be read."""
     try:
-        return read_head(path, MOST_BYTES)
+        with within(None):  # while a scan is opened, only its folders may be read
+            return read_head(path, MOST_BYTES)
     except (OSError, DatasetError):
         return b""
 

@@ -21,6 +21,7 @@ from numba.core.registry import cpu_target
 from dask_tiled.kernels import code_cache, decoding
 from dask_tiled.kernels.code_cache import CodeCache
 from dask_tiled.kernels.decoding import SIGNATURE, bits, compiled
+from dask_tiled.model.paths import Border, within
 
 LONG = settings.default.max_examples >= 500
 
@@ -58,6 +59,13 @@ def load(cache=None):
 def test_what_was_written_is_loaded(path):
     assert load().signature == SIGNATURE
     assert not [other for other in path.parent.iterdir() if other != path]  # nor is more written
+
+
+def test_is_loaded_while_a_scan_is_opened(path, tmp_path_factory):
+    """Files that are read then have to be in the folder of the scan."""
+    scan = tmp_path_factory.mktemp("scan") / "a.npy"
+    with within(Border([str(scan)])):
+        assert load() is not None
 
 
 def test_every_flipped_bit_is_noticed(path):
