@@ -19,7 +19,7 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import named_file
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.events import EventRun, Target
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.pieces import axis_columns, piece_table
 
 MAX_TOML = 1 << 16
@@ -113,8 +113,30 @@ def add(
         columns = target.columns[columns]
         wanted = (rows >= 0) & (columns >= 0)
         values = _read(fetch, values_file, values_type, first, last)[wanted]
+        places = rows[wanted] + columns[wanted]
+        if not _fit(places, values, target.out.dtype):
+            what, found = "more in a pixel than its type can hold", target.out.dtype
+            hint = "Pass dtype=, a wider one."
+            raise tools.DatasetError(what, path=run.file.path, found=found, hint=hint)
         with np.errstate(all="ignore"):  # values may be NaN
-            np.add.at(target.out, rows[wanted] + columns[wanted], values)
+            np.add.at(target.out, places, values)
+
+
+def _fit(places: Index, values: Array, dtype: np.dtype) -> bool:
+    """Return whether values of one pixel add up to an integer that the dtype can hold.
+
+    All values of a pixel are in one piece; those of 8 bytes are not checked.
+    """
+    if dtype.kind not in "iu" or dtype.itemsize == 8:
+        return True
+    ordered = np.sort(places)
+    if (ordered[1:] != ordered[:-1]).all():
+        return True
+    found, pixels = np.unique(places, return_inverse=True)
+    totals = np.zeros(len(found), np.int64)
+    np.add.at(totals, pixels, values)
+    limits = np.iinfo(dtype)
+    return bool((totals >= limits.min).all() and (totals <= limits.max).all())
 
 
 def _read(fetch: Fetch, file: tools.File, dtype: np.dtype, first: int, last: int) -> Array:

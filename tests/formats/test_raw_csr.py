@@ -49,6 +49,27 @@ def test_pieces_of_frames(tmp_path, monkeypatch):
     np.testing.assert_array_equal(arr.max(axis=(2, 3)).compute(), frames.max(axis=(2, 3)))
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i1"])
+def test_values_that_add_up_to_more_than_fits(tmp_path, dtype):
+    frames = np.zeros((2, 3, 2, 2), dtype)
+    frames[1, 1, 1] = 100, 27
+    path = write_raw_csr(tmp_path / "a.toml", frames)
+    same = np.array([2, 2], "<i4")
+    same.tofile(tmp_path / "a.indices")
+    arr = dask_tiled.open_dataset(path)
+    assert arr.compute().max() == 127
+    assert arr.sum().compute() == 127
+    frames[1, 1, 1] = (200, 56) if dtype == "u1" else (100, 28)
+    write_raw_csr(path, frames)
+    same.tofile(tmp_path / "a.indices")
+    arr = dask_tiled.open_dataset(path)
+    with pytest.raises(DatasetError, match="more in a pixel than its type can hold"):
+        arr.compute()
+    total = frames.sum(dtype="i8")
+    assert arr.sum(axis=0).compute().max() == total
+    assert dask_tiled.open_dataset(path, dtype="i4").max().compute() == total
+
+
 @pytest.mark.slow
 def test_equals_libertem(tmp_path):
     """LiberTEM reads the same frames from the same files."""
