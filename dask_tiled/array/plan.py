@@ -15,6 +15,8 @@ from dask_tiled.tiling.bases import Grid
 
 MOST_CHUNKS = 10_000
 """Maximum number of chunks that are reduced in one task each, if chunks can be merged."""
+MOST_FRAMES = 1 << 20
+"""Maximum number of frames of events summed in one task: each takes memory, with events or not."""
 LEAST_BYTES = 4 << 20
 """Minimum number of bytes of a chunk with a task of its own: reading them takes as long as the
 task itself."""
@@ -106,7 +108,8 @@ def _most_chunks(known: Known) -> int:
     """Return the number of tasks up to which reductions of a source gain from more tasks."""
     source, reduction = known.source, known.reduction
     if source.layout.is_sparse and reduction is not None and reduction.row is SUM:
-        return max(1, source.layout.pieces.stored // LEAST_BYTES)
+        frames = math.prod(known.grid.shape[: source.layout.nav_ndim])
+        return max(1, source.layout.pieces.stored // LEAST_BYTES, frames // MOST_FRAMES)
     if takes_time(source):
         return MOST_CHUNKS
     nbytes = math.prod(known.grid.shape) * source.dtype.itemsize

@@ -90,7 +90,7 @@ def _shown(file: tools.File, every: range, frames: Any) -> range:
     """Return the numbers of the frames that the user asks for."""
     try:
         some = every if isinstance(frames, str) and frames == "sum" else every[frames]
-    except (TypeError, IndexError):
+    except (TypeError, ValueError, IndexError):
         some = None
     if not isinstance(some, range) or some.step < 1 or not (some or frames == "sum"):
         what, expected = "invalid frames", f'"sum", or a slice with some of {len(every)} frames'
@@ -240,7 +240,7 @@ def add(run: EventRun, fetch: Fetch, target: Target, *, side: int, frames: tuple
     kernel = function_at("dask_tiled.kernels.pts:add_kernel")(dtype)
     most, shown = min(np.iinfo(dtype).max, np.iinfo(np.int64).max), np.array(frames)
     for part, data in run.parts(fetch):
-        first, stop = int(part.starts.min()), int(part.stops.max())
+        first, stop = target.wanted(int(part.starts.min()), int(part.stops.max()))
         rows, where = target.rows(first, stop), (part.offsets, part.sizes, part.states)
         if kernel(data, *where, side, shown, first, rows, target.columns, target.out, most) >= 0:
             what, hint = "more counts in a pixel than its type can hold", 'Pass dtype="uint32".'

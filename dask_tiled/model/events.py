@@ -39,6 +39,13 @@ class Target(NamedTuple):
     columns: Index
     out: Array
 
+    def wanted(self, first: int, stop: int) -> tuple[int, int]:
+        """Return the bounds of the wanted frames from ``first`` to ``stop``."""
+        low, high = np.searchsorted(self.numbers, (first, stop))
+        if low == high:
+            return first, first
+        return int(self.numbers[low]), int(self.numbers[high - 1]) + 1
+
     def rows(self, first: int, stop: int) -> Index:
         """Return the places of frames ``first`` to ``stop``, -1 for frames that are left out."""
         rows = np.full(stop - first, -1, np.int64)

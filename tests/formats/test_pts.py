@@ -94,6 +94,7 @@ def test_more_counts_than_fit(tmp_path):
         {"frames": slice(None, None, -1)},
         {"frames": 1},
         {"frames": slice("a")},
+        {"frames": slice(None, None, 0)},
     ],
     ids=str,
 )

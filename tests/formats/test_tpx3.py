@@ -192,6 +192,7 @@ def test_index_that_cannot_be_saved(path, monkeypatch):
         ({"frame_time": float("nan")}, "invalid frame_time"),
         ({"frame_time": "1 ms"}, "invalid frame_time"),
         ({"lines": "tdc1"}, "no such edge"),
+        ({"lines": ["tdc1_rising"]}, "no such edge"),
         ({"lines": "tdc1_rising"}, "lines need the shape of the scan"),
         ({"lines": "tdc1_rising", "nav_shape": (-1, 4)}, "lines need the shape of the scan"),
         ({"lines": "tdc1_rising", "nav_shape": (3, 4)}, "too few edges"),

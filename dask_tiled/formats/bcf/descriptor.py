@@ -36,6 +36,8 @@ LINES = 0x1A0
 PART_BYTES = 1 << 19
 """Bytes of a map that are read at once, if they are not packed."""
 PIECE_BYTES = 1 << 17
+PIECE_PIXELS = 1 << 20
+"""Most pixels of a piece, unless a line has more; pixels may be absent."""
 MOST_XML, MOST_SIDE, MOST_CHANNELS, MOST_KEPT = 1 << 26, 1 << 20, 1 << 16, 8
 DROPPED = "Data", "Palette", "LineCounter", "ResponseFunction", "Channels", "DetLayers"
 """Large XML elements that are not used."""
@@ -159,7 +161,10 @@ def _layout(
 ) -> tools.Layout:
     """Build the layout of pieces: lines that begin in the same packed block, or near each other."""
     size = PIECE_BYTES if packed is None else packed[0]
-    first = np.flatnonzero(np.diff(starts[:-1] // size, prepend=-1))
+    lines = max(1, PIECE_PIXELS // shape[1])
+    begins = np.diff(starts[:-1] // size, prepend=-1) != 0
+    begins |= np.arange(shape[0]) % lines == 0
+    first = np.flatnonzero(begins)
     after = np.append(first[1:], shape[0])
     begin, end = starts[first], starts[after]
     skipped = np.zeros_like(begin)

@@ -108,7 +108,7 @@ def _check(
     if values not in VALUES:
         expected = " or ".join(VALUES)
         raise tools.DatasetError("invalid values", path=file.path, expected=expected, found=values)
-    if lines is not None and lines not in EDGES:
+    if lines is not None and lines not in tuple(EDGES):
         what, expected, hint = "no such edge", " or ".join(EDGES), nearest(str(lines), EDGES)
         raise tools.DatasetError(what, path=file.path, expected=expected, found=lines, hint=hint)
     number = isinstance(frame_time, (int, float, np.number)) and not isinstance(frame_time, bool)
