@@ -28,9 +28,9 @@ UNKNOWN = -2
 @inlined
 def count(out, place, number):
     """Add events to a pixel; return whether it overflowed."""
-    before = out[place]
-    out[place] = before + out.dtype.type(number)
-    return out[place] < before
+    before, added = out[place], out.dtype.type(number)
+    out[place] = before + added
+    return (out[place] < before) | (np.int64(added) != number)
 
 
 def add_channels(data, places, sizes, starts, first, rows, words, out):

@@ -67,9 +67,13 @@ class Streams(NamedTuple):
             problem, expected = "invalid rebin_energy", f"a divisor of {self.channels} channels"
             raise DatasetError(problem, path=path, expected=expected, found=bins)
         part = self._replace(frames=None if frames == "sum" else frames, bins=bins)
-        if 0 in part.shape:
+        try:
+            some = len(part._shown) > 0
+        except (TypeError, ValueError):  # of a slice
+            some = False
+        if not some:
             expected = f"some of {self.n_frames} frames"
-            raise DatasetError("no such frames", path=path, expected=expected, found=frames)
+            raise DatasetError("no such frames", path=path, expected=expected, found=repr(frames))
         return part
 
     def layout(self, tree: Tree) -> Layout:

@@ -15,7 +15,7 @@ from dask_tiled.formats.hdf5.conventions.velox_axes import (
     lengths_in,
     metadata_of,
 )
-from dask_tiled.formats.hdf5.conventions.velox_events import COUNTS, TABLE, Streams
+from dask_tiled.formats.hdf5.conventions.velox_events import COUNTS, END, TABLE, Streams
 from dask_tiled.formats.hdf5.conventions.velox_json import (
     Json,
     number_in,
@@ -80,7 +80,9 @@ def _streams(tree: Tree, picture: Picture, said: Json) -> Streams | None:
         share = number_in(area.get(last)) - number_in(area.get(first)) if area else 1.0
         length = number_in(size.get(name)) if size else number_in(raster.get(name.title()))
         sides.append(length * share)
-    if not all(0.5 < number < MOST_PIXELS for number in (*sides, channels, frames)):
+    if not all(0.5 < number < MOST_PIXELS for number in (*sides, frames)):
+        return None
+    if not 0.5 < channels <= END:
         return None
     height, width = map(round, sides)
     return Streams(picture.members, (height, width), round(channels), frames)
