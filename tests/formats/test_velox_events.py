@@ -10,6 +10,7 @@ from rsciio import emd
 from dask_tiled import DatasetError, TruncatedFileError, open_dataset
 from dask_tiled.engine import run
 from dask_tiled.testing import write_velox
+from dask_tiled.testing.velox import write_streams
 
 COUNTS = np.random.default_rng(1).poisson(0.1, (2, 3, 6, 8, 128)).astype("u2")
 COUNTS[:, :, 2] = 0
@@ -103,11 +104,35 @@ def test_more_counts_than_a_pixel_can_hold(tmp_path):
     assert open_dataset(path).sum().compute() == 80_000
 
 
+@pytest.mark.parametrize("chunk", [512, 1 << 18])
+@pytest.mark.parametrize("counts", [65536, 70_000, 131_073])
+def test_more_counts_in_one_channel_than_its_type_can_hold(tmp_path, chunk, counts):
+    """Counts that are added to a pixel at once wrap as little as those that are added singly."""
+    words = np.array([5] * counts + 4 * [65535], "<u2")
+    path = write_streams(tmp_path / "a.emd", [(words, [0])], (2, 2, 16), chunk=chunk)
+    for part in np.s_[0, 0, 5], np.s_[..., 5], np.s_[..., 5:6], np.s_[...]:
+        with pytest.raises(DatasetError, match="uint32"):
+            open_dataset(path)[part].compute()
+        assert open_dataset(path, dtype="uint32")[part].max().compute() == counts
+    assert open_dataset(path).sum().compute() == counts
+
+
+def test_more_channels_than_words(tmp_path):
+    words = np.full(4, 65535, "<u2")
+    path = write_streams(tmp_path / "a.emd", [(words, [0])], (2, 2, 65535))
+    assert open_dataset(path).shape == (2, 2, 65535)
+    path = write_streams(tmp_path / "a.emd", [(words, [0])], (2, 2, 65536))
+    with pytest.raises(DatasetError, match="not in a form that is known"):
+        open_dataset(path, dataset="/Data/SpectrumStream")
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
         ({"frames": 1}, "invalid frames"),
         ({"frames": slice(3, None)}, "no such frames"),
+        ({"frames": slice("a")}, "no such frames"),
+        ({"frames": slice(None, None, 0)}, "no such frames"),
         ({"rebin_energy": 3}, "divisor of 128"),
         ({"rebin_energy": 0}, "rebin_energy"),
         ({"dataset": "HAADF", "frames": slice(1)}, "for spectrum images"),

@@ -68,10 +68,10 @@ class Streams(NamedTuple):
             raise DatasetError(problem, path=path, expected=expected, found=bins)
         part = self._replace(frames=None if frames == "sum" else frames, bins=bins)
         try:
-            some = len(part._shown) > 0
+            empty = 0 in part.shape
         except (TypeError, ValueError):  # of a slice
-            some = False
-        if not some:
+            empty = True
+        if empty:
             expected = f"some of {self.n_frames} frames"
             raise DatasetError("no such frames", path=path, expected=expected, found=repr(frames))
         return part
