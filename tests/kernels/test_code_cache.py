@@ -61,7 +61,8 @@ def test_what_was_written_is_loaded(path):
     assert not [other for other in path.parent.iterdir() if other != path]  # nor is more written
 
 
-def test_is_loaded_while_a_scan_is_opened(path, tmp_path_factory):
+@pytest.mark.usefixtures("path")
+def test_is_loaded_while_a_scan_is_opened(tmp_path_factory):
     """Files that are read then have to be in the folder of the scan."""
     scan = tmp_path_factory.mktemp("scan") / "a.npy"
     with within(Border([str(scan)])):
