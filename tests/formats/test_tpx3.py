@@ -168,6 +168,9 @@ def test_saved_index(path):
     for damaged in b"", b"PK", content[:-30], content[:100] + bytes(50) + content[150:]:
         beside.write_bytes(damaged)
         assert open_dataset(path, frame_time=1e-3, save_index=True).name == arr.name
+    for at in range(len(content) - 22, len(content)):  # the offsets of its parts
+        beside.write_bytes(content[:at] + bytes([content[at] ^ 0x80]) + content[at + 1 :])
+        assert open_dataset(path, frame_time=1e-3, save_index=True).name == arr.name
     write_tpx3(path, FOUR[:5])
     arr = open_dataset(path, frame_time=1e-3, save_index=True)
     np.testing.assert_array_equal(arr.compute(), FOUR[:5])

@@ -25,6 +25,8 @@ OF_INDEX = ".index.npz"
 """Suffix of the file that saves the index."""
 PART_BYTES = 1 << 20
 """Bytes indexed at once: they stay in the cache."""
+BROKEN = ValueError, TypeError, KeyError, EOFError, OSError, NotImplementedError, zipfile.BadZipFile
+"""Errors of NumPy for a damaged index."""
 MOST_KEPT = 8
 """Indexes kept in memory."""
 FARTHEST = 1 << 60
@@ -94,7 +96,7 @@ def _saved(path: str, file: tools.File) -> StreamIndex | None:
             if not np.array_equal(told["version"], _version(file)):
                 return None
             columns = [np.asarray(told[name], np.int64) for name in StreamIndex._fields]
-    except (ValueError, TypeError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile):
+    except BROKEN:
         return None
     blocks, edges, single = columns[:6], columns[6:8], columns[8:]
     alike = all(one.ndim == 1 for one in (*blocks, *edges)) and all(one.ndim == 0 for one in single)
