@@ -17,66 +17,91 @@ import numpy as np
 from numba import from_dtype, types
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
-from dask_tiled.kernels.words import inlined, little16
+from dask_tiled.kernels.words import inlined, little16, little32
 
 NEXT_PIXEL = 0xFFFF
 """Word of a stream of Velox that ends a pixel; other words are channels."""
-UNKNOWN = -2
-"""Column of words that are no channels."""
 
 
 @inlined
 def count(out, place, number):
     """Add events to a pixel; return whether it overflowed."""
-    before, added = out[place], out.dtype.type(number)
-    out[place] = before + added
-    return (out[place] < before) | (np.int64(added) != number)
+    at, added = np.uint64(place), out.dtype.type(number)
+    before = out[at]
+    out[at] = before + added
+    return (out[at] < before) | (np.int64(added) != number)
 
 
-def add_channels(data, places, sizes, starts, first, rows, words, out):
+@inlined
+def are_unknown(data, at, size, channels):
+    """Return whether any words are no channels, except ends of pixels."""
+    most = np.uint16(0)  # the largest word plus 1, which is 0 for the end of a pixel
+    for i in range(size // 2):
+        most = max(most, np.uint16(little16(data, at + 2 * i) + np.uint16(1)))
+    return most > channels
+
+
+def add_channels(data, places, sizes, starts, first, rows, words, channels, out):
     """Add the channels of each pixel; piece ``k`` begins in frame ``starts[k]``.
 
-    ``words[word]`` is the column of a word, -1 if it is no event of the output. Ends of pixels are
-    added as 0 events: they come at random, and a branch would be mispredicted.
+    ``words[word]`` is the column of a word, -1 if it is no event of the output. Ends of pixels come
+    at random, so they are found without a branch.
     """
-    last = rows.size - 1
+    stops, last = np.empty(sizes.max() // 2 + 1, np.int64), rows.size - 1
     for k in range(places.size):
-        frame, wrong = starts[k] - first, 0
-        for i in range(sizes[k] // 2):
-            word = little16(data, places[k] + 2 * i)
-            column, row = np.int64(words[word]), rows[min(frame, last)]
-            wanted = np.int64((row | column) >= 0)
-            wrong |= count(out, (row + column) * wanted, wanted) | (column == UNKNOWN)
-            frame += word == NEXT_PIXEL
+        at, length, found = places[k], sizes[k] // 2, np.int64(0)
+        wrong = are_unknown(data, at, sizes[k], channels)
+        for i in range(length):
+            stops[np.uint64(found)] = i
+            found += little16(data, at + 2 * i) == NEXT_PIXEL
+        stops[found] = length
+        begin = np.int64(0)
+        for pixel in range(found + 1):
+            row = rows[min(starts[k] - first + pixel, last)]
+            if row >= 0:
+                for i in range(begin, stops[pixel]):
+                    column = np.int64(words[np.uint64(little16(data, at + 2 * i))])
+                    wrong |= count(out, row + max(column, np.int64(0)), column >= 0)
+            begin = stops[pixel] + 1
         if wrong:
-            return places[k]
+            return at
     return -1
 
 
-def add_pixels(data, places, sizes, starts, first, rows, words, out):
+def add_pixels(data, places, sizes, starts, first, rows, words, channels, out):
     """Add the channels of each pixel like :func:`add_channels`, if all columns are 0."""
-    ends = np.empty(rows.size + 1, np.int64)
-    last = rows.size - 1
+    totals, last = np.empty(sizes.max() // 2 + 1, np.int64), rows.size - 1
     for k in range(places.size):
-        frame, wrong, total = starts[k] - first, 0, 0
-        begin = min(frame, last)
+        at, found, total = places[k], np.int64(0), np.int64(0)
+        wrong = are_unknown(data, at, sizes[k], channels)
         for i in range(sizes[k] // 2):
-            word = little16(data, places[k] + 2 * i)
-            column = words[word]
-            total += column >= 0
-            wrong |= column == UNKNOWN
-            ends[min(frame, last)] = total
-            frame += word == NEXT_PIXEL
-        if little16(data, places[k] + sizes[k] - 2) == NEXT_PIXEL:
-            frame -= 1
-        before = 0
-        for at in range(begin, min(frame, last) + 1):
-            if rows[at] >= 0:
-                wrong |= count(out, rows[at], ends[at] - before)
-            before = ends[at]
+            word = little16(data, at + 2 * i)
+            totals[np.uint64(found)] = total
+            total += words[np.uint64(word)] + 1
+            found += word == NEXT_PIXEL
+        totals[found] = total
+        before = np.int64(0)
+        for pixel in range(found + 1):
+            row = rows[min(starts[k] - first + pixel, last)]
+            if row >= 0:
+                wrong |= count(out, row, totals[pixel] - before)
+            before = totals[pixel]
         if wrong:
-            return places[k]
+            return at
     return -1
+
+
+def count_words(data, places, sizes, numbers):
+    """Count each word of some pieces, in two tables in turn: equal words often come together."""
+    second = np.uint64(NEXT_PIXEL + 1)
+    for k in range(places.size):
+        at, words = places[k], sizes[k] // 2
+        for i in range(words // 2):
+            both = little32(data, at + 4 * i)
+            numbers[np.uint64(both & np.uint32(NEXT_PIXEL))] += 1
+            numbers[second + np.uint64(both >> np.uint32(16))] += 1
+        if words % 2:
+            numbers[np.uint64(little16(data, at + 2 * words - 2))] += 1
 
 
 def count_pixels(data, places, sizes, counts, ends):
@@ -94,10 +119,17 @@ def channels_kernel(dtype: np.dtype, *, by_pixel: bool) -> Any:
     """Compile :func:`add_channels`, or :func:`add_pixels`, for the dtype of an output."""
     out, words = (types.Array(from_dtype(x), 1, "C") for x in (dtype, np.dtype("i4")))
     name = "add_pixels" if by_pixel else "add_channels"
-    arrays = BYTES, NUMBERS, NUMBERS, NUMBERS, NUMBER, NUMBERS, words, out
+    arrays = BYTES, NUMBERS, NUMBERS, NUMBERS, NUMBER, NUMBERS, words, NUMBER, out
     return compiled(f"{__name__}:{name}", types.int64(*arrays))
 
 
+@cache
 def pixels_kernel() -> Any:
     """Compile :func:`count_pixels`."""
     return compiled(f"{__name__}:count_pixels", types.void(BYTES, *[NUMBERS] * 4))
+
+
+@cache
+def words_kernel() -> Any:
+    """Compile :func:`count_words`."""
+    return compiled(f"{__name__}:count_words", types.void(BYTES, *[NUMBERS] * 3))

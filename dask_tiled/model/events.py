@@ -48,10 +48,19 @@ class Target(NamedTuple):
 
     def rows(self, first: int, stop: int) -> Index:
         """Return the places of frames ``first`` to ``stop``, -1 for frames that are left out."""
-        rows = np.full(stop - first, -1, np.int64)
         low, high = np.searchsorted(self.numbers, (first, stop))
+        if high - low == stop - first:
+            return self.places[low:high]
+        rows = np.full(stop - first, -1, np.int64)
         rows[self.numbers[low:high] - first] = self.places[low:high]
         return rows
+
+    def shared(self, run: EventRun) -> Array:
+        """Return which pieces add to one place only, whatever the frames of their events."""
+        if not len(self.places) or (self.places != self.places[0]).any():
+            return np.zeros(len(run.starts), bool)
+        low, high = (np.searchsorted(self.numbers, ends) for ends in (run.starts, run.stops))
+        return high - low == run.stops - run.starts
 
 
 class EventRun(NamedTuple):

@@ -20,13 +20,13 @@ from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import EventDecoder, function_at
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Index
+from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import axis_columns, piece_table
 
 WORD, COUNTS = np.dtype("<u2"), np.dtype("u2")
-END, UNKNOWN = 65535, -2
-"""Word that ends a pixel, and the column of words that are no channels."""
+END = 65535
+"""Word that ends a pixel."""
 KERNELS = "dask_tiled.kernels.events"
 TABLE = "FrameLocationTable"
 MOST_FRAMES = 1 << 24
@@ -202,22 +202,56 @@ def add(run: EventRun, fetch: Fetch, target: Target, *, pixels: int, bins: int) 
         target.out.dtype, by_pixel=not (target.columns > 0).any()
     )
     channels = bins * len(target.columns)
-    columns = np.full(END + 1, UNKNOWN, np.int32)
-    columns[:channels], columns[END] = np.repeat(target.columns, bins), -1
-    for part, data in run.parts(fetch):
+    columns = np.full(END + 1, -1, np.int32)
+    columns[:channels] = np.repeat(target.columns, bins)
+    shared = target.shared(run)
+    if shared.any():
+        _add_words(run.some(shared), fetch, target, columns, channels)
+    for part, data in run.some(~shared).parts(fetch):
         first, stop = int(part.starts.min()), int(part.stops.max())
-        rows = target.rows(first, stop)
-        at = kernel(data, part.offsets, part.sizes, part.starts, first, rows, columns, target.out)
+        arrays = part.offsets, part.sizes, part.starts, first, target.rows(first, stop), columns
+        at = kernel(data, *arrays, channels, target.out)
         if at >= 0:
-            size = int(part.sizes[part.offsets == at][0])
-            words = data[at : at + size].view(WORD)
-            unknown = np.flatnonzero((words >= channels) & (words != END))
-            if len(unknown):
-                place, word = at + WORD.itemsize * int(unknown[0]), words[unknown[0]]
-                part.refuse("no such channel", place, f"channels below {channels}", word)
-            raise DatasetError(
-                "more counts in a pixel than its type can hold",
-                path=run.file.path,
-                found=target.out.dtype,
-                hint='Pass dtype="uint32".',
-            )
+            _check_words(part, data, channels)
+            _overflow(run, target)
+
+
+def _add_words(
+    run: EventRun, fetch: Fetch, target: Target, columns: Index, channels: int
+) -> None:
+    """Add the events of pieces to one row of the output: count words of each kind."""
+    kernel = function_at(f"{KERNELS}:words_kernel")()
+    numbers = np.zeros((2, END + 1), np.int64)
+    for part, data in run.parts(fetch):
+        kernel(data, part.offsets, part.sizes, numbers.reshape(-1))
+    totals = numbers.sum(axis=0)
+    if totals[channels:END].any():
+        for part, data in run.parts(fetch):
+            _check_words(part, data, channels)
+    some = np.flatnonzero((columns >= 0) & (totals > 0))
+    sums = np.zeros(columns.max() + 1, np.int64)
+    np.add.at(sums, columns[some], totals[some])
+    row = target.out[target.places[0] :][: len(sums)]
+    most = min(np.iinfo(row.dtype).max, np.iinfo(np.int64).max)
+    if (sums > most - row.astype(np.int64)).any():
+        _overflow(run, target)
+    row += sums.astype(row.dtype)
+
+
+def _check_words(part: EventRun, data: Bytes, channels: int) -> None:
+    """Check that all words are channels, or end a pixel."""
+    for at, size in zip(part.offsets.tolist(), part.sizes.tolist(), strict=True):
+        words = data[at : at + size].view(WORD)
+        unknown = np.flatnonzero((words >= channels) & (words != END))
+        if len(unknown):
+            place, word = at + WORD.itemsize * int(unknown[0]), words[unknown[0]]
+            part.refuse("no such channel", place, f"channels below {channels}", word)
+
+
+def _overflow(run: EventRun, target: Target) -> NoReturn:
+    raise DatasetError(
+        "more counts in a pixel than its type can hold",
+        path=run.file.path,
+        found=target.out.dtype,
+        hint='Pass dtype="uint32".',
+    )
