@@ -20,6 +20,8 @@ MOST_FRAMES = 1 << 20
 LEAST_BYTES = 4 << 20
 """Minimum number of bytes of a chunk with a task of its own: reading them takes as long as the
 task itself."""
+LEAST_EVENT_BYTES = 16 << 20
+"""Like ``LEAST_BYTES``, of events: tasks decode the pieces at their bounds twice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,7 @@ def _most_chunks(known: Known) -> int:
     source, reduction = known.source, known.reduction
     if source.layout.is_sparse and reduction is not None and reduction.row is SUM:
         frames = math.prod(known.grid.shape[: source.layout.nav_ndim])
-        return max(1, source.layout.pieces.stored // LEAST_BYTES, frames // MOST_FRAMES)
+        return max(1, source.layout.pieces.stored // LEAST_EVENT_BYTES, frames // MOST_FRAMES)
     if takes_time(source):
         return MOST_CHUNKS
     nbytes = math.prod(known.grid.shape) * source.dtype.itemsize

@@ -495,7 +495,7 @@ def check_add_scan(data, places, sizes, states, side, frames, first, rows, colum
     )
 
 
-def check_add_channels(data, places, sizes, starts, first, rows, words, out):
+def check_add_channels(data, places, sizes, starts, first, rows, words, channels, out):
     if not len(places) == len(sizes) == len(starts) or len(words) <= NEXT_PIXEL or not len(rows):
         return f"{len(places)} pieces, {len(sizes)} sizes, {len(words)} words, {len(rows)} rows"
     return (
@@ -503,6 +503,14 @@ def check_add_channels(data, places, sizes, starts, first, rows, words, out):
         or outside("bytes", len(data), *extent(places + sizes, 0, 1, 0))
         or outside("rows", len(rows), *extent(starts - first, 0, 1, 0))
         or check_places(rows, words, out)
+    )
+
+
+def check_count_words(data, places, sizes, numbers):
+    if len(places) != len(sizes) or len(numbers) != 2 * (NEXT_PIXEL + 1):
+        return f"{len(places)} pieces, {len(sizes)} sizes, {len(numbers)} numbers"
+    return outside("bytes", len(data), *extent(places, 0, 1, 0)) or outside(
+        "bytes", len(data), *extent(places + sizes, 0, 1, 0)
     )
 
 
@@ -524,6 +532,7 @@ def check_places(rows, columns, out):
 CHECKS = {
     "run_program": check_program,
     **dict.fromkeys(("add_channels", "add_pixels"), check_add_channels),
+    "count_words": check_count_words,
     "count_pixels": check_count_pixels,
     "index_words": check_index_words,
     "decode_hits": check_decode_hits,
