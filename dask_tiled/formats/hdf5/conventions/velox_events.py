@@ -20,7 +20,7 @@ from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import EventDecoder, function_at
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Bytes, Index
+from dask_tiled.model.indexing import Array, Bytes, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import axis_columns, piece_table
 
@@ -31,7 +31,7 @@ KERNELS = "dask_tiled.kernels.events"
 TABLE = "FrameLocationTable"
 MOST_FRAMES = 1 << 24
 PIECE_WORDS = 1 << 13
-"""Words of a piece where they are not in chunks."""
+"""Most words of a piece: chunks may be longer, and the stream need not have any."""
 
 
 class Streams(NamedTuple):
@@ -112,7 +112,8 @@ def _pieces(tree: Tree, data: Any, file: File, pixels: int) -> tuple[Index, Inde
     tree.check_sources(data)
     starts = _frame_starts(data, pixels)
     size, places = _stored(data, file)
-    edges = np.unique(np.concatenate([np.arange(0, len(data), size), starts]))
+    steps = (np.arange(0, len(data), step) for step in {size, min(size, PIECE_WORDS)})
+    edges = np.unique(np.concatenate([*steps, starts]))
     lengths = np.diff(edges, append=len(data))
     offset = places[edges // size] + WORD.itemsize * (edges % size)
     return np.searchsorted(starts, edges, "right") - 1, offset, WORD.itemsize * lengths
@@ -216,9 +217,7 @@ def add(run: EventRun, fetch: Fetch, target: Target, *, pixels: int, bins: int) 
             _overflow(run, target)
 
 
-def _add_words(
-    run: EventRun, fetch: Fetch, target: Target, columns: Index, channels: int
-) -> None:
+def _add_words(run: EventRun, fetch: Fetch, target: Target, columns: Array, channels: int) -> None:
     """Add the events of pieces to one row of the output: count words of each kind."""
     kernel = function_at(f"{KERNELS}:words_kernel")()
     numbers = np.zeros((2, END + 1), np.int64)
