@@ -160,7 +160,7 @@ def _value(kind: int, data: bytes) -> Any:
 def _at(tree: dict[str, Any], *names: str) -> Any:
     """Return the value of an entry, None if there is none."""
     for name in names:
-        tree = tree.get(name, {})
+        tree = tree.get(name, {}) if name else {}  # the empty name is that of a value
     return tree.get("")
 
 

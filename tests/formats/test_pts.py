@@ -143,6 +143,16 @@ def test_damaged_headers(path):
         open_dataset(path)
 
 
+def test_template_without_name(path):
+    content = path.read_bytes()
+    value = struct.pack("<II", 12, 3) + b"T2\0"
+    assert content.count(value) == 1
+    path.write_bytes(content.replace(value, value[:8] + bytes(3)))
+    arr = open_dataset(path)
+    assert arr.metadata["pts"]["zero_channel"] == 0
+    np.testing.assert_array_equal(arr.compute(), SUM)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_files(path, seed):
     rng = np.random.default_rng(seed)
