@@ -230,8 +230,10 @@ def _frame(time, marks, per_mark, step, numbers, places):
     since, away = np.int64((time - start) / step), 2 + ((time - start) >> 45)
     low, high = np.int64(since * step), np.int64((since + 1) * step)
     frame, place = mark * per_mark + since, np.int64(-1)
-    if since < per_mark:
-        found = _last_before(numbers, frame)
+    if since < per_mark and numbers.size:
+        found = frame - numbers[0]  # most often the frames are consecutive
+        if found < 0 or found >= numbers.size or numbers[found] != frame:
+            found = _last_before(numbers, frame)
         if found >= 0 and numbers[found] == frame:
             place = places[found]
     return start + low + away, min(start + high - away, end - 1), place
