@@ -49,10 +49,14 @@ class Target(NamedTuple):
     def rows(self, first: int, stop: int) -> Index:
         """Return the places of frames ``first`` to ``stop``, -1 for frames that are left out."""
         low, high = np.searchsorted(self.numbers, (first, stop))
-        if high - low == stop - first:
-            return self.places[low:high]
+        places, numbers = self.places[low:high], self.numbers[low:high] - first
+        if len(places) == stop - first:
+            return places
         rows = np.full(stop - first, -1, np.int64)
-        rows[self.numbers[low:high] - first] = self.places[low:high]
+        if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:  # copies faster
+            rows[numbers[0] : numbers[-1] + 1] = places
+        else:
+            rows[numbers] = places
         return rows
 
     def shared(self, run: EventRun) -> Array:
