@@ -239,7 +239,7 @@ def _frame(time, marks, per_mark, step, numbers, places):
     return start + low + away, min(start + high - away, end - 1), place
 
 
-def add_hits(hits, marks, per_mark, step, width, with_tot, numbers, places, columns, out):
+def add_hits(hits, marks, per_mark, step, width, with_tot, numbers, places, columns, apart, out):
     """Add hits to the pixels of a :class:`~dask_tiled.model.events.Target`.
 
     Parameters
@@ -257,13 +257,17 @@ def add_hits(hits, marks, per_mark, step, width, with_tot, numbers, places, colu
         1 to add the time over threshold, 0 to count.
     numbers, places, columns, out
         Attributes of the target, with columns of 4 bytes, which stay in the cache.
+    apart : int
+        Column of the second pixel, if columns rise in equal steps from 0 on; then they are empty,
+        as looking them up takes longer than the rest.
     """
     low, high, place = np.int64(1), np.int64(0), np.int64(-1)
     for k in range(hits.size):
         hit = hits[k]
         if hit.time < low or hit.time > high:
             low, high, place = _frame(hit.time, marks, per_mark, step, numbers, places)
-        column = columns[np.uint64(hit.y) * np.uint64(width) + np.uint64(hit.x)]
+        pixel = np.uint64(hit.y) * np.uint64(width) + np.uint64(hit.x)
+        column = np.int64(columns[pixel]) if columns.size else np.int64(pixel) * apart
         if place >= 0 and column >= 0:
             at = np.uint64(place + column)
             out[at] = np.int64(out[at]) + 1 + with_tot * (np.int64(hit.tot) - 1)
@@ -328,5 +332,5 @@ def add_kernel(hit: np.dtype, dtype: np.dtype) -> Any:
     columns = types.Array(types.int32, 1, "C", readonly=True)
     hits, out = (types.Array(from_dtype(one), 1, "C") for one in (hit, dtype))
     numbers = NUMBER, types.float64, NUMBER, NUMBER
-    signature = types.void(hits, fixed, *numbers, fixed, fixed, columns, out)
+    signature = types.void(hits, fixed, *numbers, fixed, fixed, columns, NUMBER, out)
     return compiled(f"{__name__}:add_hits", signature)

@@ -457,11 +457,12 @@ def check_decode_hits(src, time, wide, hits):
 
 
 def check_add_hits(
-    hits, marks, per_mark, step, width, with_tot, numbers, places, columns, out
+    hits, marks, per_mark, step, width, with_tot, numbers, places, columns, apart, out
 ):  # fmt: skip
     if not len(marks) or len(numbers) != len(places) or per_mark < 1 or step < 1:
         return f"{len(marks)} marks, {len(numbers)} frames at {len(places)} places"
     pixels = hits["y"].astype("i8") * width + hits["x"]
+    columns = columns if len(columns) else apart * np.arange(width**2)
     return outside("pixels", len(columns), *extent(pixels, 0, 1, 1)) or check_places(
         places, columns, out
     )

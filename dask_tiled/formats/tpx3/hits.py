@@ -78,9 +78,12 @@ def add(
     kernel = function_at("dask_tiled.kernels.tpx3:add_kernel")(HIT, target.out.dtype)
     frames = Frames(np.frombuffer(marks, "<i8"), per_mark, step)
     width, columns = 512 if wide else 256, target.columns.astype(np.int32)
+    apart = int(columns[1])
+    if (columns == apart * np.arange(len(columns), dtype=np.int32)).all():
+        columns = columns[:0]
     buffer = np.empty(int(run.sizes.max(initial=0)) // WORD, HIT)
     for hits in _hits(run, fetch, buffer, wide=wide, rising=False):
-        kernel(hits, *frames, width, with_tot, target.numbers, target.places, columns, target.out)
+        kernel(hits, *frames, width, with_tot, *target[:2], columns, apart, target.out)
 
 
 def records(run: EventRun, fetch: Fetch, out: Array, *, wide: bool, **_: Any) -> int:
