@@ -39,7 +39,8 @@ def run(script, *arguments, flags=(), env=(), **options):
     return done.stdout
 
 
-COMPILING = r"compiling for this kind|\.\.\. compiled in"  # where others have not done it before
+# Where others have not compiled it before.
+COMPILING = r"compiling for this pixel type|\.\.\. compiled in"
 
 
 # Descriptors

@@ -31,6 +31,7 @@ def entered(call):
         call()
     finally:
         sys.setprofile(None)
+    gc.unfreeze()  # objects that are exempt from garbage collection are not listed
     kernels = [one for one in gc.get_objects() if issubclass(type(one), CPUDispatcher)]
     codes -= {kernel.py_func.__code__ for kernel in kernels}
     files = {Path(code.co_filename) for code in codes}
