@@ -131,7 +131,8 @@ class Reader:
         self._backend = workspace.backend(source)
         cuts = [region.sig] if parts is None else [cut_to(region.sig, part) for part in parts]
         self._shapes = [tuple(cut.length for cut in part) for part in cuts]
-        self._layout = layout = exact(source.layout, self._backend)
+        layout = source.layout
+        self._layout = layout = exact(layout, self._backend) if layout.is_sparse else layout
         frames, conversion = region.frames, source.conversion
         self._direct = conversion.nothing or (layout.is_sparse and conversion.widens)
         self._ranges = [list(frame_ranges(layout, frames, part)) for part in cuts]
