@@ -13,10 +13,10 @@ from dask_tiled.array.tasks import Block, like_numpy
 from dask_tiled.array.tiled_array import TiledArray, inherited
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.decoders import Conversion, EventDecoder, function_at
-from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.opening import OPENED, opened
+from dask_tiled.reading.events import runs_of
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.tiling.bases import Grid
 
@@ -98,15 +98,10 @@ def events_of(source: Source, grid: Grid, block_id: Block) -> Array:
     out = np.empty(stop - first, decoder.record)
     if first == stop:
         return out
-    rows = layout.pieces.rows(some)
-    start, states = rows.start[:, 0], rows.strides[:, 0]
-    ends = start, start + rows.shape[:, 0], states
-    run = EventRun(
-        layout.files, layout.files[0], decoder, rows.offset, rows.nbytes, *ends, none, none, none, 0
-    )
+    ((_, run),) = runs_of(layout, some, none, none, none, 0)
     with Workspace() as workspace:
         backend = workspace.backend(source)
         found = function_at(decoder.records)(run, backend, out, **dict(decoder.options))
     if found != len(out):
-        run.refuse("other events than counted", int(rows.offset[0]), len(out), found)
+        run.refuse("other events than counted", int(run.offsets[0]), len(out), found)
     return like_numpy(out)

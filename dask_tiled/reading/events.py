@@ -41,7 +41,7 @@ def _indexed(layout: Layout, fetch: Fetch) -> PieceTable:
     columns = layout.columns()
     starts, shapes, states = (x.copy() for x in (columns.start, columns.shape, columns.strides))
     none, every = np.empty(0, np.int64), np.arange(len(layout.pieces))
-    for some, run in _runs(layout, every, none, none, none, 0):
+    for some, run in runs_of(layout, every, none, none, none, 0):
         if run.decoder.index:
             index = function_at(run.decoder.index)
             first, stop, state = index(run, fetch, **dict(run.decoder.options))
@@ -69,11 +69,11 @@ def event_runs(
     lengths = [cut.length for cut in sig]
     columns = np.full(layout.sig_shape, -1, np.int64)
     columns[tuple(cut.slice for cut in sig)] = np.arange(math.prod(lengths)).reshape(lengths)
-    for _, run in _runs(layout, met, numbers, frames, columns.reshape(-1), math.prod(lengths)):
+    for _, run in runs_of(layout, met, numbers, frames, columns.reshape(-1), math.prod(lengths)):
         yield run.some(np.argsort(run.offsets, kind="stable"))
 
 
-def _runs(
+def runs_of(
     layout: Layout, some: Index, numbers: Index, frames: Index, columns: Index, width: int
 ) -> Iterator[tuple[Index, EventRun]]:
     """Yield the runs of some pieces, one for each file and decoder, and their numbers."""
