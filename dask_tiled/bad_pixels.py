@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dask.base import compute
 
 from dask_tiled.array.tile_functions import reducible
-from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.array.tiled_array import description_of
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.indexing import Array
@@ -127,7 +127,7 @@ class Statistics(NamedTuple):
 
 def _corrections_of(arr: da.Array, frame: tuple[int, ...]) -> Corrections:
     """Return the corrections of an opened array; refuse cropped frames."""
-    description = arr.description if isinstance(arr, TiledArray) else None
+    description = description_of(arr)
     if description is None:
         return Corrections()
     held = description.layout.sig_shape

@@ -10,12 +10,12 @@ from dask.base import tokenize
 
 from dask_tiled.array.dask_graph.layers import symbolic_graph
 from dask_tiled.array.tasks import Block, like_numpy
-from dask_tiled.array.tiled_array import TiledArray, inherited
+from dask_tiled.array.tiled_array import inherited
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.decoders import Conversion, EventDecoder, function_at
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.layout import Layout
-from dask_tiled.opening import OPENED, opened
+from dask_tiled.opening import opened_array
 from dask_tiled.reading.events import runs_of
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.tiling.bases import Grid
@@ -56,11 +56,7 @@ def events(arr: Any) -> da.Array:
     >>> bool(hits["tot"].max().compute() > 0)
     True
     """
-    arr = opened(arr)
-    desc = arr.description if isinstance(arr, TiledArray) else None
-    if not isinstance(arr, TiledArray) or desc is None:
-        problem = "the array has no events"
-        raise DatasetError(problem, expected=OPENED, found=type(arr).__name__)
+    arr, desc = opened_array(arr, "the array has no events")
     layout = desc.layout
     decoder = _lists(layout)
     if decoder is None:

@@ -10,15 +10,15 @@ from dask.base import annotate, tokenize
 
 from dask_tiled.array.dask_graph.layers import symbolic_graph
 from dask_tiled.array.tasks import Block, like_numpy
-from dask_tiled.array.tiled_array import TiledArray, inherited
+from dask_tiled.array.tiled_array import inherited
 from dask_tiled.describing import headers_of
-from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.errors import CorruptFileError
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
 from dask_tiled.model.headers import Headers, WrongHeader, missing_facts
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.layout import Layout
-from dask_tiled.opening import OPENED, opened
+from dask_tiled.opening import opened_array
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Grid
 
@@ -58,11 +58,7 @@ def frame_facts(arr: Any) -> da.Array:
     >>> facts.shape, "exposure_time" in facts.dtype.names
     ((60, 64), True)
     """
-    arr = opened(arr)
-    desc = arr.description if isinstance(arr, TiledArray) else None
-    if not isinstance(arr, TiledArray) or desc is None:
-        problem = "the array has no frame headers"
-        raise DatasetError(problem, expected=OPENED, found=type(arr).__name__)
+    arr, desc = opened_array(arr, "the array has no frame headers")
     headers, chunks = headers_of(desc), arr.chunks[: desc.nav_ndim]
     if not isinstance(headers, Headers):
         with annotate(**inherited(arr)):

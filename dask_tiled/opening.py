@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dask_tiled.array.building import build
 from dask_tiled.array.doors import ARRAYS, as_array, is_array
-from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.array.tiled_array import TiledArray, description_of
 from dask_tiled.describing import Path, describe, is_settled, scheme_for, warn_of_missing
 from dask_tiled.errors import (
     DatasetError,
@@ -195,6 +195,23 @@ def opened(data: Any, **options: Any) -> da.Array:
         problem, expected = "neither an array nor a path", f"{ARRAYS}, or a path"
         raise DatasetError(problem, expected=expected, found=type(data).__name__)
     return open_dataset(data, **options)
+
+
+def opened_array(
+    data: Any, problem: str, hint: str | None = None
+) -> tuple[TiledArray, Description]:
+    """Return an opened array, or a slice of one, and its description.
+
+    Raises
+    ------
+    DatasetError
+        The array was computed: no files hold its pixels; or as for :func:`opened`.
+    """
+    arr = opened(data)
+    desc = description_of(arr)
+    if not isinstance(arr, TiledArray) or desc is None:
+        raise DatasetError(problem, expected=OPENED, found=type(arr).__name__, hint=hint)
+    return arr, desc
 
 
 def scheme_of(arr: Any) -> TilingScheme:

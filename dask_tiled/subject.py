@@ -11,10 +11,10 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.axes import Shown, shown_of
-from dask_tiled.array.tiled_array import read_once
+from dask_tiled.array.tiled_array import description_of, read_once
 from dask_tiled.errors import DatasetError, printable
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.description import Description
+from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.paths import OF_ZARR
 from dask_tiled.sampling import SAMPLE_BYTES
 
@@ -53,7 +53,7 @@ class Subject(NamedTuple):
     @property
     def desc(self) -> Description | None:
         """Description of an opened array, or of a slice of one."""
-        return getattr(self.arr, "description", None)
+        return description_of(self.arr)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,14 +71,14 @@ class Subject(NamedTuple):
         """
         _check(arr)
         known = shown_of(arr)
-        desc: Description | None = getattr(arr, "description", None)
+        desc = description_of(arr)
         title, subtitle = "an array", f"{_kind(arr.dtype)}, {by(arr.shape)}"
         directions: dict[str, str] = {}
         if known.of:
             first = known.of[0]
             title = printable(_title(first.files[0].path))
             subtitle = f"{'' if desc else 'computed from '}{first.format}, {subtitle}"
-            directions = _facts(first).get("directions", {})
+            directions = facts_of(first).get("directions", {})
         nav_ndim = _nav_ndim(known)
         kept = [k for k, n in enumerate(arr.shape) if n > 1]
         axes = tuple(known.axes[k] or Axis(f"axis {k}") for k in kept)
@@ -179,11 +179,6 @@ def _nav_ndim(shown: Shown) -> int:
     last = (names[-1] or "").casefold()
     is_spectrum = not shown.of and last and last not in SPACE and not last.startswith("scan")
     return max(len(names) - (1 if is_spectrum else 2), 0)
-
-
-def _facts(desc: Description) -> Mapping[str, Any]:
-    facts: Mapping[str, Any] = desc.metadata.get(desc.format, {})
-    return facts
 
 
 def _kind(dtype: np.dtype) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_tiled.array.axes import Shown, shown_of
-from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.array.tiled_array import description_of
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.bases import Chunks
 
@@ -53,8 +53,3 @@ class Given(NamedTuple):
     def nav_ndim(self) -> int:
         """Number of leading axes that can be cut without cutting frames."""
         return self.ndim if self.description is None else self.description.nav_ndim
-
-
-def description_of(arr: da.Array) -> Description | None:
-    """Return the description of an opened array; None for any other."""
-    return arr.description if isinstance(arr, TiledArray) else None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.array.given import Given
-from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.array.tiled_array import TiledArray, description_of
 from dask_tiled.errors import DatasetError, StaleFileError, warn
 from dask_tiled.model.description import Description
 from dask_tiled.tiling.negotiation import TilingRequest
@@ -42,7 +42,7 @@ def description_of_growing(arr: Any) -> Description:
     DatasetError
         The array cannot be followed.
     """
-    desc = arr.description if isinstance(arr, TiledArray) else None
+    desc = description_of(arr)
     if desc is None or not desc.nav_ndim or not arr.can_refresh:
         raise DatasetError(
             "the array cannot be followed",

@@ -14,7 +14,7 @@ from dask.base import tokenize
 from dask_tiled.array.building import has_tiles
 from dask_tiled.array.dask_graph.layers import on_chunks, results_in
 from dask_tiled.array.tasks import ChunkJob, Nested, like_numpy, run_job
-from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.array.tiled_array import description_of
 from dask_tiled.engine.jobs import Job
 from dask_tiled.model.indexing import Array
 from dask_tiled.tiling import machine
@@ -103,7 +103,7 @@ def _reduce(
 def _tile_of(x: Reducible, request: TilingRequest) -> tuple[int, ...]:
     """Choose the tile shape: negotiated if possible, otherwise whole frames."""
     arr, nav_ndim = x
-    description = arr.description if isinstance(arr, TiledArray) else None
+    description = description_of(arr)
     if description is not None and description.nav_ndim == nav_ndim:
         return tile_for(description, [request], arr.chunks)
     largest = tuple(max(axis, default=0) for axis in arr.chunks)

@@ -403,6 +403,11 @@ class TiledArray(LateArray):
         return TiledArray, (*shown, None, self._annotations, self._opening)
 
 
+def description_of(arr: object) -> Description | None:
+    """Return the description of an opened array, or of a slice of one; None for any other."""
+    return arr.description if isinstance(arr, TiledArray) else None
+
+
 def inherited(*arrays: TiledArray) -> Annotations:
     """Merge the annotations of arrays with the current ones."""
     given = [*(x._annotations for x in arrays), get_annotations()]  # noqa: SLF001

@@ -16,7 +16,7 @@ from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.describing import Path
 from dask_tiled.export.zarr.group import DATA, labels_of
-from dask_tiled.model.description import Description
+from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.mark import json_value, name_of
 from dask_tiled.opening import opened
 from dask_tiled.stored_results import stored_results
@@ -187,7 +187,7 @@ def _axes(shown: Shown, shape: Sequence[int]) -> list[dict[str, Any]]:
 
 def _metadata(desc: Description) -> dict[str, Any]:
     """Return HyperSpy metadata for a file; files of HyperSpy have their own."""
-    facts = desc.metadata.get(desc.format, {})
+    facts = facts_of(desc)
     beside = os.path.dirname(str(facts.get("dataset", ""))) + "/metadata"
     metadata = json_value(facts.get("facts", {}).get(beside, {}))
     if {"General", "Signal"} <= metadata.keys():

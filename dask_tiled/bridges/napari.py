@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tiled_array import read_once
+from dask_tiled.array.tiled_array import description_of, read_once
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.group import DATA, labels_of
@@ -21,6 +21,7 @@ from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.formats.registry import completed, formats, recognised_by
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.calibration import is_unknown
+from dask_tiled.model.description import facts_of
 from dask_tiled.model.paths import is_url
 from dask_tiled.opening import open_dataset
 from dask_tiled.panels import CHANNEL_COLOURS, contrast
@@ -82,7 +83,7 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
     stem = stem.removesuffix(".ome")
     layers: list[LayerData] = []
     for name, arr in _opened(path):
-        facts = _facts(arr)
+        facts = facts_of(description_of(arr))
         given = facts.get("attributes", {}).get("name", stem)  # the name that write_image stored
         called = str(given) if name == DATA else f"{stem} {name}"
         visible = {"visible": not layers}
@@ -99,12 +100,6 @@ def _opened(path: str | Sequence[str]) -> Iterator[tuple[str, da.Array]]:
         yield DATA, open_dataset(path)
     except DatasetError:
         yield DATA, da.stack([open_dataset(one) for one in path])
-
-
-def _facts(arr: da.Array) -> Mapping[str, Any]:
-    """Return the format's metadata of an opened array."""
-    desc = getattr(arr, "description", None)
-    return {} if desc is None else desc.metadata.get(desc.format, {})
 
 
 def _smaller(path: str | Sequence[str], facts: Mapping[str, Any]) -> Iterator[da.Array]:

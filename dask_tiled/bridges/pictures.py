@@ -7,8 +7,10 @@ from typing import Any
 
 import dask.array as da
 
+from dask_tiled.array.tiled_array import description_of
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.zarr.group import DATA
+from dask_tiled.model.description import facts_of
 from dask_tiled.model.listing import Listing
 from dask_tiled.opening import open_dataset
 
@@ -17,6 +19,13 @@ OF_ONE = {
     "sync_offset", "tiling",
 }  # fmt: skip
 """Options that apply to one image, and then restrict the result to it."""
+
+
+def listing_of(arr: da.Array, options: Mapping[str, Any]) -> Listing | None:
+    """Return the images of the file of an array; None if it has one, or an option restricts it."""
+    found = Listing.of(facts_of(description_of(arr)))
+    several = len(found.names) > 1 and found.meant in found.names
+    return found if several and not OF_ONE & options.keys() else None
 
 
 def open_pictures(
@@ -28,12 +37,11 @@ def open_pictures(
     opened are skipped with a warning. The option ``axes`` applies to the first image only.
     """
     first = open_dataset(path, **options)
-    desc = getattr(first, "description", None)
-    facts = {} if desc is None else desc.metadata.get(desc.format, {})
-    option, meant, names = Listing.of(facts)
-    if len(names) < 2 or meant not in names or OF_ONE & options.keys():
+    listing = listing_of(first, options)
+    if listing is None:
         yield DATA, first
         return
+    option, meant, names = listing
     yield names.pop(meant), first
     options = {key: value for key, value in options.items() if key != "axes"}
     for key, name in names.items():

@@ -13,7 +13,7 @@ import numpy as np
 from dask_tiled.codecs.byte_codecs import as_numcodecs
 from dask_tiled.errors import DatasetError, require
 from dask_tiled.export.virtual.byte_ranges import ByteRanges
-from dask_tiled.export.virtual.documents import create_group, opened_description
+from dask_tiled.export.virtual.documents import create_group, opened_for_zarr
 from dask_tiled.export.virtual.references import url_of
 from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
@@ -96,7 +96,8 @@ class Parser:
             there: dict[str, Any] = {"path": unquote(path) if scheme else os.path.abspath(url)}
         else:
             there = {"path": url, "storage_options": _store_of(url, registry)}
-        desc = opened_description(open_dataset(**there, format=self.format, **self.options))
+        arr = open_dataset(**there, format=self.format, **self.options)
+        _, desc = opened_for_zarr(arr)
         ranges, codecs = stored(desc, 3)
         group: dict[str, Any] = {}
         create_group(group, desc, ranges.shape, **codecs)

@@ -10,8 +10,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.doors import is_array
-from dask_tiled.bridges.pictures import OF_ONE
-from dask_tiled.model.listing import Listing
+from dask_tiled.bridges.pictures import listing_of
 from dask_tiled.opening import opened
 
 PLAIN = str, int, float, tuple, list, dict
@@ -48,11 +47,10 @@ class Pictures:
         if follow and not is_array(data):
             options = {**options, "follow": True}
         first = opened(data, **options)
-        desc = getattr(first, "description", None)
-        facts = {} if desc is None or first is data else desc.metadata.get(desc.format, {})
-        option, meant, names = Listing.of(facts)
-        if len(names) < 2 or meant not in names or OF_ONE & options.keys():
+        listing = None if first is data else listing_of(first, options)
+        if listing is None:
             return cls(first, {"data": lambda: first})
+        option, meant, names = listing
         plain = {key: value for key, value in options.items() if key != "axes"}
 
         def opens(key: Any) -> Callable[[], da.Array]:

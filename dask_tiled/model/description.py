@@ -145,7 +145,7 @@ class Description:
         return self._told(CALIBRATED)
 
     def _told(self, key: str) -> Mapping[str, str]:
-        found = self.metadata.get(self.format, {}).get(key)
+        found = facts_of(self).get(key)
         return found if isinstance(found, Mapping) else {}
 
     def overridden(self, by: str | None = None) -> dict[str, Axis]:
@@ -200,13 +200,13 @@ class Description:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Messages about files that may belong to the series but were not found, with reasons."""
-        found: tuple[str, ...] = self.metadata.get(self.format, {}).get(DOUBTS, ())
+        found: tuple[str, ...] = facts_of(self).get(DOUBTS, ())
         return found
 
     @property
     def units(self) -> str:
         """Unit of the pixels; empty if the file has none or corrections are applied."""
-        units = self.metadata.get(self.format, {}).get("units", "")
+        units = facts_of(self).get("units", "")
         return units if isinstance(units, str) and self.conversion.corrections is None else ""
 
     def shifted(self, by: int) -> Description:
@@ -224,7 +224,7 @@ class Description:
 
     def with_facts(self, **facts: Any) -> Description:
         """Return the description with more metadata of the format."""
-        own = {**self.metadata.get(self.format, {}), **facts}
+        own = {**facts_of(self), **facts}
         return replace(self, metadata={**self.metadata, self.format: own})
 
     def with_scan(
@@ -279,7 +279,7 @@ class Description:
             ("dtype", f"{self.dtype}, {self.units}" if self.units else str(self.dtype)),
             ("size", format_bytes(self.nbytes)),
         ]
-        if listing := str(Listing.of(self.metadata.get(self.format, {}))):
+        if listing := str(Listing.of(facts_of(self))):
             rows.append(("picture", listing))
         if self.conversion.corrections is not None:
             rows.append(("corrected", str(self.conversion.corrections)))
@@ -312,6 +312,12 @@ class Description:
         parts = {"instrument": self.instrument._repr_html_(), "metadata": f"<pre>{tree}</pre>"}
         more = (f"<details><summary>{k}</summary>{v}</details>" for k, v in parts.items())
         return html_table(self.rows()) + "".join(more)
+
+
+def facts_of(desc: Description | None) -> Mapping[str, Any]:
+    """Return the metadata of the format; empty without a description."""
+    facts: Mapping[str, Any] = {} if desc is None else desc.metadata.get(desc.format, {})
+    return facts
 
 
 def _axis_text(axis: Axis, size: int) -> str:

@@ -13,7 +13,7 @@ from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.beside import write_beside
 from dask_tiled.model.calibration import described, replaced
-from dask_tiled.model.description import Description
+from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.files import read_head
 from dask_tiled.model.paths import OF_AXES, Border, axes_file, border, within
 
@@ -87,7 +87,7 @@ def save_axes(desc: Description) -> str:
 
 def _picture(desc: Description, path: str) -> str:
     """Return the key of the described image in the saved axes."""
-    first, facts = desc.files[0].path, desc.metadata.get(desc.format, {})
+    first, facts = desc.files[0].path, facts_of(desc)
     if first + OF_AXES != path:
         place = os.path.relpath(os.path.dirname(first), path.removesuffix(OF_AXES))
         return place.removeprefix(".")

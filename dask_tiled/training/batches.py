@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.doors import is_array
-from dask_tiled.array.given import description_of
+from dask_tiled.array.tiled_array import description_of
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.describing import describe
 from dask_tiled.errors import DatasetError, check_whole

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dask_tiled.export.virtual.documents import documents_of, opened_description
+from dask_tiled.export.virtual.documents import documents_of, opened_for_zarr
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
-from dask_tiled.opening import opened
 from dask_tiled.tiling.bases import Chunks
 from dask_tiled.tiling.scheme import negotiate
 from dask_tiled.tiling.sizes import equal_chunks
@@ -64,8 +63,7 @@ def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
 
     from dask_tiled.export.virtual.store import Contents, VirtualStore
 
-    arr = opened(arr)
-    desc = opened_description(arr)
+    arr, desc = opened_for_zarr(arr)
     if chunks is None:
         sizes = _default(desc, arr.chunks)
     else:

@@ -10,26 +10,13 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.group import DATA, coordinates_of
 from dask_tiled.model.description import Description
 from dask_tiled.model.mark import attributes_of
-from dask_tiled.opening import OPENED, opened
+from dask_tiled.opening import opened_array
 
 
-def opened_description(data: Any) -> Description:
-    """Return the description of an opened array.
-
-    Raises
-    ------
-    DatasetError
-        The array was computed: no files hold its pixels.
-    """
-    arr = opened(data)
-    if not isinstance(arr, TiledArray) or arr.description is None:
-        raise DatasetError(
-            "only opened arrays can be read as zarr without a copy",
-            expected=OPENED,
-            found=type(arr).__name__,
-            hint="Write computed arrays with to_zarr.",
-        )
-    return arr.description
+def opened_for_zarr(data: Any) -> tuple[TiledArray, Description]:
+    """Return an opened array and its description; errors are those of :func:`opened_array`."""
+    problem = "only opened arrays can be read as zarr without a copy"
+    return opened_array(data, problem, "Write computed arrays with to_zarr.")
 
 
 def documents_of(desc: Description, chunks: tuple[int, ...], **options: Any) -> dict[str, bytes]:

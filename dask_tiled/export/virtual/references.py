@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.virtual.byte_ranges import ByteRanges
-from dask_tiled.export.virtual.documents import create_group, documents_of, opened_description
+from dask_tiled.export.virtual.documents import create_group, documents_of, opened_for_zarr
 from dask_tiled.export.virtual.parquet import SUFFIXES, are_references, write_parquet
 from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
@@ -78,7 +78,7 @@ def to_references(
     >>> refs["refs"]["data/0.0.0"][1:]
     [128, 120]
     """
-    desc = opened_description(arr)
+    _, desc = opened_for_zarr(arr)
     if zarr_format not in (None, 2, 3):
         raise DatasetError("unknown zarr_format", expected="2 or 3", found=zarr_format)
     versioned = hasattr(target, "set_virtual_refs")

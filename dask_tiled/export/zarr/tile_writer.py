@@ -11,8 +11,8 @@ from typing import NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.given import description_of
 from dask_tiled.array.job_arrays import Reducible, job_array
+from dask_tiled.array.tiled_array import description_of
 from dask_tiled.blocks.running import run_tasks
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.export.zarr.targets import Target, write_blocks
