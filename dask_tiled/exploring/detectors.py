@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -222,8 +222,3 @@ def usual(scene: Scene, disc: Sequence[float] | None) -> Detector:
         *middle_of_disc, radius = disc
         middle = tuple(middle_of_disc)
     return Detector(kind, middle, radius, radius / 2, size, "sum")
-
-
-def detector_json(detector: Detector) -> dict[str, Any]:
-    """Convert a detector to JSON values for the page."""
-    return detector._asdict()

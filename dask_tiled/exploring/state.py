@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.exploring.detectors import SHAPES, SIGNALS, Detector, detector_json, usual
+from dask_tiled.exploring.detectors import SHAPES, SIGNALS, Detector, usual
 from dask_tiled.exploring.scene import Scene
 
 MOST_LETTERS = 4096
@@ -58,12 +58,11 @@ class State(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Convert the state to JSON values for the page."""
-        told_detector = detector_json(self.detector)
         return {
             "sliders": self.places,
             "position": self.position,
             "region": self.region,
-            "detector": told_detector,
+            "detector": self.detector._asdict(),
         }
 
 

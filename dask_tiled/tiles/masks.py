@@ -18,7 +18,7 @@ from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import TilingError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
-from dask_tiled.tiles.sparse_masks import SparseMasks, are_sparse
+from dask_tiled.tiles.sparse_masks import SparseMasks, are_sparse, checked_numbers, misfit
 
 
 def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) -> da.Array:
@@ -80,11 +80,7 @@ def _under_dense(x: Reducible, masks: npt.ArrayLike) -> da.Array:
     if weights.shape == frame:
         weights = weights[None]
     if weights.shape[1:] != frame or not len(weights):
-        raise TilingError(
-            "masks do not have the shape of a frame",
-            expected=f"shape (n, {', '.join(map(str, frame))})",
-            found=f"shape {weights.shape}",
-        )
+        raise misfit(weights.shape, frame)
     dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
     sig = tuple(range(x.nav_ndim, arr.ndim))
     weights, axes = weights.astype(dtype), (sig, tuple(range(1, weights.ndim)))
@@ -170,13 +166,7 @@ def _numbers(masks: npt.ArrayLike, kinds: str) -> Array:
         weights = np.asarray(masks)
     except ValueError as error:
         raise TilingError("masks are not an array", found=repr(error)) from error
-    if weights.dtype.kind not in kinds:
-        raise TilingError(
-            "invalid dtype of masks",
-            expected="real or complex numbers" if "c" in kinds else "real numbers",
-            found=weights.dtype,
-        )
-    return weights
+    return checked_numbers(weights, kinds)
 
 
 def _centre(sums: Array) -> Array:

@@ -74,12 +74,12 @@ class SparseMasks:
         shape, size = tuple(masks.shape), math.prod(frame)
         flat = len(shape) == 2 and shape[1:] == (size,) and len(frame) != 1
         if shape != frame and shape[1:] != frame and not flat:
-            raise _misfit(shape, frame)
+            raise misfit(shape, frame)
         if shape == frame:
             places, weights = _entries_of_one(masks, frame)
             return cls.sorted(np.zeros_like(places), places, weights, 1)
         if not shape[0]:
-            raise _misfit(shape, frame)
+            raise misfit(shape, frame)
         (numbers, *rest), weights = _entries(masks)
         places = rest[0] if flat else np.ravel_multi_index(tuple(rest), frame)
         return cls.sorted(numbers, places, weights, shape[0])
@@ -123,18 +123,18 @@ class SparseMasks:
 def _entries_of_one(mask: Any, frame: tuple[int, ...]) -> tuple[Index, Array]:
     """Return the C-order positions of a mask's nonzero pixels, and their weights."""
     if tuple(np.shape(mask)) != frame:
-        raise _misfit(tuple(np.shape(mask)), frame)
+        raise misfit(tuple(np.shape(mask)), frame)
     if is_sparse(mask):
         coordinates, weights = _entries(mask)
         return np.ravel_multi_index(tuple(coordinates), frame), weights
     dense = np.asarray(mask).reshape(-1)
     places = np.flatnonzero(dense)
-    return places, _checked(dense[places])
+    return places, checked_numbers(dense[places])
 
 
 def _entries(masks: Any) -> tuple[list[Index], Array]:
     """Return the coordinates of stored entries along each axis, and their values."""
-    _checked(masks)
+    checked_numbers(masks)
     if getattr(masks, "fill_value", 0) != 0:
         problem, expected = "the fill value of sparse masks must be 0", "fill_value 0"
         raise TilingError(problem, expected=expected, found=f"fill_value {masks.fill_value}")
@@ -142,15 +142,16 @@ def _entries(masks: Any) -> tuple[list[Index], Array]:
     return [np.asarray(x, np.int64) for x in listed.coords], np.asarray(listed.data)
 
 
-def _checked(weights: Any) -> Any:
-    """Return masks or weights after checking that they are numbers."""
-    if weights.dtype.kind not in "biufc":
-        expected = "real or complex numbers"
+def checked_numbers(weights: Any, kinds: str = "biufc") -> Any:
+    """Return masks or weights after checking that they are numbers, of some dtype kinds."""
+    if weights.dtype.kind not in kinds:
+        expected = "real or complex numbers" if "c" in kinds else "real numbers"
         raise TilingError("invalid dtype of masks", expected=expected, found=weights.dtype)
     return weights
 
 
-def _misfit(shape: tuple[int, ...], frame: tuple[int, ...]) -> TilingError:
+def misfit(shape: tuple[int, ...], frame: tuple[int, ...]) -> TilingError:
+    """Return the error for masks that do not have the shape of a frame."""
     return TilingError(
         "masks do not have the shape of a frame",
         expected=f"shape (n, {', '.join(map(str, frame))})",

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from dask_tiled.formats.tools.text import local_time, since_1970
+from dask_tiled.formats.tools.text import local_time, since_1601, since_1970
 from dask_tiled.model.instrument import entries
 
 TAGS = ("dm/tags", "dm/tags/source/Tags at creation")
@@ -20,8 +20,6 @@ STAGE = f"{SCOPE}/Stage Position/Stage"
 MAGNIFICATION = f"{SCOPE}/Indicated Magnification"
 EELS = "EELS/Experimental Conditions"
 EPOCH = "Acquisition/Frame/Sequence/Acquisition Start Time (epoch)"
-FILE_TIME = 11_644_473_600
-"""Seconds from 1601, the epoch of Windows, to 1970."""
 
 
 def mode_of(text: str) -> str | None:
@@ -50,7 +48,7 @@ def integration_time(acquisition: Mapping[str, Any]) -> float:
 def time_of(tags: Mapping[str, Any], date: str, time: str) -> datetime | None:
     """Parse date and time; add the time zone if the time is also recorded in UTC."""
     count = tags.get("Acquisition Time (OS)")
-    utc = None if count is None else since_1970(count / 1e7 - FILE_TIME)
+    utc = None if count is None else since_1601(count)
     return local_time(f"{tags[date]} {tags[time]}", utc)
 
 

@@ -25,7 +25,7 @@ from dask_tiled.formats.lif.container import (
     stamps_of,
 )
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, parse_keys, whole
-from dask_tiled.formats.tools.text import since_1970
+from dask_tiled.formats.tools.text import FILE_TIME, since_1601
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.pieces import piece_table
@@ -46,8 +46,6 @@ NAMES = {
 }  # fmt: skip
 BLUE = 3
 """Channel tag of blue: if the first sample has it, samples are stored as blue, green, red."""
-FILETIME = 11_644_473_600
-"""Seconds from 1601, the epoch of time stamps (in ticks of 100 ns), to 1970."""
 
 
 class Stored(NamedTuple):
@@ -120,7 +118,7 @@ def describe(
         "nav_shape_from": "the dimensions in the XML",
         "channels": tuple(one["LUTName"] for one in channels),
         "hardware": _hardware(image),
-        "first_time": _moment(int(stamps[0])) if len(stamps) else "",
+        "first_time": since_1601(int(stamps[0])).isoformat() if len(stamps) else "",
         "orientation": "rows as they are stored",
     }
     nav = max(0, len(axes) - 2 - samples)
@@ -278,11 +276,6 @@ def _hardware(image: Image) -> dict[str, str]:
     return found
 
 
-def _moment(stamp: int) -> str:
-    """Format a time stamp as an ISO date."""
-    return since_1970(stamp / 1e7 - FILETIME).isoformat()
-
-
 def read_headers(desc: tools.Description) -> Array:
     """Read the acquisition times of the frames."""
     file, told = desc.files[0], desc.metadata["lif"]
@@ -291,7 +284,7 @@ def read_headers(desc: tools.Description) -> Array:
     if len(stamps) != desc.layout.n_frames:
         what, expected = "no time stamp for each frame", f"{desc.layout.n_frames} time stamps"
         raise tools.DatasetError(what, path=file.path, expected=expected, found=len(stamps))
-    microseconds = stamps.astype("i8") // 10 - FILETIME * 1_000_000
+    microseconds = stamps.astype("i8") // 10 - FILE_TIME * 1_000_000
     return microseconds.view("M8[us]").view([("time", "M8[us]")])
 
 

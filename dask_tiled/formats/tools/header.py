@@ -100,9 +100,7 @@ def read_table(
         expected = f"{count} headers, {step} bytes apart, from byte {at} on"
         raise TruncatedFileError(problem, path=path, expected=expected, found=found)
     if isinstance(file, RemoteFile):
-        spans = [(first, first + record.itemsize) for first in range(at, at + step * count, step)]
-        values = np.concatenate(file.fetch(spans)).view(record)
-        return {name: values[name].astype(record[name].newbyteorder("=")) for name in fields}
+        return read_scattered(path, fields, at + step * np.arange(count), order)
     values = np.empty(count, record.newbyteorder("="))
     together = max(1, NEAR_BYTES // step)
     with opened_fd(path) as fd:

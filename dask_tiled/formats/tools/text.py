@@ -36,6 +36,8 @@ NUMERIC_DATE = re.compile(
 )
 QUARTER, SLACK = timedelta(minutes=15), timedelta(minutes=2)
 """Pattern of a numeric date and time, year last; rounding of time zones; tolerance of clocks."""
+FILE_TIME = 11_644_473_600
+"""Seconds from 1601, the epoch of Windows, to 1970."""
 BLOCK_BYTES = 1 << 14
 """Parse this many bytes at a time, so that little is parsed after an error."""
 MAX_TOKEN = 1 << 17
@@ -256,6 +258,11 @@ def parse_literal(text: str) -> Any:
 def since_1970(seconds: float | str) -> datetime:
     """Return the time this many seconds after 1970."""
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=float(seconds))
+
+
+def since_1601(ticks: float) -> datetime:
+    """Return the time this many ticks of 100 ns after 1601, the epoch of Windows."""
+    return since_1970(ticks / 1e7 - FILE_TIME)
 
 
 def serial_date(days: float) -> datetime | None:
