@@ -14,10 +14,7 @@ from dask_tiled.array.building import build
 from dask_tiled.array.doors import ARRAYS, as_array, is_array
 from dask_tiled.array.tiled_array import TiledArray, description_of
 from dask_tiled.describing import Path, describe, is_settled, scheme_for, warn_of_missing
-from dask_tiled.errors import (
-    DatasetError,
-    TilingError,
-)
+from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.formats.describing import from_the_root
 from dask_tiled.model.calibration import Calibrations
 from dask_tiled.model.corrections import Corrections

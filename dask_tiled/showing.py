@@ -38,12 +38,7 @@ MOST_LINES, LEAST_POINTS = 8, 32
 image."""
 
 
-def show(
-    arr: Any,
-    target: Path | IO[bytes] | None = None,
-    *,
-    frames: int | None = None,
-) -> Figure:
+def show(arr: Any, target: Path | IO[bytes] | None = None, *, frames: int | None = None) -> Figure:
     """Draw an array, on its axes with units.
 
     The picture depends on the axes:

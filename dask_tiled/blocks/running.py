@@ -175,10 +175,7 @@ class _Bar:
     def __init__(self, sizes: dict[Key, int], whole: int, *, show: bool | None, title: str) -> None:
         self.sizes = sizes
         self.bar = progress_bar(
-            total=whole,
-            initial=whole - sum(sizes.values()),
-            desc=title,
-            show=show,
+            total=whole, initial=whole - sum(sizes.values()), desc=title, show=show
         )
         self._closed = threading.Event()
         self._clock = threading.Thread(target=self._tick, daemon=True)

@@ -11,14 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.codecs.streams import (
-    BROKEN,
-    STEP,
-    ZLIB,
-    most_streamed,
-    open_stream,
-    stream_codec,
-)
+from dask_tiled.codecs.streams import BROKEN, STEP, ZLIB, most_streamed, open_stream, stream_codec
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder

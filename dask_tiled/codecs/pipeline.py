@@ -11,12 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.codecs.array_codecs import (
-    ARRAY_CODECS,
-    Pixels,
-    decoded_pixels,
-    encoded_pixels,
-)
+from dask_tiled.codecs.array_codecs import ARRAY_CODECS, Pixels, decoded_pixels, encoded_pixels
 from dask_tiled.codecs.byte_codecs import (
     BYTE_CODECS,
     OF_NUMCODECS,

@@ -49,10 +49,7 @@ for _ in range(2):
 
 @click.command()
 @click.option(
-    "--compile/--no-compile",
-    "compiles",
-    default=True,
-    help="Measure the compile time (default).",
+    "--compile/--no-compile", "compiles", default=True, help="Measure the compile time (default)."
 )
 @json_option
 def doctor(*, compiles: bool, as_json: bool) -> None:

@@ -38,9 +38,7 @@ OPENING = (
     ),
     click.Option(["--nav-shape"], type=SIZES, help="Shape of the scan, such as 64,64."),
     click.Option(
-        ["--sig-shape"],
-        type=SIZES,
-        help="Shape of a frame, for formats that do not store it.",
+        ["--sig-shape"], type=SIZES, help="Shape of a frame, for formats that do not store it."
     ),
     click.Option(["--dtype"], metavar="TYPE", help="Type of the pixels, such as >u2 or float32."),
     click.Option(

@@ -14,9 +14,7 @@ from dask_tiled.command_line.values import PATH
 @files
 @click.argument("target", type=PATH, metavar="OUT")
 @click.option(
-    "--progress/--no-progress",
-    default=None,
-    help="Show a progress bar; by default in a terminal.",
+    "--progress/--no-progress", default=None, help="Show a progress bar; by default in a terminal."
 )
 @with_options(OPENING)
 def verify(files: tuple[str, ...], target: str, *, progress: bool | None, **options: Any) -> None:

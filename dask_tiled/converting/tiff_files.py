@@ -115,10 +115,7 @@ def _write(
     tifffile = require("tifffile", "tiff", path, does="written")
     order = {"little": "<", "big": ">"}[sys.byteorder]
     large = arr.nbytes >= CLASSIC
-    with (
-        writing_to(path),
-        tifffile.TiffWriter(at, bigtiff=large, byteorder=order, **kind) as file,
-    ):
+    with writing_to(path), tifffile.TiffWriter(at, bigtiff=large, byteorder=order, **kind) as file:
         offset, _ = file.write(
             shape=arr.shape,
             dtype=arr.dtype,

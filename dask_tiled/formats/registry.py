@@ -235,10 +235,7 @@ def named(name: Any, path: str | None = None) -> Format:
         aliases = (alias for one in there.values() for alias in one.aliases)
         hint = nearest(word, (*there, *aliases, *suffixes))
     raise UnknownFormatError(
-        "no such format",
-        expected=f"one of {', '.join(there)}",
-        found=repr(name),
-        hint=hint,
+        "no such format", expected=f"one of {', '.join(there)}", found=repr(name), hint=hint
     )
 
 

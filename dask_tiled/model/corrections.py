@@ -257,9 +257,7 @@ def _pixels(values: Any) -> tuple[Index | None, tuple[int, ...] | None]:
     bad = ((pixels < 0) | (pixels > np.iinfo(np.int64).max)).any(axis=1)
     if bad.any():
         raise DatasetError(
-            f"{name}: negative coordinates",
-            expected="0 or more",
-            found=_first(pixels[bad]),
+            f"{name}: negative coordinates", expected="0 or more", found=_first(pixels[bad])
         )
     return np.unique(pixels.astype(np.int64), axis=0), None
 

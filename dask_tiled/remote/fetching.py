@@ -68,10 +68,7 @@ def persist(place: Place, request: Callable[[Store], Result], **details: Any) ->
         except Exception as error:  # noqa: BLE001 - libraries raise many errors for transient failures
             problem = error
     raise RemoteError(
-        f"the server failed {ATTEMPTS} times",
-        path=place.url,
-        found=first_line(problem),
-        **details,
+        f"the server failed {ATTEMPTS} times", path=place.url, found=first_line(problem), **details
     ) from None
 
 

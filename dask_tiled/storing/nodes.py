@@ -139,10 +139,7 @@ def foreign(path: str, where: str | None = None) -> DatasetError:
         else None
     )
     return DatasetError(
-        "the path holds other data, which are not replaced",
-        path=path,
-        where=where,
-        hint=hint,
+        "the path holds other data, which are not replaced", path=path, where=where, hint=hint
     )
 
 

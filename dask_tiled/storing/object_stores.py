@@ -66,11 +66,7 @@ class Prefix:
     is_local = False
 
     def __init__(
-        self,
-        store: Store,
-        prefix: str,
-        record: Record | None = None,
-        claimed: Prefix | None = None,
+        self, store: Store, prefix: str, record: Record | None = None, claimed: Prefix | None = None
     ) -> None:
         from zarr.storage import StorePath
 

@@ -58,11 +58,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(
-    paths: Sequence[str],
-    *,
-    dataset: int | str | None = None,
-    level: int = 0,
-    mosaic: bool = True,
+    paths: Sequence[str], *, dataset: int | str | None = None, level: int = 0, mosaic: bool = True
 ) -> tools.Description:
     """Describe a scene of a file.
 

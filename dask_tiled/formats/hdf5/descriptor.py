@@ -167,11 +167,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         metadata["detector"] = detector
     layout, base_shape = _laid_out(tree, picture, split)
     desc = Description.of(
-        "hdf5",
-        layout.show(nav),
-        {"hdf5": metadata},
-        _named(axes, split),
-        base_shape=base_shape,
+        "hdf5", layout.show(nav), {"hdf5": metadata}, _named(axes, split), base_shape=base_shape
     )
     scans = (one.scan(tree, picture, nav[0]) for one in CONVENTIONS if len(nav) == 1)
     for scan in filter(None, scans):

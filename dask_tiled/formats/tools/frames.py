@@ -12,13 +12,7 @@ from dask_tiled.errors import TruncatedFileError
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import (
-    FARTHEST,
-    axis_columns,
-    piece_table,
-    spans,
-    strides_of,
-)
+from dask_tiled.model.pieces import FARTHEST, axis_columns, piece_table, spans, strides_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,7 @@ from dask_tiled.codecs.array_codecs import NUMBERS
 from dask_tiled.errors import DatasetError, OutsideFolderError, check_whole
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.zarr.chunks import Chunks
-from dask_tiled.formats.zarr.documents import (
-    DOCUMENT,
-    DOCUMENTS,
-    member_of,
-    node_in,
-    opened,
-    read,
-)
+from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, opened, read
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
