@@ -68,6 +68,7 @@ class Session:
         self._image_jobs = Newest("image", self._failed)
         self._frame_jobs = Newest("frame", self._failed)
         self._detail_jobs = Newest("frame detail", self._failed)
+        self._jobs = self._image_jobs, self._frame_jobs, self._detail_jobs
         self._asked = threading.RLock()
         self._ended = threading.Event()
         self._settled = threading.Event()
@@ -139,18 +140,16 @@ class Session:
     def rest(self) -> None:
         """Cancel all computations until the next request."""
         self._settled.set()
-        self._image_jobs.hand(None)
-        self._frame_jobs.hand(None)
-        self._detail_jobs.hand(None)
+        for jobs in self._jobs:
+            jobs.hand(None)
         self._image_shown = self._frame_shown = None  # later requests compute both again
 
     def close(self) -> None:
         """Stop all threads."""
         self._ended.set()
         self._settled.set()
-        self._image_jobs.close()
-        self._frame_jobs.close()
-        self._detail_jobs.close()
+        for jobs in self._jobs:
+            jobs.close()
         self._compute.close()
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join()
@@ -178,8 +177,7 @@ class Session:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all pictures are exact."""
-        jobs = self._image_jobs, self._frame_jobs, self._detail_jobs
-        return all(one.wait(seconds) for one in jobs)
+        return all(jobs.wait(seconds) for jobs in self._jobs)
 
     def code(self) -> str:
         """Return code that computes the image."""

@@ -144,17 +144,16 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
     arrays: list[Any] = []
     for name in names:
         array: Any = opened.get(name) if isinstance(opened, zarr.Group) else opened
+        none = VerificationError("the store has no such array", path=path, where=name)
         if not isinstance(array, zarr.Array):
-            raise VerificationError("the store has no such array", path=path, where=name)
+            raise none
         if isinstance(array.store, LocalStore):  # workers have other working directories
             root = os.path.abspath(array.store.root)
             local = LocalStore(root, read_only=True)
             try:
                 array = zarr.open_array(local, path=array.path, mode="r")
             except FileNotFoundError:  # listed in the group, but deleted
-                raise VerificationError(
-                    "the store has no such array", path=path, where=name
-                ) from None
+                raise none from None
         arrays.append(array)
     return arrays, binned
 

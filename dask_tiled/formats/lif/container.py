@@ -6,7 +6,7 @@ Layout according to public readers, and real files.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -61,9 +61,7 @@ def read_file(file: tools.File) -> tuple[ET.Element, dict[str, tuple[int, int]]]
         raise tools.DatasetError(what, path=file.path, expected="LIF or LOF", hint=hint)
     text, at = _read_text(file, 0)
     if text == LOF:
-        values = tools.read_fields(file.path, OBJECT, at=at)
-        allowed = {name: MARKS[name] for name in values if name in MARKS}
-        tools.check_fields(file.path, values, OBJECT, allowed, "not a LOF file", at=at)
+        values = _read_marked(file, OBJECT, at, "not a LOF file")
         at += tools.size_of(OBJECT)
         return _parsed(file, _read_text(file, at + values["size"])[0]), {LOF: (at, values["size"])}
     root = _parsed(file, text)
@@ -74,9 +72,7 @@ def read_file(file: tools.File) -> tuple[ET.Element, dict[str, tuple[int, int]]]
     fields, found = BLOCKS[version], dict[str, tuple[int, int]]()
     size = tools.size_of(fields)
     while at < file.size and len(found) < MOST_BLOCKS:
-        values = tools.read_fields(file.path, fields, at=at)
-        allowed = {name: MARKS[name] for name in values if name in MARKS}
-        tools.check_fields(file.path, values, fields, allowed, "no memory block begins here", at=at)
+        values = _read_marked(file, fields, at, "no memory block begins here")
         name = read_exactly(file.path, 2 * values["characters"], at + size, "the name of a block")
         at += size + len(name)
         found[name.decode("utf-16-le", "replace")] = at, values["size"]
@@ -84,11 +80,17 @@ def read_file(file: tools.File) -> tuple[ET.Element, dict[str, tuple[int, int]]]
     return root, found
 
 
+def _read_marked(file: tools.File, fields: tools.Fields, at: int, problem: str) -> dict[str, Any]:
+    """Read a header, and check its markers."""
+    values = tools.read_fields(file.path, fields, at=at)
+    allowed = {name: MARKS[name] for name in values if name in MARKS}
+    tools.check_fields(file.path, values, fields, allowed, problem, at=at)
+    return values
+
+
 def _read_text(file: tools.File, at: int) -> tuple[str, int]:
     """Read a text with its markers; return the text and the offset of its end."""
-    values = tools.read_fields(file.path, TEXT, at=at)
-    allowed = {name: MARKS[name] for name in values if name in MARKS}
-    tools.check_fields(file.path, values, TEXT, allowed, "no Leica text", at=at)
+    values = _read_marked(file, TEXT, at, "no Leica text")
     start, nbytes = at + tools.size_of(TEXT), 2 * values["characters"]
     if nbytes > MOST_BYTES:
         what, expected = "the XML is too long", f"{MOST_BYTES} bytes at most"

@@ -70,7 +70,7 @@ def read_fields(
 
 
 def read_table(
-    path: str | os.PathLike[str], fields: Fields, at: int, step: int, count: int, order: Order = "<"
+    path: str | os.PathLike[str], fields: Fields, at: int, step: int, count: int
 ) -> dict[str, Array]:
     """Read the same fields of many headers, without the bytes between them.
 
@@ -80,8 +80,7 @@ def read_table(
     fields : mapping
     at, step, count : int
         Offset of the first header, bytes from one header to the next, and number of
-        headers, at least one.
-    order : {"<", ">"}
+        headers, at least one; their fields are little-endian.
 
     Returns
     -------
@@ -93,14 +92,14 @@ def read_table(
     TruncatedFileError
         The file ends before the last header does.
     """
-    record = record_dtype(fields, order)
+    record = record_dtype(fields)
     file = File.at(path)
     if at + step * (count - 1) + size_of(fields) > file.size:
         problem, found = "the file ends inside a header", f"{file.size} bytes"
         expected = f"{count} headers, {step} bytes apart, from byte {at} on"
         raise TruncatedFileError(problem, path=path, expected=expected, found=found)
     if isinstance(file, RemoteFile):
-        return read_scattered(path, fields, at + step * np.arange(count), order)
+        return read_scattered(path, fields, at + step * np.arange(count))
     values = np.empty(count, record.newbyteorder("="))
     together = max(1, NEAR_BYTES // step)
     with opened_fd(path) as fd:
@@ -114,9 +113,7 @@ def read_table(
     return {name: values[name] for name in fields}
 
 
-def read_scattered(
-    path: str | os.PathLike[str], fields: Fields, places: Index, order: Order = "<"
-) -> dict[str, Array]:
+def read_scattered(path: str | os.PathLike[str], fields: Fields, places: Index) -> dict[str, Array]:
     """Read the same fields of headers that lie anywhere; the rest is as for :func:`read_table`.
 
     Parameters
@@ -124,7 +121,7 @@ def read_scattered(
     places : int64 array
         The bytes of the file that the headers begin at.
     """
-    record = record_dtype(fields, order)
+    record = record_dtype(fields)
     file = File.at(path)
     wrong = places[(places < 0) | (places > file.size - record.itemsize)]
     if len(wrong):
