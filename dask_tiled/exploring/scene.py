@@ -13,7 +13,6 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import readable
 from dask_tiled.subject import CHANNELS, DEPTHS, Subject, numbers
-from dask_tiled.tiles.lengths import Frame
 
 STACKED = *CHANNELS, "t", "time", "frame"
 """Navigation axes along which frames form a stack."""
@@ -95,11 +94,6 @@ class Scene(NamedTuple):
     def frame_shape(self) -> tuple[int, ...]:
         """Shape of a frame."""
         return tuple(self.arr.shape[k] for k in self.frame)
-
-    @property
-    def frame_axes(self) -> Frame:
-        """Axes of a frame, for lengths in their units."""
-        return Frame(self.frame_shape, tuple(self.axes[k] for k in self.frame))
 
     def indices(self, places: Sequence[int]) -> tuple[int | slice, ...]:
         """Return the index that selects positions along the axes with sliders."""
