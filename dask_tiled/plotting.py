@@ -86,9 +86,8 @@ def draw(
     figure.suptitle(f"{title}\n", x=0.01, size=12, weight="bold", linespacing=1.7, **look)
     figure.text(0.01, 1 - 0.42 / height, subtitle, size=9, va="center", **look)
     figure.supxlabel("; ".join(notes), x=0.01, size=8, **look)
-    figure.get_layout_engine().execute(
-        figure
-    )  # constrained layout needs two passes; drawing is the second
+    # Constrained layout needs two passes; drawing is the second.
+    figure.get_layout_engine().execute(figure)
     figures.bring_up(figure)
     return figure
 

@@ -124,9 +124,8 @@ class _Tasks(DaskMethodsMixin):
 
     @property
     def __dask_optimize__(self) -> Callable[..., Any]:
-        optimize: Callable[..., Any] = (
-            self.of.__dask_optimize__
-        )  # set by the user, or the package's own
+        # It is set by the user, or the package's own.
+        optimize: Callable[..., Any] = self.of.__dask_optimize__
         return optimize
 
     def __dask_graph__(self) -> HighLevelGraph:

@@ -167,9 +167,8 @@ def _translate(filetype: str, options: dict[str, Any]) -> None:
             found=options["sync_offset"],
             hint="Pass it to open_dataset, counted from the first frame of the scan.",
         )
-    if (
-        filetype == "tvips" and "sync_offset" in options
-    ):  # here, frames count from the start of the scan
+    if filetype == "tvips" and "sync_offset" in options:
+        # Here, frames count from the start of the scan.
         facts = describe(options["path"], "tvips").metadata["tvips"]
         options["sync_offset"] -= facts.get("scan_start", 0)
     if filetype == "frms6":

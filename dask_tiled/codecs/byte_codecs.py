@@ -81,9 +81,8 @@ def _deflated(name: str, bits: int, config: Config, data: Bytes, out: Bytes) -> 
 
 
 def _lzma(format: int = lzma.FORMAT_XZ, filters: Any = None, **_: Any) -> lzma.LZMADecompressor:
-    limit = (
-        None if format == lzma.FORMAT_RAW else SMALL
-    )  # limits the memory that a header can request
+    # Limits the memory that a header can request.
+    limit = None if format == lzma.FORMAT_RAW else SMALL
     return lzma.LZMADecompressor(format, limit, filters)
 
 

@@ -37,9 +37,8 @@ class _App(click.Group):
         """Run the command line, and exit the process; every error is one line."""
         extra["standalone_mode"] = False  # click would print several lines
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(
-                stream, TextIOWrapper
-            ):  # escape unprintable characters instead of failing
+            if isinstance(stream, TextIOWrapper):
+                # Escape unprintable characters instead of failing.
                 stream.reconfigure(errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.showwarning = partial(_warned, set())

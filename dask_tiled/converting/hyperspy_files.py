@@ -154,10 +154,8 @@ def _codec(compressors: Any, path: str) -> Any:
     with suppress(ValueError, TypeError, KeyError):
         if isinstance(compressors, Mapping):
             return get_codec({"id": compressors["name"], **compressors.get("configuration", {})})
-    problem, expected = (
-        "invalid compressors for zarr format 2",
-        "auto, none or a codec, such as zstd:5",
-    )
+    problem = "invalid compressors for zarr format 2"
+    expected = "auto, none or a codec, such as zstd:5"
     raise DatasetError(problem, path=path, expected=expected, found=repr(compressors))
 
 

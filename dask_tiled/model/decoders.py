@@ -243,9 +243,7 @@ def _fill(value: Any, dtype: np.dtype, path: str) -> Any:
         return np.zeros((), dtype)[()]
     try:
         given = np.asarray(value)
-        if (
-            given.dtype == object
-        ):  # NumPy may convert objects differently, depending on their values
+        if given.dtype == object:  # NumPy may convert them differently, depending on their values
             raise TypeError(value)  # noqa: TRY301
         with np.errstate(all="ignore"):
             filled = (given if dtype.kind == "c" else given.real).astype(dtype)

@@ -99,9 +99,8 @@ class SparseMasks:
         if frames.dtype.kind == "c":
             return self.sums(frames.real) + 1j * self.sums(frames.imag)
         dtype = frames.dtype.newbyteorder("=")
-        dtype = (
-            np.dtype(np.float32) if dtype == np.float16 else dtype
-        )  # numba has no half precision
+        if dtype == np.float16:  # numba has no half precision
+            dtype = np.dtype(np.float32)
         pixels = np.ascontiguousarray(frames, dtype).reshape(len(frames), -1)
         found = [np.empty((len(frames), self.count)) for _ in self._parts]
         for weights, out in zip(self._parts, found, strict=True):

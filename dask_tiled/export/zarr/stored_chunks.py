@@ -85,19 +85,15 @@ class StoredChunks:
         """
         out = np.empty([stop - start for start, stop in box], self.encoder.dtype)
         for key, region in self.encoder.keys(box):
+            what, where = "a chunk of the temporary store", self.prefix + key
             for place, theirs, ours in self._meeting(region, box):
                 try:
                     found = self.read(key, place)
                 except Exception as error:  # codecs raise errors of any type
-                    problem, where = (
-                        "a chunk of the temporary store cannot be read",
-                        self.prefix + key,
-                    )
+                    problem = f"{what} cannot be read"
                     raise DatasetError(problem, where=where, found=str(error)) from error
                 if found is None:
-                    raise DatasetError(
-                        "a chunk of the temporary store is missing", where=self.prefix + key
-                    )
+                    raise DatasetError(f"{what} is missing", where=where)
                 out[ours] = found[theirs]
         return out
 

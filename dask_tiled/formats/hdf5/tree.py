@@ -77,9 +77,8 @@ class Tree(ExitStack):
     def find(self, name: str, path: str, where: str) -> str:
         """Return the path of a file that another one names as holding a part of a dataset."""
         whole, last = os.path.isabs(name), os.path.basename(name)
-        for known in (name, last)[
-            whole and is_url(path) : 1 + whole
-        ]:  # in the library's search order
+        # In the search order of the library.
+        for known in (name, last)[whole and is_url(path) : 1 + whole]:
             found = named_file(known, path, where)
             if found is not None:
                 return found

@@ -162,13 +162,12 @@ def _axes(
         name = f"{names[k]}_{k}" if names[k] in names[:k] else names[k]
         count, step = one["NumberOfElements"], one["BytesInc"]
         if count > 1 and step < dtype.itemsize:
-            what, where = (
-                "the stride of an axis is smaller than a pixel",
-                f"BytesInc of {name} in {image.name}",
-            )
-            least = f"{dtype.itemsize} or more"
             raise tools.CorruptFileError(
-                what, path=file.path, where=where, expected=least, found=step
+                "the stride of an axis is smaller than a pixel",
+                path=file.path,
+                where=f"BytesInc of {name} in {image.name}",
+                expected=f"{dtype.itemsize} or more",
+                found=step,
             )
         scale = one["Length"] / max(1, count - 1)
         axis = tools.Axis.calibrated(name, one["Unit"], scale, one["Origin"], signed=True)

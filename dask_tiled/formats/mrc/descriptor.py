@@ -105,14 +105,13 @@ def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.
     if header.fields["ispg"] not in VOLUME_STACKS:
         return desc
     if depth < 1 or nz % depth:
-        problem, expected = (
-            "the sections are not a whole number of volumes",
-            f"a divisor of NZ, {nz}",
-        )
-        path, where = desc.files[0].path, "byte 36 (MZ)"
-        hint = f"Pass nav_shape=({nz},) to read the sections in file order."
         raise tools.CorruptFileError(
-            problem, path=path, where=where, expected=expected, found=depth, hint=hint
+            "the sections are not a whole number of volumes",
+            path=desc.files[0].path,
+            where="byte 36 (MZ)",
+            expected=f"a divisor of NZ, {nz}",
+            found=depth,
+            hint=f"Pass nav_shape=({nz},) to read the sections in file order.",
         )
     volume = tools.Axis("volume"), *desc.axes
     return replace(desc.with_frames((nz // depth, depth)), axes=volume)

@@ -150,13 +150,12 @@ def shape_of(path: str, kind: Kind, header: Any) -> tuple[int, ...]:
     elif kind.version == 1 and shape[:3] == (27307, 1, 6):
         shape = (163842, 1, 1, *shape[3:])
     if min(shape, default=0) < 1:
-        problem, where = (
-            "invalid shape of a volume",
-            f"byte {16 if kind.version == 2 else 40} (dim)",
-        )
-        expected, found = "1 to 7 axes of positive lengths", shape or f"{ndim} axes"
         raise tools.CorruptFileError(
-            problem, path=path, where=where, expected=expected, found=found
+            "invalid shape of a volume",
+            path=path,
+            where=f"byte {16 if kind.version == 2 else 40} (dim)",
+            expected="1 to 7 axes of positive lengths",
+            found=shape or f"{ndim} axes",
         )
     return shape
 

@@ -154,10 +154,8 @@ def _plane_shape(image: Image, kind: Kind, path: str, level: int) -> tuple[int, 
     samples = kind.shape[kind.axes.index("s")] if "s" in kind.axes else 1
     channels, rest = divmod(image.sizes["C"], samples)
     if rest:
-        problem, multiple = (
-            "the pages have a different number of samples",
-            f"a multiple of {samples}",
-        )
+        problem = "the pages have a different number of samples"
+        multiple = f"a multiple of {samples}"
         raise _contradiction(path, problem, "SizeC", multiple, image.sizes["C"])
     shape = image.sizes["T"], channels, image.sizes["Z"]
     if math.prod(shape) > MAX_PLANES:
