@@ -68,7 +68,7 @@ def frame_facts(arr: Any) -> da.Array:
     source = Source(layout, conversion, arr.io)
     grid, task = Grid.of(chunks), _Decoding(headers)
     name = f"facts-{tokenize(source, grid, headers.dtype.descr, headers.decode)}"
-    graph = symbolic_graph(name, chunks, source, grid, facts_of, (task,))
+    graph = symbolic_graph(name, chunks, source, grid, chunk_facts, (task,))
     graph.layers[name].annotations = inherited(arr) or None
     return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), headers.dtype))
 
@@ -94,7 +94,7 @@ class _Decoding:
         self.decode = headers.decode
 
 
-def facts_of(source: Source, task: _Decoding, grid: Grid, block_id: Block) -> Array:
+def chunk_facts(source: Source, task: _Decoding, grid: Grid, block_id: Block) -> Array:
     """Read and decode the headers of a chunk."""
     with Workspace() as workspace:
         reader = Reader(source, grid.box(block_id), workspace)

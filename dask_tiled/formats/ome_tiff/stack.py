@@ -188,10 +188,11 @@ def _place_planes(image: Image, count: Index, shape: tuple[int, int, int], path:
 def _contradiction(
     path: str, problem: str, field: str, expected: Any, found: Any
 ) -> tools.CorruptFileError:
-    where, hint = (
-        f"{field} in the OME-XML",
-        'With format="tiff" the pages are read without the XML.',
-    )
     return tools.CorruptFileError(
-        problem, path=path, where=where, expected=expected, found=found, hint=hint
+        problem,
+        path=path,
+        where=f"{field} in the OME-XML",
+        expected=expected,
+        found=found,
+        hint='With format="tiff" the pages are read without the XML.',
     )
