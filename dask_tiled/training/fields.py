@@ -146,7 +146,7 @@ def _numbers(type_id: int, values: Values, _: Sequence[int]) -> Column:
         values = np.array([parse(one) if isinstance(one, bytes) else one for one in values])
     if values.dtype.kind not in ("biu" if dtype.kind == "i" else "biuf") or values.ndim != 1:
         raise ValueError(
-            f"{values.dtype} of shape {values.shape[1:]}instead of a number of {dtype}"
+            f"{values.dtype} of shape {values.shape[1:]} instead of a number of {dtype}"
         )
     stored = values.astype(dtype)
     if dtype.kind == "i" and (stored != values).any():
