@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dask_tiled.array.dask_graph.layers import layers_in_order
-from dask_tiled.array.known import Known
+from dask_tiled.array.lowering import Known
 from dask_tiled.engine.reductions import SUM
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.reader import Source

@@ -10,7 +10,7 @@ import dask_tiled
 from dask_tiled.array import tree
 from dask_tiled.array.dask_graph.layers import arrays_of_numpy
 from dask_tiled.array.dask_graph.reading import trees_of
-from dask_tiled.array.known import known_trees
+from dask_tiled.array.lowering import known_trees
 from dask_tiled.array.plan import needed, plans_of
 from dask_tiled.testing import counting_frames, write_npy
 

@@ -13,7 +13,7 @@ import dask_tiled
 from dask_tiled.array.dask_graph.functions import REDUCTIONS as REDUCTIONS_OF_DASK
 from dask_tiled.array.dask_graph.functions import Steps, _count_and_total
 from dask_tiled.array.dask_graph.rewriting import planned, rewritten
-from dask_tiled.array.known import LATER
+from dask_tiled.array.lowering import LATER
 from dask_tiled.engine import reductions as table
 from dask_tiled.testing import write_npy
 

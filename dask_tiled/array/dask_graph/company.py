@@ -9,7 +9,7 @@ from dask_tiled.array.dask_graph.layers import calls, function_of
 from dask_tiled.array.dask_graph.names import Blockwise, getter
 from dask_tiled.array.dask_graph.rewriting import planned
 from dask_tiled.array.dask_graph.wrapped import unwrapped
-from dask_tiled.array.known import Known, Why
+from dask_tiled.array.lowering import Known, Why
 from dask_tiled.array.tasks import ChunkJob, pixels_of
 from dask_tiled.engine.tile_jobs import ReduceTiles
 

@@ -29,7 +29,7 @@ from dask_tiled.array.dask_graph.names import (
     finalize,
     flatten,
 )
-from dask_tiled.array.known import Known
+from dask_tiled.array.lowering import Known
 from dask_tiled.array.plan import takes_time
 from dask_tiled.array.recipes import Room
 from dask_tiled.array.tasks import Block, Key, Nested, pixels_of

@@ -36,7 +36,7 @@ from dask_tiled.array.dask_graph.results import Final, finals_of, put_together
 from dask_tiled.array.dask_graph.schedulers import is_here
 from dask_tiled.array.dask_graph.shared import reading_once
 from dask_tiled.array.dask_graph.wrapped import unwrapped
-from dask_tiled.array.known import COUNTED, Known, Why, known_trees
+from dask_tiled.array.lowering import COUNTED, Known, Why, known_trees
 from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import Key, Label, pixels_of
