@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.array.tiled_array import TiledArray, description_of
 from dask_tiled.errors import DatasetError, StaleFileError, warn
 from dask_tiled.model.description import Description

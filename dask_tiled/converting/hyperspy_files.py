@@ -15,7 +15,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.iteration import iter_blocks

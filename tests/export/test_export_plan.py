@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 from dask_tiled import open_dataset, to_zarr
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.export.zarr import levels, relay
 from dask_tiled.export.zarr.layout import Settings

@@ -11,7 +11,7 @@ import pytest
 import zarr
 
 from dask_tiled import Corrections, DatasetError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.export.zarr import relay, targets
 from dask_tiled.export.zarr.relay import relayed, times_read

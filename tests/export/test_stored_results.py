@@ -26,7 +26,7 @@ from dask_tiled import (
     to_zarr,
     verify_zarr,
 )
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.export.zarr import grids, levels, relay
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import plan_of

@@ -7,8 +7,8 @@ from typing import Any
 
 from dask.base import tokenize
 
-from dask_tiled.array.given import Given
 from dask_tiled.array.growing import refreshed, rows_as_they_come, rows_there, with_many_frames
+from dask_tiled.array.spec import Given
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.blocks.bars import progress_bar

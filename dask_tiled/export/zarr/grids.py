@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.zarr.levels import BLOCK_BYTES, halved_shape
 from dask_tiled.tiling.bases import Chunks, largest_divisor

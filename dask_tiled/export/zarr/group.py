@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Array

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.grids import SHARD_BYTES, ChunkGrid, Pyramid

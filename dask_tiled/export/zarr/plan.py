@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from dask.base import tokenize
 
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.grids import ChunkGrid, Pyramid, divides, grids_of, pyramid_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.export.zarr.grids import ChunkGrid, common_sizes, grids_of
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.doors import attributes_in
-from dask_tiled.array.given import Given
+from dask_tiled.array.spec import Given
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.zarr.following import check_seconds, follow_files
