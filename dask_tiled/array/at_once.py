@@ -18,7 +18,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from dask_tiled.array.dask_graph.aggregation import Ending, finished
 from dask_tiled.array.dask_graph.functions import LastStep, reduction_of
 from dask_tiled.array.dask_graph.names import chunk, reductions
-from dask_tiled.array.late import LateArray
+from dask_tiled.array.deferred import LateArray
 from dask_tiled.array.recipes import Recipe, Recipes
 from dask_tiled.array.tasks import Function
 from dask_tiled.array.views import View

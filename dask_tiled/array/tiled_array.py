@@ -23,7 +23,7 @@ from dask_tiled.array.dask_graph.layers import (
 )
 from dask_tiled.array.dask_graph.results import is_one_task, whole
 from dask_tiled.array.dask_graph.rewriting import optimize
-from dask_tiled.array.late import LateArray, runs_here
+from dask_tiled.array.deferred import LateArray, runs_here
 from dask_tiled.array.page import page
 from dask_tiled.array.persisted import follow, remember
 from dask_tiled.array.tasks import Function, Kwargs

@@ -10,7 +10,7 @@ import pytest
 from dask.callbacks import Callback
 
 import dask_tiled
-from dask_tiled.array.late import LateArray
+from dask_tiled.array.deferred import LateArray
 from dask_tiled.testing import write_npy
 
 SHAPE = (3, 4, 10, 12)
