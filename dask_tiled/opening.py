@@ -11,7 +11,7 @@ import dask.array as da
 import numpy.typing as npt
 
 from dask_tiled.array.building import build
-from dask_tiled.array.doors import ARRAYS, as_array, is_array
+from dask_tiled.array.inputs import ARRAYS, as_array, is_array
 from dask_tiled.array.tiled_array import TiledArray, description_of
 from dask_tiled.describing import Path, describe, is_settled, scheme_for, warn_of_missing
 from dask_tiled.errors import DatasetError, TilingError

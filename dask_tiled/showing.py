@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 from dask.base import compute
 
-from dask_tiled.array.doors import as_array, is_array
+from dask_tiled.array.inputs import as_array, is_array
 from dask_tiled.discs import Disc, find_disc
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.axes import Axis

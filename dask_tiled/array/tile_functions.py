@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.doors import as_array
+from dask_tiled.array.inputs import as_array
 from dask_tiled.array.job_arrays import Reducible, job_array
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import TileInfo

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.doors import as_array, is_array
+from dask_tiled.array.inputs import as_array, is_array
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.indexing import Array

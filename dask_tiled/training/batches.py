@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.doors import is_array
+from dask_tiled.array.inputs import is_array
 from dask_tiled.array.tiled_array import description_of
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.describing import describe

@@ -116,7 +116,7 @@ FROM_PRIVATE = {
 }
 # Attributes with such names of objects of other packages.
 OF_OTHERS = {
-    "dask_tiled.array.doors": {"_data"},  # of xarray's variables: what they have not read yet
+    "dask_tiled.array.inputs": {"_data"},  # of xarray's variables: what they have not read yet
     "dask_tiled.errors": {"_getframe"},
     "dask_tiled.formats.hdf5.child": {"_exit"},  # of os, which documents it
     "dask_tiled.kernels.code_cache": {

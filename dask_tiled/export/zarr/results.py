@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.dask_graph.company import why_apart
-from dask_tiled.array.doors import as_array
+from dask_tiled.array.inputs import as_array
 from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.group import DATA, names_an_array

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.doors import is_array
+from dask_tiled.array.inputs import is_array
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError, VerificationError, check_whole

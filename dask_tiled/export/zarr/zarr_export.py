@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.doors import attributes_in
+from dask_tiled.array.inputs import attributes_in
 from dask_tiled.array.spec import Given
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError, TilingError

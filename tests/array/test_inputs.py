@@ -7,7 +7,7 @@ import xarray
 import dask_tiled
 from dask_tiled import DatasetError, TiledArray, TilingError, opening
 from dask_tiled.array.axes import shown_of
-from dask_tiled.array.doors import as_array
+from dask_tiled.array.inputs import as_array
 from dask_tiled.model.axes import Axis
 from dask_tiled.testing import counting_frames, write_dm
 
