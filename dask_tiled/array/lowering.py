@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final
 
-from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import (
     Contraction,
     LastStep,
@@ -20,6 +19,7 @@ from dask_tiled.array.dask_graph.functions import (
     transposed,
 )
 from dask_tiled.array.dask_graph.layers import Annotations, fused, is_other_array
+from dask_tiled.array.operands import Beside
 from dask_tiled.array.recipes import Apply, Expression, Recipe, cut
 from dask_tiled.array.tasks import ChunkJob, Label, run_job
 from dask_tiled.array.tree import (

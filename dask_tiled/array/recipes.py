@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.functions import Contraction, LastStep, node_of
+from dask_tiled.array.operands import Beside
 from dask_tiled.array.tasks import Block, ChunkJob, Function, Kwargs, Nested, like_numpy, pixels_in
 from dask_tiled.array.views import View
 from dask_tiled.engine.evaluation import Computation, contracted

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.beside import Beside
 from dask_tiled.array.dask_graph.names import (
     Task,
     TaskRef,
@@ -22,6 +21,7 @@ from dask_tiled.array.dask_graph.names import (
     reductions,
     routines,
 )
+from dask_tiled.array.operands import Beside
 from dask_tiled.array.tasks import ChunkJob, Function, Key, Kwargs, Label, Tasks
 from dask_tiled.engine import reductions as table
 from dask_tiled.engine.accumulators import Bins
