@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.beside import write_beside
 from dask_tiled.model.calibration import described, replaced
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.files import read_head
 from dask_tiled.model.paths import OF_AXES, Border, axes_file, border, within
+from dask_tiled.model.sidecars import write_beside
 
 VERSION = 1
 MOST_BYTES = 1 << 20
