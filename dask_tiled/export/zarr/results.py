@@ -10,7 +10,7 @@ from unicodedata import normalize
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.dask_graph.company import why_apart
+from dask_tiled.array.dask_graph.one_pass import why_apart
 from dask_tiled.array.inputs import as_array
 from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError

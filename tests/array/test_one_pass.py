@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import open_dataset, reduce_tiles, tiles
-from dask_tiled.array.dask_graph.company import why_apart
+from dask_tiled.array.dask_graph.one_pass import why_apart
 from dask_tiled.reading.counting import counted
 from dask_tiled.testing import write_raw
 
