@@ -14,7 +14,7 @@ from dask_tiled.model.blocks import MOST_BYTES, BlockRange, BlockRun
 from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Box, Index
 from dask_tiled.model.paths import is_url
-from dask_tiled.reading.backends import ALIGNMENT, BLOCK_BYTES, SHOWN_BYTES
+from dask_tiled.reading.backends import ALIGNMENT, BLOCK_BYTES
 from dask_tiled.reading.correction_plans import Plan
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges
@@ -181,12 +181,11 @@ def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None)
     total = FRAME_BYTES * min(frames, AT_ONCE)
     if tile_shape is not None:
         total += pixels * source.dtype.itemsize
-    window = SHOWN_BYTES if source.io in ("mmap", "auto", "once") else BLOCK_BYTES
     if is_url(layout.files[0].path):
         total += KEPT * REQUEST_BYTES
     elif source.io != "mmap":  # "auto" chooses between backends only when it reads
         total += BLOCK_BYTES + 2 * ALIGNMENT
-    total += min(window, frames * frame * layout.dtype.itemsize) * _picks(source, box)
+    total += min(BLOCK_BYTES, frames * frame * layout.dtype.itemsize) * _picks(source, box)
     if layout.is_sparse:
         total += MOST_BYTES + 2 * EVENT_BYTES * len(layout.pieces)
     elif layout.has_blocks:

@@ -36,8 +36,6 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of HDF5 files; in MATLAB files they follow a header of 512 bytes."""
 BLOCK_BYTES = 2 << 20
 """Bytes of a read: they stay in a core's share of the cache."""
-SHOWN_BYTES = 8 << 20
-"""Largest window to yield: its decoded pixels stay in the outer cache."""
 KEPT_BYTES = 1 << 30
 """Total size of the files that stay mapped between chunks."""
 KEPT_MAPS = 8
@@ -223,7 +221,7 @@ class Mapped(_Local):
 
     def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
         """Split read ranges into those of windows."""
-        return ranges.split(min(self._window, limit or SHOWN_BYTES))
+        return ranges.split(min(self._window, limit or self._window))
 
     @contextmanager
     def lease(self, file: File) -> Iterator[int]:
@@ -270,10 +268,6 @@ def _window(limit: int | None) -> int:
 class Resting(Mapped):
     """Maps files that have not changed for a while, and populates pages before they are touched."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._window = min(self._window, SHOWN_BYTES)
-
     def takes(self, file: File) -> bool:  # noqa: ARG002
         """Return True unless a worker of a cluster reads: such files may be mapped."""
         return not on_a_cluster()
@@ -310,8 +304,7 @@ class Kept(Resting):
 
     def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
         """Split read ranges, counting only pages that are read; the others are mapped anyway."""
-        most = limit or min(self._window, SHOWN_BYTES)
-        return ranges.split(most * max(1, int(_spread(ranges, mmap.PAGESIZE))))
+        return ranges.split((limit or self._window) * max(1, int(_spread(ranges, mmap.PAGESIZE))))
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)

@@ -11,7 +11,7 @@ import numpy as np
 from dask_tiled.model.blocks import BlockRange, BlockRun
 from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Array
-from dask_tiled.reading.backends import Backend
+from dask_tiled.reading.backends import BLOCK_BYTES, Backend
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
@@ -39,7 +39,8 @@ def read_into(
             if filled and counters:
                 fetched(one.nbytes)
             elif not filled:
-                for window in backend.windows(one.in_file_order()):
+                limit = None if one.units.pick is None else BLOCK_BYTES
+                for window in backend.windows(one.in_file_order(), limit):
                     run_kernel(window, out)
         else:
             starts, stops = zip(*(one.span for one in piece), strict=True)

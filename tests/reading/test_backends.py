@@ -65,7 +65,6 @@ def test_every_layout_through_every_backend(layouts, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
         patch.setattr(backends, "MAPPED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
-        patch.setattr(backends, "SHOWN_BYTES", data.draw(st.sampled_from([100, 4096, 1 << 20])))
         patch.setattr(backends, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 30])))
         patch.setattr(backends, "POPULATED_BYTES", data.draw(st.sampled_from([4096, 1 << 18])))
         patch.setattr(backends, "OPEN_FILES", data.draw(st.sampled_from([1, 2])))

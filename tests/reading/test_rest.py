@@ -228,7 +228,7 @@ def test_a_lease_that_is_refused_later(path, monkeypatch):
         yield errno.EAGAIN if len(asked) % 2 else 0
 
     monkeypatch.setattr(backends, "leased", every_other)
-    monkeypatch.setattr(backends, "SHOWN_BYTES", 2 * FRAMES[0].nbytes)
+    monkeypatch.setattr(backends, "MAPPED_BYTES", 2 * FRAMES[0].nbytes)
     arr = open_dataset(path, **REVERSED)
     np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
     assert len(asked) > 3

@@ -225,7 +225,7 @@ def test_windows_of_what_stays_mapped_have_as_many_pages_each(tmp_path, monkeypa
     frame = 8 * mmap.PAGESIZE
     frames = counting_frames((64, 2, frame // 4), "u2")
     arr = open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=-1)
-    monkeypatch.setattr(backends, "SHOWN_BYTES", 4 * frame)
+    monkeypatch.setattr(backends, "MAPPED_BYTES", 4 * frame)
     around, shown = backends.Kept._around, []
 
     def note(self, file, start, stop, *, sparse):
