@@ -11,7 +11,7 @@ from dask_tiled.array.lowering import Known
 from dask_tiled.engine.reductions import SUM
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Grid
+from dask_tiled.tiling.bases import Chunks, Grid, ceil_div, even_size, split
 
 MOST_CHUNKS = 10_000
 """Maximum number of chunks that are reduced in one task each, if chunks can be merged."""
@@ -20,6 +20,15 @@ MOST_FRAMES = 1 << 20
 LEAST_BYTES = 4 << 20
 """Minimum number of bytes of a chunk with a task of its own: reading them takes as long as the
 task itself."""
+LEAST_DEPTH = 64
+"""Minimum number of pixels of a chunk per result, if chunks can be cut across: combining the
+results of fewer takes longer than a tenth of the reading."""
+LEAST_RUN = 1 << 18
+"""Minimum number of bytes of a frame, or of neighbouring ones, in a chunk that is cut across."""
+ENOUGH_CHUNKS = 16
+"""Number of chunks that are as good as more."""
+MOST_FILES = 8
+"""Maximum number of files whose chunks are cut across: each task reads all of them."""
 LEAST_EVENT_BYTES = 16 << 20
 """Like ``LEAST_BYTES``, of events: tasks decode the pieces at their bounds twice."""
 
@@ -83,7 +92,8 @@ def needed(
 def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict[str, Known]:
     """Merge chunks of reductions along axes that all of them reduce.
 
-    ``unseen`` reductions, whose results are concatenated at once, allow it along any axis.
+    ``unseen`` reductions, whose results are concatenated at once, allow it along any axis. If all
+    are unseen, and profit, their chunks are cut across.
     """
     axes = {*range(min((len(x.chunks) for x in parts.values()), default=0))}
     for name, part in parts.items():
@@ -93,7 +103,40 @@ def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict
         if name not in unseen:
             left = {*range(len(part.labels))} - {*part.reduction.axes}
             axes -= {x.axis for place in left for x in part.view.shown[place]}
-    return {name: _merged(part, axes) for name, part in parts.items()}
+    merged = {name: _merged(part, axes) for name, part in parts.items()}
+    across = {_across(part) for part in merged.values()} if parts.keys() <= {*unseen} else set()
+    chunks = across.pop() if len(across) == 1 else None
+    if chunks is None:
+        return merged
+    return {name: _in_chunks(part, chunks) for name, part in merged.items()}
+
+
+def _across(part: Known) -> Chunks | None:
+    """Return chunks that have all positions along the reduced axes, and fewer along another.
+
+    The other one is a navigation axis or, for a series of frames, their first. None where results
+    are much smaller than chunks, or where the file or the operands cannot be cut so.
+    """
+    source, view, chunks = part.source, part.view, list(part.chunks)
+    axes = () if part.reduction is None else part.reduction.axes
+    gone = {x.axis for place in axes for x in view.shown[place]}
+    left = {x.axis for k, parts in enumerate(view.shown) if k not in axes for x in parts}
+    beside = {span.axis for x in part.recipe.beside for spans in x.spans for span in spans}
+    nav_ndim, free = source.layout.nav_ndim, left - gone - beside
+    along = {k for k in free if k < nav_ndim} or free & {nav_ndim} - {len(chunks) - 1}
+    count = math.prod(len(chunks[axis]) for axis in gone)
+    many = math.prod(max(chunks[axis], default=0) for axis in gone) >= LEAST_DEPTH
+    slow = takes_time(source) or source.layout.is_sparse or len(source.layout.files) > MOST_FILES
+    if many or slow or count == 1 or gone & left or not along:
+        return None
+    for axis in gone:
+        chunks[axis] = (sum(chunks[axis]),)
+    axis = max(along, key=lambda k: sum(chunks[k]))
+    least = ceil_div(LEAST_RUN, math.prod(part.grid.shape[axis + 1 :]) * source.dtype.itemsize)
+    length, size = sum(chunks[axis]), max(least, ceil_div(max(chunks[axis]), count))
+    chunks[axis] = split(length, even_size(length, size))
+    few = len(chunks[axis]) < min(count, ENOUGH_CHUNKS)
+    return None if few or view.chunks(tuple(chunks)) is None else tuple(chunks)
 
 
 def _merged(part: Known, axes: set[int]) -> Known:
@@ -103,7 +146,11 @@ def _merged(part: Known, axes: set[int]) -> Known:
         by = -(-math.prod(map(len, chunks)) // most)
         some = chunks[axis]
         chunks[axis] = tuple(sum(some[k : k + by]) for k in range(0, len(some), by))
-    return replace(part, chunks=tuple(chunks), grid=Grid.of(chunks))
+    return _in_chunks(part, tuple(chunks))
+
+
+def _in_chunks(part: Known, chunks: Chunks) -> Known:
+    return replace(part, chunks=chunks, grid=Grid.of(chunks))
 
 
 def _most_chunks(known: Known) -> int:

@@ -331,6 +331,55 @@ def test_what_nobody_sees_is_merged(path, monkeypatch):
     np.testing.assert_array_equal(shown, [SCAN.sum(axis=(2, 3)), SCAN.sum(axis=(2, 3)) + 1])
 
 
+ACROSS = {
+    "sum": (lambda x: x.sum(axis=0), 2),
+    "mean": (lambda x: x.mean(axis=0, keepdims=True), 2),
+    "maximum": (lambda x: x.max(axis=0), 2),
+    "positions": (lambda x: x.argmin(axis=0), 2),
+    "moved": (lambda x: x.transpose(2, 1, 3, 0).sum(axis=3), 2),
+    "with an operand": (lambda x: (x * SCAN[0, 0]).sum(axis=0), 2),
+    "by the operand": (lambda x: (x * SCAN[0]).sum(axis=0), 3),
+    "of frames": (lambda x: x.reshape(12, 4, 6).sum(axis=0), 2),
+    "of frames in one row": (lambda x: x[:, 0].sum(axis=0), 2),
+    "of split axes": (lambda x: (x + 1).reshape(3, 2, 2, 4, 6).sum(axis=(0, 2)), 3),
+    "of rows": (lambda x: x.sum(axis=(0, 2)), 2),
+    "two": (lambda x: (x.sum(axis=0), x.max(axis=0)), 2),
+    "two that differ": (lambda x: (x.sum(axis=0), x.sum(axis=1)), 3),
+    "shown": (lambda x: np.negative(x.sum(axis=0)), 3),
+}
+"""Reductions of three chunks, and the number of chunks that are begun for them."""
+
+
+@pytest.mark.parametrize("least", [1, 10**6], ids=["in place", "concatenated"])
+@pytest.mark.parametrize("name", ACROSS)
+def test_chunks_with_few_pixels_per_result_are_cut_across(path, monkeypatch, name, least):
+    """Otherwise the results of chunks are as large as the pixels."""
+    monkeypatch.setattr("dask_tiled.array.plan.LEAST_RUN", 1)
+    monkeypatch.setattr("dask_tiled.array.plan.ENOUGH_CHUNKS", 2)
+    monkeypatch.setattr("dask_tiled.array.dask_graph.results.LEAST_PIXELS", least)
+    function, number = ACROSS[name]
+    arr, made, make = opened(path, chunks=(1, 4, 4, 6)), [], Recipes.make
+    monkeypatch.setattr(Recipes, "make", lambda *args: made.append(args) or make(*args))
+    found, wanted = dask.compute(function(arr)), function(SCAN)
+    np.testing.assert_equal(*found, wanted)
+    assert len(made) == number
+
+
+@pytest.mark.parametrize("name", ["LEAST_DEPTH", "LEAST_RUN", "ENOUGH_CHUNKS", "MOST_FILES"])
+def test_what_does_not_profit_is_not_cut_across(path, monkeypatch, name):
+    limits = {"LEAST_DEPTH": 4, "LEAST_RUN": 1, "ENOUGH_CHUNKS": 2, "MOST_FILES": 1}
+    other = {"LEAST_DEPTH": 1, "LEAST_RUN": SCAN.nbytes, "ENOUGH_CHUNKS": 4, "MOST_FILES": 0}
+    total = opened(path, chunks=(1, 4, 4, 6)).sum(axis=0)
+    for key, value in limits.items():
+        monkeypatch.setattr(f"dask_tiled.array.plan.{key}", value)
+    for value, number in ((limits[name], 2), (other[name], 3)):
+        monkeypatch.setattr(f"dask_tiled.array.plan.{name}", value)
+        with monkeypatch.context() as patch:
+            found, count = computed_by(patch, total)
+        np.testing.assert_array_equal(found, SCAN.sum(axis=0))
+        assert count == number
+
+
 def test_few_pixels_are_one_task(path, monkeypatch):
     monkeypatch.setattr("dask_tiled.array.dask_graph.results.FEW_PIXELS", 12)
     arr = opened(path, chunks=(1, 1, 4, 6))[..., 1, 2]

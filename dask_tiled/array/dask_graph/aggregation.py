@@ -7,7 +7,7 @@ opened arrays are known, the tasks of this module replace them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count, product
 from typing import NamedTuple
@@ -16,11 +16,12 @@ import numpy as np
 
 from dask_tiled.array.dask_graph.functions import Steps
 from dask_tiled.array.dask_graph.names import Alias, Task, TaskRef
+from dask_tiled.array.recipes import Room
 from dask_tiled.array.tasks import Key, like_numpy
 from dask_tiled.engine.accumulators import placed
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.model.indexing import Array
-from dask_tiled.tiling.bases import Grid
+from dask_tiled.tiling.bases import Chunks, Grid
 
 SOME = 4
 """Partial results combined per task."""
@@ -33,6 +34,12 @@ class Ending(NamedTuple):
     keepdims: bool
     dtype: np.dtype | None
     ddof: float
+
+    def chunks(self, chunks: Chunks) -> Chunks:
+        """Return the chunks of the final value."""
+        gone = self.reduction.axes
+        ones = ((1,) if k in gone else axis for k, axis in enumerate(chunks))
+        return tuple(one for k, one in enumerate(ones) if self.keepdims or k not in gone)
 
     def tasks(self, name: str, of: str, grid: Grid, numblocks: Sequence[int]) -> Iterator[Task]:
         """Yield the tasks that combine the results of chunks, which keep all axes."""
@@ -109,12 +116,22 @@ def moved(found: Array, bounds: Sequence[tuple[int, int]], whole: Sequence[int])
     return placed(found["value"], places)
 
 
-def finished(ending: Ending, pixels: int, *results: Array) -> Array:
-    """Combine the last results, and compute the final value."""
+def finished(ending: Ending, pixels: int, *results: Array, room: Room | None = None) -> Array:
+    """Combine the last results, and compute the final value; ``room`` is memory for it."""
     reduction = ending.reduction
     with np.errstate(all="ignore"):
         total = combined(reduction, pixels, *results)
         total = reduction.row.finish(total, pixels, ending.ddof, None)
+    total = total if ending.keepdims else total.squeeze(reduction.axes)
+    out = None if room is None or ending.dtype is None else room(ending.dtype)
+    if out is not None:
+        np.copyto(out, total, casting="unsafe")
+        return out
     if ending.dtype is not None:
         total = total.astype(ending.dtype, copy=False)
-    return like_numpy(total if ending.keepdims else total.squeeze(reduction.axes))
+    return like_numpy(total)
+
+
+def finished_later(ending: Ending, pixels: int, *results: Array) -> Callable[[Room], Array]:
+    """Return a function that computes the final value into memory supplied later."""
+    return lambda room: finished(ending, pixels, *results, room=room)

@@ -19,7 +19,7 @@ from dask.base import compute
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.costs import Cost, Shaped, cost_of
-from dask_tiled.array.dask_graph.aggregation import combined, finished
+from dask_tiled.array.dask_graph.aggregation import combined, finished, finished_later
 from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS
 from dask_tiled.array.dask_graph.layers import calls
 from dask_tiled.array.dask_graph.lending import Spare, lent
@@ -352,8 +352,9 @@ class _Rehearsal:
             return self._part(args[0], args[1], key, place, copies=inner is chunk.getitem)
         taken = sum(one.nbytes for one in given)
         shaped = self._shaped(key, place)
-        if inner in (combined, finished):
-            first = max((one.nbytes for one in given), default=0)
+        if inner in (combined, finished, finished_later):
+            width = np.dtype(args[0].dtype or "u1").itemsize if inner is finished_later else 0
+            first = max((max(one.nbytes, width * one.items) for one in given), default=0)
             return Done(_new(first, shaped), 4 * first)
         light = inner in LIGHT or inner in OPERATORS - {operator.pow} or isinstance(inner, np.ufunc)
         light = light or inner in ELEMENTWISE or name == "astype"

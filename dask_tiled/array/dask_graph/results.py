@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_graph.aggregation import finished_later
 from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
     Blockwise,
@@ -36,7 +37,7 @@ from dask_tiled.array.tasks import Block, Key, Nested, pixels_of
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Grid
+from dask_tiled.tiling.bases import Chunks, Grid
 
 LEAST_PIXELS = 1 << 19
 """Minimum number of pixels of a result; concatenating smaller ones takes no noticeable time."""
@@ -113,16 +114,31 @@ class Final(NamedTuple):
     layer: str
     task: Task
 
-    def of(self, keys: Iterable[Key], name: str) -> MaterializedLayer:
-        """Build the step for the keys of one layer, which are in C order."""
-        refs: dict[Key, object] = {key[1:]: TaskRef(key) for key in keys if key[0] == name}
+    def of(self, tasks: Iterable[Task], name: str, chunks: Chunks) -> dict[str, Layer]:
+        """Build the layer ``name`` of some tasks, in C order, and the last step for its chunks.
+
+        The tasks of large chunks write into the result.
+        """
+        made = {task.key: task for task in tasks}
+        layers: dict[str, Layer] = {name: MaterializedLayer(made)}
+        refs: dict[Key, object] = {key[1:]: TaskRef(key) for key in made if key[0] == name}
+        last, shape = partial(Task, self.layer, finalize), tuple(map(sum, chunks))
+        if math.prod(shape) >= LEAST_PIXELS:
+            result, grid = f"result-{self.layer}", Grid.of(chunks)
+            layers[result] = MaterializedLayer({result: Task(result, Result, shape)})
+            last = partial(Task, self.layer, Result.whole, TaskRef(result))
+            for place in refs:
+                key = name, *place
+                chunk = Task(None, finished_later, *made[key].args)
+                made[key] = Task(key, put, TaskRef(result), grid, place, chunk)
         depth = len(next(iter(refs)))
         for n in reversed(range(depth or 1)):
             rows: dict[Key, list[object]] = {}
             for place, ref in refs.items():
                 rows.setdefault(place[:n], []).append(ref)
             refs = {place: List(*some) for place, some in rows.items()}
-        return MaterializedLayer({self.layer: Task(self.layer, finalize, refs[()])})
+        layers[self.layer] = MaterializedLayer({self.layer: last(refs[()])})
+        return layers
 
 
 def finals_of(graph: HighLevelGraph, wanted: Collection[str]) -> dict[str, Final]:

@@ -171,7 +171,10 @@ def rewritten(graph: HighLevelGraph, keys: Keys) -> HighLevelGraph:
             shown = f"{name}-{tokenize(parts[of].grid)}"
             dependencies[shown] = dependencies.pop(name)
             dependencies[final.layer] = {shown}
-        layers |= _ended(shown, of, ending, parts[of], final)
+        made = _ended(shown, of, ending, parts[of], final)
+        for x in made.keys() - {shown, getattr(final, "layer", shown)}:  # the result
+            dependencies |= {x: set(), shown: {*dependencies[shown], x}}
+        layers |= made
         layers[shown].annotations = graph.layers[name].annotations
     return HighLevelGraph(layers, dependencies)
 
@@ -232,10 +235,9 @@ def _ended(
     """Build the layers that end a reduction, and the last step if its chunks change."""
     chunks = known.shown_chunks
     tasks = list(ending.tasks(name, of, Grid.of(chunks), tuple(map(len, chunks))))
-    layers: dict[str, Layer] = {name: MaterializedLayer({task.key: task for task in tasks})}
-    if final is not None:
-        layers[final.layer] = final.of([task.key for task in tasks], name)
-    return layers
+    if final is not None and isinstance(ending, Ending):
+        return final.of(tasks, name, ending.chunks(chunks))
+    return {name: MaterializedLayer({task.key: task for task in tasks})}
 
 
 def _make(
