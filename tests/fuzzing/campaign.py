@@ -5,6 +5,7 @@ What a child does stands in memory that it shares, and what it finds comes by a 
 """
 
 import faulthandler
+import gc
 import json
 import math
 import mmap
@@ -24,10 +25,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzzing import bounds
+from fuzzing import bounds, structures
 from fuzzing.mutators import Mutation
 from fuzzing.seeds import seeds_of
-from fuzzing.trial import Trial, make, write
+from fuzzing.trial import SUMMED, Trial, make, sum_axes, write
 
 ADDRESSES = 2 << 30
 LIBRARIES = (
@@ -79,6 +80,23 @@ def prepare():
     bounds.watch()
     for decoder in bounds.DECODERS:
         decoding.compiled(decoder)
+    with tempfile.TemporaryDirectory() as folder:
+        load_kernels(Path(folder, "pixels.npy"))
+    structures.batch("planted", -1, 0)  # hypothesis parses the sources once
+    gc.collect()
+    gc.freeze()  # pages stay shared with children
+
+
+def load_kernels(path):
+    """Load what sums and expressions need, for all children."""
+    import dask_tiled
+
+    for dtype in SUMMED:
+        np.save(path, np.zeros((3, 4, 8), dtype))
+        arr = dask_tiled.open_dataset(path)
+        for axis in sum_axes(arr.ndim):
+            arr.sum(axis=axis).compute(scheduler="synchronous")
+        (arr // 3 > 7).any(axis=(0, 1)).compute(scheduler="synchronous")
 
 
 def in_a_child(function):

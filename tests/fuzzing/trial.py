@@ -185,7 +185,7 @@ class Trial:
         if rng.random() < 0.5 and not same(self._computed(arr[part]), whole[part]):
             self._wrong(f"another part {part} than that of the whole")
         if arr.dtype in SUMMED and rng.random() < 0.3:
-            axis = rng.choice((None, (-1,), tuple(range(arr.ndim - 1)), (0,)))
+            axis = rng.choice(sum_axes(arr.ndim))
             if not same(self._computed(arr.sum(axis=axis)), whole.sum(axis=axis)):
                 self._wrong(f"another sum along {axis} than numpy's")
         if arr.dtype in SUMMED and rng.random() < 0.2:
@@ -229,6 +229,11 @@ class Trial:
         text = f"{type(error).__name__}: {str(error)[:200]} [{where}]"
         self.outcome.error = "".join(traceback.format_exception(error))
         self._wrong(text, kind)
+
+
+def sum_axes(ndim):
+    """Return the axes to sum over: all, the last, all others, the first."""
+    return None, (-1,), tuple(range(ndim - 1)), (0,)
 
 
 def cuts(rng, shape):
