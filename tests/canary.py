@@ -4,6 +4,7 @@ Each line is JSON: the name, what was warned of, which results were wrong, and w
 opened ones. A child of a process in which all kernels are compiled looks at each name.
 """
 
+import gc
 import json
 import logging
 import os
@@ -161,6 +162,8 @@ def main():
             if not module.startswith(UNDER):
                 del sys.modules[module]
         dask.config.set(array_optimize=None)
+        gc.collect()
+        gc.freeze()  # pages stay shared with children
         for module, some in names.items():
             for name in some:
                 forked(lambda name=name, module=module: look(path, other, name, module))

@@ -4,6 +4,7 @@ It forks, so nothing here may start a thread outside of a child. It prints what 
 """
 
 import errno
+import gc
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ import zarr
 
 import dask_tiled
 from dask_tiled import DatasetError, open_dataset, to_beton, to_zarr, verify_zarr
+from dask_tiled.kernels.decoding import compiled
 
 dask_tiled.formats()  # as above
 SHAPE = (96, 64, 64)
@@ -308,6 +310,9 @@ def import_all():
     for name in sorted(names - {*sys.modules}):
         with suppress(ImportError):
             import_module(name)
+    compiled("copy")  # the first kernel takes numba a while
+    gc.collect()
+    gc.freeze()  # pages stay shared with children
 
 
 import_all()
