@@ -174,6 +174,8 @@ def imports(tree, *, in_functions, for_types=False):
     """List the modules that are imported, on request also in functions and for type checkers."""
     found = []
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.expr, ast.expr_context)):
+            continue
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

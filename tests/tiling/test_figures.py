@@ -71,14 +71,15 @@ def test_prompts_open_windows_at_once(backend, monkeypatch):
     assert figure._repr_png_() is None  # the window has it
 
 
-def test_windows_that_nobody_closes_do_not_collect(backend):
+def test_windows_that_nobody_closes_do_not_collect(backend, monkeypatch):
     from matplotlib import pyplot as plt
 
     backend("fake_many", "fake")
+    monkeypatch.setattr("dask_tiled.tiling.figures.MOST_OPEN", 3)
     own = plt.figure()
-    figures = [show(IMAGE) for _ in range(23)]
+    figures = [show(IMAGE) for _ in range(5)]
     kept = [plt.figure(number) for number in plt.get_fignums()]
-    assert kept == [own, *figures[3:]]
+    assert kept == [own, *figures[2:]]
     assert plt.rcParams["figure.max_open_warning"] == 20
 
 
@@ -108,8 +109,9 @@ def test_nothing_is_kept_where_nothing_is_shown(tmp_path):
     """There is no warning either, of many figures or of a missing display."""
     ran(
         """
-import numpy as np, dask_tiled
-for _ in range(22):
+import matplotlib, numpy as np, dask_tiled
+matplotlib.rcParams["figure.max_open_warning"] = 2
+for _ in range(3):
     figure = dask_tiled.show(np.eye(2))
 from matplotlib import pyplot as plt
 plt.show()
