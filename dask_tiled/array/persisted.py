@@ -5,6 +5,7 @@ from __future__ import annotations
 from weakref import ref
 
 import dask.array as da
+from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.layer_axes import keep_labels
 
@@ -21,7 +22,9 @@ def follow(arr: da.Array) -> None:
     """
     living = [found for one in _arrays.get(arr.name, ()) if (found := one()) is not None]
     if living and len(arr.dask.layers) == 1:
-        keep_labels(living[0].dask, arr.name)
+        graph = living[0].dask
+        if isinstance(graph, HighLevelGraph):  # users may have set another mapping
+            keep_labels(graph, arr.name)
     else:
         remember(arr, arr.name)
 

@@ -60,6 +60,15 @@ def test_an_opened_array_stays_one(arr):
     np.testing.assert_array_equal(found, SCAN)
 
 
+@pytest.mark.usefixtures("arr")
+def test_graphs_that_users_set():
+    """They may be plain dictionaries, as dask allows."""
+    other = da.ones(3, chunks=3)
+    other.dask = dict(other.dask)
+    again = da.Array(other.dask, other.name, other.chunks, other.dtype)
+    np.testing.assert_array_equal(again, np.ones(3))
+
+
 def test_labels_are_pickled(arr):
     found = pickle.loads(pickle.dumps(labelled(arr.sum(0), [Q, S], "counts")))
     assert shown_of(found)[::2] == ((Q, S), "counts")
