@@ -49,6 +49,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    gc.disable()  # what is imported and collected stays
     if config.option.seed is None:
         config.option.seed = seed_of_commit()
     if config.option.fast:
@@ -94,6 +95,7 @@ def pytest_collection_finish():
     """Exempt the collected tests from garbage collection, which many tests ask for."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

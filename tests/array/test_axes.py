@@ -1,13 +1,12 @@
 """What is computed of files keeps those of their axes that are left, with scales and units."""
 
-import tracemalloc
-
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.fft
 import scipy.fftpack
+from checks import peak_memory
 from conftest import ANY_PORT
 from distributed import Client, LocalCluster
 
@@ -296,9 +295,6 @@ def test_positions_along_long_axes_are_not_listed(tmp_path):
     path = tmp_path / "a.npy"
     np.save(path, np.zeros((1, 1 << 20), "u1"))
     flipped = da.flip(open_dataset(path, chunks=(1, 1 << 19)).ravel(), 0)
-    tracemalloc.start()
-    try:
+    with peak_memory() as peak:
         assert shown_of(flipped).axes == (None,)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
+    assert peak[0] < 1 << 20

@@ -1,10 +1,10 @@
 """The chunks of a region, one by one, are the pixels that stand in the file."""
 
-import tracemalloc
 from itertools import product
 
 import numpy as np
 import pytest
+from checks import peak_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,9 +71,7 @@ def test_parts_take_little_more_than_their_block(tmp_path, shape, chunk):
     box, region = tuple((0, n) for n in shape), tuple(slice(0, n) for n in shape)
     with Workspace() as workspace:
         next(Pixels(source, box, workspace).parts(region, chunk))  # compiles what is needed
-        tracemalloc.start()
-        for _ in Pixels(source, box, workspace).parts(region, chunk):
-            pass
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    assert peak < 1.4 * arr.nbytes
+        with peak_memory() as peak:
+            for _ in Pixels(source, box, workspace).parts(region, chunk):
+                pass
+    assert peak[0] < 1.4 * arr.nbytes

@@ -3,7 +3,6 @@
 import os
 import pickle
 import threading
-import tracemalloc
 
 import dask.array as da
 import fsspec
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
+from checks import peak_memory
 from formats_table import TABLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,9 +170,6 @@ def test_memory_is_that_of_the_chunks_at_work(tmp_path):
     arr = open_dataset(path, "raw", dtype="u2", nav_shape=(64,), sig_shape=(512, 1024))
     array = as_zarr(arr, chunks=(1, 512, 1024))
     array[0]
-    with zarr.config.set({"async.concurrency": 2}):
-        tracemalloc.start()
+    with zarr.config.set({"async.concurrency": 2}), peak_memory() as peak:
         array[:, 5, 5]
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak < 8 << 20
+    assert peak[0] < 8 << 20
