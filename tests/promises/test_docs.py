@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import importlib.util
-import pkgutil
 import re
 from pathlib import Path
 
@@ -19,8 +18,10 @@ from dask_tiled.formats import registry, tools
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.rst"), *DOCS.glob("developers/*.rst")])
-MODULES = ["dask_tiled"] + [
-    module.name for module in pkgutil.walk_packages(dask_tiled.__path__, "dask_tiled.")
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "dask_tiled").rglob("*.py"))
+    if ">>> " in path.read_text("utf8")
 ]
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
