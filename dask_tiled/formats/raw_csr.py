@@ -16,11 +16,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.events import event_layout
 from dask_tiled.formats.tools.files import named_file
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Array, Index
-from dask_tiled.model.pieces import axis_columns, piece_table
 
 MAX_TOML = 1 << 16
 MOST_DOTS = 1000
@@ -197,12 +197,19 @@ def describe(
     frames = min(max(PIECE_BYTES * n_frames // values, -(-n_frames // MAX_PIECES), 1), n_frames)
     first = np.arange(0, n_frames, frames)
     size = np.minimum(frames, n_frames - first)
-    start, shape = axis_columns(first, (0,) * len(frame)), axis_columns(size, frame)
     width = dtypes[0].itemsize
-    table = piece_table(start, shape, first * width, 0 * start[0], nbytes=(size + 1) * width)
     options = tuple((name, dtype.str) for name, dtype in zip(PARTS, dtypes, strict=True))
     decoder = tools.EventDecoder("dask_tiled.formats.raw_csr:add", stored, options)
-    layout = tools.Layout(files, (n_frames,), frame, table, [decoder])
+    layout = event_layout(
+        files,
+        n_frames,
+        frame,
+        decoder,
+        offset=first * width,
+        nbytes=(size + 1) * width,
+        start=first,
+        stop=first + size,
+    )
     metadata = {"raw_csr": {"nonzero": ends[1] - ends[0], **dict(options)}}
     desc = tools.Description.of("raw_csr", layout, metadata)
     return desc.with_scan(scan, path) if nav_shape is None else desc

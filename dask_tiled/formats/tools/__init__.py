@@ -1,8 +1,9 @@
-"""Tools for writing formats: common names, and five modules with the rest.
+"""Tools for writing formats: common names, and six modules with the rest.
 
 ``tools.header`` reads binary headers and keys by tables; ``tools.text`` XML, pairs, literals and
 dates; ``tools.files`` finds files that belong together; ``tools.frames`` lays out consecutive
-frames; ``tools.volume`` lays out one array in C order. Formats in other packages use them too.
+frames; ``tools.volume`` lays out one array in C order; ``tools.events`` lays out streams of events.
+Formats in other packages use them too.
 """
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable

@@ -13,9 +13,9 @@ import numpy as np
 
 from dask_tiled.errors import check_flag, nearest
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.events import event_layout
 from dask_tiled.formats.tpx3.hits import FAR, HIT, TICK, Frames
 from dask_tiled.formats.tpx3.index import MAGIC, StreamIndex, index_of
-from dask_tiled.model.pieces import axis_columns, piece_table
 
 EDGES = {"tdc1_rising": 0xF, "tdc1_falling": 0xA, "tdc2_rising": 0xE, "tdc2_falling": 0xB}
 VALUES = "counts", "tot"
@@ -181,12 +181,6 @@ def _layout(
     file: tools.File, index: StreamIndex, frames: Frames, side: int, *, with_tot: bool
 ) -> tools.Layout:
     """Build the layout of sparse pieces: the blocks of the index."""
-    first, after = frames.at(index.first)[0], frames.at(index.last)[1]
-    shape = axis_columns(np.maximum(after - first, 0), (side, side))
-    states = np.column_stack([index.start, index.hits, np.zeros_like(first)])
-    table = piece_table(
-        axis_columns(first, (0, 0)), shape, index.offset, states, nbytes=index.nbytes
-    )
     options = {
         "wide": side > SIDE,
         "marks": frames.marks.astype("<i8").tobytes(),
@@ -202,8 +196,18 @@ def _layout(
         records=f"{where}:records",
         record=HIT,
     )
-    grid = (len(frames.marks) * frames.per_mark,)
-    return tools.Layout([file], grid, (side, side), table, [decoder])
+    return event_layout(
+        [file],
+        len(frames.marks) * frames.per_mark,
+        (side, side),
+        decoder,
+        offset=index.offset,
+        nbytes=index.nbytes,
+        start=frames.at(index.first)[0],
+        stop=frames.at(index.last)[1],
+        state=index.start,
+        events=index.hits,
+    )
 
 
 FORMAT = tools.Format(

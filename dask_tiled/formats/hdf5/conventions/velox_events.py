@@ -16,13 +16,20 @@ from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.chunk_index import list_chunks
 from dask_tiled.formats.hdf5.library import chunks_of, filters_of
 from dask_tiled.formats.hdf5.tree import Tree
+from dask_tiled.formats.tools.events import (
+    SUM,
+    add_words,
+    count_words,
+    event_layout,
+    frames_shown,
+    overflow,
+)
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import EventDecoder, function_at
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Array, Bytes, Index
+from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import axis_columns, piece_table
 
 WORD, COUNTS = np.dtype("<u2"), np.dtype("u2")
 END = 65535
@@ -42,7 +49,7 @@ class Streams(NamedTuple):
     scan: tuple[int, int]
     channels: int
     n_frames: int
-    frames: slice | None = None
+    frames: range | None = None
     """Frames shown along an axis of their own; None adds all of them up."""
     bins: int = 1
     """Neighbouring channels that are added up."""
@@ -50,35 +57,22 @@ class Streams(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array: frames unless they are added up, scan, channels."""
-        along = () if self.frames is None else (len(self._shown),)
+        along = () if self.frames is None else (len(self.frames),)
         return *along, *self.scan, self.channels // self.bins
-
-    @property
-    def _shown(self) -> range:
-        return range(self.n_frames)[self.frames or slice(None)]
 
     def asked(self, path: str, frames: Any, bins: int) -> Streams:
         """Return the part that the options of a user ask for."""
-        if frames != "sum" and not isinstance(frames, slice):
-            expected = '"sum" or a slice'
-            raise DatasetError("invalid frames", path=path, expected=expected, found=repr(frames))
+        shown = frames_shown(path, frames, self.n_frames)
         check_whole("rebin_energy", bins, least=1, path=path)
         if self.channels % bins:
             problem, expected = "invalid rebin_energy", f"a divisor of {self.channels} channels"
             raise DatasetError(problem, path=path, expected=expected, found=bins)
-        part = self._replace(frames=None if frames == "sum" else frames, bins=bins)
-        try:
-            empty = 0 in part.shape
-        except (TypeError, ValueError):  # of a slice
-            empty = True
-        if empty:
-            expected = f"some of {self.n_frames} frames"
-            raise DatasetError("no such frames", path=path, expected=expected, found=repr(frames))
-        return part
+        return self._replace(frames=None if frames == SUM else shown, bins=bins)
 
     def layout(self, tree: Tree) -> Layout:
         """Lay out the words: each piece lies in one chunk, and in one frame of the scan."""
-        pixels, shown, files = math.prod(self.scan), self._shown, list[File]()
+        pixels, files = math.prod(self.scan), list[File]()
+        shown = range(self.n_frames) if self.frames is None else self.frames
         columns = list[tuple[Index, ...]]()
         for number, data in enumerate(self.members):
             file = File.at(data.file.filename)
@@ -90,21 +84,25 @@ class Streams(NamedTuple):
             group, at = number * len(shown) + place, np.full(len(some), files.index(file))
             columns.append((place, group, at, offset[some], nbytes[some]))
         place, group, at, offset, nbytes = map(np.concatenate, zip(*columns, strict=True))
-        first = 0 * place if self.frames is None else pixels * place
+        start = 0 * place if self.frames is None else pixels * place
         options = {"pixels": pixels, "bins": self.bins}
         decoder = EventDecoder(
             f"{__name__}:add", COUNTS, tuple(options.items()), index=f"{__name__}:index"
         )
-        table = piece_table(
-            axis_columns(first, (0,)),
-            (pixels, self.shape[-1]),
-            offset,
-            axis_columns(group, (0,)),
-            file=at,
+        *nav, channels = self.shape
+        layout = event_layout(
+            files,
+            math.prod(nav),
+            (channels,),
+            decoder,
+            offset=offset,
             nbytes=nbytes,
+            start=start,
+            stop=start + pixels,
+            state=group,
+            file=at,
         )
-        nav = self.shape[:-1]
-        return Layout(files, (math.prod(nav),), self.shape[-1:], table, [decoder]).show(nav)
+        return layout.show(tuple(nav))
 
 
 def _pieces(tree: Tree, data: Any, file: File, pixels: int) -> tuple[Index, Index, Index]:
@@ -207,34 +205,18 @@ def add(run: EventRun, fetch: Fetch, target: Target, *, pixels: int, bins: int) 
     columns[:channels] = np.repeat(target.columns, bins)
     shared = target.shared(run)
     if shared.any():
-        _add_words(run.some(shared), fetch, target, columns, channels)
+        numbers = count_words(run.some(shared), fetch)
+        if numbers[channels:END].any():
+            for part, data in run.some(shared).parts(fetch):
+                _check_words(part, data, channels)
+        add_words(run, target, columns, numbers)
     for part, data in run.some(~shared).parts(fetch):
         first, stop = int(part.starts.min()), int(part.stops.max())
         arrays = part.offsets, part.sizes, part.starts, first, target.rows(first, stop), columns
         at = kernel(data, *arrays, channels, target.out)
         if at >= 0:
             _check_words(part, data, channels)
-            _overflow(run, target)
-
-
-def _add_words(run: EventRun, fetch: Fetch, target: Target, columns: Array, channels: int) -> None:
-    """Add the events of pieces to one row of the output: count words of each kind."""
-    kernel = function_at(f"{KERNELS}:words_kernel")()
-    numbers = np.zeros((2, END + 1), np.int64)
-    for part, data in run.parts(fetch):
-        kernel(data, part.offsets, part.sizes, numbers.reshape(-1))
-    totals = numbers.sum(axis=0)
-    if totals[channels:END].any():
-        for part, data in run.parts(fetch):
-            _check_words(part, data, channels)
-    some = np.flatnonzero((columns >= 0) & (totals > 0))
-    sums = np.zeros(columns.max() + 1, np.int64)
-    np.add.at(sums, columns[some], totals[some])
-    row = target.out[target.places[0] :][: len(sums)]
-    most = min(np.iinfo(row.dtype).max, np.iinfo(np.int64).max)
-    if (sums > most - row.astype(np.int64)).any():
-        _overflow(run, target)
-    row += sums.astype(row.dtype)
+            overflow(run, target.out.dtype)
 
 
 def _check_words(part: EventRun, data: Bytes, channels: int) -> None:
@@ -245,12 +227,3 @@ def _check_words(part: EventRun, data: Bytes, channels: int) -> None:
         if len(unknown):
             place, word = at + WORD.itemsize * int(unknown[0]), words[unknown[0]]
             part.refuse("no such channel", place, f"channels below {channels}", word)
-
-
-def _overflow(run: EventRun, target: Target) -> NoReturn:
-    raise DatasetError(
-        "more counts in a pixel than its type can hold",
-        path=run.file.path,
-        found=target.out.dtype,
-        hint='Pass dtype="uint32".',
-    )

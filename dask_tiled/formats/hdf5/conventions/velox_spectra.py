@@ -92,10 +92,10 @@ def axes_of(tree: Tree, picture: Picture, events: Streams) -> tuple[Axis, ...]:
     """Return the axes of a spectrum image: frames, scan, energy."""
     said = metadata_of(tree, picture)
     frames: tuple[Axis, ...] = ()
-    if events.frames is not None:
-        start, _, step = events.frames.indices(events.n_frames)
+    shown = events.frames
+    if shown is not None:
         seconds = number_in(part_of(said, "Scan").get("FrameTime"))
-        frames = (Axis.calibrated("frame", "s", seconds).cut(start, step),)
+        frames = (Axis.calibrated("frame", "s", seconds).cut(shown.start, shown.step),)
     scan = (replace(axis, name=f"scan_{axis.name}") for axis in lengths_in(said))
     return *frames, *scan, energies_in(said).binned(events.bins)
 
