@@ -9,19 +9,27 @@ import math
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import MissingFramesWarning, check_flag, printable, warn
+from dask_tiled.errors import check_flag, printable
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.events import (
+    SUM,
+    WORDS,
+    add_words,
+    count_words,
+    event_layout,
+    frames_shown,
+    overflow,
+)
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import function_at
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import entries
-from dask_tiled.model.pieces import axis_columns, piece_table
 
 MAGIC = (304).to_bytes(4, "little") + b"PTTDFILE"
 HEADER: tools.Fields = {
@@ -33,17 +41,13 @@ OPENS, CLOSES = 1, 255
 KINDS = {2: "<u2", 3: "<i4", 4: "<f4", 5: "<f8"}
 TEXT = 12
 MOST_HEADER, MOST_DEPTH = 1 << 24, 64
-CHANNELS = STEPS = 4096
+STEPS = 4096
+"""Steps of the beam along each axis, and channels."""
+COUNTS = 0xB000
+"""First word of a count."""
 SIDES = {f"{n}x{n}": n for n in (1 << k for k in range(4, 13))}
 MEASURED = "PTTD Data", "AnalyzableMap MeasData"
-PIECE_BYTES, PART_BYTES, MOST_KEPT = 1 << 16, 1 << 20, 8
-
-
-class Scan(NamedTuple):
-    """A square scan: its pixels along each axis, and the offset of the words in the file."""
-
-    side: int
-    data: int
+PIECE_BYTES, PART_BYTES, MOST_KEPT, MOST_FRAMES = 1 << 16, 1 << 18, 8, 1 << 20
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -67,39 +71,26 @@ def describe(
     """
     file = tools.File.only(paths, "pts")
     check_flag("cut", cut, path=file.path)
-    tree, scan = _read_header(file, cut=cut)
-    rows, n_frames, complete = _index(file, scan)
-    some = _shown(file, range(n_frames - (not complete and not cut)), frames)
-    if not some:
-        warn(f"{file.path}: the only frame was broken off. Pass cut=True.", MissingFramesWarning)
-    layout = _layout(file, scan, rows, some, summed=frames == "sum")
+    tree, side, data = _read_header(file, cut=cut)
+    rows = _index(file, data)
+    n_frames, complete = int(rows[-1, 1]) + 1, int(rows[-1, 3]) >= STEPS - STEPS // side
+    shown = frames_shown(file.path, frames, n_frames - (not complete and not cut))
+    layout = _layout(file, side, rows, shown, summed=frames == SUM)
     found = _found(tree)
     size = found["scan_size"] / found["magnification"] * 1000 if found["magnification"] else 0.0
     energy = found["offset"] - found["zero_channel"] * found["step"]
-    axes = [tools.Axis.calibrated(f"scan_{name}", "µm", size / scan.side) for name in "yx"]
+    axes = [tools.Axis.calibrated(f"scan_{name}", "µm", size / side) for name in "yx"]
     axes.append(tools.Axis.calibrated("energy", "keV", found["step"], energy))
-    if frames != "sum":
-        seconds = found["dwell_time"] / 1000 * scan.side**2
-        frame = tools.Axis.calibrated("frame", "s", seconds).cut(some.start, some.step)
+    if frames != SUM:
+        seconds = found["dwell_time"] / 1000 * side**2
+        frame = tools.Axis.calibrated("frame", "s", seconds).cut(shown.start, shown.step)
         axes.insert(0, frame)
     told = {**found, "frames": n_frames, "complete": complete, "nav_shape_from": "Pixels"}
     return tools.Description.of("pts", layout, {"pts": told}, tuple(axes))
 
 
-def _shown(file: tools.File, every: range, frames: Any) -> range:
-    """Return the numbers of the frames that the user asks for."""
-    try:
-        some = every if isinstance(frames, str) and frames == "sum" else every[frames]
-    except (TypeError, ValueError, IndexError):
-        some = None
-    if not isinstance(some, range) or some.step < 1 or not (some or frames == "sum"):
-        what, expected = "invalid frames", f'"sum", or a slice with some of {len(every)} frames'
-        raise tools.DatasetError(what, path=file.path, expected=expected, found=repr(frames))
-    return some
-
-
-def _read_header(file: tools.File, *, cut: bool) -> tuple[dict[str, Any], Scan]:
-    """Read the tree of the header, and the shape of the scan; check the length of the file."""
+def _read_header(file: tools.File, *, cut: bool) -> tuple[dict[str, Any], int, int]:
+    """Read the tree of the header, the pixels along each axis, and the offset of the words."""
     header = tools.read_fields(file.path, HEADER)
     allowed = {"length": range(BEFORE_TREE, MOST_HEADER)}
     tools.check_fields(file.path, header, HEADER, allowed, "invalid header")
@@ -119,7 +110,7 @@ def _read_header(file: tools.File, *, cut: bool) -> tuple[dict[str, Any], Scan]:
         raise tools.TruncatedFileError(
             what, path=file.path, expected=expected, found=found, hint=hint
         )
-    return tree, Scan(SIDES[told], data)
+    return tree, SIDES[told], data
 
 
 def read_tree(path: str, data: bytes) -> dict[str, Any]:
@@ -189,62 +180,65 @@ def _found(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(MOST_KEPT)
-def _index(file: tools.File, scan: Scan) -> tuple[Index, int, bool]:
-    """Index the pieces of a stream; return them, the number of frames, if the last is complete."""
-    kernel, state = function_at("dask_tiled.kernels.pts:index_kernel")(), 0
-    every = []
-    for at in range(scan.data, file.size, PART_BYTES):
-        data = np.frombuffer(file.read(PART_BYTES, at), np.uint8)
-        rows = np.zeros((-(-len(data) // PIECE_BYTES), 3), np.int64)
-        state = kernel(data, state, PIECE_BYTES, scan.side, rows)
-        every.append(rows)
-    line = (state >> 12) & (STEPS - 1)
-    complete = line >= STEPS - STEPS // scan.side
-    return np.concatenate(every), (state >> 24) + 1, complete
+def _index(file: tools.File, data: int) -> Index:
+    """Index the pieces of a stream, none of which has words of two frames: rows of numbers."""
+    kernel = function_at("dask_tiled.kernels.pts:index_kernel")()
+    rows, found = np.zeros((PART_BYTES // 2 + 2, 6), np.int64), []
+    rows[0, 0] = data
+    for at in range(data, file.size, PART_BYTES):
+        words = np.frombuffer(file.read(min(PART_BYTES, file.size - at) & -2, at), np.uint8)
+        count = kernel(words, at, PIECE_BYTES, rows)
+        found.append(rows[:count].copy())
+        rows[0] = rows[count]
+        if rows[0, 1] > MOST_FRAMES:
+            what, expected = "the stream has too many frames", f"{MOST_FRAMES} at most"
+            raise tools.CorruptFileError(what, path=file.path, expected=expected)
+    return np.concatenate([*found, rows[:1]])
 
 
 def _layout(
-    file: tools.File, scan: Scan, rows: Index, frames: range, *, summed: bool
+    file: tools.File, side: int, rows: Index, shown: range, *, summed: bool
 ) -> tools.Layout:
-    """Build the layout of pieces: those with counts in the frames."""
-    area = scan.side * scan.side
-    states, first, after = rows.T
-    ends = first // area - frames.start, np.maximum(after - 1, 0) // area - frames.start
-    low, high = np.maximum(-(-ends[0] // frames.step), 0), ends[1] // frames.step
-    some = np.flatnonzero((after > 0) & (low <= high) & (low < len(frames)))
-    some = some if len(some) else np.arange(1)
-    one = summed & (low == high) & (first // area == (after - 1) // area)
-    stop = 1 if summed else len(frames)
-    begin = np.where(one, first % area, area * np.minimum(low, stop - 1) * (not summed))
-    end = np.where(one, (after - 1) % area + 1, area * np.minimum(high + 1, stop))
-    end = np.where(summed & ~one, area, end)
-    shown = (frames.start, frames.step, len(frames), int(summed))
-    options = {"side": scan.side, "frames": shown}
-    decoder = tools.EventDecoder(f"{__name__}:add", np.dtype("u2"), tuple(options.items()))
-    offset = scan.data + PIECE_BYTES * some
-    table = piece_table(
-        axis_columns(begin[some], (0,)),
-        axis_columns(np.maximum(end - begin, 0)[some], (CHANNELS,)),
-        offset,
-        axis_columns(states[some], (0,)),
-        nbytes=np.minimum(PIECE_BYTES, file.size - offset),
+    """Build the layout of the pieces of some frames."""
+    area, step = side * side, STEPS // side
+    offset, frame, first, last, before, _ = rows.T
+    sizes = np.diff(offset, append=file.size)
+    place, rest = np.divmod(frame - shown.start, shown.step)
+    some = np.flatnonzero((rest == 0) & (place >= 0) & (place < len(shown)))
+    some = some if len(some) else np.arange(1)  # left out
+    begin = 0 if summed else area * place
+    nav = (side, side) if summed else (len(shown), side, side)
+    options = (("shift", step.bit_length() - 1),)
+    decoder = tools.EventDecoder(f"{__name__}:add", np.dtype("u2"), options)
+    layout = event_layout(
+        [file],
+        math.prod(nav),
+        (STEPS,),
+        decoder,
+        offset=offset[some],
+        nbytes=sizes[some],
+        start=(begin + first // step * side)[some],
+        stop=(begin + (last // step + 1) * side)[some],
+        state=(first * STEPS + before)[some],
     )
-    nav = (scan.side, scan.side) if summed else (len(frames), scan.side, scan.side)
-    layout = tools.Layout([file], (math.prod(nav),), (CHANNELS,), table, [decoder])
-    return layout.show(nav)
+    return layout.show(nav, 0 if shown else area)
 
 
-def add(run: EventRun, fetch: Fetch, target: Target, *, side: int, frames: tuple[int, ...]) -> None:
+def add(run: EventRun, fetch: Fetch, target: Target, *, shift: int) -> None:
     """Add the counts of pieces to the spectra of their pixels."""
-    dtype = target.out.dtype
+    dtype, words = target.out.dtype, np.full(WORDS, -1, np.int32)
+    words[COUNTS : COUNTS + STEPS] = target.columns
+    shared = target.shared(run)
+    if shared.any():
+        add_words(run, target, words, count_words(run.some(shared), fetch))
     kernel = function_at("dask_tiled.kernels.pts:add_kernel")(dtype)
-    most, shown = min(np.iinfo(dtype).max, np.iinfo(np.int64).max), np.array(frames)
-    for part, data in run.parts(fetch):
+    by_pixel = not target.columns.any()
+    for part, data in run.some(~shared).parts(fetch):
         first, stop = target.wanted(int(part.starts.min()), int(part.stops.max()))
-        rows, where = target.rows(first, stop), (part.offsets, part.sizes, part.states)
-        if kernel(data, *where, side, shown, first, rows, target.columns, target.out, most) >= 0:
-            what, hint = "more counts in a pixel than its type can hold", 'Pass dtype="uint32".'
-            raise tools.DatasetError(what, path=run.file.path, found=dtype, hint=hint)
+        where = part.offsets, part.sizes, part.starts, part.states
+        rows = target.rows(first, stop)
+        if kernel(data, *where, shift, first, rows, words, by_pixel, target.out) >= 0:
+            overflow(run, dtype)
 
 
 ROWS = (

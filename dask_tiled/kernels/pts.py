@@ -1,8 +1,7 @@
 """The numba kernels of JEOL's streams of X-ray events: words of 2 bytes with 4 bits for the kind.
 
 A word sets the line or the column of the beam, in 4096 steps, or is one count in a channel. A new
-frame begins where the line falls. The state of a stream is frame, line and column in one number.
-Layout facts: RosettaSciIO's reader, and real files.
+frame begins where the line falls. Layout facts: RosettaSciIO's reader, and real files.
 """
 
 from __future__ import annotations
@@ -14,117 +13,136 @@ import numpy as np
 from numba import from_dtype, types
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
+from dask_tiled.kernels.events import count
 from dask_tiled.kernels.words import inlined, inner, little16
 
 LINE, COLUMN, COUNT = 0x9, 0x8, 0xB
 BITS, STEPS = 12, 4096
+RUN_BYTES = 256
+"""Bytes that are skipped at once where no line begins."""
+OFFSET, FRAME, FIRST, LAST, BEFORE, AFTER = range(6)
+"""Columns of the index: the offset of a piece, its frame, its first and its last line, and the
+columns of the beam before and after it."""
 
 
 @inlined
-def _moved(state, kind, value):
-    """Return the state after a word."""
-    if kind == COLUMN:
-        return (state & ~np.int64(STEPS - 1)) | value
-    line = (state >> BITS) & (STEPS - 1)
-    frame = (state >> (2 * BITS)) + (value < line)
-    return (frame << (2 * BITS)) | (value << BITS) | (state & (STEPS - 1))
+def _kind(data, at):
+    return little16(data, at) >> np.uint16(BITS)
 
 
 @inlined
-def _pixel(state, side):
-    """Return the number of the pixel in all frames."""
-    y, x = (state >> BITS) & (STEPS - 1), state & (STEPS - 1)
-    return ((state >> (2 * BITS)) * side + y * side // STEPS) * side + x * side // STEPS
-
-
-def index_scan(data, state, nbytes, side, rows):
-    """Index the pieces of a stream; return its state at the end.
-
-    Parameters
-    ----------
-    data : array of uint8
-    state, nbytes : int
-        State before the data, and bytes of a piece.
-    side : int
-        Pixels along both axes of a frame.
-    rows : int64 array of shape (pieces, 3)
-        Output: state before each piece, its first pixel with a count, and the one after its last.
-    """
-    for k in range(rows.shape[0]):
-        first, after = np.int64(1) << 62, np.int64(0)
-        rows[k, 0] = state
-        for at in range(k * nbytes, min((k + 1) * nbytes, data.size - 1), 2):
-            word = np.int64(little16(data, at))
-            kind = word >> BITS
-            if kind == COUNT:
-                pixel = _pixel(state, side)
-                first, after = min(first, pixel), max(after, pixel + 1)
-            elif kind in (LINE, COLUMN):
-                state = _moved(state, kind, word & (STEPS - 1))
-        rows[k, 1], rows[k, 2] = first, after
-    return state
+def _value(data, at):
+    return np.int64(little16(data, at)) & (STEPS - 1)
 
 
 @inner
-def _row(state, side, frames, first, rows):
-    """Return the place of a pixel, -1 if it is left out."""
-    area, number = side * side, (state >> (2 * BITS)) - frames[0]
-    if number < 0 or number % frames[1] or number // frames[1] >= frames[2]:
-        return np.int64(-1)
-    frame = 0 if frames[3] else number // frames[1]
-    row = _pixel(state, side) % area + area * frame - first
-    return rows[row] if 0 <= row < rows.size else np.int64(-1)
+def _has_line(data, at):
+    found = False
+    for i in range(RUN_BYTES // 2):
+        found |= _kind(data, at + 2 * i) == LINE
+    return found
 
 
-def add_scan(data, places, sizes, states, side, frames, first, rows, columns, out, most):
-    """Add the counts of pieces; return -1, or the position of one that its pixel cannot hold.
+@inner
+def _column(data, first, stop, column):
+    """Return the last column that a word sets, else the one before."""
+    for at in range(stop - 2, first - 1, -2):
+        if _kind(data, at) == COLUMN:
+            return _value(data, at)
+    return column
+
+
+def index_scan(data, offset, nbytes, rows):
+    """Index the pieces of a part of a stream; return how many end in it.
 
     Parameters
     ----------
     data : array of uint8
-    places, sizes, states : int64 arrays
-        Position, size and state of each piece.
-    side : int
-        Pixels along both axes of a frame.
-    frames : int64 array
-        Number of the first frame, distance and number of frames, and 1 if they are added up.
+        Whole words.
+    offset, nbytes : int
+        Offset of the data in the file, and bytes of a piece; the last one of a frame has fewer.
+    rows : int64 array of shape (pieces, 6)
+        Output, with room for a piece for each word after the first row, a piece that has begun.
+    """
+    k, at, begin = np.int64(0), np.int64(0), np.int64(0)
+    end, line = rows[0, OFFSET] + nbytes - offset, rows[0, LAST]
+    while at < data.size:
+        falls = _kind(data, at) == LINE and _value(data, at) < line
+        if falls or at >= end:
+            rows[k, LAST], rows[k, AFTER] = line, _column(data, begin, at, rows[k, AFTER])
+            line = _value(data, at) if falls else line
+            rows[k + 1, OFFSET], rows[k + 1, FRAME] = offset + at, rows[k, FRAME] + falls
+            rows[k + 1, FIRST], rows[k + 1, BEFORE:] = line, rows[k, AFTER]
+            k, begin, end = k + 1, at, at + nbytes
+        if at + RUN_BYTES <= min(end, data.size) and not _has_line(data, at):
+            at += RUN_BYTES
+            continue
+        line = _value(data, at) if _kind(data, at) == LINE else line
+        at += 2
+    rows[k, LAST], rows[k, AFTER] = line, _column(data, begin, at, rows[k, AFTER])
+    return k
+
+
+def add_scan(data, places, sizes, starts, states, shift, first, rows, words, by_pixel, out):
+    """Add the counts of pieces; return -1, or the position of one with a count that does not fit.
+
+    Parameters
+    ----------
+    data : array of uint8
+    places, sizes, starts, states : int64 arrays
+        Position, size, first pixel and state of each piece: line and column before it.
+    shift : int
+        Bits of the steps from a pixel to the next.
     first : int
         Pixel of the first row.
-    rows, columns : int64 arrays
-        Place of each pixel, and of each channel relative to it; -1 if left out.
+    rows : int64 array
+        Place of each pixel; -1 if left out.
+    words : int32 array
+        Place of the channel of each word, relative to the pixel; -1 if left out.
+    by_pixel : bool
+        Whether all channels have the place 0.
     out : array of integers
-    most : int
-        The largest integer of its dtype, or of int64.
     """
+    stops = np.empty(sizes.max() // 2 + 1, np.int64)
     for k in range(places.size):
-        state = states[k]
-        row = _row(state, side, frames, first, rows)
-        for at in range(places[k], places[k] + sizes[k] - 1, 2):
-            word = np.int64(little16(data, at))
-            kind, value = word >> BITS, word & (STEPS - 1)
-            if kind in (LINE, COLUMN):
-                state = _moved(state, kind, value)
-                row = _row(state, side, frames, first, rows)
-            elif kind == COUNT and row >= 0 and columns[value] >= 0:
-                before = np.int64(out[row + columns[value]])
-                if before >= most:
-                    return at
-                out[row + columns[value]] = before + 1
+        at, length, found = places[k], sizes[k] // 2, np.int64(0)
+        y, x = (states[k] >> BITS) >> shift, (states[k] & (STEPS - 1)) >> shift
+        corner, begin, wrong = starts[k] - first - (y << (BITS - shift)), np.int64(0), False
+        for i in range(length):  # words that are no counts, found without a branch
+            stops[np.uint64(found)] = i
+            found += _kind(data, at + 2 * i) != COUNT
+        stops[found] = length
+        for stop in stops[: found + 1]:
+            pixel, row = corner + (y << (BITS - shift)) + x, np.int64(-1)
+            if 0 <= pixel < rows.size:
+                row = rows[pixel]
+            if row >= 0 and by_pixel:
+                wrong |= count(out, row, stop - begin)
+            elif row >= 0:
+                for i in range(begin, stop):
+                    column = np.int64(words[np.uint64(little16(data, at + 2 * i))])
+                    wrong |= count(out, row + max(column, np.int64(0)), column >= 0)
+            if stop < length:
+                kind, value = _kind(data, at + 2 * stop), _value(data, at + 2 * stop) >> shift
+                y = value if kind == LINE else y
+                x = value if kind == COLUMN else x
+            begin = stop + 1
+        if wrong:
+            return at
     return np.int64(-1)
 
 
 @cache
 def index_kernel() -> Any:
     """Compile :func:`index_scan`, once per process."""
-    signature = types.int64(BYTES, *[NUMBER] * 3, types.int64[:, ::1])
-    return compiled(f"{__name__}:index_scan", signature)
+    rows = types.int64[:, ::1]
+    return compiled(f"{__name__}:index_scan", types.int64(BYTES, NUMBER, NUMBER, rows))
 
 
 @cache
 def add_kernel(dtype: np.dtype) -> Any:
     """Compile :func:`add_scan` for the dtype of an output."""
     fixed = types.Array(types.int64, 1, "C", readonly=True)
-    out = types.Array(from_dtype(dtype), 1, "C")
-    counted = NUMBER, fixed, NUMBER, fixed, fixed
-    signature = types.int64(BYTES, *[NUMBERS] * 3, *counted, out, NUMBER)
-    return compiled(f"{__name__}:add_scan", signature)
+    words, out = (types.Array(from_dtype(one), 1, "C") for one in (np.dtype("i4"), dtype))
+    numbers = *[NUMBERS] * 4, NUMBER, NUMBER, fixed, words, types.boolean
+    return compiled(f"{__name__}:add_scan", types.int64(BYTES, *numbers, out))

@@ -480,19 +480,22 @@ def check_add_lines(data, at, lines, width, rows, columns, out, most):
     return outside("rows", len(rows), 0, lines * width) or check_places(rows, columns, out)
 
 
-def check_index_scan(data, state, nbytes, side, rows):
-    if nbytes < 2 or not 0 < side <= 4096 or state < 0:
-        return f"state {state}, pieces of {nbytes} bytes, {side} pixels"
-    return outside("pieces", len(rows), 0, -(-len(data) // nbytes))
+def check_index_scan(data, offset, nbytes, rows):
+    if nbytes < 2 or len(data) % 2 or rows[0, 0] > offset:
+        return f"{len(data)} bytes from {offset}, after a piece at {rows[0, 0]}, of {nbytes} bytes"
+    return outside("pieces", len(rows), 0, len(data) // 2 + 1)
 
 
-def check_add_scan(data, places, sizes, states, side, frames, first, rows, columns, out, most):
-    if not len(places) == len(sizes) == len(states) or frames[1] < 1 or len(columns) < 4096:
-        return f"{len(places)} pieces, {len(sizes)} sizes, {len(states)} states, frames {frames}"
+def check_add_scan(
+    data, places, sizes, starts, states, shift, first, rows, words, by_pixel, out
+):  # fmt: skip
+    if not len(places) == len(sizes) == len(starts) == len(states) or not 0 <= shift < 12:
+        return f"{len(places)} pieces, {len(sizes)} sizes, {len(states)} states, {shift} bits"
     return (
-        outside("bytes", len(data), *extent(places, 0, 1, 0))
+        outside("words", len(words), 0, NEXT_PIXEL + 1)
+        or outside("bytes", len(data), *extent(places, 0, 1, 0))
         or outside("bytes", len(data), *extent(places + sizes, 0, 1, 0))
-        or check_places(rows, columns, out)
+        or check_places(rows, words, out)
     )
 
 
