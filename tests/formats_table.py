@@ -33,6 +33,9 @@ from dask_tiled.testing import (
     write_frms6,
     write_gis,
     write_ims,
+    write_jeol_image,
+    write_jeol_list,
+    write_jeol_spectrum,
     write_k2is,
     write_lif,
     write_metaimage,
@@ -290,6 +293,26 @@ def make_pts(folder, stem, **options):
     return Sample({"path": path, **options}, expected, [path], sig_dims=1)
 
 
+def make_jeol(folder, stem, *, dtype):
+    image = counting_frames((5, 7), dtype)
+    path = write_jeol_image(folder / f"{stem}.img", image)
+    return Sample({"path": path}, image, [path])
+
+
+def make_jeol_spectrum(folder, stem):
+    counts = counting_frames((600,), "i4", bits=20)
+    path = write_jeol_spectrum(folder / f"{stem}.EDS", counts)
+    return Sample({"path": path}, counts, [path], sig_dims=1)
+
+
+def make_jeol_list(folder, stem):
+    (folder / "Sample").mkdir(exist_ok=True)
+    sample = make_jeol(folder / "Sample", stem, dtype="u2")
+    path = write_jeol_list(folder / f"{stem}.ASW", [f"Sample/{stem}.EDS", f"Sample/{stem}.img"])
+    options = {"path": path, "dataset": 1}
+    return sample._replace(options=options, members=[*sample.members, path], links=path)
+
+
 def make_tpx3(folder, stem):
     """All hits are in one chunk, so that a stream that is cut says so."""
     counts = np.zeros((4, 256, 256), "u4")
@@ -540,6 +563,10 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "tpx3": make_tpx3,
     "pts": make_pts,
     "pts frames": partial(make_pts, frames=slice(None)),
+    "jeol": partial(make_jeol, dtype="u1"),
+    "jeol floats": partial(make_jeol, dtype="f4"),
+    "jeol spectrum": make_jeol_spectrum,
+    "jeol list": make_jeol_list,
     "bcf": partial(make_bcf, chunk=600),
     "bcf packed": partial(make_bcf, packing=3, packed=True, block=1000),
     "frms6": partial(make_frms6, binning=1),

@@ -6,15 +6,15 @@ Layout facts: RosettaSciIO's reader, and real files.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import check_flag, printable
+from dask_tiled.errors import check_flag
 from dask_tiled.formats import tools
+from dask_tiled.formats.jeol.entries import BEFORE_TREE, inside, read_tree
 from dask_tiled.formats.tools.events import (
     SUM,
     WORDS,
@@ -25,6 +25,7 @@ from dask_tiled.formats.tools.events import (
     overflow,
 )
 from dask_tiled.formats.tools.files import read_exactly
+from dask_tiled.formats.tools.text import number_in
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import function_at
 from dask_tiled.model.events import EventRun, Target
@@ -35,12 +36,7 @@ MAGIC = (304).to_bytes(4, "little") + b"PTTDFILE"
 HEADER: tools.Fields = {
     "tree": (20, "u4"), "length": (24, "u4"), "data": (28, "u4"), "data_length": (32, "u4"),
 }  # fmt: skip
-BEFORE_TREE = 12
-"""Bytes of the header before its tree."""
-OPENS, CLOSES = 1, 255
-KINDS = {2: "<u2", 3: "<i4", 4: "<f4", 5: "<f8"}
-TEXT = 12
-MOST_HEADER, MOST_DEPTH = 1 << 24, 64
+MOST_HEADER = 1 << 24
 STEPS = 4096
 """Steps of the beam along each axis, and channels."""
 COUNTS = 0xB000
@@ -76,7 +72,7 @@ def describe(
     n_frames, complete = int(rows[-1, 1]) + 1, int(rows[-1, 3]) >= STEPS - STEPS // side
     shown = frames_shown(file.path, frames, n_frames - (not complete and not cut))
     layout = _layout(file, side, rows, shown, summed=frames == SUM)
-    found = _found(tree)
+    found = _facts(tree)
     size = found["scan_size"] / found["magnification"] * 1000 if found["magnification"] else 0.0
     energy = found["offset"] - found["zero_channel"] * found["step"]
     axes = [tools.Axis.calibrated(f"scan_{name}", "µm", size / side) for name in "yx"]
@@ -96,7 +92,7 @@ def _read_header(file: tools.File, *, cut: bool) -> tuple[dict[str, Any], int, i
     tools.check_fields(file.path, header, HEADER, allowed, "invalid header")
     length, start = header["length"] - BEFORE_TREE, header["tree"] + BEFORE_TREE
     tree = read_tree(file.path, read_exactly(file.path, length, start, "the header"))
-    told = str(_at(tree, *MEASURED, "Meas Cond", "Pixels"))
+    told = str(inside(tree, *MEASURED, "Meas Cond").get("Pixels"))
     if told not in SIDES:
         what, expected = "unsupported scan", ", ".join(SIDES)
         raise tools.DatasetError(
@@ -113,70 +109,24 @@ def _read_header(file: tools.File, *, cut: bool) -> tuple[dict[str, Any], int, i
     return tree, SIDES[told], data
 
 
-def read_tree(path: str, data: bytes) -> dict[str, Any]:
-    """Read the header: entries with a name and a value, and further entries inside.
-
-    The value of an entry with others inside has the empty name among them.
-    """
-    root: dict[str, Any] = {}
-    levels, at = [root], 0
-    try:
-        while at < len(data):
-            if data[at] != OPENS:
-                levels = levels[:-1] if data[at] == CLOSES and len(levels) > 1 else levels
-                at += 1
-                continue
-            (length,) = struct.unpack_from("<I", data, at + 1)
-            name = data[at + 5 : at + 5 + length].partition(b"\0")[0].decode("latin1")
-            kind, nbytes = struct.unpack_from("<II", data, at + 5 + length)
-            at += 13 + length + nbytes
-            entry: dict[str, Any] = {"": _value(kind, data[at - nbytes : at])}
-            levels[-1].setdefault(name, entry)
-            levels = [*levels, entry][:MOST_DEPTH]
-    except struct.error as error:
-        raise tools.TruncatedFileError(
-            "the header ends inside an entry", path=path, where=f"byte {at} of it"
-        ) from error
-    return root
-
-
-def _value(kind: int, data: bytes) -> Any:
-    if kind == TEXT:
-        return printable(data.partition(b"\0")[0].decode("latin1"))
-    if kind in KINDS and len(data) == int(KINDS[kind][2]):
-        return np.frombuffer(data, KINDS[kind])[0].item()
-    return None
-
-
-def _at(tree: dict[str, Any], *names: str) -> Any:
-    """Return the value of an entry, None if there is none."""
-    for name in names:
-        tree = tree.get(name, {}) if name else {}  # the empty name is that of a value
-    return tree.get("")
-
-
-def _found(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return what the header tells of the microscope and of energies; numbers are finite."""
-    doc, params = (*MEASURED, "Doc"), ("PTTD Param", "Params")
-    template = str(_at(tree, *MEASURED, "Meas Cond", "Tpl"))
-    places = {
-        "magnification": (*MEASURED, "MeasCond", "Mag"),
-        "beam_energy": (*MEASURED, "MeasCond", "AccKV"),
-        "scan_size": (*params, "PARAMPAGE0", "ScanSize"),
-        "working_distance": (*params, "PARAMPAGE0", "WorkD"),
-        "zero_channel": (*params, "PARAMPAGE1", "Tpl", template, "DigZ"),
-        "step": (*doc, "CoefA"),
-        "offset": (*doc, "CoefB"),
-        "dwell_time": (*doc, "DwellTime(msec)"),
+def _facts(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return what the header tells of the microscope and of energies; unknown numbers are 0."""
+    page = inside(tree, "PTTD Param", "Params", "PARAMPAGE0")
+    conditions, doc = inside(tree, *MEASURED, "MeasCond"), inside(tree, *MEASURED, "Doc")
+    template = str(inside(tree, *MEASURED, "Meas Cond").get("Tpl"))
+    templates = inside(tree, "PTTD Param", "Params", "PARAMPAGE1", "Tpl")
+    return {
+        "microscope": str(page.get("SEM") or ""),
+        "detector": str(page.get("DetT") or ""),
+        "scan_size": number_in(page, "ScanSize"),
+        "working_distance": number_in(page, "WorkD"),
+        "magnification": number_in(conditions, "Mag"),
+        "beam_energy": number_in(conditions, "AccKV"),
+        "zero_channel": number_in(templates, template, "DigZ"),
+        "step": number_in(doc, "CoefA"),
+        "offset": number_in(doc, "CoefB"),
+        "dwell_time": number_in(doc, "DwellTime(msec)"),
     }
-    found: dict[str, Any] = {}
-    for name, names in places.items():
-        value = _at(tree, *names)
-        finite = isinstance(value, int | float) and math.isfinite(value)
-        found[name] = float(value) if finite else 0.0
-    for name, key in {"microscope": "SEM", "detector": "DetT"}.items():
-        found[name] = str(_at(tree, *params, "PARAMPAGE0", key) or "")
-    return found
 
 
 @lru_cache(MOST_KEPT)

@@ -30,7 +30,7 @@ options that do not match them; a TypeError is raised for dtypes that the format
 - Volumes: `write_fits`, `write_gis`, `write_metaimage`, `write_mgh`, `write_nrrd`, `write_ripple`.
 - Light microscopes: `write_ims`, `write_nd2`, `write_lif`, and `write_czi` of a `Tile` each.
 - Sparse frames: `write_raw_csr`; streams of events: `write_velox`, `write_tpx3`, `write_bcf` and
-  `write_pts`.
+  `write_pts`; other files of JEOL: `write_jeol_image`, `write_jeol_spectrum`, `write_jeol_list`.
 - Comparison of a file of known contents with the reader: `check_format`.
 
 >>> import tempfile
@@ -56,6 +56,7 @@ from dask_tiled.testing.frames import counting_frames, iter_counting_frames, ite
 from dask_tiled.testing.frms6 import write_frms6
 from dask_tiled.testing.gis import write_gis
 from dask_tiled.testing.ims import write_ims
+from dask_tiled.testing.jeol import write_jeol_image, write_jeol_list, write_jeol_spectrum
 from dask_tiled.testing.k2is import write_k2is
 from dask_tiled.testing.lif import write_lif
 from dask_tiled.testing.metaimage import write_metaimage
@@ -77,8 +78,9 @@ from dask_tiled.testing.velox import write_velox
 __all__ = [
     "Gap", "Tile", "check_format", "counting_frames", "iter_counting_frames", "iter_frames",
     "write_bcf", "write_blo", "write_czi", "write_direct_electron", "write_dm", "write_edf",
-    "write_empad", "write_fits", "write_frms6", "write_gis", "write_ims", "write_k2is", "write_lif",
-    "write_metaimage", "write_mgh", "write_mib", "write_mib_series", "write_mrc", "write_nd2",
+    "write_empad", "write_fits", "write_frms6", "write_gis", "write_ims", "write_jeol_image",
+    "write_jeol_list", "write_jeol_spectrum", "write_k2is", "write_lif", "write_metaimage",
+    "write_mgh", "write_mib", "write_mib_series", "write_mrc", "write_nd2",
     "write_npy", "write_nrrd", "write_pts", "write_raw", "write_raw_csr", "write_ripple",
     "write_seq", "write_seq_corrections", "write_ser", "write_tags", "write_tpx3", "write_tvips",
     "write_velox",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.testing.frames import StrPath
+from dask_tiled.testing.jeol import entries_of
 
 
 def write_pts(
@@ -55,36 +56,10 @@ def write_pts(
             }
         },
     }
-    tree = bytes(12) + _entries(header)
+    tree = bytes(12) + entries_of(header)
     data = np.concatenate(words).astype("<u2").tobytes()
     start = -(-(305 + len(tree)) // 4096) * 4096
     fields = struct.pack("<IIIIII", 131072, 1, 305, len(tree), start, len(data))
     head = struct.pack("<I", 304) + b"PTTDFILE" + fields
     path.write_bytes((head.ljust(305, b"\0") + tree).ljust(start, b"\0") + data)
     return path
-
-
-def _entries(tree: dict[str, Any]) -> bytes:
-    """Write entries: name, type, value, entries inside, and an end."""
-    parts = []
-    for name, value in tree.items():
-        if not name:
-            continue
-        inner = value if isinstance(value, dict) else {}
-        kind, content = _value(inner.get("") if inner else value)
-        label = name.encode() + b"\0"
-        start = b"\x01" + len(label).to_bytes(4, "little") + label
-        start += struct.pack("<II", kind, len(content)) + content
-        parts.append(start + _entries(inner) + b"\xff")
-    return b"".join(parts)
-
-
-def _value(value: Any) -> tuple[int, bytes]:
-    if value is None:
-        return 0, b""
-    if isinstance(value, str):
-        return 12, value.encode() + b"\0"
-    if isinstance(value, int):
-        return 2, struct.pack("<H", value)
-    kinds = {np.int32: 3, np.float32: 4, float: 5}
-    return kinds[type(value)], np.asarray(value).tobytes()

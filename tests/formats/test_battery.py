@@ -173,9 +173,10 @@ def client():
 
 def lazy_parts(sample, names):
     """Take parts of an array whose chunks cut the frames."""
-    first, *rest, last = sample.expected.shape
-    chunks = (-(-first // 2), *rest, -(-last // 2))
-    arr = open_dataset(**sample.options, chunks=chunks)
+    chunks = [*sample.expected.shape]
+    for axis in {0, len(chunks) - 1}:
+        chunks[axis] = -(-chunks[axis] // 2)
+    arr = open_dataset(**sample.options, chunks=tuple(chunks))
     return {name: PARTS[name](arr) for name in names}
 
 

@@ -366,6 +366,15 @@ def test_every_entry_is_met(data, tmp_path):
     absent = {name for name, folder in kinds.items() if not (KINDS / folder).is_dir()}
     for name in kinds.keys() - absent:
         descs += [describe(path) for path in (KINDS / kinds[name]).rglob(f"*.{name}")]
+    descs += [
+        describe(path, dataset=dataset)
+        for dataset, ending in (
+            (None, "Sample/*/*.img"),
+            (None, "*.EDS"),
+            ("Sample/00_View000/View000_0000006.pts", "rawdata.ASW"),
+        )
+        for path in (KINDS / "jeol").glob(ending)
+    ]
     formats = dask_tiled.formats()
     unmet = {
         (format.name, name, entry.path)

@@ -31,7 +31,7 @@ from dask_tiled.formats.nd2.chunks import (
     read_map,
     read_tree,
 )
-from dask_tiled.formats.tools.text import since_1970
+from dask_tiled.formats.tools.text import number_in, since_1970
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.pieces import axis_columns, piece_table
@@ -98,12 +98,6 @@ def describe(paths: Sequence[str]) -> tools.Description:
     return tools.Description.of("nd2", layout, {"nd2": facts}, every_axis)
 
 
-def _number(tree: Any, key: str) -> float:
-    """Return a finite number from a tree, or 0."""
-    value = tree.get(key) if isinstance(tree, dict) else None
-    return value if isinstance(value, (int, float)) and math.isfinite(value) else 0
-
-
 def _children(tree: Any, key: str) -> list[dict[str, Any]]:
     found = tree.get(key) if isinstance(tree, dict) else None
     inner = found.values() if isinstance(found, dict) else ()
@@ -131,7 +125,7 @@ def _frames_of(file: tools.File, attributes: dict[str, Any], picture: dict[str, 
         raise tools.CorruptFileError(
             what, path=file.path, where=where, expected=expected, found=row
         )
-    planes = int(_number(picture.get("sPicturePlanes"), "uiCount"))
+    planes = int(number_in(picture.get("sPicturePlanes"), "uiCount"))
     channels = planes if planes > 0 and components % planes == 0 else components
     return Frames(height, width, channels, components // channels, dtype, row)
 
@@ -210,7 +204,7 @@ def _loops(file: tools.File, experiment: dict[str, Any]) -> tuple[list[tools.Axi
             axes.append(tools.Axis(f"{axis.name}_{taken}") if taken else axis)
             shape.append(count)
         inner = [one.get("SLxExperiment", one) for one in _children(level, "ppNextLevelEx")]
-        level = max(inner, key=lambda one: _number(one.get("uLoopPars"), "uiCount"), default=None)
+        level = max(inner, key=lambda one: number_in(one.get("uLoopPars"), "uiCount"), default=None)
     return axes, shape
 
 
@@ -218,13 +212,13 @@ def _loop(kind: Any, told: Any, level: dict[str, Any]) -> tuple[int, tools.Axis 
     """Return the length of a loop and its axis; (0, None) for levels that are not an axis."""
     if not isinstance(told, dict) or kind in {0, SPECTRAL}:
         return 0, None
-    count, name = int(_number(told, "uiCount")), LOOPS.get(kind, "")
+    count, name = int(number_in(told, "uiCount")), LOOPS.get(kind, "")
     if kind == STACK:
-        ends = _number(told, "dZHigh") - _number(told, "dZLow")
-        step = _number(told, "dZStep") or abs(ends) / max(1, count - 1)
+        ends = number_in(told, "dZHigh") - number_in(told, "dZLow")
+        step = number_in(told, "dZStep") or abs(ends) / max(1, count - 1)
         return count, tools.Axis.calibrated(name, "µm", step)
     if kind == TIME:
-        period = _number(told, "dPeriod") or _number(told, "dAvgPeriodDiff")
+        period = number_in(told, "dPeriod") or number_in(told, "dAvgPeriodDiff")
         return count, tools.Axis.calibrated(name, "s", period / 1000)
     valid = level.get("pItemValid") or told.get("pPeriodValid") or ()
     valid = tuple(valid.values()) if isinstance(valid, dict) else valid
@@ -232,7 +226,7 @@ def _loop(kind: Any, told: Any, level: dict[str, Any]) -> tuple[int, tools.Axis 
     if isinstance(valid, tuple) and valid:
         some = [one for one, right in zip(some, valid, strict=False) if right]
     if kind == UNEVEN_TIME:
-        return sum(int(_number(one, "uiCount")) for one in some), tools.Axis(name)
+        return sum(int(number_in(one, "uiCount")) for one in some), tools.Axis(name)
     if kind == POSITIONS and some:
         names = tuple(str(one.get("dPosName") or one.get("pPosName") or "") for one in some)
         return len(some), tools.Axis(name, labels=names if all(names) else ())
@@ -246,8 +240,8 @@ def _channel_names(picture: dict[str, Any], count: int) -> tuple[str, ...]:
 
 
 def _sig_axes(picture: dict[str, Any], frames: Frames) -> tuple[tools.Axis, ...]:
-    size = _number(picture, "dCalibration") if picture.get("bCalibrated", True) else 0
-    aspect = _number(picture, "dAspect") or 1
+    size = number_in(picture, "dCalibration") if picture.get("bCalibrated", True) else 0
+    aspect = number_in(picture, "dAspect") or 1
     lengths = {"y": size * aspect, "x": size}
     axes = [tools.Axis.calibrated(name, "µm", length) for name, length in lengths.items()]
     return (*axes, tools.Axis("s"))[: len(frames.sig_shape)]

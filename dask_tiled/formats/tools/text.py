@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -234,6 +235,20 @@ def plain_tree(element: ET.Element) -> Any:
     if tree and text:
         tree["#text"] = text
     return tree or text
+
+
+def number_in(tree: Any, *keys: str, default: float = 0.0) -> float:
+    """Return a finite number in nested dicts, or ``default``.
+
+    It may be stored as text, whose decimal point may be a comma.
+    """
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    try:
+        number = float(str(tree).replace(",", "."))
+    except ValueError:
+        return default
+    return number if math.isfinite(number) else default
 
 
 def parse_literal(text: str) -> Any:

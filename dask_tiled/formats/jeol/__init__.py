@@ -1,0 +1,1 @@
+"""JEOL's files: trees of named entries, images, spectra and lists of them."""
