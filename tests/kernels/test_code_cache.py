@@ -209,6 +209,38 @@ def test_a_change_in_any_module_of_kernels_is_noticed(tmp_path, monkeypatch):
     assert load() is None
 
 
+def test_nodes_that_share_a_home_share_code(path, monkeypatch):
+    """Each node may have its own copy of the package, installed at its own time."""
+    assert path.is_file()
+    locator = type(CodeCache(bits, options=False)._impl.locator)
+    monkeypatch.setattr(locator, "get_source_stamp", lambda _: "at another time")
+    assert load() is not None
+
+
+SERVED = """
+import sys
+import numpy as np
+from dask_tiled.kernels.decoding import compiled
+from dask_tiled.kernels.fold_functions import fold
+
+out, zero = np.zeros(64, "u1"), np.zeros(1, "i8")
+kernel = compiled("bits")
+kernel(np.arange(1, 9, dtype="u1"), zero, 8, out, zero, 64, 1, 8, 0)
+assert (out == np.unpackbits(np.arange(1, 9, dtype="u1"))[::-1]).all()
+kernel = fold("sum_frames", *map(np.dtype, ("u2", "u8", "f4")))
+sums, pixels = np.zeros((1, 1), "u8"), np.arange(64, dtype="u2")
+kernel(pixels.view("u1"), zero, 64, zero, 0, pixels[:0], sums, np.zeros((0, 0), "f4"))
+assert sums == pixels.sum()
+print(sum(kernel.stats.cache_hits.values()), "numba.typed.typedlist" in sys.modules)
+"""
+
+
+def test_served_code_needs_no_compiler(tmp_path):
+    """What numba compiles with takes long to import."""
+    results = [ran(SERVED, NUMBA_CACHE_DIR=str(tmp_path)).split() for _ in range(2)]
+    assert results == [["0", "True"], ["1", "False"]]
+
+
 def test_a_full_disk_costs_no_second_compilation(folder, monkeypatch):
     """The code that was made is used, though it cannot be kept."""
 

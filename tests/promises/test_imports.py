@@ -120,7 +120,8 @@ OF_OTHERS = {
     "dask_tiled.errors": {"_getframe"},
     "dask_tiled.formats.hdf5.child": {"_exit"},  # of os, which documents it
     "dask_tiled.kernels.code_cache": {
-        *("_cache_path", "_data_name", "_dump", "_impl", "_open_for_write", "_source_stamp")
+        *("_cache_path", "_data_name", "_dump", "_impl", "_load_overload"),
+        *("_open_for_write", "_source_stamp"),
     },
     "dask_tiled.kernels.decoding": {"_cache"},
     "dask_tiled.kernels.words": {"_getvalue"},  # of numba, which documents it
