@@ -1,7 +1,6 @@
 """What several tests ask: of errors, of damaged files, of facts, of how something is computed."""
 
 import ctypes
-import gc
 import os
 import subprocess
 import sys
@@ -142,7 +141,6 @@ def ran(code, *arguments, **environment):
 def peak_memory():
     """Return a list, to which the most bytes that were taken are added at the end."""
     found = []
-    gc.collect()
     tracemalloc.start()
     try:
         yield found

@@ -68,7 +68,7 @@ def sources(tmp_path_factory):
 
 def test_explained_expressions(sources):
     """Several values of a random program, computed at once."""
-    few = {5: 5, 40: 25}.get(settings().max_examples)  # as fast, and as many as suit the suite
+    few = {5: 5, 40: 15}.get(settings().max_examples)  # as fast, and as many as suit the suite
     count = few or min(1000, settings().max_examples)
     shares = []
 

@@ -109,7 +109,7 @@ def test_random_expressions(sources, monkeypatch):
     monkeypatch.setattr(rewriting, "rewritten", wraps(plain)(counting(plain)))
     COUNTED.update(dict.fromkeys(COUNTED, 0))
 
-    few = {5: 20, 40: 120}.get(settings().max_examples)  # as fast, and as many as suit the suite
+    few = {5: 20, 40: 60}.get(settings().max_examples)  # as fast, and as many as suit the suite
 
     @settings(max_examples=few or settings().max_examples, derandomize=few is not None)
     @given(data=st.data())
