@@ -13,6 +13,7 @@ from numba import from_dtype, types
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
 from dask_tiled.kernels.words import byte, inlined, inner, little16, little32, little64
+from dask_tiled.model.indexing import Bytes, Index
 
 HEADER = 22
 """Bytes before the data of a pixel: column, packing at 12, further pulses at 16, length at 18."""
@@ -182,6 +183,39 @@ def add_lines(data, at, lines, width, rows, columns, out, most):
                 return at
             at = end + further
     return np.int64(-1)
+
+
+class Indexer:
+    """Finds the lines of a map, part by part."""
+
+    def __init__(self, height: int, width: int, first: int) -> None:
+        self._lines, self._width = np.zeros(height, np.int64), width
+        self._state = np.array([first, 0, 0])
+        self._data, self._at = np.empty(0, np.uint8), 0
+
+    def add(self, part: Bytes) -> bool:
+        """Index the next part; return whether what is there is right."""
+        data = np.concatenate([self._data, part])
+        before = int(self._state[LINE])
+        if not index_kernel()(data, self._width, self._lines, self._state):
+            return False
+        self._lines[before : self._state[LINE]] += self._at
+        done = min(int(self._state[AT]), len(data))
+        self._data, self._at = data[done:], self._at + done
+        self._state[AT] -= done
+        return True
+
+    @property
+    def missing(self) -> str:
+        """What the map lacks, as text."""
+        beyond, pixels, line = self._state.tolist()
+        lines = len(self._lines) - line
+        return f"{lines} lines and {pixels} pixels less" if lines or pixels or beyond else ""
+
+    @property
+    def starts(self) -> Index:
+        """Positions of the lines, and of their end."""
+        return np.append(self._lines, self._at)
 
 
 @cache

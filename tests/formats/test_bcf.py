@@ -18,6 +18,7 @@ CONTAINERS = [
     {"chunk": 700},
     {"packed": True},
     {"packed": True, "block": 1500},
+    {"packed": True, "block": 100},
     {"packed": True, "block": 37000, "chunk": 65536},
 ]
 

@@ -469,9 +469,7 @@ def check_add_hits(
 
 
 def check_index_lines(data, width, starts, state):
-    return outside("lines", len(starts), int(state[2]), int(state[2])) or outside(
-        "bytes", len(data), int(state[0]), int(state[0])
-    )
+    return f"state {state}" if (state < 0).any() or state[2] > len(starts) else None
 
 
 def check_add_lines(data, at, lines, width, rows, columns, out, most):

@@ -7,34 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
-from dask_tiled.formats.bcf.container import (
-    MAGIC,
-    Entry,
-    packed_blocks,
-    read_entry,
-    unframed,
-    unpacked,
-)
-from dask_tiled.formats.tools.text import parse_xml, plain_tree
+from dask_tiled.formats.bcf.container import MAGIC, Entry, read_entry, unframed, unpacked
+from dask_tiled.formats.tools.events import event_layout
+from dask_tiled.formats.tools.text import number_in, parse_xml, plain_tree
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import function_at
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import entries
-from dask_tiled.model.pieces import axis_columns, piece_table
 
 XML, MAP = "HeaderData", "SpectrumData0"
 SIZES: tools.Fields = {"height": (0, "i4"), "width": (4, "i4")}
 LINES = 0x1A0
 """Position of the first line."""
-PART_BYTES = 1 << 19
-"""Bytes of a map that are read at once, if they are not packed."""
 PIECE_BYTES = 1 << 17
 PIECE_PIXELS = 1 << 20
 """Most pixels of a piece, unless a line has more; pixels may be absent."""
@@ -63,31 +54,32 @@ def describe(paths: Sequence[str], *, channels: int | None = None) -> tools.Desc
     """
     file = tools.File.only(paths, "bcf")
     told = _read_xml(read_entry(file, XML))
-    given = _number(told["spectrum"], "ChannelCount", 4096) if channels is None else channels
-    count = check_whole("channels", given, least=1, most=MOST_CHANNELS, path=file.path)
-    entry = read_entry(file, MAP)
-    shape, starts, block = _lines(entry)
-    layout = _layout(entry, shape, starts, block, count)
-    scales = {"y": "DY", "x": "DX"}
-    scan = tuple(
-        tools.Axis.calibrated(f"scan_{name}", "µm", _number(told["microscope"], key))
-        for name, key in scales.items()
+    spectrum, microscope = told["spectrum"], told["microscope"]
+    if channels is None:
+        channels = round(number_in(spectrum, "ChannelCount", default=4096))
+    check_whole("channels", channels, least=1, most=MOST_CHANNELS, path=file.path)
+    step, first = number_in(spectrum, "CalibLin"), number_in(spectrum, "CalibAbs")
+    axes = (
+        tools.Axis.calibrated("scan_y", "µm", number_in(microscope, "DY")),
+        tools.Axis.calibrated("scan_x", "µm", number_in(microscope, "DX")),
+        tools.Axis.calibrated("energy", "keV", step, first),
     )
-    step, first = (_number(told["spectrum"], key) for key in ("CalibLin", "CalibAbs"))
-    axes = (tools.Axis("frame"), tools.Axis.calibrated("energy", "keV", step, first))
-    desc = tools.Description.of("bcf", layout, {"bcf": told}, axes)
-    return desc.with_scan(shape, f"the sizes in {MAP}", scan)
+    facts = {**told, "nav_shape_from": f"the sizes in {MAP}"}
+    return tools.Description.of(
+        "bcf", _layout(read_entry(file, MAP), channels), {"bcf": facts}, axes
+    )
 
 
-def _read_xml(entry: Entry) -> dict[str, Any]:
+def _read_xml(entry: Entry) -> dict[str, dict[str, Any]]:
     """Read facts about microscope, detector and spectrum from the XML."""
-    path = entry.file.path
-    if entry.length > MOST_XML:
-        _refuse(entry, "the XML is too long", f"{MOST_XML} bytes at most", entry.length)
-    text = b"".join(part.tobytes() for part in _parts(entry)[1])
+    text = bytearray()
+    for part in entry.parts():
+        text += part.data
+        if len(text) > MOST_XML:
+            break  # the XML is refused as too large
+    limits = {"max_bytes": MOST_XML, "max_count": 1 << 20, "max_depth": 512}
     take = dict.fromkeys(DROPPED, lambda _: None)
-    root = parse_xml(text, path, take=take, max_bytes=MOST_XML, max_count=1 << 20, max_depth=512)
-    told = {}
+    root, told = parse_xml(bytes(text), entry.file.path, take=take, **limits), {}
     for name, kind in CLASSES.items():
         found = root.findall(f".//ClassInstance[@Type='{kind}']")
         tree = plain_tree(found[-1 if name == "spectrum" else 0]) if found else {}
@@ -95,95 +87,54 @@ def _read_xml(entry: Entry) -> dict[str, Any]:
     return told
 
 
-def _number(tree: dict[str, Any], key: str, default: float = 0.0) -> Any:
-    """Return a number, whose decimal point may be a comma."""
-    try:
-        value = float(str(tree.get(key, default)).replace(",", "."))
-    except ValueError:
-        return default
-    return int(value) if isinstance(default, int) and abs(value) <= MOST_CHANNELS else value
-
-
-def _parts(entry: Entry) -> tuple[tuple[int, Index] | None, Any]:
-    """Return the packed blocks, None if not packed, and the content, part by part."""
-    packed = packed_blocks(entry)
-    if packed is None:
-        ends = range(0, entry.length, PART_BYTES)
-        return None, (entry.read(at, at + PART_BYTES, "an entry") for at in ends)
-    size, places = packed
-    pairs = zip(places[:-1].tolist(), places[1:].tolist(), strict=True)
-
-    def refuse(found: str) -> NoReturn:
-        _refuse(entry, "a packed block is damaged", "zlib", found)
-
-    parts = (entry.read(at, end, "a packed block") for at, end in pairs)
-    return packed, (unpacked(part, size, refuse) for part in parts)
-
-
 @lru_cache(MOST_KEPT)
-def _lines(entry: Entry) -> tuple[tuple[int, int], Index, tuple[int, Index] | None]:
-    """Return the shape of a map, positions of lines and of their end, and the packed blocks."""
-    packed, parts = _parts(entry)
-    index = function_at("dask_tiled.kernels.bcf:index_kernel")()
-    shape, base, state = (0, 0), 0, np.array([LINES, 0, 0])
-    found, kept = np.zeros(0, np.int64), np.empty(0, np.uint8)
-    for part in parts:
-        data = np.concatenate([kept, part])
-        if not shape[0]:
-            if len(data) < LINES:
-                _refuse(entry, "the map is too short", f"{LINES} bytes", len(data))
-            sizes = tools.parse_fields(data[: tools.size_of(SIZES)].tobytes(), SIZES)
+def _lines(entry: Entry) -> tuple[int, Index]:
+    """Return the pixels of a line, and the positions of the lines and of their end."""
+    path, indexer = entry.file.path, None
+    for part in entry.parts():
+        if indexer is None:
+            sizes = tools.parse_fields(part.tobytes()[:LINES].ljust(LINES, b"\0"), SIZES)
             allowed = dict.fromkeys(SIZES, range(1, MOST_SIDE))
-            tools.check_fields(entry.file.path, sizes, SIZES, allowed, "invalid size of the map")
-            shape = (sizes["height"], sizes["width"])
-            found = np.zeros(shape[0], np.int64)
-        before = int(state[2])
-        if state[0] < len(data) and not index(data, shape[1], found, state):
-            _refuse(entry, "a pixel or line is damaged", f"{shape[1]} pixels at most", "more")
-        found[before : int(state[2])] += base
-        cut = min(int(state[0]), len(data))
-        base, kept = base + cut, data[cut:]
-        state[0] -= cut
-    if state[2] < shape[0] or state[1] or state[0] > 0:
-        what, told = "the map ends early", f"{state[2]} lines, {state[1]} pixels missing"
-        raise tools.TruncatedFileError(
-            what, path=entry.file.path, expected=f"{shape[0]} lines", found=told
-        )
-    return shape, np.append(found, base + int(state[0])), packed
+            tools.check_fields(path, sizes, SIZES, allowed, "invalid size of the map")
+            make = function_at("dask_tiled.kernels.bcf:Indexer")
+            indexer = make(sizes["height"], sizes["width"], LINES)
+        if not indexer.add(part):
+            what, expected = "a pixel or line is damaged", f"{sizes['width']} pixels at most"
+            raise tools.CorruptFileError(what, path=path, expected=expected, found="more")
+    if indexer is None or indexer.missing:
+        what, found = "the map ends early", indexer and indexer.missing
+        raise tools.TruncatedFileError(what, path=path, expected="all lines", found=found)
+    return sizes["width"], indexer.starts
 
 
-def _layout(
-    entry: Entry,
-    shape: tuple[int, int],
-    starts: Index,
-    packed: tuple[int, Index] | None,
-    channels: int,
-) -> tools.Layout:
-    """Build the layout of pieces: lines that begin in the same packed block, or near each other."""
-    size = PIECE_BYTES if packed is None else packed[0]
-    lines = max(1, PIECE_PIXELS // shape[1])
-    begins = np.diff(starts[:-1] // size, prepend=-1) != 0
-    begins |= np.arange(shape[0]) % lines == 0
+def _layout(entry: Entry, channels: int) -> tools.Layout:
+    """Build the layout of pieces: lines that begin near each other, with the blocks they are in."""
+    width, starts = _lines(entry)
+    height = len(starts) - 1
+    size, places = entry.blocks()
+    begins = np.diff(starts[:-1] // max(size, PIECE_BYTES), prepend=-1) != 0
+    begins |= np.arange(height) % max(1, PIECE_PIXELS // width) == 0
     first = np.flatnonzero(begins)
-    after = np.append(first[1:], shape[0])
-    begin, end = starts[first], starts[after]
-    skipped = np.zeros_like(begin)
-    if packed is not None:
-        skipped = begin % size
-        begin, end = packed[1][begin // size], packed[1][-(-end // size)]
-    begin, end = np.array([*map(entry.place, begin)]), np.array([*map(entry.place, end - 1)]) + 1
-    options = {"chunk": entry.chunk, "packed": size if packed else 0, "width": shape[1]}
-    decoder = tools.EventDecoder(
-        "dask_tiled.formats.bcf.descriptor:add", np.dtype("u4"), tuple(options.items())
+    after = np.append(first[1:], height)
+    begin, end = starts[first] // size, -(-starts[after] // size)
+    if places is not None:
+        begin, end = places[begin], places[end]
+    offset = entry.place(begin)
+    packed = 0 if places is None else size
+    options = (("chunk", entry.chunk), ("packed", packed), ("width", width))
+    decoder = tools.EventDecoder("dask_tiled.formats.bcf.descriptor:add", np.dtype("u4"), options)
+    layout = event_layout(
+        [entry.file],
+        height * width,
+        (channels,),
+        decoder,
+        offset=offset,
+        nbytes=entry.place(end - 1) + 1 - offset,
+        start=first * width,
+        stop=after * width,
+        state=starts[first] % size,
     )
-    table = piece_table(
-        axis_columns(first * shape[1], (0,)),
-        axis_columns((after - first) * shape[1], (channels,)),
-        begin,
-        axis_columns(skipped, (0,)),
-        nbytes=end - begin,
-    )
-    return tools.Layout([entry.file], (shape[0] * shape[1],), (channels,), table, [decoder])
+    return layout.show((height, width))
 
 
 def add(
@@ -195,29 +146,17 @@ def add(
     most = min(np.iinfo(dtype).max, np.iinfo(np.int64).max)
     columns = (run.offsets, run.sizes, run.starts, run.stops, run.states)
     for offset, size, first, stop, at in zip(*(one.tolist() for one in columns), strict=True):
-
-        def refuse(found: str, offset: int = offset) -> NoReturn:
+        data = unframed(fetch(run.file, offset, offset + size), offset, chunk)
+        if packed:
+            data = unpacked(data, packed, run.file.path, offset)
+        rows, lines = target.rows(first, stop), (stop - first) // width
+        wrong = kernel(data, at, lines, width, rows, target.columns, target.out, most)
+        if wrong >= 0:
+            found = f"another pixel at byte {wrong} from its first line"
             run.refuse("a line is damaged", offset, "pixels in its channels", found)
 
-        data = unframed(fetch(run.file, offset, offset + size), offset, chunk)
-        data = np.ascontiguousarray(unpacked(data, packed, refuse) if packed else data)
-        rows = target.rows(first, stop)
-        wrong = kernel(
-            data, at, (stop - first) // width, width, rows, target.columns, target.out, most
-        )
-        if wrong >= 0:
-            refuse(f"another pixel at byte {wrong} from its first line")
 
-
-def _refuse(entry: Entry, problem: str, expected: object, found: object) -> NoReturn:
-    raise tools.CorruptFileError(problem, path=entry.file.path, expected=expected, found=found)
-
-
-ROWS = (
-    ("beam_energy", "HV", "kV"),
-    ("magnification", "Mag"),
-)
-
+ROWS = (("beam_energy", "HV", "kV"), ("magnification", "Mag"))
 FORMAT = tools.Format(
     name="bcf",
     extensions=(".bcf",),
