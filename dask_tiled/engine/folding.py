@@ -341,12 +341,8 @@ class FoldSink(FrameSink):
 
     def target(self, run: EventRun) -> Target:
         """Return the results as the output of events."""
-        order: Index | slice = slice(None)
-        if not (np.diff(run.numbers) > 0).all():
-            order = np.argsort(run.numbers)
-        places = self._rows[run.frames[order]] * self._results.shape[1]
         columns = np.minimum(run.columns, 0) if self._fold.by_frame else run.columns
-        return Target(run.numbers[order], places, columns, self._results.reshape(-1))
+        return run.target(self._rows[run.frames] * self._results.shape[1], columns, self._results)
 
     def result(self) -> Array:
         """Return the results, with reduced axes of length 1.

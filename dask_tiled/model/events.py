@@ -114,6 +114,20 @@ class EventRun(NamedTuple):
         """Position of a frame in that of the output: the whole frame."""
         return ()
 
+    @property
+    def repeats(self) -> bool:
+        """Whether a frame is wanted several times; a target has one place for it."""
+        rising = (np.diff(self.numbers) > 0).all()
+        return not rising and len(np.unique(self.numbers)) < len(self.numbers)
+
+    def target(self, places: Index, columns: Index, out: Array) -> Target:
+        """Return the target with the place of each wanted frame."""
+        numbers = self.numbers
+        if not (np.diff(numbers) > 0).all():
+            numbers, first = np.unique(numbers, return_index=True)
+            places = places[first]
+        return Target(numbers, places, columns, out.reshape(-1))
+
     def some(self, pieces: Index | slice) -> EventRun:
         """Return some of the pieces."""
         columns = self.offsets, self.sizes, self.starts, self.stops, self.states
@@ -153,11 +167,11 @@ class EventRun(NamedTuple):
 
     def decode(self, fetch: Fetch, out: Array) -> None:
         """Add the events to an output of frames, which is C-contiguous."""
-        numbers, first, copies = np.unique(self.numbers, return_index=True, return_inverse=True)
-        places = self.frames[first]
-        self.add(fetch, Target(numbers, places * self.width, self.columns, out.reshape(-1)))
-        if len(numbers) < len(self.numbers):  # frames that are wanted several times
-            out[self.frames] = out[places[copies]]
+        target = self.target(self.frames * self.width, self.columns, out)
+        self.add(fetch, target)
+        if self.repeats:
+            places = target.places[np.searchsorted(target.numbers, self.numbers)]
+            out[self.frames] = out[places // self.width]
 
     def add(self, fetch: Fetch, target: Target) -> None:
         """Add the events to any output."""

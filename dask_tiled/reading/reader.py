@@ -206,12 +206,10 @@ class Reader:
 
         Each frame has to occur once, and pixels are not converted.
         """
-        frames = self.region.frames
         if not self._layout.is_sparse or not self._direct:
             return None
-        if not (np.diff(frames) > 0).all() and len(np.unique(frames)) < len(frames):
-            return None
-        return [piece for piece in self.ranges if isinstance(piece, EventRun)]
+        runs = [piece for piece in self.ranges if isinstance(piece, EventRun)]
+        return None if any(run.repeats for run in runs) else runs
 
     def add(self, run: EventRun, target: Target) -> None:
         """Add the events of a run to an output."""
