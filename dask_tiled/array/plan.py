@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from dask_tiled.array.dask_graph.layers import layers_in_order
 from dask_tiled.array.lowering import Known
 from dask_tiled.engine.reductions import SUM
+from dask_tiled.model.decoders import EventDecoder
+from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid, ceil_div, even_size, split
@@ -158,11 +160,23 @@ def _most_chunks(known: Known) -> int:
     source, reduction = known.source, known.reduction
     if source.layout.is_sparse and reduction is not None and reduction.row is SUM:
         frames = math.prod(known.grid.shape[: source.layout.nav_ndim])
-        return max(1, source.layout.pieces.stored // LEAST_EVENT_BYTES, frames // MOST_FRAMES)
+        return max(1, _event_tasks(source.layout), frames // MOST_FRAMES)
     if takes_time(source):
         return MOST_CHUNKS
     nbytes = math.prod(known.grid.shape) * source.dtype.itemsize
     return min(MOST_CHUNKS, max(1, nbytes // LEAST_BYTES))
+
+
+def _event_tasks(layout: Layout) -> int:
+    """Return the number of tasks that sum events, each of which decodes all pieces it meets.
+
+    Pieces that have events of all frames are decoded once.
+    """
+    tasks = layout.pieces.stored // LEAST_EVENT_BYTES
+    if any(isinstance(decoder, EventDecoder) and decoder.index for decoder in layout.decoders):
+        return tasks  # the frames of the pieces are not known yet
+    length = max(1.0, layout.pieces.column("shape").mean())
+    return min(tasks, int(layout.n_frames / length))
 
 
 def takes_time(source: Source) -> bool:

@@ -32,6 +32,7 @@ that were seen, words of hits without times, edges found, by how much earlier ti
 and from ``HALVES`` on the lower half of each chip's heartbeat, -1 if there is none."""
 STATE = HALVES + CHIPS
 FARTHEST = np.int64(1 << 62)
+LATEST = np.int64(np.iinfo(np.int64).max)
 OFFSET, START, FIRST, LAST, HITS = range(5)
 """Columns of the index: the offset of a block, the time before it, those of its first and last
 hit, and the number of its hits."""
@@ -76,10 +77,33 @@ def _heartbeat(word, chip, state):
 
 
 @inner
+def _span(src, k, stop, time):
+    """Return the earliest and the latest time of words, if all are hits, and the last one.
+
+    They count from a time before; a span of half the range of times or more says that there are
+    other words, or that times may wrap.
+    """
+    alike, low, high, since = True, LATEST, ~LATEST, np.int64(0)
+    for at in range(8 * k, 8 * stop, 8):
+        word = little64(src, at)
+        since = (_hit_time(word) - time) << (64 - HIT_BITS)
+        low, high = min(low, since), max(high, since)
+        alike &= _bits(word, 60, 4) == HIT
+    if not alike:
+        return np.int64(0), FARTHEST, since
+    return low >> (64 - HIT_BITS), high >> (64 - HIT_BITS), since >> (64 - HIT_BITS)
+
+
+@inner
 def _index_chunk(src, k, stop, rows, times, kinds, state):
     """Index words ``k`` to ``stop``, which are in one chunk."""
     row, edges, time, sure = state[ROW], state[EDGES], state[TIME], state[SURE]
     first, last, hits = rows[row, FIRST], rows[row, LAST], rows[row, HITS]
+    low, high, since = _span(src, k, stop, time)
+    if sure and high - low < 1 << (HIT_BITS - 1):
+        rows[row, FIRST], rows[row, LAST] = min(first, time + low), max(last, time + high)
+        rows[row, HITS], state[TIME] = hits + stop - k, time + since
+        return
     for at in range(8 * k, 8 * stop, 8):
         word = little64(src, at)
         kind = _bits(word, 60, 4)
@@ -204,7 +228,7 @@ def decode_hits(src, time, wide, hits):
     return found
 
 
-@inlined
+@inner
 def _last_before(numbers, number):
     """Return the index of the last of ascending numbers that is not larger, -1 if all are."""
     low, high = np.int64(0), np.int64(numbers.size)
@@ -215,28 +239,6 @@ def _last_before(numbers, number):
         else:
             high = middle
     return low - 1
-
-
-@inner
-def _frame(time, marks, per_mark, step, numbers, places):
-    """Return the place of the frame of a time, -1 if it has none, and between which times it is it.
-
-    Positions are rounded, so that the times keep away from the ends of the frame.
-    """
-    mark = _last_before(marks, time)
-    if mark < 0:
-        return -FARTHEST, marks[0] - 1, np.int64(-1)
-    start, end = marks[mark], marks[mark + 1] if mark + 1 < marks.size else FARTHEST
-    since, away = np.int64((time - start) / step), 2 + ((time - start) >> 45)
-    low, high = np.int64(since * step), np.int64((since + 1) * step)
-    frame, place = mark * per_mark + since, np.int64(-1)
-    if since < per_mark and numbers.size:
-        found = frame - numbers[0]  # most often the frames are consecutive
-        if found < 0 or found >= numbers.size or numbers[found] != frame:
-            found = _last_before(numbers, frame)
-        if found >= 0 and numbers[found] == frame:
-            place = places[found]
-    return start + low + away, min(start + high - away, end - 1), place
 
 
 def add_hits(hits, marks, per_mark, step, width, with_tot, numbers, places, columns, apart, out):
@@ -261,15 +263,26 @@ def add_hits(hits, marks, per_mark, step, width, with_tot, numbers, places, colu
         Column of the second pixel, if columns rise in equal steps from 0 on; then they are empty,
         as looking them up takes longer than the rest.
     """
-    low, high, place = np.int64(1), np.int64(0), np.int64(-1)
+    mark, start, end = np.int64(0), np.int64(0), np.int64(0)
+    first = numbers[0] if numbers.size else np.int64(0)
+    together = numbers.size > 0 and numbers[-1] - first == numbers.size - 1
     for k in range(hits.size):
         hit = hits[k]
-        if hit.time < low or hit.time > high:
-            low, high, place = _frame(hit.time, marks, per_mark, step, numbers, places)
+        if hit.time < start or hit.time >= end:
+            mark = _last_before(marks, hit.time)
+            start = marks[mark] if mark >= 0 else -FARTHEST
+            end = marks[mark + 1] if mark + 1 < marks.size else FARTHEST
+        if mark < 0:
+            continue
+        since = np.int64((hit.time - start) / step)
+        frame = mark * per_mark + since
+        found = frame - first if together else _last_before(numbers, frame)
+        if since >= per_mark or found < 0 or found >= numbers.size or numbers[found] != frame:
+            continue
         pixel = np.uint64(hit.y) * np.uint64(width) + np.uint64(hit.x)
         column = np.int64(columns[pixel]) if columns.size else np.int64(pixel) * apart
-        if place >= 0 and column >= 0:
-            at = np.uint64(place + column)
+        if column >= 0:
+            at = np.uint64(places[found] + column)
             out[at] = np.int64(out[at]) + 1 + with_tot * (np.int64(hit.tot) - 1)
 
 
