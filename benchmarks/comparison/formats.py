@@ -186,6 +186,12 @@ WORDS = ">u8"
 FORMATS = {
     "raw-u16": raw("raw u16", "<u2", 200, 2**16),
     "raw-f4": raw("raw f4", "<f4", 200, 2**24),
+    "raw-f8": raw("raw f8", "<f8", 200, 2**24),
+    "raw-u8": raw("raw u8", "u1", 30, 2**8),
+    "raw-i16": raw("raw i16", "<i2", 200, 2**15),
+    "raw-u32": raw("raw u32", "<u4", 200, 2**24),
+    "raw-i32": raw("raw i32", "<i4", 200, 2**24),
+    "raw-i64": raw("raw i64", "<i8", 200, 2**24),
     "raw-f4-be": raw("raw f4, big-endian", ">f4", 200, 2**24),
     "merlin-u8": merlin("Merlin U08", "u1", 30, 8, kind="U08", words=("u1", (256, 256))),
     "merlin-u16": merlin("Merlin U16", "u2", 200, 12, kind="U16", words=(">u2", (256, 256))),
