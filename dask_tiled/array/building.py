@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 import dask.array as da
 import numpy as np
+from dask.local import get_sync
 
 from dask_tiled.array.dask_graph.layers import symbolic_graph
 from dask_tiled.array.dask_graph.names import NO_TILES, missing
@@ -70,7 +71,8 @@ def _problem() -> str | None:
     try:
         probe._chunks, probe._name, probe._meta = chunks, name, np.empty(0, np.int64)
         probe.dask = symbolic_graph(name, chunks, _Numbers(), Grid.of(chunks), _numbers)  # type: ignore[arg-type]
-        found = probe.compute(scheduler="synchronous").tolist()
+        # For a scheduler by its name, dask imports distributed.
+        found = probe.compute(scheduler=get_sync).tolist()
     except Exception as error:  # noqa: BLE001 - any error of an incompatible dask
         return repr(error)
     return None if found == [0, 1, 2] else f"expected 0, 1, 2, found {found}"
