@@ -209,5 +209,4 @@ FORMAT = tools.Format(
     describe=describe,
     instrument=entries({"pts": ROWS}),
     peers=("RosettaSciIO",),
-    aliases=("jeol",),
 )

@@ -48,7 +48,7 @@ def path(tmp_path):
         {"start": 40.0},
         {"start": 20.0, "frame_time": 2.5},
         {"start": 20.0, "frame_time": 1.0, "heartbeats": False},
-        {"frame_time": 9.0, "heartbeats": False, "per_chunk": 300},
+        {"frame_time": 6.0, "heartbeats": False, "per_chunk": 300},
         {"frame_time": 3.3e-5},
         {"frame_time": 1e-8},
     ],
