@@ -91,6 +91,10 @@ class Backend(ABC):
         """Return a view of mapped bytes, valid until the chunk is done; None if unsupported."""
         return None
 
+    def private(self, file: File, start: int, stop: int) -> Bytes | None:  # noqa: ARG002
+        """Map bytes as private pages, writeable; None unless the file rests."""
+        return None
+
     def fill(self, file: File, start: int, out: Bytes) -> bool:  # noqa: ARG002
         """Read bytes into ``out``; return False if the backend does not support that."""
         return False
@@ -146,9 +150,17 @@ class _Local(Backend):
 class _Map:
     """A mapped part of a file; unmapped with the last array that refers to it."""
 
-    def __init__(self, fd: int, start: int, stop: int, *, sparse: bool = False) -> None:
+    def __init__(
+        self,
+        fd: int,
+        start: int,
+        stop: int,
+        *,
+        sparse: bool = False,
+        access: int = mmap.ACCESS_READ,
+    ) -> None:
         self.start, self.stop = start - start % mmap.ALLOCATIONGRANULARITY, stop
-        view = mmap.mmap(fd, stop - self.start, access=mmap.ACCESS_READ, offset=self.start)
+        view = mmap.mmap(fd, stop - self.start, access=access, offset=self.start)
         if sparse:
             view.madvise(mmap.MADV_RANDOM)
         self.data: Bytes = np.frombuffer(view, np.uint8)
@@ -241,8 +253,11 @@ class Mapped(_Local):
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         stop = max(stop, min(start + self._window, file.size))
+        return self._made(file, start, stop, sparse=sparse)
+
+    def _made(self, file: File, start: int, stop: int, **options: Any) -> _Map:
         # mmap duplicates the descriptor.
-        make = lambda: _Map(self._fd(file), start, stop, sparse=sparse)  # noqa: E731
+        make = lambda: _Map(self._fd(file), start, stop, **options)  # noqa: E731
         try:
             return with_room(make, file.path, self.give_back)
         except ValueError:  # raised by mmap for a file that is too short
@@ -278,10 +293,23 @@ class Resting(Mapped):
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> _Map:
         mapped = super()._around(file, start, stop, sparse=sparse)
-        if not sparse and not mapped.populate(start, stop):
+        if not sparse:
+            self._populate(mapped, file, start, stop)
+        return mapped
+
+    def private(self, file: File, start: int, stop: int) -> Bytes | None:
+        """Map bytes as private pages, on Linux."""
+        if sys.platform != "linux":
+            return None
+        mapped = self._made(file, start, stop, access=mmap.ACCESS_COPY)
+        file.check(os.fstat(self._fd(file)))
+        self._populate(mapped, file, start, stop)
+        return mapped.data[start - mapped.start :]
+
+    def _populate(self, mapped: _Map, file: File, start: int, stop: int) -> None:
+        if not mapped.populate(start, stop):
             file.check(os.fstat(self._fd(file)))
             raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
-        return mapped
 
 
 class Kept(Resting):
@@ -493,6 +521,10 @@ class Auto(Backend):
     def view(self, file: File, start: int, stop: int) -> Bytes | None:
         """View bytes with the backend chosen for the file."""
         return self._of(file).view(file, start, stop)
+
+    def private(self, file: File, start: int, stop: int) -> Bytes | None:
+        """Map private pages with the backend chosen for the file."""
+        return self._of(file).private(file, start, stop)
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
         """Read into ``out`` with the backend chosen for the file."""

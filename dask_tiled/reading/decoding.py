@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from dask_tiled.model.blocks import BlockRange, BlockRun
 from dask_tiled.model.events import EventRun
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Array, Bytes
 from dask_tiled.reading.backends import BLOCK_BYTES, Backend
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.planning import Ranges
@@ -92,13 +93,19 @@ def run_kernel(window: Window, out: Array) -> None:
 
 
 def view_of(
-    ranges: Sequence[Ranges], shape: tuple[int, ...], dtype: np.dtype, backend: Backend
+    ranges: Sequence[Ranges],
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    fetch: Callable[[File, int, int], Bytes | None],
 ) -> Array | None:
-    """Return a read-only view of mapped pixels; None unless they are contiguous and native."""
+    """Return a view of mapped pixels; None unless they are contiguous and native.
+
+    ``fetch`` maps bytes of a file.
+    """
     if len(ranges) != 1 or not _lies_as(ranges[0], math.prod(shape), dtype):
         return None
     first, stop = ranges[0].span
-    data = None if first % dtype.alignment else backend.view(ranges[0].file, first, stop)
+    data = None if first % dtype.alignment else fetch(ranges[0].file, first, stop)
     if data is None:
         return None
     if counters:

@@ -14,7 +14,8 @@ import numpy as np
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.events import EventRun, Target
-from dask_tiled.model.indexing import Array, Box, Cut, Index
+from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Array, Box, Bytes, Cut, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backends import Backend, backend_for
@@ -171,7 +172,7 @@ class Reader:
         """
         shape = (stop - first, *self._shapes[part])
         ranges = self._between(first, stop, part)
-        pixels = self._view(ranges, shape) if view else None
+        pixels = self._view(ranges, shape, self._backend.view) if view else None
         if pixels is not None:
             return pixels
         tile = make(shape)
@@ -184,6 +185,13 @@ class Reader:
                 ranges = self._between(first + start, first + end, part)
             self._read(first + start, first + end, part, ranges, tile[start:end])
         return tile
+
+    def private(self) -> Array | None:
+        """Return all pixels as private pages of a mapped file that rests, writeable, or None.
+
+        The array with the pages is the base of the result.
+        """
+        return self._view(self.ranges, self.shape, self._backend.private)
 
     def windows(self, limit: int | None) -> Iterator[Window]:
         """Fetch the bytes of the chunk in the order of the ranges; blocks are not supported.
@@ -227,11 +235,16 @@ class Reader:
         """Positions of the missing frames of the chunk."""
         return np.flatnonzero(self._absent) if self._absent is not None else np.empty(0, np.int64)
 
-    def _view(self, ranges: Sequence[Ranges], shape: tuple[int, ...]) -> Array | None:
-        """Return a tile as a view of a mapped file, or None."""
+    def _view(
+        self,
+        ranges: Sequence[Ranges],
+        shape: tuple[int, ...],
+        fetch: Callable[[File, int, int], Bytes | None],
+    ) -> Array | None:
+        """Return pixels as a view of a mapped file, or None."""
         if not self.source.conversion.nothing or self._absent is not None:
             return None
-        return view_of(ranges, shape, self.source.conversion.dtype, self._backend)
+        return view_of(ranges, shape, self.source.conversion.dtype, fetch)
 
     def _read(
         self, first: int, stop: int, part: int, ranges: Sequence[Ranges], tile: Array

@@ -1,6 +1,8 @@
 """Memory of chunks that is used again: never while somebody holds a chunk, nor afterwards."""
 
 import gc
+import mmap
+import os
 import pickle
 import weakref
 
@@ -94,3 +96,76 @@ def test_a_view_keeps_only_its_own_chunk():
     gc.collect()
     assert pool() is None
     del kept
+
+
+@pytest.fixture
+def native(tmp_path, monkeypatch):
+    """A file at rest, whose chunks are private pages, and its path."""
+    monkeypatch.setattr(lending, "LEAST_PIXELS", 1)
+    path = write_npy(tmp_path / "native.npy", PIXELS.astype("u2"))
+    with dask.config.set({"dask-tiled.rest-seconds": 0}):
+        yield dask_tiled.open_dataset(path, chunks=(8, -1, -1)), path
+
+
+def is_mapped(chunk):
+    shown = getattr(chunk.base, "base", None)
+    return chunk.flags.writeable and isinstance(getattr(shown, "obj", None), mmap.mmap)
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_functions_get_private_pages(native, scheduler):
+    arr, path = native
+    before, mapped = path.read_bytes(), []
+
+    def change(chunk):
+        mapped.append(is_mapped(chunk))
+        chunk += 1
+        return chunk.sum(axis=(1, 2))
+
+    result = arr.map_blocks(change, dtype="u8", drop_axis=(1, 2))
+    mapped.clear()
+    found = result.compute(scheduler=scheduler)
+    np.testing.assert_array_equal(found, (PIXELS.astype("u8") + 1).sum(axis=(1, 2)))
+    assert mapped == [True] * 3
+    assert path.read_bytes() == before
+    np.testing.assert_array_equal(arr.compute(), PIXELS)
+
+
+def test_what_a_function_keeps_or_returns_outlives_the_file(native):
+    arr, path = native
+    kept = {}
+
+    def keep(chunk, block_id):
+        kept[block_id[0]] = chunk[:, ::-1].T
+        return chunk[:, 3:]
+
+    found = arr.map_blocks(keep, dtype=arr.dtype, chunks=(8, 13, 16)).persist(scheduler="sync")
+    os.truncate(path, 0)
+    np.testing.assert_array_equal(found.compute(), PIXELS[:, 3:])
+    whole = np.concatenate([kept[k].T[:, ::-1] for k in range(3)])
+    np.testing.assert_array_equal(whole, PIXELS)
+
+
+def test_a_file_that_changes_under_a_function_raises(native):
+    arr, path = native
+
+    def touch(chunk):
+        os.utime(path, (0, 0))
+        return chunk[:, :1, :1] + 1
+
+    with pytest.raises(dask_tiled.errors.StaleFileError):
+        arr.map_blocks(touch, chunks=(8, 1, 1), meta=np.empty((0, 0, 0), "u2")).compute(
+            scheduler="sync"
+        )
+
+
+def test_several_arrays_and_constants_reach_a_function(native):
+    arr, _ = native
+    found = da.map_blocks(
+        lambda a, b, c: a + b * c, arr, np.uint16(2), da.from_array(PIXELS, (8, 16, 16))
+    )
+    np.testing.assert_array_equal(found.compute(), PIXELS + np.uint16(2) * PIXELS)
+    same = da.map_blocks(lambda a, b: a - b, arr, arr[:, ::-1])
+    np.testing.assert_array_equal(same.compute(), PIXELS.astype("u2") - PIXELS[:, ::-1])
+    total = arr[:8].map_blocks(np.sum, drop_axis=(0, 1, 2), dtype="u8")
+    assert total.compute() == PIXELS[:8].sum()

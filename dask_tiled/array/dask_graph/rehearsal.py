@@ -22,7 +22,7 @@ from dask_tiled.array.costs import Cost, Shaped, cost_of
 from dask_tiled.array.dask_graph.aggregation import combined, finished, finished_later
 from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS
 from dask_tiled.array.dask_graph.layers import calls
-from dask_tiled.array.dask_graph.lending import Spare, lent
+from dask_tiled.array.dask_graph.lending import Spare, Unread, lent
 from dask_tiled.array.dask_graph.names import (
     Alias,
     DataNode,
@@ -289,7 +289,7 @@ class _Rehearsal:
         box = grid.box(block_id)
         self._reads(source, Read(box, ()))
         shaped = Shaped(tuple(b - a for a, b in box), source.dtype)
-        if function not in (pixels_of, lent, whole):
+        if function not in (pixels_of, lent, Unread, whole):
             shaped = self._shaped(key, place) or shaped
         return Done(_new(shaped.nbytes, shaped), memory_of(source, box))
 

@@ -1,0 +1,37 @@
+"""Private pages of mapped files: writing to them changes no file."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from functools import cache
+
+from dask_tiled.model.indexing import Bytes
+
+FIXED, MAY_MOVE = 2, 1  # of mremap; not defined by Python
+
+
+def detach(memory: Bytes) -> None:
+    """Replace private pages by memory with the same content, at the same address.
+
+    Truncating a file takes away even private pages that were written.
+    """
+    size = len(memory)
+    anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    fresh = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, anonymous, -1, 0)
+    if fresh == ctypes.c_void_p(-1).value:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    ctypes.memmove(fresh, memory.ctypes.data, size)
+    _libc().mremap(fresh, size, size, MAY_MOVE | FIXED, memory.ctypes.data)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    size, address = ctypes.c_size_t, ctypes.c_void_p
+    libc.mmap.restype = libc.mremap.restype = address
+    libc.mmap.argtypes = address, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+    libc.mremap.argtypes = address, size, size, ctypes.c_int, address
+    return libc
