@@ -14,7 +14,8 @@ from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Array, Index
-from dask_tiled.reading.ranges import Runs, Units, Window
+from dask_tiled.model.requests import IN_MEMORY
+from dask_tiled.reading.ranges import Frames, Runs, Units, Window
 
 BLOCK_BYTES = 16384
 """Bytes decoded at a time, which stay in the innermost cache with the results."""
@@ -167,7 +168,7 @@ class FrameSink:
             copied = runs._replace(step=decoder.nbytes)
             self._fold_units(name, copy, copied, window, rows, self._results, self._weights)
         else:
-            self._run(name, window.data, window.offsets, nbytes, rows, runs.starts, firsts)
+            self._run(name, window.frames(rows), nbytes, runs.starts, firsts)
 
     def _in_place(self, units: Units) -> str:
         """Name the function that takes units where they lie; empty if they are decoded first."""
@@ -177,27 +178,17 @@ class FrameSink:
         few = len(self._weights) <= MOST_REVERSED and pixel.kind in "iu" and pixel.itemsize <= 4
         return "" if name == "dot_reversed_frames" and not few else name
 
-    def _run(
-        self,
-        name: str,
-        data: Array,
-        offsets: Index,
-        nbytes: int,
-        rows: Index,
-        starts: Index,
-        firsts: Index,
-    ) -> None:
+    def _run(self, name: str, frames: Frames, nbytes: int, starts: Index, firsts: Index) -> None:
         """Fold runs of pixels where they lie."""
         from dask_tiled.kernels.fold_functions import fold, fold_in_place
 
-        width, depth = nbytes // self._pixel.itemsize, self._depth(offsets, nbytes)
+        width, depth = nbytes // self._pixel.itemsize, self._depth(frames.offsets, nbytes)
         arrays = np.empty(0, self._pixel), self._results, self._weights
-        if len(starts) == 1 and len(rows) <= depth:
-            first = int(firsts[0])
-            fold(name, *self._types)(data, offsets + starts, width, rows, first, *arrays)
+        if frames.request is IN_MEMORY and len(starts) == 1 and len(frames.rows) <= depth:
+            _, data, offsets, rows = frames
+            fold(name, *self._types)(data, offsets + starts, width, rows, int(firsts[0]), *arrays)
         else:
-            runs = offsets, rows, starts, firsts, width, depth
-            fold_in_place(name, *self._types)(data, *runs, *arrays)
+            fold_in_place(name, *self._types)(*frames, starts, firsts, width, depth, *arrays)
 
     def _depth(self, offsets: Index, nbytes: int) -> int:  # noqa: ARG002
         """Return the most frames to fold together, given their offsets and bytes."""
@@ -251,8 +242,7 @@ class FrameSink:
         firsts = self._firsts(runs)
         if len(results) == 1 and adds_packed(name, decoder, results.dtype):
             add_packed(results.dtype)(
-                window.data,
-                window.offsets,
+                *window.frames(rows),
                 runs.starts,
                 runs.step,
                 firsts,
@@ -275,9 +265,7 @@ class FrameSink:
         if block == runs.length and (in_order or self._any_order):
             group = max(1, min(len(runs.starts), limit // run_bytes))
         fold_units(name, *self._types, decoder.kernel)(
-            window.data,
-            window.offsets,
-            rows,
+            *window.frames(rows),
             runs.starts,
             runs.step,
             firsts,
@@ -297,7 +285,8 @@ class FrameSink:
         self._put_back()
         nbytes = math.prod(tile.shape[1:]) * tile.itemsize
         data, offsets = tile.reshape(-1).view(np.uint8), np.arange(len(tile)) * nbytes
-        self._run(self._name, data, offsets, nbytes, rows, np.zeros(1, np.int64), np.array([first]))
+        frames = Frames(IN_MEMORY, data, offsets, rows)
+        self._run(self._name, frames, nbytes, np.zeros(1, np.int64), np.array([first]))
 
     def _begin(self, results: Array) -> None:
         """Initialise the results."""

@@ -208,7 +208,7 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
         for fold in folds:
             fold.expect(units)
     limit = folds[0].window_bytes if len(folds) == 1 else SHARED_BYTES
-    for window in reader.windows(limit):
+    for window in reader.windows(limit, read=len(folds) > 1):
         for fold in folds:
             fold.take_window(window)
     for fold in folds:

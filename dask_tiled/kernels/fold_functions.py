@@ -12,6 +12,9 @@ from numba import from_dtype, types
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
 from dask_tiled.kernels.fused_folds import fold_signature
 
+FRAMES = NUMBERS, BYTES, NUMBERS, NUMBERS
+"""A request, bytes, and the offset and the row of each frame."""
+
 
 @cache
 def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Callable[..., None]:
@@ -35,8 +38,8 @@ def fold_units(
 ) -> Callable[..., None]:
     """Bind :func:`dask_tiled.kernels.fused_folds.fold_units` to a decoder and a fold."""
     arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
-    frame = NUMBERS, NUMBERS, NUMBERS, NUMBER, NUMBERS
-    signature = types.void(NUMBER, NUMBER, BYTES, *frame, *[NUMBER] * 7, *arrays)
+    runs = NUMBERS, NUMBER, NUMBERS, *[NUMBER] * 7
+    signature = types.void(NUMBER, NUMBER, *FRAMES, *runs, *arrays)
     driver = compiled("dask_tiled.kernels.fused_folds:fold_units", signature)
     fold_address = _address_of(fold(name, pixel, result, weight))
     return partial(driver, _address_of(compiled(decoder)), fold_address)
@@ -48,7 +51,7 @@ def fold_in_place(
 ) -> Callable[..., None]:
     """Bind :func:`dask_tiled.kernels.fused_folds.fold_in_place` to a fold."""
     arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
-    signature = types.void(NUMBER, BYTES, *[NUMBERS] * 4, NUMBER, NUMBER, *arrays)
+    signature = types.void(NUMBER, *FRAMES, NUMBERS, NUMBERS, NUMBER, NUMBER, *arrays)
     driver = compiled("dask_tiled.kernels.fused_folds:fold_in_place", signature)
     return partial(driver, _address_of(fold(name, pixel, result, weight)))
 
@@ -56,8 +59,8 @@ def fold_in_place(
 @cache
 def add_packed(result: np.dtype) -> Callable[..., None]:
     """Compile :func:`dask_tiled.kernels.fused_folds.add_packed` for results of one dtype."""
-    frame = NUMBERS, NUMBERS, NUMBER, NUMBERS
-    signature = types.void(BYTES, *frame, NUMBER, NUMBER, from_dtype(result)[:, ::1])
+    runs = NUMBERS, NUMBER, NUMBERS, NUMBER, NUMBER
+    signature = types.void(*FRAMES, *runs, from_dtype(result)[:, ::1])
     return compiled("dask_tiled.kernels.fused_folds:add_packed", signature)
 
 

@@ -14,7 +14,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, SIGNATURE
+from dask_tiled.kernels.gathering import are_there, depth_of, places_of
 from dask_tiled.kernels.words import LINE_BYTES, add_nibbles, fetch, view
+from dask_tiled.model.requests import DONE
 
 PACKED_FRAMES = 8
 """Packed frames added at once: with more streams than this, memory slows down."""
@@ -64,6 +66,7 @@ def call_fold(typingctx, address, data, offsets, width, rows, first, pixels, res
 def fold_units(
     decode,
     fold,
+    request,
     src,
     offsets,
     rows,
@@ -87,9 +90,11 @@ def fold_units(
     ----------
     decode, fold : int
         Addresses of the decoder and of the fold.
+    request : int64 array
+        What to read into ``src``; see :mod:`dask_tiled.model.requests`.
     src : array of uint8
     offsets : int64 array
-        Offset in ``src`` of each frame.
+        Offset of each frame, in ``src`` or in the file that is read.
     rows : int64 array
         Row of each frame in the results.
     starts : int64 array
@@ -108,10 +113,13 @@ def fold_units(
     """
     out = view(scratch, 0, scratch.size * scratch.itemsize, np.uint8)
     pixels = out_nbytes // scratch.itemsize
+    here, depth = places_of(request, offsets), depth_of(request, depth)
     all_places = np.empty(depth * group, np.int64)
     all_dests = np.empty(depth * group, np.int64)
     all_frames = np.empty(depth, np.int64)
-    for first in range(0, offsets.size, depth):
+    for first in range(request[DONE], offsets.size, depth):
+        if not are_there(request, src, offsets, first, first + depth, here):
+            return
         frames = min(depth, offsets.size - first)
         some = rows[first : first + frames]
         for r in range(0, starts.size, group):
@@ -124,41 +132,49 @@ def fold_units(
                     all_frames[k] = k * width * scratch.itemsize
                     for g in range(runs):
                         i = k * runs + g
-                        places[i] = offsets[first + k] + starts[r + g] + unit * step
+                        places[i] = here[first + k] + starts[r + g] + unit * step
                         dests[i] = i * units * out_nbytes
                 call_decoder(decode, src, places, step, out, dests, out_nbytes, units, nbytes, lag)
                 if frames == 1 and starts.size == 1:  # prefetch the next block during the fold
                     at = places[0] + units * step
                     if unit + units == count:
-                        at = offsets[min(first + 1, offsets.size - 1)] + starts[0]
+                        at = here[min(first + 1, offsets.size - 1)] + starts[0]
                     for line in range(at, at + units * nbytes, LINE_BYTES):
                         fetch(src, line)
                 tile, at = all_frames[:frames], firsts[r] + unit * pixels
                 call_fold(fold, out, tile, width, some, at, scratch[:0], results, weights)
 
 
-def fold_in_place(fold, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights):
+def fold_in_place(
+    fold, request, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights
+):
     """Fold frames where they lie in ``src``, ``depth`` at a time; see :func:`fold_units`.
 
     ``width`` is the number of pixels of a run; ``pixels``, an empty array, has their dtype.
     """
-    for first in range(0, offsets.size, depth):
-        some, which = offsets[first : first + depth], rows[first : first + depth]
+    here, depth = places_of(request, offsets), depth_of(request, depth)
+    for first in range(request[DONE], offsets.size, depth):
+        if not are_there(request, src, offsets, first, first + depth, here):
+            return
+        some, which = here[first : first + depth], rows[first : first + depth]
         for r in range(starts.size):
             places = some + starts[r]
             call_fold(fold, src, places, width, which, firsts[r], pixels, results, weights)
 
 
-def add_packed(src, offsets, starts, step, firsts, count, nbytes, results):
+def add_packed(request, src, offsets, rows, starts, step, firsts, count, nbytes, results):
     """Add packed frames of 12-bit pixels, unpacked in registers only.
 
     See :func:`fold_units` for the arguments. A unit has 16 pixels in every 24 bytes, and
     ``results`` is one row of integers.
     """
     sums = view(results, 0, results.size, results)
-    for r in range(starts.size):
-        for first in range(0, offsets.size, PACKED_FRAMES):
-            some = offsets[first : first + PACKED_FRAMES]
+    here, depth = places_of(request, offsets), depth_of(request, PACKED_FRAMES)
+    for first in range(request[DONE], offsets.size, depth):
+        if not are_there(request, src, offsets, first, first + depth, here):
+            return
+        some = here[first : first + depth]
+        for r in range(starts.size):
             place = firsts[r]
             for k in range(count):
                 for i in range(nbytes // 24):

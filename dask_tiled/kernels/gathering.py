@@ -1,15 +1,28 @@
-"""Read many small parts of a file, one after the other, outside Python."""
+"""Read frames of a file outside Python, some at a time."""
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from dask_tiled.kernels.words import place_in
+from dask_tiled.kernels.words import inlined, inner, place_in
+from dask_tiled.model.requests import (
+    ALIGN,
+    DEPTH,
+    DONE,
+    FD,
+    HIGH,
+    LOW,
+    NEAR,
+    READY,
+    START,
+    STOP,
+)
 
-SIGNATURE = types.int64(types.int64, types.int64[::1], types.int64, types.uint8[::1])
+SIGNATURE = types.boolean(types.int64[::1], types.uint8[::1], types.int64[::1], types.int64[::1])
 
 
 @intrinsic
@@ -27,13 +40,62 @@ def pread(typingctx, fd, out, at, count, offset):
     return types.int64(types.int64, out, types.int64, types.int64, types.int64), codegen
 
 
-def gather(fd, offsets, width, out):
-    """Read ``width`` bytes at each offset; return the number of parts read in full."""
-    for i in range(offsets.size):
-        done = 0
-        while done < width:
-            count = pread(fd, out, i * width + done, width - done, offsets[i] + done)
+def gather(request, out, offsets, places):
+    """Read frames into memory, near ones at once; return whether all could be read.
+
+    Parameters
+    ----------
+    request : int64 array
+        See :mod:`dask_tiled.model.requests`.
+    out : array of uint8
+    offsets : int64 array
+        Offset of each frame in the file.
+    places : int64 array
+        Set to the offset of each frame in ``out``, which is as aligned as that in the file.
+    """
+    low, high, align = request[LOW], request[HIGH], request[ALIGN]
+    at = first = 0
+    while first < offsets.size:
+        start, stop, end = offsets[first] + low, offsets[first] + high, first + 1
+        while end < offsets.size and abs(offsets[end] - offsets[end - 1]) <= request[NEAR]:
+            start, stop = min(start, offsets[end] + low), max(stop, offsets[end] + high)
+            end += 1
+        start -= start % align
+        size, done = stop - start + (start - stop) % align, 0
+        while done < stop - start:
+            count = pread(request[FD], out, at + done, size - done, start + done)
             if count <= 0:
-                return i
+                request[START], request[STOP] = start, stop
+                return False
             done += count
-    return offsets.size
+        for k in range(first, end):
+            places[k] = offsets[k] - start + at
+        at, first = at + size, end
+    return True
+
+
+_gather = inner(gather)
+
+
+@inlined
+def depth_of(request, depth):
+    """Return how many frames to process at a time: at most ``depth``."""
+    return depth if request[FD] < 0 else min(depth, request[DEPTH])
+
+
+@inlined
+def places_of(request, offsets):
+    """Return an array for the places of frames: their offsets, if they are in memory."""
+    return offsets if request[FD] < 0 else np.empty_like(offsets)
+
+
+@inner
+def are_there(request, out, offsets, first, stop, places):
+    """Read frames from ``first`` on, unless they are in memory; return whether they could be."""
+    if request[FD] < 0 or min(stop, offsets.size) <= request[READY]:
+        return True
+    end = min(first + request[DEPTH], offsets.size)
+    request[DONE] = request[READY] = first
+    if _gather(request, out, offsets[first:end], places[first:end]):
+        request[DONE] = request[READY] = end
+    return request[READY] == end

@@ -18,8 +18,9 @@ import numpy as np
 
 from dask_tiled.errors import StaleFileError
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Bytes
+from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.model.paths import GIVES_BACK, allowed, with_room
+from dask_tiled.model.requests import DEPTH, DONE, FD, START, STOP, request
 from dask_tiled.reading.cluster import on_a_cluster, thread_limit
 from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.reading.planning import Ranges
@@ -34,7 +35,7 @@ MAPPED_SHARE = 64
 """Inverse of the share of a thread's memory limit that a worker maps at a time."""
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of HDF5 files; in MATLAB files they follow a header of 512 bytes."""
-BLOCK_BYTES = 2 << 20
+BLOCK_BYTES = 1 << 20
 """Bytes of a read: they stay in a core's share of the cache."""
 KEPT_BYTES = 1 << 30
 """Total size of the files that stay mapped between chunks."""
@@ -51,6 +52,8 @@ SPARSE = 16
 """Mapped pages are loaded singly if the spacing of frames exceeds their bytes by this factor."""
 ALIGNMENT = 4096
 """Alignment of direct reads, in the file and in memory."""
+LINE_BYTES = 64
+"""Alignment of other reads: that of the lines of the cache."""
 
 _kept: WeakKeyDictionary[File, _Map] = WeakKeyDictionary()
 """Maps of whole files; a map lives as long as the array that was the first to read the file."""
@@ -65,7 +68,9 @@ class Backend(ABC):
         self._kept: dict[Hashable, Any] = {}
 
     @abstractmethod
-    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+    def windows(
+        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+    ) -> Iterator[Window]:
         """Fetch the bytes of read ranges, window by window.
 
         Parameters
@@ -73,6 +78,9 @@ class Backend(ABC):
         ranges : ReadRanges
         limit : int, optional
             Maximum span of a window in bytes; by default that of the backend, which may be smaller.
+        read : bool, default: True
+            If False, the bytes may be left to one kernel to read, as the request of the window
+            says. If it fails, it gets the window again, and goes on.
 
         Yields
         ------
@@ -208,7 +216,13 @@ class Mapped(_Local):
         self._maps: dict[File, _Map] = {}
         self._window = _window(thread_limit())
 
-    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+    def windows(
+        self,
+        ranges: ReadRanges,
+        limit: int | None = None,
+        *,
+        read: bool = True,  # noqa: ARG002
+    ) -> Iterator[Window]:
         """Map the file around each window, unless it is mapped already."""
         sparse = _spread(ranges) > SPARSE
         for part in self.parts(ranges, limit):
@@ -349,13 +363,19 @@ class Buffered(_Local):
         self._buffer = np.empty(0, np.uint8)
         self._release = release
 
-    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+    def windows(
+        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+    ) -> Iterator[Window]:
         """Read the span of each window, or frames one by one if they lie far apart."""
-        if not self.direct and _spread(ranges) > GAPS:
+        (low, high), spread = ranges.units.reach, _spread(ranges)
+        far, fits = spread > GAPS, high - low <= BLOCK_BYTES
+        if not read and (far or (fits and spread >= 1)):  # frames do not interleave
+            yield from self._requests(ranges, limit or MAPPED_BYTES)
+        elif far:
             yield from self._gather(ranges)
-            return
-        for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
-            yield Window(part, *self._read(part.file, *part.span))
+        else:
+            for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
+                yield Window(part, *self._read(part.file, *part.span))
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Read a byte range into the buffer."""
@@ -380,32 +400,49 @@ class Buffered(_Local):
         super().give_back()
         self._release()
 
-    def _gather(self, ranges: ReadRanges) -> Iterator[Window]:
-        from dask_tiled.kernels import decoding as kernels
-        from dask_tiled.kernels import gathering
+    def _requests(self, ranges: ReadRanges, limit: int) -> Iterator[Window]:
+        """Yield windows that a kernel reads into the buffer, until it has read all frames."""
+        file, (low, high) = ranges.file, ranges.units.reach
+        count = max(1, limit // (high - low))
+        for first in range(0, len(ranges.offsets), count):
+            some, failed = slice(first, first + count), -1
+            part = ranges._replace(offsets=ranges.offsets[some], frames=ranges.frames[some])
+            wanted = self._request(part)
+            while wanted[DONE] < len(part.offsets):
+                wanted[FD] = self._fd(file)
+                yield Window(part, self._buffer, 0, wanted)
+                file.check(os.fstat(self._fd(file)))
+                if wanted[DONE] < len(part.offsets):
+                    # Repeated to raise its error, unless a signal interrupted the kernel.
+                    self._read(file, int(wanted[START]), int(wanted[STOP]))
+                    if wanted[DONE] == failed:
+                        problem = "bytes could not be read by a kernel, but by Python"
+                        raise OSError(errno.EIO, problem, file.path)
+                    failed = int(wanted[DONE])
 
-        gather = kernels.compiled("dask_tiled.kernels.gathering:gather", gathering.SIGNATURE)
-        low, high = ranges.units.reach
+    def _request(self, part: ReadRanges) -> Index:
+        """Request frames in any order, as many at a time as fit into a block."""
+        (low, high), align = part.units.reach, ALIGNMENT if self.direct else LINE_BYTES
         width = high - low
-        step = max(1, BLOCK_BYTES // width)
-        for first in range(0, len(ranges.offsets), step):
-            offsets = ranges.offsets[first : first + step] + low
-            frames = ranges.frames[first : first + step]
-            self._reserve(len(offsets) * width)
-            fd = self._fd(ranges.file)
-            done = gather(fd, offsets, width, self._buffer)
-            if done < len(offsets):
-                start = int(offsets[done])
-                self._read(ranges.file, start, start + width)  # repeated to raise its error
-                raise OSError(
-                    errno.EIO,
-                    "bytes could not be read in one request, but singly",
-                    ranges.file.path,
-                )
-            ranges.file.check(os.fstat(fd))
-            places = np.arange(len(offsets)) * width - low
-            part = ranges._replace(offsets=places, frames=frames, ascending=True)
-            yield Window(part, self._buffer[: len(offsets) * width], 0)
+        near = min(int(GAPS * width), width + ALIGNMENT)
+        most = max(near, width + 2 * align)  # bytes that a frame adds to those before it
+        depth = min(max(1, round(BLOCK_BYTES / most)), len(part.offsets))
+        self._reserve(depth * most + 2 * align)
+        return request(depth, low, high, near, align)
+
+    def _gather(self, ranges: ReadRanges) -> Iterator[Window]:
+        from dask_tiled.kernels import gathering
+        from dask_tiled.kernels.decoding import compiled
+
+        gather = compiled("dask_tiled.kernels.gathering:gather", gathering.SIGNATURE)
+        for part, data, _, wanted in self._requests(ranges, BLOCK_BYTES):
+            some = slice(int(wanted[DONE]), int(wanted[DONE] + wanted[DEPTH]))
+            offsets, frames = part.offsets[some], part.frames[some]
+            places = np.empty_like(offsets)
+            if gather(wanted, data, offsets, places):
+                part.file.check(os.fstat(self._fd(part.file)))
+                yield Window(part._replace(offsets=places, frames=frames), data, 0)
+                wanted[DONE] += len(offsets)
 
     def _reserve(self, size: int) -> None:
         if len(self._buffer) < size:
@@ -474,14 +511,16 @@ class Leased(Backend):
         with lent_fd(file, release=self._buffered.give_back) as fd:
             return any(os.pread(fd, len(HDF5), at) == HDF5 for at in (0, 512))
 
-    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+    def windows(
+        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+    ) -> Iterator[Window]:
         """Map each window if its lease is granted, else read it."""
         for part in self._mapped.parts(ranges, limit):
             with self._mapped.lease(part.file) as refused:
                 if not refused:
-                    yield from self._mapped.windows(part, limit)
+                    yield from self._mapped.windows(part, limit, read=read)
             if refused:
-                yield from self._buffered.windows(part, limit)
+                yield from self._buffered.windows(part, limit, read=read)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Read a byte range into a buffer."""
@@ -508,11 +547,13 @@ class Auto(Backend):
         self._unsafe = self._buffered if once else Leased(kept, self._buffered)
         self._chosen: dict[File, Resting | Leased | Buffered] = {}
 
-    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+    def windows(
+        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+    ) -> Iterator[Window]:
         """Fetch windows with the backend chosen for the file, or read frames that lie far apart."""
         chosen = self._of(ranges.file)
         far = _spread(ranges) > GAPS and chosen.keeps(ranges.file) is None
-        return (self._buffered if far else chosen).windows(ranges, limit)
+        return (self._buffered if far else chosen).windows(ranges, limit, read=read)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Fetch a byte range with the backend chosen for the file."""

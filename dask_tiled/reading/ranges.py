@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dask_tiled.model.decoders import Decoder
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
+from dask_tiled.model.requests import IN_MEMORY
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,17 +168,31 @@ class ReadRanges(NamedTuple):
         return self._replace(units=units, offsets=self.offsets + further)
 
 
+class Frames(NamedTuple):
+    """Frames as kernels take them."""
+
+    request: Index
+    data: npt.NDArray[np.uint8]
+    offsets: Index
+    rows: Index  # row of the results of each frame
+
+
 class Window(NamedTuple):
-    """Read ranges, and the bytes that contain them."""
+    """Read ranges, and the bytes that contain them, or memory into which a kernel reads them."""
 
     ranges: ReadRanges
     data: npt.NDArray[np.uint8]
-    origin: int  # file offset of ``data``
+    origin: int  # file offset of ``data``; 0 if a kernel reads
+    request: Index = IN_MEMORY
 
     @property
     def offsets(self) -> Index:
-        """Offset in ``data`` of the first unit of each frame."""
+        """Offset of the first unit of each frame, in ``data`` or in the file."""
         return self.ranges.offsets - self.origin
+
+    def frames(self, rows: Index) -> Frames:
+        """Return the frames, whose results are in some rows."""
+        return Frames(self.request, self.data, self.offsets, rows)
 
 
 class Loop(NamedTuple):

@@ -193,8 +193,10 @@ class Reader:
         """
         return self._view(self.ranges, self.shape, self._backend.private)
 
-    def windows(self, limit: int | None) -> Iterator[Window]:
+    def windows(self, limit: int | None, *, read: bool) -> Iterator[Window]:
         """Fetch the bytes of the chunk in the order of the ranges; blocks are not supported.
+
+        ``limit`` and ``read`` are those of :meth:`Backend.windows`.
 
         Yields
         ------
@@ -203,7 +205,7 @@ class Reader:
         """
         for piece in self.ranges:
             if isinstance(piece, ReadRanges):
-                for window in self._backend.windows(piece, limit):
+                for window in self._backend.windows(piece, limit, read=read):
                     if counters:
                         fetched(window.ranges.nbytes)
                     yield window

@@ -52,7 +52,13 @@ class Remote(Backend):
             self._expected.setdefault(_behind_url(file), []).append((starts, stops))
         self._places.clear()
 
-    def windows(self, ranges: ReadRanges, limit: int | None = None) -> Iterator[Window]:
+    def windows(
+        self,
+        ranges: ReadRanges,
+        limit: int | None = None,
+        *,
+        read: bool = True,  # noqa: ARG002
+    ) -> Iterator[Window]:
         """Yield the windows of the responses; large gaps between ranges are not fetched."""
         for cluster in _clusters(ranges):
             for part in cluster.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):

@@ -17,6 +17,7 @@ from dask_tiled.kernels import decoding, fold_functions, step_layout
 from dask_tiled.kernels.events import NEXT_PIXEL
 from dask_tiled.kernels.packing import BLOCK_BYTES, HASH_BITS, SLACK
 from dask_tiled.kernels.tpx3 import BLOCK_BYTES as INDEXED_BYTES
+from dask_tiled.model.requests import ALIGN, DEPTH, DONE, FD, HIGH, LOW, NEAR
 
 DECODERS = {
     **dict.fromkeys(("copy", "truth", "biased", "conjugate", "real"), 1),
@@ -219,9 +220,33 @@ def check_fold(name, data, offsets, width, rows, first, pixels, results, weights
     )
 
 
+def check_request(request, size, offsets, low, high):
+    """Check that frames lie in memory, or that there is room for those read at a time."""
+    if request[FD] < 0:
+        return outside("bytes", size, *extent(offsets + low, 0, 1, high - low))
+    if (
+        request[DEPTH] < 1
+        or low < request[LOW]
+        or high > request[HIGH]
+        or (offsets + low < 0).any()
+    ):
+        return f"{request[DEPTH]} frames of {request[LOW]} to {request[HIGH]}, not {low} to {high}"
+    for first in range(request[DONE], len(offsets), request[DEPTH]):
+        some = offsets[first : first + request[DEPTH]]
+        apart = np.flatnonzero(np.abs(np.diff(some)) > request[NEAR]) + 1
+        groups = np.split(some, apart)
+        align = request[ALIGN]
+        starts = [(group.min() + request[LOW]) // align * align for group in groups]
+        stops = [-(-(group.max() + request[HIGH]) // align) * align for group in groups]
+        room = np.subtract(stops, starts).sum()
+        if room > size:
+            return outside("room", size, 0, room)
+    return None
+
+
 def check_fold_units(
-    decode, fold, src, offsets, rows, starts, step, firsts, count, nbytes, out_nbytes, lag, block,
-    group, depth, scratch, results, weights,
+    decode, fold, request, src, offsets, rows, starts, step, firsts, count, nbytes, out_nbytes,
+    lag, block, group, depth, scratch, results, weights,
 ):  # fmt: skip
     if len(rows) != len(offsets) or len(starts) != len(firsts):
         return f"{len(offsets)} frames, {len(rows)} rows, {len(starts)} runs, {len(firsts)} places"
@@ -231,7 +256,7 @@ def check_fold_units(
     room = depth * group * min(block, count) * out_nbytes
     width = count * out_nbytes // scratch.itemsize
     return (
-        outside("bytes", len(src), *extent(offsets + low, 0, 1, high - low))
+        check_request(request, len(src), offsets, low, high)
         or outside("room", scratch.nbytes, 0, room)
         or check_decoded(decode, nbytes, out_nbytes)
         or check_folded(fold, scratch.dtype, rows, firsts, width, group, results, weights)
@@ -239,14 +264,14 @@ def check_fold_units(
 
 
 def check_fold_in_place(
-    fold, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights
+    fold, request, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights
 ):  # fmt: skip
     if depth < 1:
         return f"{depth} frames at a time"
     if len(rows) != len(offsets) or len(starts) != len(firsts):
         return f"{len(offsets)} frames, {len(rows)} rows, {len(starts)} runs, {len(firsts)} places"
     low, high = extent(starts, 0, 1, width * pixels.itemsize)
-    return outside("bytes", len(src), *extent(offsets + low, 0, 1, high - low)) or check_folded(
+    return check_request(request, len(src), offsets, low, high) or check_folded(
         fold, pixels.dtype, rows, firsts, width, 1, results, weights
     )
 
@@ -276,20 +301,24 @@ def check_folded(fold, dtype, rows, firsts, width, group, results, weights):
     return check_fold(called[fold][0], *frames, results, weights)
 
 
-def check_add_packed(src, offsets, starts, step, firsts, count, nbytes, results):
+def check_add_packed(
+    request, src, offsets, rows, starts, step, firsts, count, nbytes, results
+):  # fmt: skip
     if nbytes % 24:
         return f"units of {nbytes} bytes"
     low, high = extent(starts, step, count, nbytes)
     places = extent(firsts, nbytes // 24 * 16, count, nbytes // 24 * 16)
-    return outside("bytes", len(src), *extent(offsets + low, 0, 1, high - low)) or outside(
+    return check_request(request, len(src), offsets, low, high) or outside(
         "pixels", results.size, *places
     )
 
 
-def check_gather(fd, offsets, width, out):
-    if width < 0 or (offsets < 0).any():
-        return f"{width} bytes at {offsets}"
-    return outside("room", len(out), 0, len(offsets) * width)
+def check_gather(request, out, offsets, places):
+    if len(places) < len(offsets) or len(offsets) > request[DEPTH]:
+        return f"{len(places)} places for {len(offsets)} frames, {request[DEPTH]} at a time"
+    found = request.copy()
+    found[DONE] = 0
+    return check_request(found, len(out), offsets, request[LOW], request[HIGH])
 
 
 def check_unblosc(src, starts, sizes, out, dests, nbytes):

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from strategies import cuts
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
+from dask_tiled.engine.folding import FrameSink
+from dask_tiled.model.requests import DONE, FD, IN_MEMORY
 from dask_tiled.reading import backends, descriptors
 from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, BLOCK_BYTES
@@ -225,6 +227,74 @@ def test_a_system_without_direct_reads(path, monkeypatch):
     monkeypatch.delattr(os, "O_DIRECT")
     with pytest.raises(DatasetError, match="direct reads"):
         open_dataset(path, io="direct", **RAW)
+
+
+# What kernels read themselves
+
+
+@READING
+@pytest.mark.parametrize("nbytes", [1, 2000, 5000, 1 << 20])
+def test_kernels_read_frames_in_any_order(path, monkeypatch, io, nbytes):
+    """However many at a time, far apart or near, and also those that become one result."""
+    monkeypatch.setattr(backends, "BLOCK_BYTES", nbytes)
+    frames = FRAMES.reshape(3, 3, 16, 16)
+    arr = open_dataset(path, io=io, nav_shape=(3, 3), chunks=-1, **RAW)
+    for index in np.s_[...], np.s_[::-1], np.s_[:, ::-2], np.s_[..., 4:8, :], np.s_[..., 3]:
+        part, wanted = arr[index], frames[index]
+        for axes in (0, (0, 1), tuple(range(2, part.ndim))):
+            np.testing.assert_array_equal(part.sum(axis=axes).compute(), wanted.sum(axis=axes))
+
+
+def reads_badly(monkeypatch, times):
+    """Let kernels read from a descriptor that is not open."""
+    calls, take = [], FrameSink.take_window
+
+    def bad(sink, window):
+        if len(calls) < times and window.request is not IN_MEMORY:
+            calls.append(window.request[DONE])
+            window.request[FD] = 1 << 30
+        return take(sink, window)
+
+    monkeypatch.setattr(FrameSink, "take_window", bad)
+    return calls
+
+
+@READING
+def test_a_kernel_that_was_interrupted_goes_on(path, monkeypatch, io):
+    monkeypatch.setattr(backends, "MAPPED_BYTES", 2000)
+    calls = reads_badly(monkeypatch, 1)
+    found = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0).compute()
+    np.testing.assert_array_equal(found, FRAMES.sum(axis=0))
+    assert calls
+
+
+@READING
+def test_an_error_of_a_kernel_names_the_file(path, monkeypatch, io):
+    arr = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0)
+    reads_badly(monkeypatch, 9)
+    with pytest.raises(OSError, match=r"scan\.raw") as caught:
+        arr.compute()
+    assert caught.value.errno == errno.EIO
+
+
+@READING
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("change", ["touch", "rewrite", "grow", "shrink"])
+def test_files_that_change_before_a_kernel_reads(path, monkeypatch, io, at, change):
+    monkeypatch.setattr(backends, "MAPPED_BYTES", 2000)
+    arr = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0)
+    calls, take = [], FrameSink.take_window
+
+    def change_and_take(sink, window):
+        if len(calls) == at:
+            globals()[change](path)
+        calls.append(window)
+        return take(sink, window)
+
+    monkeypatch.setattr(FrameSink, "take_window", change_and_take)
+    with refused(path, kind=StaleFileError):
+        arr.compute()
+    assert len(calls) > at
 
 
 # Files that change
