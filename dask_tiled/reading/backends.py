@@ -35,8 +35,10 @@ MAPPED_SHARE = 64
 """Inverse of the share of a thread's memory limit that a worker maps at a time."""
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of HDF5 files; in MATLAB files they follow a header of 512 bytes."""
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 2 << 20
 """Bytes of a read: they stay in a core's share of the cache."""
+KERNEL_BYTES = 1 << 20
+"""Bytes of a read by a kernel: they stay in the cache of a core beside results."""
 KEPT_BYTES = 1 << 30
 """Total size of the files that stay mapped between chunks."""
 KEPT_MAPS = 8
@@ -426,7 +428,7 @@ class Buffered(_Local):
         width = high - low
         near = min(int(GAPS * width), width + ALIGNMENT)
         most = max(near, width + 2 * align)  # bytes that a frame adds to those before it
-        depth = min(max(1, round(BLOCK_BYTES / most)), len(part.offsets))
+        depth = min(max(1, round(KERNEL_BYTES / most)), len(part.offsets))
         self._reserve(depth * most + 2 * align)
         return request(depth, low, high, near, align)
 

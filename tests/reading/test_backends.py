@@ -65,6 +65,7 @@ def test_every_layout_through_every_backend(layouts, data):
     expected = frames if roi is None else frames[roi]
     index = data.draw(cuts(expected.shape), label="index")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backends, "KERNEL_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
         patch.setattr(backends, "BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
         patch.setattr(backends, "MAPPED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
         patch.setattr(backends, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 30])))
@@ -236,7 +237,7 @@ def test_a_system_without_direct_reads(path, monkeypatch):
 @pytest.mark.parametrize("nbytes", [1, 2000, 5000, 1 << 20])
 def test_kernels_read_frames_in_any_order(path, monkeypatch, io, nbytes):
     """However many at a time, far apart or near, and also those that become one result."""
-    monkeypatch.setattr(backends, "BLOCK_BYTES", nbytes)
+    monkeypatch.setattr(backends, "KERNEL_BYTES", nbytes)
     frames = FRAMES.reshape(3, 3, 16, 16)
     arr = open_dataset(path, io=io, nav_shape=(3, 3), chunks=-1, **RAW)
     for index in np.s_[...], np.s_[::-1], np.s_[:, ::-2], np.s_[..., 4:8, :], np.s_[..., 3]:
