@@ -3,7 +3,8 @@
 Run ``python benchmarks/growth.py``, with ``--gb 0.1 1 10 100`` for all sizes. The files are sparse,
 of zeros, in frames of 256 x 256 pixels of 16 bits; a pass sums every frame. The first pass, which
 compiles and fills the page cache, is not counted where the file fits into a quarter of the memory.
-Larger files are read once, so that the system makes pages of zeros and drops others meanwhile.
+Larger files are dropped from the page cache and read once, so that the system makes pages of zeros,
+and drops others, meanwhile. ``dd``, in one thread, shows what that costs without a sum.
 
 "spread" is how far the slowest size is from the fastest, for a number of threads.
 """
@@ -13,20 +14,24 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import dask
-
 import dask_tiled
+from backends import evict
 from comparison.cores import core_count
 from comparison.facts import facts, sentence
 from comparison.table import make_console, print_table
+from dask_tiled.reading.backends import BLOCK_BYTES
 
 SIG = (256, 256)
 FRAME_BYTES = 2 * SIG[0] * SIG[1]
 GB = 10**9
+PLAIN = "dd"
 KEPT_SHARE = 4
 """Files of more than one part in this many of the memory are read once."""
 
@@ -38,19 +43,27 @@ def sparse(path: Path, gb: float) -> Path:
     return path
 
 
-def seconds_of(path: Path, io: str, threads: int, repeats: int) -> float:
-    """Return the median time of a pass for each GB."""
+def job(path: Path, io: str, threads: int) -> Callable[[], object]:
+    """Return a pass over a file: the sums of all frames, or plain reading by ``dd``."""
+    if io == PLAIN:
+        command = ["dd", f"if={path}", "of=/dev/null", f"bs={BLOCK_BYTES}", "status=none"]
+        return partial(subprocess.run, command, check=True)
     arr = dask_tiled.open_dataset(path, "raw", dtype="uint16", sig_shape=SIG, io=io)
-    sums = arr.sum(axis=(1, 2))
+    return partial(arr.sum(axis=(1, 2)).compute, scheduler="threads", num_workers=threads)
+
+
+def seconds_of(path: Path, run: Callable[[], object], repeats: int) -> float:
+    """Return the median time of a pass for each GB."""
     nbytes = path.stat().st_size
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     is_cached = nbytes < memory // KEPT_SHARE
     times = []
-    with dask.config.set(scheduler="threads", num_workers=threads):
-        for _ in range(repeats + 1 if is_cached else 1):
-            start = time.perf_counter()
-            sums.compute()
-            times.append(time.perf_counter() - start)
+    for _ in range(repeats + 1 if is_cached else 1):
+        if not is_cached:
+            evict(path)
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
     return statistics.median(times[is_cached:]) / nbytes * GB
 
 
@@ -69,10 +82,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="growth-", dir=args.dir) as folder:
         warm = sparse(Path(folder) / "warm.raw", 0.01)
         files = {gb: sparse(Path(folder) / f"{gb:g}.raw", gb) for gb in args.gb}
-        for io in args.io:
-            seconds_of(warm, io, 1, 1)
-            for threads in args.threads:
-                found = [seconds_of(path, io, threads, args.repeats) for path in files.values()]
+        for io in (PLAIN, *args.io):
+            job(warm, io, 1)()
+            for threads in [1] if io == PLAIN else args.threads:
+                found = [
+                    seconds_of(path, job(path, io, threads), args.repeats)
+                    for path in files.values()
+                ]
                 spread = f"{max(found) / min(found) - 1:.0%}"
                 body.append([io, str(threads), *(f"{x:.3f}" for x in found), spread])
     console = make_console()
