@@ -391,12 +391,11 @@ def _dot_frames(reverse):
         frames, masks = offsets.size, weights.shape[0]
         last, size = masks - 1, pixels.itemsize
         depth = DEPTH if weights.size * weights.itemsize > FEW_BYTES else 4
-        block = BLOCK if weights.itemsize < 8 else BLOCK // 2
-        ahead = block * size // -(-masks // 4) if masks > 4 else 0
+        ahead = BLOCK * size // -(-masks // 4) if masks > 4 else 0
         for top in range(0, frames, depth):
             stop = min(top + depth, frames)
-            for start in range(0, width, block):
-                end = min(start + block, width)
+            for start in range(0, width, BLOCK):
+                end = min(start + BLOCK, width)
                 low, high = first + start, first + end
                 if masks == 1:
                     mask = weights[0, low:high]

@@ -21,10 +21,12 @@ def detach(memory: Bytes) -> None:
     size = len(memory)
     anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     fresh = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, anonymous, -1, 0)
-    if fresh == ctypes.c_void_p(-1).value:
+    failed = ctypes.c_void_p(-1).value
+    if fresh == failed:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     ctypes.memmove(fresh, memory.ctypes.data, size)
-    _libc().mremap(fresh, size, size, MAY_MOVE | FIXED, memory.ctypes.data)
+    if _libc().mremap(fresh, size, size, MAY_MOVE | FIXED, memory.ctypes.data) == failed:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @cache
