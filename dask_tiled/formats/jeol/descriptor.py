@@ -147,8 +147,8 @@ ROWS = (
 
 FORMAT = tools.Format(
     name="jeol",
-    extensions=(".eds", ".img", ".map", ".asw"),
-    summary="images, maps of elements and spectra by JEOL, also by the lists that name them",
+    extensions=(".eds", ".asw"),  # MRC and NIfTI files end in .map and .img, too
+    summary="spectra, images and maps (.img, .map) by JEOL, and lists of them",
     nav_shape_from="no frames",
     sniff=sniff,
     describe=describe,
