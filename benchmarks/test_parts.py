@@ -64,7 +64,7 @@ FOLDS = {
     "max_frames": ("u2", 0),
     "max_pixels": ("u2", 0),
     "dot_frames": ("f8", 1),
-    "dot_frames, 16 masks": ("f8", 16),
+    "dots_frames, 16 masks": ("f8", 16),
 }
 
 

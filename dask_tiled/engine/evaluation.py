@@ -304,7 +304,7 @@ class ProductSink(FrameSink):
     @property
     def alike(self) -> Hashable:
         """Key: sinks with equal keys share a pass; None for one mask: it is summed differently."""
-        return None if len(self.weights) == 1 else ("dot_frames", self.weights.dtype)
+        return None if len(self.weights) == 1 else ("dots_frames", self.weights.dtype)
 
     @classmethod
     def joined(cls, sinks: Sequence[ProductSink]) -> FrameSink:
@@ -323,7 +323,8 @@ class ProductSink(FrameSink):
 
 
 def _as_fold(chunk: Chunk, sums: Array, weights: Array) -> tuple[str, Chunk, Index, Array, Array]:
-    return "dot_frames", chunk, np.arange(len(sums)), sums, weights
+    name = "dot_frames" if len(weights) == 1 else "dots_frames"
+    return name, chunk, np.arange(len(sums)), sums, weights
 
 
 def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:

@@ -176,7 +176,8 @@ class FrameSink:
         name = in_place(self._name, units, pixel, any_order=self._any_order)
         # What many weights need is put in order once; and floats are added up as all others are.
         few = len(self._weights) <= MOST_REVERSED and pixel.kind in "iu" and pixel.itemsize <= 4
-        return "" if name == "dot_reversed_frames" and not few else name
+        reverses = name.startswith("dot") and name != self._name
+        return "" if reverses and not few else name
 
     def _run(self, name: str, frames: Frames, nbytes: int, starts: Index, firsts: Index) -> None:
         """Fold runs of pixels where they lie."""
@@ -256,7 +257,7 @@ class FrameSink:
         nbytes, depth = BLOCK_BYTES, 1
         if self._is_by_pixel:
             nbytes, depth = PIXELS_BYTES, PIXELS_DEPTH
-        elif self._name == "dot_frames":
+        elif self._name.startswith("dot"):
             nbytes, depth = DOT_BYTES, DOT_DEPTH
         depth = min(depth, len(rows))
         limit = max(1, nbytes // depth)

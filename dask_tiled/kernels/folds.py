@@ -378,13 +378,13 @@ def _fetch_runs(data, offsets, start, stop, first, nbytes):
             fetch(data, line)
 
 
-def _dot_frames(reverse):
-    """Make the sum of the dot products of each frame with each row of weights.
+def _dot_frames(several, reverse):
+    """Make the sum of the dot products of each frame with each row of weights, one or several.
 
     Within a block, sums have the dtype of products. If frames or masks are left over, the last
     one is repeated, which costs less than a kernel for the remainder, and sums do not depend on
-    the frames that are processed together; a single mask has its own path. More than four masks
-    take so long that each four of them prefetch a part of the next block.
+    the frames that are processed together. More than four masks take so long that each four of
+    them prefetch a part of the next block.
     """
 
     def fold(data, offsets, width, rows, first, pixels, results, weights):
@@ -397,7 +397,7 @@ def _dot_frames(reverse):
             for start in range(0, width, BLOCK):
                 end = min(start + BLOCK, width)
                 low, high = first + start, first + end
-                if masks == 1:
+                if not several:
                     mask = weights[0, low:high]
                     _add_dots(
                         data, offsets, rows, top, stop, start, end, pixels, mask, results, reverse
@@ -421,4 +421,5 @@ def _dot_frames(reverse):
     return fold
 
 
-dot_frames, dot_reversed_frames = _both(_dot_frames)
+dot_frames, dot_reversed_frames = _both(partial(_dot_frames, several=False))
+dots_frames, dots_reversed_frames = _both(partial(_dot_frames, several=True))
