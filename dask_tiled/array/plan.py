@@ -6,6 +6,8 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from dask_tiled.array.dask_graph.layers import layers_in_order
 from dask_tiled.array.lowering import Known
 from dask_tiled.engine.reductions import SUM
@@ -129,7 +131,7 @@ def _across(part: Known) -> Chunks | None:
     count = math.prod(len(chunks[axis]) for axis in gone)
     many = math.prod(max(chunks[axis], default=0) for axis in gone) >= LEAST_DEPTH
     slow = takes_time(source) or source.layout.is_sparse or len(source.layout.files) > MOST_FILES
-    if many or slow or count == 1 or gone & left or not along:
+    if many or slow or count == 1 or gone & left or not along or not _is_exact(part):
         return None
     for axis in gone:
         chunks[axis] = (sum(chunks[axis]),)
@@ -139,6 +141,18 @@ def _across(part: Known) -> Chunks | None:
     chunks[axis] = split(length, even_size(length, size))
     few = len(chunks[axis]) < min(count, ENOUGH_CHUNKS)
     return None if few or view.chunks(tuple(chunks)) is None else tuple(chunks)
+
+
+def _is_exact(part: Known) -> bool:
+    """Return whether the order in which pixels are combined cannot change a bit of the result."""
+    reduction, pixel = part.reduction, part.source.dtype
+    if reduction is None or reduction.row.ufunc not in {np.add, np.multiply}:
+        return reduction is not None
+    if not reduction.row.is_ufunc or reduction.dtype is None:
+        return False
+    counts = isinstance(part.expression, Source) and pixel.kind in "biu" and pixel.itemsize <= 4
+    adds = counts and reduction.dtype == np.float64 and reduction.row.ufunc is np.add
+    return adds or reduction.dtype.kind in "iu"
 
 
 def _merged(part: Known, axes: set[int]) -> Known:

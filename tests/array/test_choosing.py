@@ -346,6 +346,8 @@ ACROSS = {
     "two": (lambda x: (x.sum(axis=0), x.max(axis=0)), 2),
     "two that differ": (lambda x: (x.sum(axis=0), x.sum(axis=1)), 3),
     "shown": (lambda x: np.negative(x.sum(axis=0)), 3),
+    "of floats": (lambda x: (x * 2.5).sum(axis=0), 3),  # the same, with whatever is computed beside
+    "greatest of floats": (lambda x: (x * 2.5).max(axis=0), 2),
 }
 """Reductions of three chunks, and the number of chunks that are begun for them."""
 
