@@ -176,8 +176,8 @@ def test_a_source_travels_as_numbers(scans, index):
 class Poisoned(Mapped):
     """Gives buffers in which every byte that was not asked for is garbage."""
 
-    def windows(self, ranges, limit=None):
-        for part, data, base in super().windows(ranges, limit):
+    def windows(self, ranges, limit=None, *, read=True):
+        for part, data, base, _ in super().windows(ranges, limit, read=read):
             first, stop = part.span
             unit = np.arange(part.units.decoder.nbytes)
             if part.units.decoder.lag:
