@@ -9,6 +9,7 @@ from kinds import KINDS, assert_as_told, by_row, path_of, rows_of
 from rsciio import jeol
 
 from dask_tiled import CorruptFileError, TruncatedFileError, describe, open_dataset
+from dask_tiled.formats.jeol import entries
 from dask_tiled.testing import (
     check_format,
     counting_frames,
@@ -88,6 +89,19 @@ def test_damaged_files(tmp_path):
         open_dataset(path)
     path.write_bytes(content[:454] + struct.pack("<i", -1) + content[458:])
     with refused(path, "invalid number of channels", CorruptFileError, told=True):
+        open_dataset(path)
+
+
+def test_bytes_after_the_tree_are_not_read_as_entries(tmp_path):
+    path = write_jeol_image(tmp_path / "a.img", IMAGE)
+    path.write_bytes(path.read_bytes() + bytes(1 << 10) + b"\x01 what others append")
+    np.testing.assert_array_equal(open_dataset(path), IMAGE)
+
+
+def test_too_many_entries(tmp_path, monkeypatch):
+    path = write_jeol_list(tmp_path / "a.ASW", ["a.img"] * 20)
+    monkeypatch.setattr(entries, "MOST_ENTRIES", 20)
+    with refused(path, "too many entries", CorruptFileError):
         open_dataset(path)
 
 

@@ -15,11 +15,14 @@ from dask_tiled.formats import tools
 
 BEFORE_TREE = 12
 """Bytes of zeros before a tree."""
-OPENS, CLOSES = 1, 255
+OPENS = 1
+"""Byte before an entry; any other one ends the entry that is open, or the tree."""
 NUMBERS = "<u1", "<u2", "<i4", "<f4", "<f8"
 """Types 1 to 5 are numbers, and 6 to 10 arrays of them."""
 TEXTS = 12, 13
 MOST_DEPTH, MOST_SHOWN = 64, 2
+MOST_ENTRIES = 1 << 18
+"""Limit of entries, which need many times the memory and time of their bytes."""
 
 
 class Array(NamedTuple):
@@ -37,15 +40,20 @@ def read_tree(path: str, data: bytes) -> dict[str, Any]:
     ------
     TruncatedFileError
         The bytes end inside the header of an entry.
+    CorruptFileError
+        There are too many entries.
     """
     root: dict[str, Any] = {}
-    levels, at = [root], 0
+    levels, at, count = [root], 0, 0
     try:
-        while at < len(data):
+        while levels and at < len(data):
             if data[at] != OPENS:
-                levels = levels[:-1] if data[at] == CLOSES and len(levels) > 1 else levels
-                at += 1
+                levels, at = levels[:-1], at + 1
                 continue
+            count += 1
+            if count > MOST_ENTRIES:
+                what, expected = "the header has too many entries", f"{MOST_ENTRIES} at most"
+                raise tools.CorruptFileError(what, path=path, expected=expected)
             (length,) = struct.unpack_from("<I", data, at + 1)
             name = _text(data[at + 5 : at + 5 + length])
             kind, nbytes = struct.unpack_from("<II", data, at + 5 + length)
