@@ -126,7 +126,7 @@ def _across(part: Known) -> Chunks | None:
     gone = {x.axis for place in axes for x in view.shown[place]}
     left = {x.axis for k, parts in enumerate(view.shown) if k not in axes for x in parts}
     beside = {span.axis for x in part.recipe.beside for spans in x.spans for span in spans}
-    nav_ndim, free = source.layout.nav_ndim, left - gone - beside
+    nav_ndim, free = source.layout.nav_ndim, left - gone - beside - view.flipped
     along = {k for k in free if k < nav_ndim} or free & {nav_ndim} - {len(chunks) - 1}
     count = math.prod(len(chunks[axis]) for axis in gone)
     many = math.prod(max(chunks[axis], default=0) for axis in gone) >= LEAST_DEPTH

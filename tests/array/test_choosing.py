@@ -343,6 +343,8 @@ ACROSS = {
     "of frames in one row": (lambda x: x[:, 0].sum(axis=0), 2),
     "of split axes": (lambda x: (x + 1).reshape(3, 2, 2, 4, 6).sum(axis=(0, 2)), 3),
     "of rows": (lambda x: x.sum(axis=(0, 2)), 2),
+    "flipped": (lambda x: np.flip(x + 1, 1).sum(axis=0), 2),
+    "flipped frames": (lambda x: np.flip(x + 1, (1, 2)).argmax(axis=0), 3),
     "two": (lambda x: (x.sum(axis=0), x.max(axis=0)), 2),
     "two that differ": (lambda x: (x.sum(axis=0), x.sum(axis=1)), 3),
     "shown": (lambda x: np.negative(x.sum(axis=0)), 3),
