@@ -18,6 +18,7 @@ import dask_tiled
 from dask_tiled import TiledArray
 from dask_tiled.array import choosing
 from dask_tiled.array.dask_graph.results import whole
+from dask_tiled.array.dask_graph import rewriting
 from dask_tiled.array.recipes import Recipes
 from dask_tiled.testing import write_raw
 
@@ -363,10 +364,15 @@ def test_chunks_with_few_pixels_per_result_are_cut_across(path, monkeypatch, nam
     monkeypatch.setattr("dask_tiled.array.dask_graph.results.LEAST_PIXELS", least)
     function, number = ACROSS[name]
     arr, made, make = opened(path, chunks=(1, 4, 4, 6)), [], Recipes.make
+    graphs, rewritten = [], rewriting.rewritten
     monkeypatch.setattr(Recipes, "make", lambda *args: made.append(args) or make(*args))
+    monkeypatch.setattr(
+        rewriting, "rewritten", lambda *args: graphs.append(rewritten(*args)) or graphs[-1]
+    )
     found, wanted = dask.compute(function(arr)), function(SCAN)
     np.testing.assert_equal(*found, wanted)
     assert len(made) == number
+    graphs[0].validate()
 
 
 @pytest.mark.parametrize("name", ["LEAST_DEPTH", "LEAST_RUN", "ENOUGH_CHUNKS", "MOST_FILES"])

@@ -166,14 +166,13 @@ def rewritten(graph: HighLevelGraph, keys: Keys) -> HighLevelGraph:
         _make(plan, found.taken, layers, dependencies)
     parts = {part.name: part for plan in found.plans for part in plan.parts}
     for name, (of, ending, final) in found.endings.items():
-        shown = name
-        if final is not None:
-            shown = f"{name}-{tokenize(parts[of].grid)}"
-            dependencies[shown] = dependencies.pop(name)
-            dependencies[final.layer] = {shown}
+        shown = name if final is None else f"{name}-{tokenize(parts[of].grid)}"
         made = _ended(shown, of, ending, parts[of], final)
-        for x in made.keys() - {shown, getattr(final, "layer", shown)}:  # the result
-            dependencies |= {x: set(), shown: {*dependencies[shown], x}}
+        if final is not None:
+            result = made.keys() - {shown, final.layer}
+            dependencies |= {x: set() for x in result}
+            dependencies[shown] = dependencies.pop(name) | result
+            dependencies[final.layer] = {shown, *result}
         layers |= made
         layers[shown].annotations = graph.layers[name].annotations
     return HighLevelGraph(layers, dependencies)
