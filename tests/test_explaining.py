@@ -11,6 +11,7 @@ from dask.delayed import delayed
 import dask_tiled
 from dask_tiled import Corrections, DatasetError, TilingError, explain, open_dataset, scheme_of
 from dask_tiled.testing import counting_frames, write_mib, write_npy
+from dask_tiled.tiles import apply_masks
 
 SHAPE = (6, 8, 16, 64)
 NBYTES = 6 * 8 * 16 * 64 * 2
@@ -73,6 +74,13 @@ def test_parts_and_nothing(arr):
     assert runs_as_said(arr[1, 2, 3, 4]).bytes_read == 2
     nothing = explain(da.ones(3), run=True)
     assert (nothing.bytes_read, nothing.passes, nothing.files) == (0, 0, ())
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_masks(arr, number):
+    """The masks are an operand of several chunks, as far as dask knows."""
+    masks = np.arange(number * 16 * 64, dtype="f4").reshape(number, 16, 64)
+    assert runs_as_said(apply_masks(arr, masks)).bytes_read == NBYTES
 
 
 def test_several_at_once(arr):

@@ -242,10 +242,14 @@ class _Rehearsal:
     def _subgraph(self, task: Any, place: tuple[int, ...], values: Mapping[Any, Any]) -> Done:
         """Visit a fused subgraph, whose intermediate values are freed at its end."""
         graph, wanted, names, *args = task.args
-        given = {}
-        for name, one in zip(names, args, strict=True):
-            value = values.get(one.key) if isinstance(one, TaskRef) else one
-            given[name] = value.value if isinstance(value, DataNode) else value
+
+        def value_of(one: Any) -> Any:
+            if isinstance(one, List):  # the chunks of an operand
+                return [*map(value_of, one.args)]
+            found = values.get(one.key) if isinstance(one, TaskRef) else one
+            return found.value if isinstance(found, DataNode) else found
+
+        given = {name: value_of(one) for name, one in zip(names, args, strict=True)}
         done = self.evaluated(graph, given, place)
         value, results = done[wanted].value, dict[int, int]()
         for one in done.values():
