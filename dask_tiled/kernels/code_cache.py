@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from dask_tiled.errors import DatasetError
 from dask_tiled.foreign import Use, find
 from dask_tiled.kernels.compiling import NOTICE
+from dask_tiled.model import requests
 from dask_tiled.model.files import read_head
 from dask_tiled.model.paths import within
 
@@ -40,8 +41,11 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def digest_of(folder: Path) -> str:
-    """Return a digest of all modules of a folder, as their functions call each other."""
-    modules = sorted(folder.glob("*.py"))
+    """Return a digest of all modules of a folder, as their functions call each other.
+
+    The numbers of requests are part of the code, too.
+    """
+    modules = [*sorted(folder.glob("*.py")), Path(requests.__file__)]
     return hashlib.sha256(b"".join(module.read_bytes() for module in modules)).hexdigest()
 
 

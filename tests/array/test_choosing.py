@@ -17,8 +17,8 @@ from strategies import chunked, part_of, selections, shown
 import dask_tiled
 from dask_tiled import TiledArray
 from dask_tiled.array import choosing
-from dask_tiled.array.dask_graph.results import whole
 from dask_tiled.array.dask_graph import rewriting
+from dask_tiled.array.dask_graph.results import whole
 from dask_tiled.array.recipes import Recipes
 from dask_tiled.testing import write_raw
 

@@ -1,5 +1,6 @@
 """Machine code that is not what was written is never loaded: it is compiled, and written again."""
 
+import ast
 import contextlib
 import importlib.util
 import os
@@ -21,6 +22,7 @@ from numba.core.registry import cpu_target
 from dask_tiled.kernels import code_cache, decoding
 from dask_tiled.kernels.code_cache import CodeCache
 from dask_tiled.kernels.decoding import SIGNATURE, bits, compiled
+from dask_tiled.model import requests
 from dask_tiled.model.paths import Border, within
 
 LONG = settings.default.max_examples >= 500
@@ -207,6 +209,22 @@ def test_a_change_in_any_module_of_kernels_is_noticed(tmp_path, monkeypatch):
 
     monkeypatch.setattr(code_cache, "SOURCES", code_cache.digest_of(changed))
     assert load() is None
+
+
+def test_numbers_of_other_packages_are_part_of_the_digest(tmp_path, monkeypatch):
+    """They become part of the code."""
+    folder = Path(code_cache.__file__).parent
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf8"))):
+            place = str(getattr(node, "module", ""))
+            if isinstance(node, ast.ImportFrom) and place.startswith("dask_tiled.model."):
+                values = {name.name: getattr(sys.modules[place], name.name) for name in node.names}
+                numbers = {name for name, value in values.items() if not callable(value)}
+                assert not numbers or place == requests.__name__, (path.name, numbers)
+    changed = tmp_path / "requests.py"
+    changed.write_text(Path(requests.__file__).read_text("utf8") + "# more\n", "utf8")
+    monkeypatch.setattr(requests, "__file__", str(changed))
+    assert code_cache.digest_of(folder) != code_cache.SOURCES
 
 
 def test_nodes_that_share_a_home_share_code(path, monkeypatch):
