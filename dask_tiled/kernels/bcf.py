@@ -191,17 +191,17 @@ class Indexer:
     def __init__(self, height: int, width: int, first: int) -> None:
         self._lines, self._width = np.zeros(height, np.int64), width
         self._state = np.array([first, 0, 0])
-        self._data, self._at = np.empty(0, np.uint8), 0
+        self._rest, self._at = np.empty(0, np.uint8), 0
 
     def add(self, part: Bytes) -> bool:
         """Index the next part; return whether what is there is right."""
-        data = np.concatenate([self._data, part])
+        data = np.concatenate([self._rest, part])
         before = int(self._state[LINE])
         if not index_kernel()(data, self._width, self._lines, self._state):
             return False
         self._lines[before : self._state[LINE]] += self._at
         done = min(int(self._state[AT]), len(data))
-        self._data, self._at = data[done:], self._at + done
+        self._rest, self._at = data[done:], self._at + done
         self._state[AT] -= done
         return True
 
