@@ -19,6 +19,7 @@ from hypothesis import settings
 from numba.core import caching
 from numba.core.registry import cpu_target
 
+from dask_tiled.foreign import find
 from dask_tiled.kernels import code_cache, decoding
 from dask_tiled.kernels.code_cache import CodeCache
 from dask_tiled.kernels.decoding import SIGNATURE, bits, compiled
@@ -304,6 +305,14 @@ def test_without_a_name_of_numba(folder, monkeypatch, name):
     np.testing.assert_array_equal(_unpacked(kernel), _unpacked(compiled("bits")))
     assert fresh.look().folder is None
     assert not [file for file in folder.rglob("*") if file.is_file()]
+
+
+@pytest.mark.usefixtures("folder")
+def test_without_the_symbols_of_numba(monkeypatch):
+    monkeypatch.setattr(code_cache, "rtsys", find("numba.core.runtime", "another_name"))
+    with pytest.warns(RuntimeWarning, match=r"another_name.*: kernels are compiled in every"):
+        kernel = compiled.__wrapped__("bits")
+    np.testing.assert_array_equal(_unpacked(kernel), _unpacked(compiled("bits")))
 
 
 @pytest.mark.parametrize("name", ["_data_name", "_data_path", "_dump", "_open_for_write"])
