@@ -190,8 +190,8 @@ class Loads(list):
         backend = Mapped()
         windows, view = backend.windows, backend.view
 
-        def counted(ranges, limit=None):
-            for window in windows(ranges, limit):
+        def counted(ranges, limit=None, *, read=True):
+            for window in windows(ranges, limit, read=read):
                 self.append(window[0])
                 yield window
 
