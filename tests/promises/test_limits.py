@@ -232,7 +232,8 @@ for name, make in TABLE.items():
             found = tried("pixels", path, arr.compute)
             if found is not None:
                 np.testing.assert_array_equal(found, sample.expected, err_msg=name)
-            tried("pixels", path, arr[..., ::3, 1].compute)
+            few = (slice(None, None, 3), 1)[-arr.ndim :]
+            tried("pixels", path, arr[(..., *few)].compute)
 assert refused["pixels"] == {*TABLE}, {*TABLE} - refused["pixels"]
 print(*(name for name in TABLE if name not in refused["header"]), sep=", ")
 """
