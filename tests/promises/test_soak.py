@@ -22,7 +22,7 @@ def soak(*arguments):
 
 
 def test_nothing_goes_wrong():
-    output, verdict = soak("--operations", 120)
+    output, verdict = soak("--operations", 200)
     assert verdict == "PASS", output
 
 
