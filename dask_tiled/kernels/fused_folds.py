@@ -91,7 +91,7 @@ def fold_units(
     decode, fold : int
         Addresses of the decoder and of the fold.
     request : int64 array
-        What to read into ``src``; see :mod:`dask_tiled.model.requests`.
+        What to read into ``src``; see ``dask_tiled.model.requests``.
     src : array of uint8
     offsets : int64 array
         Offset of each frame, in ``src`` or in the file that is read.

@@ -46,7 +46,7 @@ def gather(request, out, offsets, places):
     Parameters
     ----------
     request : int64 array
-        See :mod:`dask_tiled.model.requests`.
+        See ``dask_tiled.model.requests``.
     out : array of uint8
     offsets : int64 array
         Offset of each frame in the file.

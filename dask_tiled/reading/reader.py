@@ -196,7 +196,7 @@ class Reader:
     def windows(self, limit: int | None, *, read: bool) -> Iterator[Window]:
         """Fetch the bytes of the chunk in the order of the ranges; blocks are not supported.
 
-        ``limit`` and ``read`` are those of :meth:`Backend.windows`.
+        ``limit`` and ``read`` are those of ``Backend.windows``.
 
         Yields
         ------
