@@ -10,7 +10,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -24,6 +23,7 @@ from dask_tiled.model.requests import DEPTH, DONE, FD, START, STOP, request
 from dask_tiled.reading.cluster import on_a_cluster, thread_limit
 from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.reading.planning import Ranges
+from dask_tiled.reading.private import libc
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.rest import can_rest, leased, rests
 
@@ -197,13 +197,8 @@ def _refuses(address: int, nbytes: int) -> bool:
         return False
     # Python's ``mmap.madvise`` would hold the GIL while the disk is read.
     pages = ctypes.c_void_p(address), ctypes.c_size_t(nbytes)
-    status = _libc().madvise(*pages, MADV_POPULATE_READ)
+    status = libc().madvise(*pages, MADV_POPULATE_READ)
     return bool(status) and ctypes.get_errno() in {errno.EFAULT, EHWPOISON}
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 class Mapped(_Local):

@@ -20,20 +20,21 @@ def detach(memory: Bytes) -> None:
     """
     size = len(memory)
     anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    fresh = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, anonymous, -1, 0)
+    fresh = libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, anonymous, -1, 0)
     failed = ctypes.c_void_p(-1).value
     if fresh == failed:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     ctypes.memmove(fresh, memory.ctypes.data, size)
-    if _libc().mremap(fresh, size, size, MAY_MOVE | FIXED, memory.ctypes.data) == failed:
+    if libc().mremap(fresh, size, size, MAY_MOVE | FIXED, memory.ctypes.data) == failed:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 @cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
+def libc() -> ctypes.CDLL:
+    """Load the C library, with the types of what maps memory."""
+    library = ctypes.CDLL(None, use_errno=True)
     size, address = ctypes.c_size_t, ctypes.c_void_p
-    libc.mmap.restype = libc.mremap.restype = address
-    libc.mmap.argtypes = address, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
-    libc.mremap.argtypes = address, size, size, ctypes.c_int, address
-    return libc
+    library.mmap.restype = library.mremap.restype = address
+    library.mmap.argtypes = address, size, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+    library.mremap.argtypes = address, size, size, ctypes.c_int, address
+    return library
