@@ -63,7 +63,8 @@ def describe(
     frames : "sum" or slice
         Add up all frames of the scan, or show some along an axis of their own.
     cut : bool
-        Read a file that was cut off, and include a last frame that was broken off.
+        Read a file of another length than its header says, and include a last frame that was
+        broken off.
     """
     file = tools.File.only(paths, "pts")
     check_flag("cut", cut, path=file.path)
@@ -99,11 +100,14 @@ def _read_header(file: tools.File, *, cut: bool) -> tuple[dict[str, Any], int, i
             what, path=file.path, where="Pixels", expected=expected, found=told
         )
     data, nbytes = header["data"], header["data_length"]
-    cut_off = not cut and file.size != nbytes  # some count the header
-    if file.size <= data or (cut_off and file.size < data + nbytes):
-        what, hint = "the file is cut off", "Pass cut=True to read the events that are there."
+    # Some files count the header, too. Words that were appended would be read as events.
+    exact = (file.size - nbytes) % (1 << 32) in (0, data)
+    if file.size <= data or not (cut or exact):
+        longer = file.size > data + nbytes
+        what = "the file is longer than its header says" if longer else "the file is cut off"
+        hint = "Pass cut=True to read the events that are there."
         expected, found = f"{data + nbytes} bytes", f"{file.size} bytes"
-        raise tools.TruncatedFileError(
+        raise (tools.CorruptFileError if longer else tools.TruncatedFileError)(
             what, path=file.path, expected=expected, found=found, hint=hint
         )
     return tree, SIDES[told], data

@@ -336,6 +336,27 @@ def test_files_cut_short(tmp_path, name):
 
 
 @EVERY
+def test_appended_bytes(tmp_path, name):
+    """More pixels at the end, or an error: none of those before is ever wrong."""
+    sample = TABLE[name](tmp_path, "scan")
+    files = sample.cut or sample.members
+    for path in files:
+        whole = path.read_bytes()
+        for length in (5000, 300, 1)[: max(1, 3 // len(files))]:
+            path.write_bytes(whole + np.random.default_rng(length).bytes(length))
+            try:
+                arr = open_dataset(**sample.options)
+                pixels = arr.compute()
+            except DatasetError as error:
+                assert error.path is not None  # noqa: PT017 - an error is one of two right outcomes
+                continue
+            pixels = pixels.reshape(-1, *arr.description.sig_shape)[: len(sample.frames)]
+            there = np.setdiff1d(np.arange(len(pixels)), arr.description.missing)
+            np.testing.assert_array_equal(pixels[there], sample.frames[there], err_msg=str(path))
+        path.write_bytes(whole)
+
+
+@EVERY
 def test_replaced_files(tmp_path, name):
     """Each file that pixels come from is missed when another one takes its place."""
     sample = TABLE[name](tmp_path, "scan")

@@ -1,5 +1,6 @@
 """JEOL's streams of X-ray events: frames, scans broken off, and what RosettaSciIO reads."""
 
+import os
 import struct
 
 import numpy as np
@@ -9,6 +10,8 @@ from kinds import assert_as_told, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
 from dask_tiled.errors import MissingFramesWarning
+from dask_tiled.formats import pts
+from dask_tiled.model.files import File
 from dask_tiled.testing import check_format, write_pts
 
 RNG = np.random.default_rng(0)
@@ -133,6 +136,21 @@ def test_cut_files(path):
     path.write_bytes(content[:500])
     with refused(path, "ends inside the header", TruncatedFileError):
         open_dataset(path)
+
+
+def test_longer_files(path):
+    """Words that are appended would be counts."""
+    content = path.read_bytes()
+    path.write_bytes(content + struct.pack("<HHH", 0x9000, 0x8000, 0xB007))
+    with refused(path, "the file is longer than its header says", CorruptFileError, told=True):
+        open_dataset(path)
+    assert open_dataset(path, cut=True).sum().compute() == COUNTS.sum() + 1
+
+
+def test_length_above_4_gib(path):
+    """The header has 4 bytes for it."""
+    os.truncate(path, path.stat().st_size + (1 << 32))
+    pts._read_header(File.at(path), cut=False)
 
 
 def test_length_of_the_whole_file(path):
