@@ -79,7 +79,8 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
     Rows
         In order. The last may be empty, or lack frames.
     """
-    seen, done, since, failed = _Seen(), 0, time.monotonic(), None
+    seen, done, failed = _Seen(), 0, None
+    grown = looked = time.monotonic()
     desc = description_of_growing(arr)
     seen.look(desc)
     while True:
@@ -89,13 +90,13 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
             yield Rows(arr, desc, done, there, complete=True)
             done = there
         told = rows == desc.shape[0] and (arr.is_settled or seen.was_announced(desc))
-        rests = time.monotonic() - since > rest
+        rests = looked - grown > rest  # files may grow while rows are written
         if failed is not None and rests:
             raise failed
         if (told and failed is None) or rests:
             break
-        started = time.monotonic()
         time.sleep(POLL)
+        looked = time.monotonic()
         try:
             new, now = refreshed(arr)
             failed = None
@@ -106,7 +107,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
             continue
         _check_same(desc, now, done)
         if _extent(now) != _extent(desc):
-            since = started
+            grown = time.monotonic()
         seen.look(now)
         arr, desc = new, now
     absent, count = len(desc.missing), math.prod(desc.nav_shape)

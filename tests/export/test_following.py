@@ -12,6 +12,7 @@ import zarr
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.array import growing
 from dask_tiled.blocks import alignment
+from dask_tiled.export.zarr import following
 from dask_tiled.storing import folders
 from dask_tiled.testing import counting_frames, write_mib_series, write_mrc, write_tvips
 
@@ -145,6 +146,21 @@ def test_missing_frames_are_filled_when_the_file_rests(acquisition, tmp_path):
     found = stored(tmp_path / "out.zarr")
     assert np.array_equal(found[:13], FRAMES[:13])
     assert (found[13:] == 9).all()
+
+
+def test_files_grow_while_rows_are_written(acquisition, tmp_path, monkeypatch):
+    """Time in which nobody looks at them is no rest."""
+    write = following.write_blocks
+
+    def slowly(*args, **options):
+        acquisition.now += 20
+        return write(*args, **options)
+
+    monkeypatch.setattr(following, "write_blocks", slowly)
+    acquisition.then(9, 22, 30, 48)
+    arr = open_dataset(acquisition.path, **RAW, nav_shape=(48,))
+    to_zarr(arr, tmp_path / "out.zarr", follow=True, chunks=(4, 8, 16))
+    assert np.array_equal(stored(tmp_path / "out.zarr"), FRAMES)
 
 
 def interrupt(*_, **__):
