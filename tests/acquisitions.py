@@ -1,6 +1,6 @@
-"""Samples that appear as a detector would write them."""
+"""Sample files that grow as a detector would write them."""
 
-# Formats whose frames are appended, to files that are filled one after the other.
+# Formats that append frames, and fill one file after the other.
 APPENDED = [
     "raw", "raw with gaps", "raw series", "npy C", "mib u16", "mib 12 bit quad", "mib hdr",
     "mib series", "mrc i2", "mrc c8", "mrc movie", "tvips 1", "tvips series",
@@ -9,7 +9,7 @@ APPENDED = [
 
 
 class Acquisition:
-    """Files that appear as a detector would write them."""
+    """Files that grow byte by byte, in order."""
 
     def __init__(self, members):
         self.content = {path: path.read_bytes() for path in members}
@@ -23,7 +23,7 @@ class Acquisition:
         self.written = 0
 
     def write_to(self, stop):
-        """Append bytes until there are so many."""
+        """Append bytes until all files together have `stop`."""
         at = 0
         for path, content in self.content.items():
             first, last = max(0, self.written - at), min(len(content), stop - at)
@@ -35,7 +35,7 @@ class Acquisition:
 
 
 def growing(sample):
-    """Return what opens a sample while it is written, and the acquisition of it."""
+    """Return the options that open a sample while it grows, and its acquisition."""
     path = sample.options["path"]
     if isinstance(path, list):
         path = path[0].with_name("scan*.raw")

@@ -1,4 +1,4 @@
-"""A reader of sample files in plain numpy, which knows nothing of the package."""
+"""A reader of .beton files in plain NumPy, independent of the package."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _record(type_id: int) -> Any:
 
 
 def samples(path: Path) -> list[list[Any]]:
-    """Return every sample, field by field; of JPEG images, the bytes."""
+    """Return every sample, field by field; JPEG images as bytes."""
     data = path.read_bytes()
     _, fields, records, table = read(path)
     sizes = {int(ptr): int(size) for _, ptr, size in table if size}

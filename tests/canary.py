@@ -1,7 +1,7 @@
-"""Hide names of dask from the package, one by one, and print what becomes of results.
+"""Hide dask's names from the package one by one, and print whether results stay right.
 
-Each line is JSON: the name, what was warned of, which results were wrong, and whether arrays are
-opened ones. A child of a process in which all kernels are compiled looks at each name.
+Each line is JSON: the name, warnings, wrong results, and whether open_dataset returns a TiledArray.
+Each name is hidden in a fork of one process, which has compiled all kernels.
 """
 
 import gc
@@ -26,7 +26,7 @@ FLOATS = np.where(PIXELS == 3, np.nan, PIXELS / 7).astype("f4")
 MASK = np.arange(48.0).reshape(6, 8)
 BELOW = "engine", "errors", "formats.", "kernels", "model", "reading", "remote"
 UNDER = tuple(f"dask_tiled.{x}" for x in BELOW)
-"""What does not import the arrays: it stays imported, with its compiled kernels."""
+"""Modules that do not import dask_tiled.array: they stay imported, with their compiled kernels."""
 
 EXPRESSIONS = {
     "all pixels": lambda a, _: a,
@@ -84,7 +84,7 @@ def _wrapped(x):
 
 
 def look(path, other, name=None, module=None):
-    """Compute all expressions, with a name of a module hidden from the package."""
+    """Compute all expressions with a name of a module hidden from the package."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with hidden(module, name):
@@ -102,7 +102,7 @@ def look(path, other, name=None, module=None):
                 np.testing.assert_allclose(found, expected, rtol=1e-5)
                 if found.dtype != expected.dtype and title not in ("mean", "nanmean"):
                     wrong[title] = f"{found.dtype} != {expected.dtype}"
-            except Exception as error:  # noqa: BLE001 - whatever becomes of it is told
+            except Exception as error:  # noqa: BLE001 - every failure is reported
                 wrong[title] = repr(error)
     told = [str(x.message) for x in warned if issubclass(x.category, RuntimeWarning)]
     is_opened = isinstance(opened, dask_tiled.TiledArray)
@@ -111,7 +111,7 @@ def look(path, other, name=None, module=None):
 
 @contextmanager
 def hidden(module, name):
-    """Hide a name of a module of dask from what is imported now; dask itself keeps it."""
+    """Hide a name of a dask module from imports within the block; dask itself keeps it."""
     if module is None:
         yield
         return
@@ -125,28 +125,28 @@ def hidden(module, name):
         sys.modules[module] = whole
 
 
-def tell(found):
-    """Print what was found, as a line."""
-    sys.stdout.write(json.dumps(found) + "\n")
+def print_line(result):
+    """Print a result as a line of JSON at once."""
+    sys.stdout.write(json.dumps(result) + "\n")
     sys.stdout.flush()
 
 
 def forked(function):
-    """Print what a function returns in a child of this process."""
+    """Print the result of a function called in a fork of this process."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         return
     try:
-        tell(function())
-    except BaseException:  # noqa: BLE001 - the child must not go on as its parent
+        print_line(function())
+    except BaseException:  # noqa: BLE001 - the child must not return into its parent's code
         traceback.print_exc()
     finally:
         os._exit(0)
 
 
 def main():
-    """Look at each name that the package lists."""
+    """Hide each dask name that the package lists."""
     logging.getLogger("dask_tiled").setLevel(logging.ERROR)  # kernels may have to be compiled
     dask.config.set(scheduler="synchronous")
     with tempfile.TemporaryDirectory() as folder:
@@ -154,7 +154,7 @@ def main():
         np.save(path, PIXELS)
         np.save(other, FLOATS)
         _wrapped.path = path
-        tell(look(path, other))
+        print_line(look(path, other))
         from dask_tiled.array.dask_graph.names import NAMES
 
         names = {module: [*some] for module, some in NAMES.items()}
@@ -163,7 +163,7 @@ def main():
                 del sys.modules[module]
         dask.config.set(array_optimize=None)
         gc.collect()
-        gc.freeze()  # pages stay shared with children
+        gc.freeze()  # keeps memory pages shared with forks
         for module, some in names.items():
             for name in some:
                 forked(lambda name=name, module=module: look(path, other, name, module))

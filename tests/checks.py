@@ -1,4 +1,4 @@
-"""What several tests ask: of errors, of damaged files, of facts, of how something is computed."""
+"""Checks that several tests share: errors, damaged files, facts, plans, memory."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ from dask_tiled.array.tasks import pixels_of
 
 @contextmanager
 def refused(path, match=None, kind=DatasetError, *, told=False):
-    """Expect an error that names a file; where asked, also what was expected and found."""
+    """Expect an error that names a file and, if `told`, the expected and the found value."""
     with pytest.raises(kind, match=match) as caught:
         yield caught
     error = caught.value
@@ -34,9 +34,9 @@ def refused(path, match=None, kind=DatasetError, *, told=False):
 
 
 def opens_or_says_why(path, *, facts=False, most=1 << 24, **options):
-    """Open and compute: the only error allowed is a DatasetError that names a file.
+    """Open and compute a file; the only error allowed is a DatasetError that names a file.
 
-    Arrays of more than 16 MiB, up to ``most`` bytes, are not computed.
+    Arrays above 16 MiB are opened only, and have to stay below ``most`` bytes.
     """
     try:
         arr = open_dataset(path, **options)
@@ -54,7 +54,7 @@ def opens_or_says_why(path, *, facts=False, most=1 << 24, **options):
 
 
 def instrument_of(path, **options):
-    """Return names and values of what a file says of its instrument, which stand where they say."""
+    """Return the instrument facts of a file; each must point to an entry of the metadata."""
     desc = describe(path, **options)
     for fact in desc.instrument.values():
         found = desc.metadata
@@ -65,7 +65,7 @@ def instrument_of(path, **options):
 
 
 def write_hdf5(path, fill):
-    """Make an HDF5 file of what a function puts into it."""
+    """Write an HDF5 file that `fill` fills, and return its path."""
     import h5py
 
     with h5py.File(path, "w") as file:
@@ -74,7 +74,7 @@ def write_hdf5(path, fill):
 
 
 def nearly(said, digits=1e-6, absolute=0):
-    """Let numbers differ a little."""
+    """Return the facts with their numbers compared approximately."""
     return {
         name: value if isinstance(value, str) else pytest.approx(value, digits, absolute)
         for name, value in said.items()
@@ -82,7 +82,7 @@ def nearly(said, digits=1e-6, absolute=0):
 
 
 def stop_export(monkeypatch, journaled, arr, place, after, **options):
-    """Interrupt an export when it has noted so many chunks in such a journal; list their notes."""
+    """Interrupt an export after `after` notes in a journal, and return these notes."""
     note, noted = journaled.note, []
 
     def failing(self, entries):
@@ -99,7 +99,7 @@ def stop_export(monkeypatch, journaled, arr, place, after, **options):
 
 
 def on_tiles(*results):
-    """Return whether nothing is decoded to whole chunks when results are computed together."""
+    """Return whether results, computed together, run on tiles without decoded chunks."""
     graph = HighLevelGraph.merge(*(result.__dask_graph__() for result in results))
     keys = [result.__dask_keys__() for result in results]
     layers = rewritten(graph, list(flatten(keys))).layers.values()
@@ -108,7 +108,7 @@ def on_tiles(*results):
 
 
 def coarsened(function, x, sizes):
-    """Make one pixel of several neighbours, as ``da.coarsen`` does."""
+    """Reduce blocks of neighbouring pixels, as ``da.coarsen`` does."""
     parts = [(n // sizes.get(axis, 1), sizes.get(axis, 1)) for axis, n in enumerate(x.shape)]
     return function(
         x.reshape([n for pair in parts for n in pair]), axis=tuple(range(1, 2 * x.ndim, 2))
@@ -116,7 +116,7 @@ def coarsened(function, x, sizes):
 
 
 def recipe_of(result):
-    """Return the recipe by which a result is computed."""
+    """Return the one recipe that computes a result."""
     layers = rewritten(result.__dask_graph__(), list(flatten(result.__dask_keys__()))).layers
     value, _ = layers[result.name].indices[0]
     value = layers[value.key][value.key].value if isinstance(value, TaskRef) else value
@@ -125,7 +125,7 @@ def recipe_of(result):
 
 
 def ran(code, *arguments, **environment):
-    """Run Python code in a process of its own; give what it prints."""
+    """Run Python code in a new process, and return its output."""
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env=os.environ | environment,
@@ -139,7 +139,7 @@ def ran(code, *arguments, **environment):
 
 @contextmanager
 def peak_memory():
-    """Return a list, to which the most bytes that were taken are added at the end."""
+    """Yield a list that receives the peak of traced memory on exit."""
     found = []
     tracemalloc.start()
     try:
@@ -150,7 +150,7 @@ def peak_memory():
 
 
 def least_peak(function):
-    """Return the least peak of memory of three calls: the first imports, other threads work."""
+    """Return the lowest memory peak of three calls: imports and other threads add to some."""
     peaks = []
     for _ in range(3):
         with peak_memory() as found:
@@ -161,15 +161,15 @@ def least_peak(function):
 
 @contextmanager
 def unprivileged():
-    """Refuse root what is refused to the owner of a file, in this thread; others lose nothing."""
+    """Drop root's right to bypass file permissions in this thread; other users have none."""
     if os.geteuid():
         yield
         return
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "capset"):
-        pytest.skip("root has no capabilities that it can lay down here")
-    version = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the third, of this thread
-    capabilities = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable ones, twice
+        pytest.skip("root's capabilities cannot be dropped on this system")
+    version = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this thread
+    capabilities = (ctypes.c_uint32 * 6)()  # twice: effective, permitted, inheritable
     libc.capget(version, capabilities)
     before = capabilities[0]
     capabilities[0] &= ~0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH

@@ -1,4 +1,4 @@
-"""Processes of a cluster, as they are started from a command line."""
+"""Schedulers and workers of dask, started from the command line."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import dask_tiled
 
 @contextmanager
 def started(folder, *arguments, **environment):
-    """Start a command of dask, in a folder of its own; at the end, kill it and what it started."""
+    """Run a ``dask`` command in a new folder; on exit, kill it and its children."""
     folder.mkdir()
     command = [sys.executable, "-m", "dask", *arguments]
     environment = {"PYTHONPATH": str(Path(dask_tiled.__file__).parents[1]), **environment}

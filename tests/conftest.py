@@ -1,4 +1,4 @@
-"""What the tests share: the real files, and how hypothesis and dask run."""
+"""Fixtures for all tests: real files, samples, and settings of hypothesis and dask."""
 
 import gc
 import multiprocessing
@@ -26,13 +26,12 @@ from dask_tiled.tiling import machine
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", Path(__file__).parents[2] / "shared" / "data"))
 
 MACHINE = {"cache": 1 << 20, "memory": 16 << 30, "processors": 2}
-"""What `one_machine` has."""
+"""The machine that `one_machine` simulates."""
 
-# Of clusters: the port of the dashboard is taken even without one, or else warned of.
+# LocalCluster binds the dashboard's port even without a dashboard, and warns if it is taken.
 ANY_PORT = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
 
-# Writing files takes long at times: neither the duration of an example nor that of making one says
-# anything about the package.
+# No deadline: writing sample files is slow at times, which says nothing about the package.
 settings.register_profile(
     "local", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -45,11 +44,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 def pytest_addoption(parser):
     parser.addoption("--fast", action="store_true", help="one case of each test that is not slow")
     parser.addoption("--shuffle", action="store_true", help="files and their tests in random order")
-    parser.addoption("--seed", type=int, help="of --fast and --shuffle; by default of the commit")
+    parser.addoption("--seed", type=int, help="seed of --fast and --shuffle; default: the commit")
 
 
 def pytest_configure(config):
-    gc.disable()  # what is imported and collected stays
+    gc.disable()  # until collection ends: imported modules and tests live to the end anyway
     if config.option.seed is None:
         config.option.seed = seed_of_commit()
     if config.option.fast:
@@ -57,7 +56,7 @@ def pytest_configure(config):
 
 
 def seed_of_commit():
-    """Return a number drawn from the commit that is checked out; 0 without one."""
+    """Return a seed from the hash of the checked-out commit; 0 outside of a repository."""
     command = ["git", "-C", Path(__file__).parent, "rev-parse", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -76,10 +75,10 @@ def pytest_report_header(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Draw one case of each test, and an order; what else is collected changes neither."""
+    """Draw one case of each test and an order, independent of the other collected tests."""
 
     def chance(text):
-        return Random(f"{config.option.seed} {text}")  # noqa: S311 - tests are drawn by it
+        return Random(f"{config.option.seed} {text}")  # noqa: S311 - no cryptography
 
     if config.option.fast:
         cases = defaultdict(list)
@@ -92,7 +91,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Exempt the collected tests from garbage collection, which many tests ask for."""
+    """Exempt the collected tests from garbage collection, which many tests call."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -100,13 +99,13 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True)
 def warned_anew():
-    """Warn in each test of what is warned of once in a process."""
+    """Repeat warnings in each test that are issued once per process."""
     warn_once.cache_clear()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def samples_folder(tmp_path_factory):
-    """Keep the sample files of all tests, and of the processes that they start, in one place."""
+    """Share one folder of sample files among all tests and their child processes."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
@@ -117,7 +116,7 @@ def samples_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """Return the folder of real files, and skip where it is absent, or fail if it must not be."""
+    """Return the folder of real files; if absent, skip, or fail if the environment requires it."""
     if not (DATA / "MANIFEST.tsv").is_file():
         reason = f"the real files are absent: no MANIFEST.tsv in {DATA.resolve()}"
         if os.environ.get("DASK_TILED_REQUIRE_DATA") == "1":
@@ -128,7 +127,7 @@ def data() -> Path:
 
 @pytest.fixture
 def hdf5_here(monkeypatch):
-    """Let the HDF5 library look at files in the process of the test, which can watch it."""
+    """Open HDF5 files in the test's process instead of a child process."""
     from dask_tiled.formats.hdf5 import descriptor
 
     monkeypatch.setattr(descriptor, "safely", lambda _, attempt, *_others: attempt())
@@ -136,7 +135,7 @@ def hdf5_here(monkeypatch):
 
 @pytest.fixture
 def started(monkeypatch):
-    """Return the processes that are started to look at HDF5 files, of which there is none yet."""
+    """Yield a list of the child processes that open HDF5 files; none runs at first."""
     from dask_tiled.formats.hdf5 import apart
 
     found = []
@@ -155,36 +154,36 @@ def started(monkeypatch):
 
 @pytest.fixture(scope="session")
 def processes():
-    """Two processes, in which the package is imported once for all tests."""
+    """Yield compute options for a pool of two processes, which all tests share."""
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
         yield {"scheduler": "processes", "pool": pool}
 
 
 @pytest.fixture(scope="module")
 def synchronous():
-    """Compute in the thread of the test: small arrays are quicker, and failures easier to read."""
+    """Compute in the test's thread: faster for small arrays, and failures are easier to read."""
     with dask.config.set(scheduler="synchronous"):
         yield
 
 
 @pytest.fixture
 def nothing_kept(monkeypatch):
-    """Begin without the maps of other tests: there are only so many."""
+    """Begin with an empty cache of mapped files, whose number is limited."""
     monkeypatch.setattr(backends, "_kept", type(backends._kept)())
 
 
 @pytest.fixture
-def at_rest(nothing_kept):  # noqa: ARG001 - what it is for
-    """Take files that were just written for such as rest, which are mapped."""
+def at_rest(nothing_kept):  # noqa: ARG001 - used for its effect
+    """Treat files just written as unchanged for long: they stay mapped."""
     with dask.config.set({"dask-tiled.rest-seconds": 0}):
         yield
 
 
 class Loads(list):
-    """Makes backends, and keeps the read ranges of every window that they give."""
+    """Factory of backends that records the read ranges of every window."""
 
     viewed = 0
-    """Bytes that were looked at where they lie."""
+    """Bytes read in place, without a window."""
 
     def __call__(self):
         backend = Mapped()
@@ -200,7 +199,7 @@ class Loads(list):
             return view(file, start, stop)
 
         backend.windows, backend.view = counted, counted_view
-        backend.fill = lambda *_: False  # all is read by windows
+        backend.fill = lambda *_: False  # reads by windows only
         return backend
 
     def __delitem__(self, which):
@@ -214,7 +213,7 @@ class Loads(list):
 
 @pytest.fixture
 def loads(monkeypatch):
-    """Count what ``io="counting"`` reads, window by window."""
+    """Return the read ranges of ``io="counting"``, a list that grows with each window."""
     backend = Loads()
     monkeypatch.setitem(BACKENDS, "counting", backend)
     return backend
@@ -222,7 +221,7 @@ def loads(monkeypatch):
 
 @pytest.fixture
 def written(monkeypatch):
-    """List the keys of the chunks that exports write below a path."""
+    """Return a list that grows by the key of each chunk that an export writes."""
     from dask_tiled.storing.places import Place
 
     keys, put = [], Place.put
@@ -238,15 +237,15 @@ def written(monkeypatch):
 
 @pytest.fixture(scope="session")
 def sample_of(tmp_path_factory):
-    """Small files of any format by name, made once: they are to be read, not to be changed."""
+    """Return a function that writes the sample of a format once; tests only read these files."""
     return cache(lambda name: TABLE[name](tmp_path_factory.mktemp("sample"), "scan"))
 
 
 @pytest.fixture(scope="session")
 def layouts(sample_of):
-    """Counts in every layout: what opens them, and the frames on one axis.
+    """Return options and frames (on one axis) of small two-dimensional samples, by name.
 
-    Without those so large that nothing could be tried a hundred times.
+    Samples of 64 KiB and above are left out: property tests open each a hundred times.
     """
     return {
         name: (sample.options, sample.frames)
@@ -259,9 +258,9 @@ def layouts(sample_of):
 
 @pytest.fixture(autouse=True, scope="session")
 def one_machine():
-    """Decide chunks, tiles and threads for the same machine everywhere, and print for a pipe.
+    """Decide chunks, tiles and threads for one simulated machine, and print as for a pipe.
 
-    Language, time zone, umask, user and disk decide nothing: tests run with those that are there.
+    Language, time zone, umask, user and disk are left as they are: no test may depend on them.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine, "cache_bytes", lambda: MACHINE["cache"])
@@ -274,7 +273,7 @@ def one_machine():
 
 @pytest.fixture(autouse=True, scope="session")
 def chunks_of_their_own():
-    """Let small arrays have as many tasks as large ones."""
+    """Keep small chunks separate, so that small arrays have as many tasks as large ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dask_tiled.array.plan.LEAST_BYTES", 1)
         patch.setattr("dask_tiled.array.dask_graph.results.FEW_PIXELS", 0)
@@ -283,10 +282,10 @@ def chunks_of_their_own():
 
 @pytest.fixture
 def repository(tmp_path):
-    """Make a repository of icechunk in memory that may point to the files of a folder."""
+    """Return an in-memory icechunk repository whose virtual chunks may lie below `tmp_path`."""
     icechunk = pytest.importorskip("icechunk", reason="icechunk is not installed")
     if quote(str(tmp_path)) != str(tmp_path):
-        pytest.skip("icechunk finds no files in folders with blanks or letters beyond ASCII")
+        pytest.skip("icechunk finds no files below paths with spaces or non-ASCII letters")
     there = f"file://{tmp_path}/"
     config = icechunk.RepositoryConfig.default()
     local = icechunk.local_filesystem_store(str(tmp_path))

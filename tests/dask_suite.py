@@ -1,7 +1,7 @@
-"""A plugin of pytest: dask's own tests on arrays that are opened from files.
+"""A pytest plugin that runs dask's own array tests on arrays opened from files.
 
-What a test makes by ``da.from_array`` or ``da.ones`` is written to a file and opened in
-the same chunks; what no file holds stays as it is. ``make test-dask`` runs it.
+Arrays made by ``da.from_array``, ``da.ones`` and their kin are written to a file and opened with
+the same chunks; arrays that no file can hold stay as they are. ``make test-dask`` runs it.
 """
 
 import functools
@@ -23,7 +23,7 @@ MAKERS = "arange", "array", "asarray", "from_array", "full", "linspace", "ones",
 MOST_BYTES = 1 << 22
 MANY = 1000
 FEWEST = {"opened": 0.4, "rewritten": 0.2}
-"""Which part of many tests has to open arrays, and to have graphs rewritten."""
+"""Least shares of the tests that open arrays and that have graphs rewritten."""
 
 EXCEPTIONS = {
     **dict.fromkeys(
@@ -41,27 +41,27 @@ EXCEPTIONS = {
             "test_slicing.py::test_all_none_slices_just_mappings",
             "test_slicing.py::test_take_sorted_indexer",
         ),
-        "looks for layers or arrays of numpy in the graph, which that of a file has not",
+        "expects layers or NumPy arrays in the graph that a graph over a file has not",
     ),
     **dict.fromkeys(
         (
             "test_array_core.py::test_no_chunks_slicing_2d",
             "test_slicing.py::test_slicing_and_unknown_chunks",
         ),
-        "takes the lengths of chunks away from the array, which are those of the file",
+        "deletes the chunk lengths, which an opened array knows from its file",
     ),
-    "test_array_core.py::test_blockwise_fusion": "counts tasks: small chunks are read by fewer",
-    "test_array_core.py::test_from_array_with_lock*": "the lock is that of what is written",
-    "test_array_core.py::test_array_copy_noop*": "the name is that of what is written",
-    "test_array_core.py::test_constructor_plugin": "the plugin sees the array that is written, too",
+    "test_array_core.py::test_blockwise_fusion": "one task reads several small chunks",
+    "test_array_core.py::test_from_array_with_lock*": "only the array before writing has the lock",
+    "test_array_core.py::test_array_copy_noop*": "the name is that of the array before writing",
+    "test_array_core.py::test_constructor_plugin": "the plugin sees the array before writing, too",
     "test_array_core.py::test_binary_operator_delegation": "needs pytest-mock",
     "test_reductions.py::test_reductions_2D[[]c8]": (
-        "overflows on the way to a product of complex64, which is kept in complex128"
+        "expects a complex64 product that overflows; the engine computes it in complex128"
     ),
 }
-"""Tests that fail, by patterns of their names, and why."""
+"""Tests expected to fail, by patterns of their names, with the reason."""
 WARNINGS = "error:::dask[.*]", "error:::numpy[.*]"
-"""What dask's own settings make errors."""
+"""Warnings that dask's own settings turn into errors."""
 MARKERS = "array_expr", "gpu", "network", "normal_and_array_expr", "slow"
 
 ORIGINAL = {name: getattr(da, name) for name in MAKERS}
@@ -71,7 +71,7 @@ COUNTED = {"opened": 0, "rewritten": 0}
 
 
 def opened(arr):
-    """Write an array to a file and open it; give it back where no file holds such."""
+    """Return the array written to a file and opened; return it unchanged if no file can hold it."""
     if type(arr) is not da.Array or type(arr._meta) is not np.ndarray or not arr.ndim:
         return arr
     if arr.dtype.kind not in "?biufc" or arr.dtype.char in "gG" or not 0 < arr.nbytes <= MOST_BYTES:
@@ -91,7 +91,7 @@ def opened(arr):
 
 
 def opening(maker):
-    """Open what a function of dask makes."""
+    """Wrap a dask function so that its result is opened from a file."""
 
     @functools.wraps(maker)
     def made(*args, **kwargs):
@@ -108,7 +108,7 @@ REPLACED = {id(maker): opening(maker) for maker in ORIGINAL.values()}
 
 @functools.wraps(rewriting.rewritten)
 def rewritten(graph, keys, _plain=rewriting.rewritten):
-    """Count the graphs of which the engine computes something."""
+    """Rewrite a graph, and count the graphs that change."""
     found = _plain(graph, keys)
     COUNTED["rewritten"] += found is not graph
     return found
@@ -119,7 +119,7 @@ def pytest_configure(config):
         for line in some:
             config.addinivalue_line(name, line)
     dask.config.set(array_optimize=rewriting.optimize)
-    del TiledArray.to_zarr  # which has other options than dask's
+    del TiledArray.to_zarr  # its options differ from dask's
     rewriting.rewritten = rewritten
     for name, maker in ORIGINAL.items():
         setattr(da, name, REPLACED[id(maker)])
@@ -131,7 +131,7 @@ def pytest_unconfigure():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Take the makers from modules that import them by name, and mark the exceptions."""
+    """Replace makers in modules that import them by name, and mark the exceptions."""
     for module in {item.module for item in items}:
         for name, value in [*vars(module).items()]:
             if id(value) in REPLACED:
@@ -143,7 +143,7 @@ def pytest_collection_modifyitems(items):
         ]
         module = pattern.partition("::")[0]
         if not found and any(name.startswith(module) for name in names):
-            raise pytest.UsageError(f"no test has the name of an exception: {pattern}")
+            raise pytest.UsageError(f"no test matches the exception {pattern}")
         for item in found:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
@@ -159,7 +159,7 @@ def pytest_runtest_call(item):
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session):
-    """Say how many tests are about opened arrays, and fail where these are few."""
+    """Report how many tests open arrays, and fail if too few do."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if hasattr(session.config, "workerinput") or reporter is None:
         return

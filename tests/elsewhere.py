@@ -1,9 +1,9 @@
-"""Run the tests as a stranger would: ``make test-elsewhere``.
+"""Run the tests in an unusual environment: ``make test-elsewhere``.
 
-A copy of the checkout and of its environment lies in a folder with blanks and an umlaut that only
-its user may enter. Another language, time zone, umask and terminal, a home that is empty, one core,
-little room for temporary files, random hashes and a random order: all at once. Root runs them as a
-user who has no name. Arguments go to pytest; ``--seed`` repeats a run.
+The tests run in a copy of the checkout and of its environment, below a path with spaces and an
+umlaut that only one user may enter, with another language, time zone, umask and terminal, an empty
+home, one core, 1 GiB for temporary files, random hashes and a random order. Root runs the tests as
+a user without a name. Arguments go to pytest; ``--seed`` repeats a run.
 """
 
 import argparse
@@ -28,14 +28,14 @@ CAN_READ = "import os, sys; sys.exit(not os.access(sys.argv[1], os.R_OK | os.X_O
 
 
 class Stranger:
-    """Run commands as a user without a name where root asks, and as who asks otherwise."""
+    """Run commands as a user without a name if root calls, otherwise as the calling user."""
 
     def __init__(self):
         self.user = None if os.geteuid() else next(filter(nameless, range(54321, 60000)))
         self.options = {} if self.user is None else {"group": self.user, "extra_groups": []}
 
     def run(self, *command, **options):
-        """Return the exit status; that of a shell for a command that cannot be run."""
+        """Return the exit status; 126, as in a shell, if the command cannot be run."""
         options = {"cwd": "/", "user": self.user, **self.options, **options}
         try:
             process = subprocess.Popen(command, **options)
@@ -45,13 +45,13 @@ class Stranger:
         try:
             return process.wait()
         except (KeyboardInterrupt, SystemExit) as stop:
-            if isinstance(stop, SystemExit):  # Ctrl-C reaches both
+            if isinstance(stop, SystemExit):  # Ctrl-C reaches the child by itself
                 process.send_signal(signal.SIGINT)
             process.wait()
             raise
 
     def owns(self, path, *, files=True):
-        """Hand a folder over, with all that is in it, or with folders alone."""
+        """Change the owner of a folder and its content, or of the folders alone."""
         if self.user is not None:
             for folder, _, names in os.walk(path):
                 for name in (folder, *[os.path.join(folder, name) for name in names] * files):
@@ -67,7 +67,7 @@ def nameless(user):
 
 
 def choose_python(stranger):
-    """Return the Python that runs this, or that of the system where it is for its user alone."""
+    """Return the running Python, or the system's if other users cannot run the former."""
     for python in dict.fromkeys((sys.executable, "/usr/bin/python3")):
         if stranger.run(python, "-c", CAN_RUN) == 0:
             if python != sys.executable:
@@ -79,7 +79,7 @@ def choose_python(stranger):
 
 
 def link(source, target):
-    """Copy a file that is only read."""
+    """Link a file that is only read, or copy it."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:  # another file system
@@ -87,7 +87,7 @@ def link(source, target):
 
 
 def mount(folder, stranger):
-    """Mount a small file system of memory, where that is allowed."""
+    """Mount a small tmpfs, and return whether that was allowed."""
     if stranger.user is None or shutil.which("mount") is None:
         return False
     options = f"size={TEMPORARY_BYTES},mode=0700,uid={stranger.user},gid={stranger.user}"
@@ -96,13 +96,13 @@ def mount(folder, stranger):
 
 
 def temporary_folder(place, stranger, stack):
-    """Make a folder in memory, of few bytes where it can be mounted."""
+    """Make a folder for temporary files, in a small tmpfs if one can be mounted."""
     folder = place / "tmp"
     folder.mkdir()
     if mount(folder, stranger):
         stack.callback(subprocess.run, ["umount", "--lazy", folder], check=True)
         return folder
-    print("no file system can be mounted: temporary files have all the room there is")
+    print("no tmpfs can be mounted: the space for temporary files is not limited")
     if os.access("/dev/shm", os.W_OK):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
     stranger.owns(folder)
@@ -148,11 +148,11 @@ def main():
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
         else:
-            print("a process cannot be held to one core here: all are used")
+            print("this system cannot restrict a process to one core: all are used")
         who = "the user who runs this" if stranger.user is None else f"user {stranger.user}"
         print(f"{who}, in {place}; again: make test-elsewhere PYTEST_ARGS=--seed={options.seed}")
         command = [environment / "bin" / "python", "-m", "pytest", "--numprocesses=0", "--shuffle"]
-        # What passed leaves no files: there is little room.
+        # Only failed tests keep their files: space is limited.
         command += [f"--seed={options.seed}", "--override-ini=tmp_path_retention_policy=failed"]
         return stranger.run(*command, *arguments, cwd=checkout, env=variables, umask=0o077)
 

@@ -1,6 +1,6 @@
-"""Random lines of Python that compute something of arrays, for whoever evaluates them.
+"""Strategies for random array expressions, as lines of Python.
 
-Each is evaluated by NumPy, of opened arrays, and of dask's own.
+Each line is evaluated on NumPy arrays, on opened arrays, and on plain dask arrays.
 """
 
 import math
@@ -15,14 +15,14 @@ from strategies import chunked
 
 
 class Value(NamedTuple):
-    """What a line gives: in numpy, of opened arrays, and of dask's own."""
+    """The results of a line: a NumPy array, one over opened arrays, one over plain dask arrays."""
 
     name: str
     expected: np.ndarray
     opened: da.Array
     plain: da.Array
     error: float = 0.0
-    """How far a result may be from that of numpy."""
+    """Allowed difference from the NumPy result."""
 
     @property
     def shape(self):
@@ -37,27 +37,27 @@ class Value(NamedTuple):
         return largest(self.expected)
 
     def rounding(self, count):
-        """Return how far a sum of so many pixels may be off."""
+        """Return the allowed error of a sum of `count` pixels."""
         of = self.expected.dtype if self.kind in "fc" else np.dtype("f8")
         return 4 * float(np.finfo(of).eps) * count * max(1, self.largest)
 
 
 class Line(NamedTuple):
-    """A line to evaluate, and how far its results may be off."""
+    """A line to evaluate, and the allowed error of its results."""
 
     text: str
     error: float = 0.0
 
 
-def largest(found):
-    """Return the largest finite number, whatever its sign."""
+def largest(pixels):
+    """Return the largest finite magnitude."""
     with np.errstate(all="ignore"):
-        some = np.abs(found[np.isfinite(found)].astype("c16" if found.dtype.kind == "c" else "f8"))
-    return float(some.max(initial=0))
+        finite = pixels[np.isfinite(pixels)].astype("c16" if pixels.dtype.kind == "c" else "f8")
+        return float(np.abs(finite).max(initial=0))
 
 
 def beside(dtype, shape, seed):
-    """Make an array of small numbers, which any type holds."""
+    """Return an array of small numbers, which every dtype holds."""
     found = np.random.default_rng(seed).integers(0, 9, shape)
     return (found > 4 if dtype == "?" else found / 2 if dtype[0] in "fc" else found).astype(dtype)
 
@@ -68,7 +68,7 @@ IN_DASK = {"xp": da, "np": np, "beside": beside, "coarsen": da.coarsen}
 MOST_STEPS = 6
 MOST_PIXELS = 20_000
 LARGEST = {"e": 200, "f": 1e9, "F": 1e6, "d": 1e60, "D": 1e60}
-"""What is larger overflows on the way, which depends on the way."""
+"""Largest results by dtype: above, intermediate results overflow, depending on their order."""
 NUMBERS = "2", "3", "-1", "0", "2.5", "True", "np.float32(1.5)", "np.uint8(3)", "np.int16(-2)"
 DTYPES = "?", "u1", "i1", "u2", "i4", "i8", "f2", "f4", "f8", "c8"
 ALL = st.just(slice(None))
@@ -83,7 +83,7 @@ def axes_of(shape):
 
 
 def operand(draw, x, values):
-    """Draw what stands beside a value: its text, its largest number, and its error."""
+    """Draw a second operand: its text, its largest magnitude, and its error."""
     kind = draw(one_of("number", "array", "reduced", "value"))
     if kind == "number":
         return draw(st.sampled_from(NUMBERS)), 3, 0
@@ -114,7 +114,7 @@ def arithmetic(draw, x, values):
 
 
 def discrete(draw, x, values):
-    """Draw what jumps: only of numbers that are known."""
+    """Draw a discontinuous operation, on exact operands only."""
     y, _, error = operand(draw, x, values)
     if x.error or error:
         return None
@@ -140,7 +140,7 @@ def rounded_ufunc(draw, x, _):
     name = draw(one_of("log1p", "sqrt", "sin", "arctan", "cbrt", "tanh"))
     if x.error or x.kind == "c":
         return None
-    # a half is the logarithm of a half: small types have few digits
+    # 1e-3: bool, int8 and uint8 give float16 results
     eps = np.finfo(np.result_type(x.expected, "f2")).eps if x.kind == "f" else 1e-3
     return Line(f"xp.{name}(abs({x.name}))", 4 * float(eps) * max(1, x.largest))
 
@@ -172,9 +172,7 @@ def clip(draw, x, _):
 
 def astype(draw, x, _):
     dtype = np.dtype(draw(one_of(*DTYPES)))
-    if (
-        x.kind in "fc" and dtype.kind in "iu"
-    ):  # what does not fit is whatever the processor makes of it
+    if x.kind in "fc" and dtype.kind in "iu":  # out-of-range casts depend on the processor
         info = np.iinfo(dtype)
         real = x.expected.real
         if x.error or not np.isfinite(x.expected).all() or real.size == 0:
@@ -199,7 +197,7 @@ def index(draw, x, _):
 
 
 def choice(draw, x, _):
-    """Draw a list or a mask of one axis."""
+    """Draw an index by a list or a mask along one axis."""
     if not x.shape:
         return None
     axis = draw(st.integers(0, min(1, len(x.shape) - 1)))
@@ -243,7 +241,7 @@ def joined(draw, x, values):
 
 
 def reduction_error(x, name, count, *, narrow, wide):
-    """Return how far a reduction may be off; None where numbers on the way may be too large."""
+    """Return the allowed error of a reduction; None if intermediate results may overflow."""
     if name not in ("sum", "mean", "var", "std", "prod"):
         return x.error
     if name in ("sum", "prod") and x.kind in "biu" and not wide:
@@ -260,7 +258,7 @@ def reduction_error(x, name, count, *, narrow, wide):
 
 
 def reduction(draw, x, _):
-    """Draw a reduction, over some axes or all of them, or its form that ignores NaN."""
+    """Draw a reduction, or its NaN-ignoring form, over some axes or all."""
     names = ["sum", "mean", "min", "max", "any", "all", "var", "std", "prod"]
     name = draw(one_of(*names))
     if x.error and name not in ("sum", "mean", "min", "max"):
@@ -284,7 +282,7 @@ def reduction(draw, x, _):
 
 
 def along(draw, x, _):
-    """Draw what goes along one axis."""
+    """Draw an operation along one axis."""
     if not x.shape or x.error:
         return None
     axis = draw(st.integers(0, len(x.shape) - 1))
@@ -329,7 +327,7 @@ def contraction(draw, x, _):
 
 
 def gathered(draw, x, _):
-    """Draw coarser pixels, or how many there are of which value."""
+    """Draw a coarsening or a histogram."""
     if x.error or not x.expected.size:
         return None
     if draw(st.booleans()):
@@ -347,7 +345,7 @@ STEPS = [
 
 
 def evaluated(line, name, values, most_pixels):
-    """Evaluate a line in all three ways; None where numpy or dask cannot."""
+    """Evaluate a line in all three ways; None if NumPy or dask cannot."""
     try:
         expected = np.asarray(eval(line.text, IN_NUMPY | {x.name: x.expected for x in values}))  # noqa: S307
         plain = eval(line.text, IN_DASK | {x.name: x.plain for x in values})  # noqa: S307
@@ -370,7 +368,7 @@ def evaluated(line, name, values, most_pixels):
 
 @st.composite
 def programs(draw, sources, most_pixels=MOST_PIXELS):
-    """Draw a few lines, evaluate them, and give all values."""
+    """Draw a few lines, and return all their values."""
     values = []
     shape = None
     for k in range(draw(st.integers(1, 2))):

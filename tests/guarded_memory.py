@@ -1,4 +1,4 @@
-"""Memory that ends where it should: who goes on reading or writing ends the process."""
+"""Buffers before a protected page: access past their end crashes the process."""
 
 import ctypes
 import mmap
@@ -10,7 +10,7 @@ PAGE = mmap.PAGESIZE
 
 
 def guarded(size):
-    """Return memory that ends before a page that nobody may touch: who does ends the process."""
+    """Return a buffer that ends at a protected page."""
     if sys.platform != "linux":
         return np.empty(size, "u1")
     pages = -(-size // PAGE)
@@ -21,7 +21,7 @@ def guarded(size):
 
 
 def at_the_end(data):
-    """Put bytes before such a page."""
+    """Return a copy of bytes that ends at a protected page."""
     memory = guarded(len(data))
     memory[:] = np.frombuffer(data, "u1")
     return memory

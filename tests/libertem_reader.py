@@ -1,7 +1,7 @@
-"""Read files through LiberTEM, in one process for all tests.
+"""Read files through LiberTEM, in one child process for all tests.
 
-Without numba's compiler, which takes longer than reading small files does as plain Python; and with
-buffered reads, because the memory-mapped ones refuse 1-bit raw frames of most sizes.
+Numba's compiler is off: compiling takes longer than reading small files in plain Python. Reads are
+buffered, because LiberTEM's memory-mapped reads refuse 1-bit raw frames of most sizes.
 """
 
 import atexit
@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-# A line of jobs in, a line that says what went wrong out.
+# Reads a line of jobs, answers with a line: null or a traceback.
 SCRIPT = """
 import json, sys, traceback
 import numpy as np
@@ -28,7 +28,7 @@ context = Context.make_with("inline")
 def read(kind, parameters, target):
     backend = {} if kind in ("hdf5", "ser", "raw_csr") else {"io_backend": BufferedBackend()}
     data = context.load(kind, **backend, **parameters)
-    absent = 0 if kind == "ser" else np.nan  # of scans that were stopped
+    absent = 0 if kind == "ser" else np.nan  # frames that an interrupted scan lacks
     frames = np.full((data.shape.nav.size, *data.shape.sig), absent, "f8")
     tileshape = Shape((1, *data.shape.sig), sig_dims=len(data.shape.sig))
     scheme = TilingScheme.make_for_shape(tileshape=tileshape, dataset_shape=data.shape)
@@ -59,7 +59,7 @@ for line in sys.stdin:
 
 
 def start(script=SCRIPT, **environment):
-    """Start a process that answers a line of jobs by a line."""
+    """Start a process that answers each line of jobs with a line."""
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", script],
         env=os.environ | environment,
@@ -88,11 +88,11 @@ def libertem_reads(folder, jobs, process=None):
     Parameters
     ----------
     folder : Path
-        Where results may be put.
+        Folder for temporary results.
     jobs : dict
-        For each name, the format as LiberTEM calls it, and what ``Context.load`` takes.
+        For each name, LiberTEM's name of the format and the options of ``Context.load``.
     process : Popen, optional
-        Another process than the one that is shared.
+        Process to use in place of the shared one.
 
     Returns
     -------
@@ -107,6 +107,6 @@ def libertem_reads(folder, jobs, process=None):
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
     answer = process.stdout.readline()
-    assert answer, "the process of LiberTEM has ended"
+    assert answer, "LiberTEM's process has ended"
     assert json.loads(answer) is None, json.loads(answer)
     return {name: dict(np.load(target)) for name, target in targets.items()}

@@ -1,4 +1,4 @@
-"""OME-TIFF files for tests: XML by hand, so that every form can be written, pages by tifffile."""
+"""Write OME-TIFF files: pages by tifffile, XML by hand, so that every form can be written."""
 
 import uuid
 from xml.sax.saxutils import quoteattr
@@ -11,7 +11,7 @@ OME_TYPES = {"u1": "uint8", "i1": "int8", "u2": "uint16", "u4": "uint32", "f4": 
 
 
 def uuid_of(name):
-    """Make a UUID that is always the same for one name."""
+    """Return a UUID derived from a name."""
     return f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_DNS, name)}"
 
 
@@ -24,14 +24,14 @@ def attributes(**values):
 
 
 def tiff_data(page=None, count=None, first=None, *, uuid=None, name=None, counted_as="PlaneCount"):
-    """Write a TiffData element; ``first`` are positions by letter."""
+    """Return a TiffData element; ``first`` maps axis letters to positions."""
     told = {f"First{axis}": at for axis, at in (first or {}).items()}
     inner = "" if uuid is None else f"<UUID{attributes(FileName=name)}>{uuid}</UUID>"
     return f"<TiffData{attributes(IFD=page, **{counted_as: count}, **told)}>{inner}</TiffData>"
 
 
 def image(sizes, inner, *, order="XYZCT", dtype="u2", samples=1, name="img", number=0, **told):
-    """Write an Image element; ``sizes`` are those of T, C, Z, Y and X, or by letter."""
+    """Return an Image element; ``sizes`` are in the order T, C, Z, Y, X, or by axis letter."""
     if not isinstance(sizes, dict):
         sizes = dict(zip("TCZYX", sizes, strict=True))
     channels = "".join(
@@ -50,18 +50,18 @@ def image(sizes, inner, *, order="XYZCT", dtype="u2", samples=1, name="img", num
 
 
 def document(inner, uuid=None):
-    """Write an OME-XML document."""
+    """Return an OME-XML document."""
     head = '<?xml version="1.0" encoding="UTF-8"?>'
     return f"{head}<OME{attributes(xmlns=NAMESPACE, UUID=uuid)}>{inner}</OME>".encode()
 
 
 def binary_only(master, uuid, own):
-    """Write the document of a file that holds nothing but pixels."""
+    """Return the document of a file whose metadata is in another file."""
     return document(f"<BinaryOnly{attributes(MetadataFile=master, UUID=uuid)}/>", own)
 
 
 def write_pages(path, pages, xml, *, bigtiff=False, byteorder=None, each=None, **options):
-    """Write pages; ``each`` has options for each of them."""
+    """Write the pages of a file; ``each`` holds further options by page."""
     with tifffile.TiffWriter(path, bigtiff=bigtiff, byteorder=byteorder) as writer:
         for k, page in enumerate(pages):
             told = {"metadata": None, "photometric": "minisblack", **options}
@@ -71,9 +71,9 @@ def write_pages(path, pages, xml, *, bigtiff=False, byteorder=None, each=None, *
 
 
 def write_set(folder, stem, planes, parts, *, order="XYZCT", **options):
-    """Write planes of (T, C, Z, Y, X) into one file for each part, with all of the XML in each.
+    """Write planes of (T, C, Z, Y, X) to one file per part, each with the XML of all.
 
-    A part is a sequence of the places of its planes, in C order of (T, C, Z).
+    A part lists the numbers of its planes, in C order of (T, C, Z).
     """
     names = [f"{stem}{k}.ome.tif" for k in range(len(parts))]
     inner = "".join(

@@ -1,4 +1,4 @@
-"""A server of byte ranges on this machine, which counts what it sends, and fails when told to."""
+"""A local HTTP server of byte ranges that counts requests and bytes, and fails on demand."""
 
 import os
 import re
@@ -11,11 +11,10 @@ from urllib.parse import quote, unquote
 
 
 class RangeServer(ThreadingHTTPServer):
-    """Serves the files below a folder.
+    """Server of the files below a folder.
 
-    ``fault`` is asked about each request for a file, by its number and path, and names what goes
-    wrong with it: a status, or "drop", "cut", "slow", "whole", "short", "endless"; None for
-    nothing.
+    ``fault(number, path)`` is called for each request of a file, and returns its fault: an HTTP
+    status, "drop", "cut", "slow", "whole", "short", "endless", or None.
     """
 
     daemon_threads = True
@@ -45,7 +44,7 @@ class RangeServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/{quote(relative)}"
 
     def handle_error(self, request, client_address):
-        """Clients that hang up are a part of the tests."""
+        """Ignore clients that hang up, as some tests do."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -54,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def log_message(self, *args):
-        """Say nothing."""
+        """Log nothing."""
 
     def do_GET(self):
         server = self.server
@@ -134,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(folder):
-    """Serve a folder."""
+    """Serve a folder in a thread, and yield the server."""
     with RangeServer(folder) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()

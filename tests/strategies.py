@@ -1,4 +1,4 @@
-"""What tests draw by hypothesis: indices, chunks, selections of frames, boxes of pieces."""
+"""Hypothesis strategies: indices, chunks, selections of frames, boxes of pieces."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 @st.composite
 def basic_indices(draw, shape):
-    """Draw an index of integers, an ellipsis, and slices forward, also beyond the ends."""
+    """Draw an index of integers, an ellipsis, and forward slices, also beyond the ends."""
     items = []
     for n in shape[: draw(st.integers(0, len(shape)))]:
         bound = st.none() | st.integers(-n - 2, n + 2)
@@ -24,7 +24,7 @@ def basic_indices(draw, shape):
 
 @st.composite
 def cuts(draw, shape):
-    """Draw an index of integers and slices with positive steps that is not empty."""
+    """Draw a non-empty index of integers and forward slices."""
     index = []
     for n in shape:
         start = draw(st.integers(0, n - 1))
@@ -35,7 +35,7 @@ def cuts(draw, shape):
 
 @st.composite
 def chunked(draw, shape):
-    """Draw chunks: any sizes, even or not."""
+    """Draw chunks of any sizes."""
     axes = []
     for n in shape:
         edges = draw(st.lists(st.integers(1, n - 1), max_size=3, unique=True)) if n > 1 else []
@@ -45,7 +45,7 @@ def chunked(draw, shape):
 
 @st.composite
 def selections(draw):
-    """Draw a shape of the scan, an offset, and a choice of places or none."""
+    """Draw `nav_shape`, `sync_offset` and `roi`."""
     nav_shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
     sync_offset = draw(st.integers(-15, 15))
     count = math.prod(nav_shape)
@@ -61,7 +61,7 @@ def selections(draw):
 
 
 def shown(frames, nav_shape, sync_offset=0, roi=None, fill_value=0):
-    """Place frames one by one: what the array must be, and the places that are left over."""
+    """Return the expected array, with frames placed one by one, and the missing positions."""
     places = list(range(math.prod(nav_shape)))
     if roi is not None:
         found = np.asarray(roi)
@@ -80,7 +80,7 @@ def shown(frames, nav_shape, sync_offset=0, roi=None, fill_value=0):
 
 @st.composite
 def boxes(draw, shape):
-    """Cut an array into boxes, by one cut after the other."""
+    """Draw a partition of an array into boxes."""
     found = [[(0, n) for n in shape]]
     for _ in range(draw(st.integers(0, 5))):
         box = found.pop(draw(st.integers(0, len(found) - 1)))
@@ -95,7 +95,7 @@ def boxes(draw, shape):
 
 
 def part_of(draw, arr):
-    """Draw a slice that has pixels."""
+    """Draw a non-empty index of forward slices."""
     index = []
     for size in arr.shape:
         start = draw(st.integers(0, size - 1))

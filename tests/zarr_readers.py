@@ -1,7 +1,7 @@
-"""What others read of references where this package is not installed.
+"""Read references through other zarr readers, without this package.
 
-As a script, ``zarr_readers.py READER FOLDER`` prints the SHA-256 of the pixels, as little-endian
-bytes, that a reader finds by each reference file of a folder, and ``!`` with the error otherwise.
+``zarr_readers.py READER FOLDER`` reads each reference file of a folder, and prints the SHA-256 of
+its pixels as little-endian bytes, or ``!`` and the error.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ ZARRITA = Path(__file__).parent / "zarrita"
 
 
 def by_zarr(path):
-    """Read references by fsspec and zarr-python."""
+    """Read references through fsspec and zarr-python."""
     import zarr
 
     options = {"fo": str(path)}
@@ -26,7 +26,7 @@ def by_zarr(path):
 
 
 def by_zarr_and_imagecodecs(path):
-    """Read references by zarr-python, which is told of the codecs of imagecodecs."""
+    """Read references through zarr-python with imagecodecs' codecs registered."""
     from imagecodecs.numcodecs import register_codecs
 
     register_codecs(verbose=False)
@@ -34,9 +34,9 @@ def by_zarr_and_imagecodecs(path):
 
 
 def by_zarrs(path):
-    """Read the chunks by zarrs, and by nothing that zarr-python would take in its place."""
+    """Read the chunks through zarrs, with zarr-python's fallback off."""
     import zarr
-    import zarrs  # noqa: F401 - the pipeline that is named
+    import zarrs  # noqa: F401 - registers the pipeline
 
     pipeline = {"codec_pipeline.path": "zarrs.ZarrsCodecPipeline", "codec_pipeline.strict": True}
     with zarr.config.set(pipeline):
@@ -44,7 +44,7 @@ def by_zarrs(path):
 
 
 def by_tensorstore(path):
-    """Read the chunks by TensorStore."""
+    """Read the chunks through TensorStore."""
     import tensorstore
 
     folder = path.with_suffix("") / "data"
@@ -66,12 +66,12 @@ def digest(pixels):
 
 
 def found_by(name, folder):
-    """Let a reader read all references of a folder, in a process without this package.
+    """Read all references of a folder through a reader, in a process without this package.
 
     Returns
     -------
     dict of str to str
-        Digests, or errors, by the names of the files of references.
+        Digests or errors by the name of the reference file.
     """
     if name in READERS:
         command = [sys.executable, __file__, name, folder]
@@ -96,7 +96,7 @@ def is_there(name):
 
 
 def lay_out(references, folder):
-    """Put what references stand for in a folder, for readers that know no references."""
+    """Write the chunks of references to a folder, for readers that do not support references."""
     for key, found in references["refs"].items():
         path = folder / key
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,17 +111,17 @@ def lay_out(references, folder):
 
 
 def main(name, folder):
-    """Print what a reader finds."""
-    warnings.simplefilter("ignore")  # of codecs that are in no specification
+    """Print a reader's results as JSON."""
+    warnings.simplefilter("ignore")  # codecs outside of the zarr specification
     found = {}
     for path in Path(folder).glob("*.json"):
         try:
             found[path.stem] = digest(READERS[name](path))
-        except Exception as error:  # noqa: BLE001 - each reader has errors of its own
+        except Exception as error:  # noqa: BLE001 - readers raise different errors
             found[path.stem] = f"!{error!r}"
-    print(json.dumps(found))  # noqa: T201 - what the script is for
+    print(json.dumps(found))  # noqa: T201 - the script's output
 
 
 if __name__ == "__main__":
-    sys.modules["dask_tiled"] = None  # importing it fails, wherever it is
+    sys.modules["dask_tiled"] = None  # makes every import of it fail
     main(*sys.argv[1:])
