@@ -1,6 +1,6 @@
-"""Three layouts that no format describes: bricks, files in turn, and an uneven split.
+"""Three layouts that need `from_pieces`: bricks, interleaved files, and an uneven split.
 
-Run it without arguments: it writes small files below a temporary folder, opens them, and checks.
+Run it without arguments: it writes small files to a temporary folder, opens and checks them.
 """
 
 import tempfile
@@ -15,10 +15,10 @@ from dask_tiled import Piece
 
 
 def open_bricks(folder: Path) -> da.Array:
-    """Open a volume of 4 x 6 x 8 pixels whose bricks are laid like those of a wall.
+    """Open a volume of 4 x 6 x 8 pixels, stored as bricks.
 
-    Every layer has a file of its own. In odd layers the joints are half a brick further on, so
-    that no grid of chunks could follow them.
+    Each layer has its own file. As in a wall, odd layers are shifted by half a brick, so that no
+    chunk grid fits.
     """
     pieces = []
     for z in range(4):
@@ -32,7 +32,7 @@ def open_bricks(folder: Path) -> da.Array:
 
 
 def open_in_turn(folder: Path, n_frames: int = 10) -> da.Array:
-    """Open frames that a fast camera has written to three disks in turn, columns instead of pieces.
+    """Open frames that a fast camera wrote to three disks in turn; pieces are given as columns.
 
     Each file has a header of 16 bytes.
     """
@@ -48,7 +48,7 @@ def open_in_turn(folder: Path, n_frames: int = 10) -> da.Array:
 
 
 def open_uneven(folder: Path) -> da.Array:
-    """Open 17 planes in one file and 13 in another, which has another type and byte order."""
+    """Open 17 planes in one file and 13 in another, of different dtype and byte order."""
     pieces = [
         Piece(folder / "first.raw", (0, 0, 0), (17, 6, 8)),
         Piece(folder / "rest.raw", (17, 0, 0), (13, 6, 8), decoder=1),
@@ -75,7 +75,7 @@ def main() -> None:
         (folder / "first.raw").write_bytes(numbers[:17].astype("u1").tobytes())
         (folder / "rest.raw").write_bytes(numbers[17:].astype(">u2").tobytes())
         np.testing.assert_array_equal(open_uneven(folder).compute(), numbers)
-    print("bricks, files in turn and uneven splits are read as they should be")
+    print("bricks, interleaved files and an uneven split: all pixels are equal")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Planted bad pixels are found in scans as detectors make them, and no others."""
+"""`find_bad_pixels` finds the planted bad pixels of simulated and real scans, and no others."""
 
 import dask
 import dask.array as da
@@ -58,7 +58,7 @@ SCENES = [flat, disc, gradient, spots, sparse, decay]
 
 
 def scan(scene, rng, count):
-    """Count electrons in a scan whose brightness may vary, on pixels that count a bit otherwise."""
+    """Simulate a scan with Poisson noise, varying brightness and slightly uneven pixel gains."""
     rates = scene(rng) * rng.normal(1, rng.choice([0, 0.02, 0.04]), SIG).clip(0.8, 1.2)
     brightness = rng.uniform(0.2, 1.8, (count // 10, 10, 1, 1)) ** rng.integers(0, 2)
     frames = rng.poisson(rates * brightness)
@@ -74,7 +74,7 @@ def found_in(frames, **options):
 @pytest.mark.parametrize("scene", SCENES)
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.sampled_from([30, 100, 300]))
-def test_none_is_invented(scene, seed, count):
+def test_good_scans_have_no_bad_pixels(scene, seed, count):
     frames, _ = scan(scene, np.random.default_rng(seed), count)
     assert found_in(frames) == set()
 
@@ -87,7 +87,7 @@ PLANTED = (5, 6), (20, 21), (30, 9), (11, 33), (38, 30), (25, 14)
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_hot_pixels_are_found(scene, seed):
-    """Always the same number, or some at random; two of them are neighbours."""
+    """Hot pixels are constant or noisy; two are neighbours."""
     rng = np.random.default_rng(seed)
     frames, _ = scan(scene, rng, 200)
     level = 8 * frames.mean((0, 1)).max() + 20
@@ -102,7 +102,7 @@ def test_hot_pixels_are_found(scene, seed):
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(["dead", "stuck", "weak"]))
 def test_dead_pixels_are_found_where_there_is_light(scene, seed, kind):
-    """They show 0, always the same, or a tenth of what they should."""
+    """Dead pixels are 0, stuck ones constant, weak ones show a tenth of the counts."""
     rng = np.random.default_rng(seed)
     frames, rates = scan(scene, rng, 300)
     assume(rates.max() > 30)
@@ -120,7 +120,7 @@ def test_dead_pixels_are_found_where_there_is_light(scene, seed, kind):
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_noisy_pixels_are_found(scene, seed):
-    """Their mean is that of others."""
+    """Noisy pixels are found by their variance: their mean is normal."""
     rng = np.random.default_rng(seed)
     frames, rates = scan(scene, rng, 400)
     frames = frames.astype("f4")
@@ -133,7 +133,7 @@ def test_noisy_pixels_are_found(scene, seed):
 @pytest.mark.parametrize("bad_pixels", [True, False])
 @pytest.mark.parametrize("frames", [2000, 4000])
 def test_small_discs_of_many_crystals(bad_pixels, frames):
-    """Discs of 4 pixels that meet on rings, and that the edge cuts; dead ones where light is."""
+    """Discs of 4 pixels, on rings and cut by the edge, are not taken for bad pixels."""
     path = samples.gold(bad_pixels=bad_pixels)
     found = find_bad_pixels(open_dataset(path), frames=frames).excluded_pixels
     seen = [(20, 97), (45, 110), (71, 12), (88, 41), (103, 64)] if bad_pixels else []
@@ -141,8 +141,8 @@ def test_small_discs_of_many_crystals(bad_pixels, frames):
     assert sorted({*map(tuple, found.tolist())} - rare) == seen
 
 
-def test_events_in_single_frames_are_no_fault():
-    """Cosmic rays, and a detector that shows nothing for a while."""
+def test_single_frame_events_are_ignored():
+    """Cosmic rays and a run of empty frames mark no pixel as bad."""
     rng = np.random.default_rng(0)
     frames = rng.poisson(gradient(rng), (20, 20, *SIG)).astype("u2")
     for k in range(60):
@@ -151,7 +151,7 @@ def test_events_in_single_frames_are_no_fault():
     assert found_in(frames) == set()
 
 
-def test_lines_in_which_nothing_is_seen():
+def test_dead_lines_are_found():
     rng = np.random.default_rng(0)
     frames = rng.poisson(gradient(rng), (10, 20, *SIG)).astype("u2")
     frames[..., 17, :] = 0
@@ -160,7 +160,7 @@ def test_lines_in_which_nothing_is_seen():
     assert found_in(frames) == expected
 
 
-def test_a_slope_that_ends_at_an_edge_is_no_line():
+def test_slope_at_the_edge_is_not_a_bad_line():
     frames = np.broadcast_to(X, (30, *SIG)).astype("u2")
     assert found_in(frames[:, None]) == set()
 
@@ -169,8 +169,8 @@ REAL = "npy/lfw_subset.npy", "tiff/exampletiffs/mri.tif", "mrc/mrcfile/EMD-3001.
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_pictures_have_none_but_planted_ones(data, name):
-    """Faces, a head and a molecule have edges and texture, but no bad pixels."""
+def test_real_images(data, name):
+    """Edges and texture of real images are not taken for bad pixels; planted ones are found."""
     arr = open_dataset(data / name)
     assert find_bad_pixels(arr).excluded_pixels.size == 0
     frames = arr.compute().astype("f8")
@@ -183,7 +183,7 @@ def test_real_pictures_have_none_but_planted_ones(data, name):
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_no_numbers_are_bad():
+def test_pixels_that_are_always_nan_are_bad():
     rng = np.random.default_rng(0)
     frames = rng.poisson(20, (5, 20, *SIG)).astype("f4")
     frames[..., 7, 8], frames[0, 3, 9, 9] = np.nan, np.nan
@@ -203,8 +203,8 @@ def test_spectra_and_volumes(sig):
     assert found.sig_shape == sig
 
 
-def test_from_a_file_and_back(tmp_path):
-    """What is found repairs the file; what it was opened with is kept."""
+def test_found_corrections_repair_the_array(tmp_path):
+    """Corrections that the array was opened with are kept."""
     rng = np.random.default_rng(0)
     frames = rng.poisson(50, (8, 16, 64, 64)).astype("u2")
     frames[..., 10, 20], frames[..., 40, 41] = 4000, 0
@@ -226,11 +226,11 @@ def test_from_a_file_and_back(tmp_path):
         find_bad_pixels(arr[..., 3:, :])
 
 
-def test_a_sample_of_some_frames(tmp_path):
+def test_sample_of_frames(tmp_path):
     rng = np.random.default_rng(0)
     frames = rng.poisson(50, (1000, 16, 16)).astype("u2")
     frames[:, 3, 4] = 999
-    frames[1::2] = 0  # which are not in the sample
+    frames[1::2] = 0  # not in the sample
     path = write_npy(tmp_path / "scan.npy", frames)
     arr = open_dataset(path, nav_shape=(1000,), missing="fill")
     assert find_bad_pixels(arr, frames=500).excluded_pixels.tolist() == [[3, 4]]
@@ -266,7 +266,7 @@ def test_frames_are_read_once():
     ],
     ids=range(7),
 )
-def test_what_is_no_scan(arr, options, problem):
+def test_invalid_arguments_are_refused(arr, options, problem):
     with pytest.raises(DatasetError, match=problem) as caught:
         find_bad_pixels(arr, **options)
     assert caught.value.found is not None

@@ -1,4 +1,4 @@
-"""Arrays made of pieces by hand: any boxes, in any files, in any order."""
+"""`from_pieces`: arrays of boxes in any files, in any order."""
 
 import os
 import pickle
@@ -30,14 +30,14 @@ STORED = ["<u2", ">u2", "<u4", "u1", ("<u2", ZLIB), (">i8", ZLIB)]
 
 @pytest.fixture
 def raw(tmp_path):
-    """Write 6 x 4 x 5 numbers to a file, and give its path and them."""
+    """Write 6 x 4 x 5 numbers to a file, and return its path and the numbers."""
     pixels = counting_frames((6, 4, 5), "u2")
     (tmp_path / "a.raw").write_bytes(pixels.tobytes())
     return tmp_path / "a.raw", pixels
 
 
 def turned(draw, part):
-    """Store pixels with axes in another order, backwards or far apart: bytes, offset, strides."""
+    """Store pixels with permuted, reversed or spread axes; return bytes, offset and strides."""
     order = draw(st.permutations(range(part.ndim)))
     steps = [draw(st.sampled_from([1, -1, 2, -3])) for _ in order]
     sizes = [1 + abs(step) * (part.shape[k] - 1) for k, step in zip(order, steps, strict=True)]
@@ -50,7 +50,7 @@ def turned(draw, part):
 
 @given(data=st.data())
 def test_random_boxes_over_random_files(tmp_path_factory, data):
-    """Boxes of any type and codec, some lost and some twice, come back under any chunking."""
+    """Boxes of any dtype and codec read back in any chunks; gaps and overlaps obey the options."""
     folder = tmp_path_factory.mktemp("boxes")
     draw = data.draw
     shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)))
@@ -106,8 +106,7 @@ def test_random_boxes_over_random_files(tmp_path_factory, data):
 
 
 @given(data=st.data())
-def test_the_tree_finds_what_a_search_finds(data):
-    """Whatever boxes there are, in any order."""
+def test_box_tree_agrees_with_linear_search(data):
     ndim, count = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 700))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     start = rng.integers(0, data.draw(st.sampled_from([4, 60, 4000])), (count, ndim))
@@ -122,7 +121,7 @@ def test_the_tree_finds_what_a_search_finds(data):
 
 
 def check_pair(found, start, stop):
-    """Compare what was found with every pair of boxes."""
+    """Compare the pair found, or None, with an exhaustive search."""
     common = (start[:, None] < stop) & (stop[:, None] > start)
     pairs = common.all(axis=2) & ~np.eye(len(start), dtype=bool)
     assert (found is not None) == pairs.any()
@@ -133,7 +132,7 @@ def check_pair(found, start, stop):
 @settings(max_examples=settings.default.max_examples * 3)
 @given(data=st.data())
 def test_overlaps_are_found(data):
-    """Among bricks that fill a space, cut at random or around each other, some moved or grown."""
+    """Overlaps are found among boxes that tile a space, some of which were moved or enlarged."""
     draw = data.draw
     ndim = draw(st.integers(1, 3))
     scale = draw(st.sampled_from([1, 1, 7, 1 << 40, 1 << 61]))
@@ -156,7 +155,7 @@ def test_overlaps_are_found(data):
 
 
 def cut(rng, low, high):
-    """Cut a box in two, or in five around one in the middle that no plane parts."""
+    """Cut a box in two, or in a pinwheel of five, which no plane separates."""
     wide = [k for k in range(len(low)) if high[k] - low[k] > 2]
     if len(wide) > 1 and rng.random() < 0.5:
         (x, y), box = rng.permutation(wide)[:2], np.array([low, high])
@@ -180,8 +179,8 @@ def cut(rng, low, high):
 
 
 @pytest.mark.parametrize("overlap", ["raise", "last"])
-def test_neighbours_in_a_file_are_read_in_one_go(tmp_path, monkeypatch, overlap):
-    """Tiles of a frame, which begin at different pixels, and 2000 pieces of a line."""
+def test_adjacent_pieces_are_read_at_once(tmp_path, monkeypatch, overlap):
+    """One read fetches all tiles of a frame, or 2000 pieces of a line."""
     calls, preadv = [], os.preadv
     monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args) or preadv(*args))
     frames = np.random.default_rng(0).integers(0, 255, (3, 128, 128)).astype("u1")
@@ -198,14 +197,14 @@ def test_neighbours_in_a_file_are_read_in_one_go(tmp_path, monkeypatch, overlap)
     line = from_pieces(columns, shape=(16000,), dtype="u1", **options)
     np.testing.assert_array_equal(line, tiles.ravel()[:16000])
     assert len(calls) == 1
-    columns["offset"] = 24 * np.arange(2000)  # bytes between them are read as well, or not
+    columns["offset"] = 24 * np.arange(2000)  # with gaps, which may be read as well
     line = from_pieces(columns, shape=(16000,), dtype="u1", **options)
     np.testing.assert_array_equal(line, tiles.ravel()[:48000].reshape(2000, 24)[:, :8].ravel())
 
 
 @pytest.mark.parametrize("dtype", ["u2", "f4"])
-def test_compressed_pieces_that_begin_together(tmp_path, dtype):
-    """What is decoded once for several tiles is not taken for another piece."""
+def test_compressed_pieces_at_the_same_place(tmp_path, dtype):
+    """Cached decoded pieces are not confused when several pieces start at the same pixel."""
     pixels = np.random.default_rng(0).integers(0, 60000, (8, 400, 400)).astype("u2")
     parts = [pixels, (pixels + 1)[:, :300], (pixels + 2)[:, :300]]
     stored = [numcodecs.get_codec(ZLIB).encode(np.ascontiguousarray(part)) for part in parts]
@@ -223,8 +222,8 @@ def test_compressed_pieces_that_begin_together(tmp_path, dtype):
     np.testing.assert_array_equal(from_pieces(pieces, **options, overlap="first"), pixels)
 
 
-def test_the_hole_between_many_overlapping_pieces(tmp_path, monkeypatch):
-    """It is found without a look at every one of them by itself."""
+def test_hole_between_many_overlapping_pieces(tmp_path, monkeypatch):
+    """The uncovered pixel is found without one query per piece."""
     n = 120
     places = np.stack(np.meshgrid(*[9 * np.arange(n)] * 2, indexing="ij"), -1).reshape(-1, 2)
     (tmp_path / "a.raw").write_bytes(bytes(100))
@@ -242,7 +241,7 @@ def test_the_hole_between_many_overlapping_pieces(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_many_pieces(tmp_path, loads):
-    """In any order: the graph is small, and a slice reads no more than its own."""
+    """100,000 shuffled pieces pickle small, and a slice reads only its own bytes."""
     n = 100_000
     order = np.random.default_rng(0).permutation(n)
     numbers = np.arange(4 * n, dtype="<u4").reshape(n, 2, 2)
@@ -258,14 +257,14 @@ def test_many_pieces(tmp_path, loads):
     assert int(arr.sum().compute()) == int(numbers.sum(dtype="u8"))
 
 
-def test_the_examples_do_what_they_say(capsys):
+def test_example_script(capsys):
     example = Path(__file__).parents[1] / "examples" / "pieces.py"
     runpy.run_path(str(example), run_name="__main__")
-    assert "as they should be" in capsys.readouterr().out
+    assert "all pixels are equal" in capsys.readouterr().out
 
 
 def test_tables(raw):
-    """Record arrays and data frames have columns, too."""
+    """Structured arrays, lists of pieces and data frames are accepted as tables."""
     pandas = pytest.importorskip("pandas")
     path, pixels = raw
     rows = [((3, 0, 0), (3, 4, 5), 120), ((0, 0, 0), (3, 4, 5), 0)]
@@ -278,7 +277,7 @@ def test_tables(raw):
 
 
 def test_packed_pixels(tmp_path):
-    """A decoder may be given as it is."""
+    """A Decoder can be passed in place of a dtype."""
     packed = np.frombuffer(bytes([0x21, 0x43, 0x65] * 16), "u1")
     (tmp_path / "a.raw").write_bytes(packed.tobytes())
     unpack = Decoder("unpack12", np.dtype("u2"), 24, 16)
@@ -314,7 +313,7 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"file": 0.5}, {}, "not form a table"),
         ({"offset": [0, 0], "nbytes": [0, 0, 0]}, {}, "different lengths"),
         ({"strides": (40, 10, 1 << 50)}, {}, "beyond the file"),
-        ({"strides": (40, 10, 1 << 62)}, {}, "beyond the file"),  # 4 times that is 0 in 64 bits
+        ({"strides": (40, 10, 1 << 62)}, {}, "beyond the file"),  # times 4 overflows to 0
         ({"strides": (40, 10, -(1 << 62))}, {}, "beyond the file"),
         ({"start": (0, 0)}, {}, "for each axis"),
         ({"offset": [0, 0]}, {}, "pieces overlap"),
@@ -324,7 +323,7 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({"color": 1}, {}, "unknown or missing columns"),
         ({}, {"decoders": [("u2", {"id": "no such"})]}, "unsupported codec"),
         ({}, {"decoders": ["no such"]}, "not a decoder"),
-        ({}, {"decoders": ["u2", "i8", "u8"]}, "no integer dtype"),  # numpy takes float64
+        ({}, {"decoders": ["u2", "i8", "u8"]}, "no integer dtype"),  # NumPy promotes to float64
         ({}, {"dtype": "no such"}, "not a decoder"),
         ({"shape": (1, 1, 5)}, {"dtype": object, "shape": (1, 1, 5)}, "not a decoder"),
         ({}, {"overlap": "later"}, "no such overlap"),
@@ -340,21 +339,21 @@ WHOLE = {"start": (0, 0, 0), "shape": (6, 4, 5), "offset": 0}
         ({}, {"axes": {"z": "3 nm"}}, "no such axis"),
     ],
 )
-def test_what_cannot_be_is_refused(raw, columns, options, problem):
+def test_invalid_arguments_are_refused(raw, columns, options, problem):
     path, _ = raw
     options = {"shape": (6, 4, 5), "dtype": "u2", "files": [path], **options}
     with pytest.raises(DatasetError, match=problem):
         from_pieces({**WHOLE, **columns}, **options)
 
 
-def test_no_pieces_and_no_file(tmp_path):
+def test_missing_pieces_and_files(tmp_path):
     with pytest.raises(DatasetError, match="no pieces"):
         from_pieces([], shape=(1,), dtype="u1")
     with pytest.raises(FileNotFoundError, match=r"gone\.raw"):
         from_pieces([Piece(tmp_path / "gone.raw", (0,), (1,))], shape=(1,), dtype="u1")
 
 
-def test_a_damaged_piece_is_named(tmp_path):
+def test_errors_name_the_damaged_piece(tmp_path):
     path, options = tmp_path / "a.bin", {"shape": (4,), "dtype": "u2", "decoders": [("u2", ZLIB)]}
     short = numcodecs.get_codec(ZLIB).encode(b"123")
     for content, problem in ((b"damaged", r"a\.bin"), (short, "found 3 bytes")):

@@ -1,4 +1,4 @@
-"""Arrays that a user calibrates: who sees it, how long it lasts, and where it is kept."""
+"""Calibrated axes: where they appear, which operations keep them, and how they are saved."""
 
 import json
 import os
@@ -61,11 +61,11 @@ def arr(path):
     return open_dataset(path).with_axes(SAID)
 
 
-# Who sees it
+# Where calibrated axes appear
 
 
 def of_labels(found):
-    """Return what xarray has of all axes."""
+    """Return the axes of a DataArray."""
     coords = ((name, found.coords.get(name)) for name in found.dims)
     return tuple(
         Axis(name)
@@ -76,12 +76,12 @@ def of_labels(found):
 
 
 def of_signal(told):
-    """Return what HyperSpy has of all axes."""
+    """Return the axes of HyperSpy's dictionaries."""
     return tuple(Axis(one["name"], one["units"], one["scale"], one["offset"]) for one in told)
 
 
 def of_image(group):
-    """Return what OME-Zarr says of all axes."""
+    """Return the axes of OME-Zarr's attributes."""
     (image,) = group.attrs["ome"]["multiscales"]
     scale, offset = image["datasets"][0]["coordinateTransformations"]
     units = {"nanometer": "nm", None: ""}
@@ -92,7 +92,7 @@ def of_image(group):
 
 
 def in_napari(path, arr):
-    """Return what napari has of all axes: it opens files, and finds what is saved beside them."""
+    """Return the axes of a napari layer: the file is opened with the axes saved next to it."""
     arr.save_axes()
     ((_, told, _),) = read_layers(str(path))
     units = ("" if unit == "pixel" else unit for unit in told["units"])
@@ -101,7 +101,7 @@ def in_napari(path, arr):
 
 
 def drawn(path, arr):
-    """Return names and units, and the ends of axes in pictures, of all axes that are drawn."""
+    """Check names, units and extents of the axes that `show` draws, and return `AXES`."""
     del path
     shown = {(axes.get_ylabel(), axes.get_xlabel()): axes for axes in show(arr).axes}
     frame, scan = shown["y", "x (1/nm)"], shown["scan_y (nm)", "scan_x (nm)"]
@@ -143,9 +143,9 @@ SAID_OF_SCAN = {name: SAID[name] for name in ("scan_x", "scan_y")}
 
 
 @pytest.mark.parametrize("door", SEES)
-def test_who_sees_it(path, arr, door):
+def test_axes_appear_everywhere(path, arr, door):
     found = SEES[door](path, arr)
-    if door == "HyperSpy":  # navigation axes backwards, by its own order
+    if door == "HyperSpy":  # lists navigation axes in reverse order
         found = tuple(sorted(found, key=lambda one: [axis.name for axis in AXES].index(one.name)))
     assert found == AXES
 
@@ -171,8 +171,8 @@ LEFT = {
 
 
 @pytest.mark.parametrize("case", LEFT)
-def test_what_is_left_of_it(path, arr, case):
-    """The same pixels as without; an array of other axes has another name."""
+def test_axes_of_results(path, arr, case):
+    """Results keep the axes that are known, and their pixels; their name depends on the axes."""
     make, expected = LEFT[case]
     found, plain = make(arr), make(open_dataset(path))
     for axis, wanted in zip(shown_of(found).axes, expected, strict=True):
@@ -183,7 +183,7 @@ def test_what_is_left_of_it(path, arr, case):
         assert (found.name == plain.name) == (found.axes == plain.axes)
 
 
-def test_the_name_is_that_of_the_pixels_unless_axes_differ(path, arr):
+def test_name_depends_on_pixels_and_axes(path, arr):
     plain = open_dataset(path)
     names = {plain.name, arr.name, arr.with_axes(y=2).name, arr.with_axes(y=Axis("q")).name}
     assert len(names) == 4
@@ -199,9 +199,9 @@ def test_the_name_is_that_of_the_pixels_unless_axes_differ(path, arr):
     assert plain.with_axes(SAID).with_axes(scan_x=(0.5, "nm")).name == arr.name
 
 
-def test_arrays_of_other_axes_in_one_graph_keep_them(path, arr):
+def test_arrays_of_different_axes_in_one_graph(path, arr):
     both = da.stack([arr, open_dataset(path).with_axes(y="3 s")])
-    known = SCAN_Y, SCAN_X, Axis("y", "s", 3), X  # a scale that one has, and the other lacks
+    known = SCAN_Y, SCAN_X, Axis("y", "s", 3), X  # only one array has a scale of y
     assert shown_of(both + 1).axes == (None, *known)
     assert shown_of(both[0] + 1).axes == known
     plain = open_dataset(path)
@@ -212,8 +212,8 @@ def test_arrays_of_other_axes_in_one_graph_keep_them(path, arr):
     np.testing.assert_array_equal(*dask.compute(first, second))
 
 
-def test_frames_in_other_places(path):
-    """What is said is said of the scan: where frames are chosen, they have an axis of their own."""
+def test_axes_of_other_nav_shapes_and_rois(path):
+    """Axes describe the scan: frames chosen by `roi` have an uncalibrated axis of their own."""
     shaped = open_dataset(path, nav_shape=(7, 5), sync_offset=2, axes=SAID)
     assert shaped.axes == AXES
     chosen = open_dataset(path, roi=[3, 4, 9], axes=SAID)
@@ -226,21 +226,21 @@ def test_frames_in_other_places(path):
         open_dataset(path, nav_shape=35, axes=SAID)
 
 
-def test_chunks_go_by_new_names(path):
+def test_chunks_by_renamed_axes(path):
     arr = open_dataset(path, axes={"scan_y": Axis("t", "s", 2)}, chunks={"t": 2})
     assert arr.chunks[0] == (2, 2, 1)
     again = arr.with_axes(t=Axis("time")).with_chunks({"time": 4})
     assert (again.chunks[0], again.scheme.dims[0]) == ((4, 1), "time")
 
 
-def test_arrays_that_items_were_assigned_to(arr):
+def test_arrays_with_assigned_items_are_refused(arr):
     arr[0] = 0
     for ask in (lambda: arr.with_axes(y=2), arr.save_axes):
         with pytest.raises(DatasetError, match="items"):
             ask()
 
 
-def test_all_axes_and_some_of_them(arr):
+def test_sequence_and_keywords_are_refused(arr):
     with pytest.raises(DatasetError, match="a sequence describes all axes"):
         arr.with_axes(AXES, y=2)
 
@@ -254,8 +254,7 @@ def test_volumes(tmp_path):
         open_volumes(tmp_path / "v*.npy", axes={"scan_x": 2})
 
 
-def test_arrays_that_grow(path):
-    """Files that are described anew have the axes that the user has described."""
+def test_refreshed_arrays_keep_axes(path):
     arr = open_dataset(path, follow=True, axes={"scan_x": "0.5 nm"})
     arr = pickle.loads(pickle.dumps(arr.with_axes(scan_y=Axis("t", "s", 2))))
     assert arr.refresh().axes == (Axis("t", "s", 2), Axis("scan_x", "nm", 0.5), Y, Axis("x"))
@@ -263,7 +262,7 @@ def test_arrays_that_grow(path):
 
 
 @pytest.mark.parametrize("verb", ["info", "convert", "preview", "verify"])
-def test_what_is_typed(path, tmp_path, verb):
+def test_axis_option_of_the_command_line(path, tmp_path, verb):
     words = [verb, str(path), "--axis", "scan_x=0.5 nm", "--axis", 'scan_y=[0.25, "nm", 3]']
     words += ["--axis", "x=0.02 1/nm from -0.16 1/nm", "--axis", "y=1"]
     out, store = tmp_path / "scan.png", tmp_path / "scan.zarr"
@@ -285,14 +284,14 @@ def test_what_is_typed(path, tmp_path, verb):
     assert "no such axis; expected one of scan_y, scan_x, y, x; found 'scan_z'" in done.stderr
 
 
-# Where it is kept
+# Saved axes
 
 
 def saved(path):
     return Path(f"{path}.axes.json")
 
 
-def test_what_is_kept_is_read_again(path, arr):
+def test_saved_axes_are_read(path, arr):
     plain = open_dataset(path).name
     assert arr.save_axes() == str(saved(path))
     found = open_dataset(path)
@@ -306,7 +305,7 @@ def test_what_is_kept_is_read_again(path, arr):
     assert open_dataset(path).name == plain
 
 
-def test_the_description_says_whose_axes_they_are(path, arr):
+def test_description_shows_the_origin_of_axes(path, arr):
     assert "calibrated" not in repr(describe(path))
     arr.with_axes(scan_x=Axis("<b>", "nm", 0.5)).save_axes()
     desc = describe(path, axes={"x": "2 mrad"})
@@ -320,8 +319,8 @@ def test_the_description_says_whose_axes_they_are(path, arr):
     assert "calibrated  x by scan.mib.axes.json" in repr(part.description)
 
 
-def test_who_goes_first(path, arr):
-    """The call, then what is kept, then the file; with names that others have given to axes."""
+def test_precedence_of_axes(path, arr):
+    """The axes of a call override saved axes, which override the file's; saved names count."""
     arr.with_axes(scan_x=Axis("q", "nm", 2)).save_axes()
     kept = open_dataset(path, axes={"q": "3 nm", "y": 2})
     assert kept.axes == (SCAN_Y, Axis("q", "nm", 3), Axis("y", "", 2), X)
@@ -329,10 +328,10 @@ def test_who_goes_first(path, arr):
     assert open_dataset(path).axes == (SCAN_Y, Axis("r", "nm", 4), Axis("y", "", 2), X)
     assert open_dataset(path, nav_shape=35).axes == (Axis("frame"), Axis("y", "", 2), X)
     open_dataset(path, nav_shape=35, axes={"frame": "1 s"}).save_axes()
-    assert open_dataset(path).axes[0] == SCAN_Y, "what was kept of other axes stays"
+    assert open_dataset(path).axes[0] == SCAN_Y, "axes saved earlier are kept"
 
 
-def test_what_people_write_themselves(path):
+def test_handwritten_axes_file(path):
     kept = {"scan_x": "0.5 nm", "scan_y": [0.25, "nm", 3], "x": {"units": "1/nm", "scale": 2}}
     saved(path).write_text(
         json.dumps({"dask_tiled_axes": 1, "pictures": {"": kept, "1": {"y": 3}}})
@@ -365,8 +364,8 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_what_is_damaged(path, kind):
-    """The error names the file, and what to do; nothing is written over it."""
+def test_damaged_axes_file(path, kind):
+    """The error names the file and the remedy; the file is never overwritten."""
     saved(path).write_bytes(DAMAGED[kind])
     with pytest.raises(CorruptFileError, match="Correct the file, or remove it") as caught:
         open_dataset(path)
@@ -381,7 +380,7 @@ def test_what_is_damaged(path, kind):
         assert saved(path).read_bytes() == DAMAGED[kind]
 
 
-def test_links_lead_nowhere_else(path, arr, tmp_path_factory):
+def test_links_out_of_the_folder_are_refused(path, arr, tmp_path_factory):
     arr.save_axes()
     outside = tmp_path_factory.mktemp("outside") / "axes.json"
     shutil.move(saved(path), outside)
@@ -391,7 +390,7 @@ def test_links_lead_nowhere_else(path, arr, tmp_path_factory):
     assert open_dataset(path, outside_folder=True).axes == AXES
 
 
-def test_what_cannot_be_kept(path, arr, monkeypatch):
+def test_axes_that_cannot_be_saved(path, arr, monkeypatch):
     for part in (arr[1:], arr.reshape(35, 8, 16), da.sqrt(arr).astype("u2")):
         if isinstance(part, TiledArray):
             with pytest.raises(DatasetError, match="Call save_axes on the whole opened array"):
@@ -409,8 +408,8 @@ def test_what_cannot_be_kept(path, arr, monkeypatch):
     assert {one.name for one in path.parent.iterdir()} == {"scan.hdr", "scan.mib"}
 
 
-def test_what_is_kept_is_no_data(path, tmp_path):
-    """No pattern matches it, no format recognises it, and it belongs to no series."""
+def test_axes_file_is_not_a_dataset(path, tmp_path):
+    """No pattern matches the axes file, no format recognises it, and no series includes it."""
     path.unlink(), path.with_suffix(".hdr").unlink()
     for number in (1, 2):
         write_npy(tmp_path / f"s{number}.npy", FRAMES[0])
@@ -427,8 +426,8 @@ def test_what_is_kept_is_no_data(path, tmp_path):
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_every_format_keeps_axes(tmp_path, name):
-    """What is opened then is the same but for its axes, whatever lies beside it."""
+def test_every_format_reads_saved_axes(tmp_path, name):
+    """Saved axes change neither the other axes nor the files that a format finds."""
     sample = TABLE[name](tmp_path, "scan")
     arr = open_dataset(**sample.options)
     *others, last = arr.axes
@@ -440,7 +439,7 @@ def test_every_format_keeps_axes(tmp_path, name):
     assert again.name == arr.name
 
 
-def test_pictures_of_a_file_have_their_own(tmp_path):
+def test_datasets_of_a_file_have_separate_axes(tmp_path):
     with h5py.File(tmp_path / "two.h5", "w") as file:
         file["a"], file["b"] = FRAMES, FRAMES[0]
     path = tmp_path / "two.h5"
@@ -449,14 +448,14 @@ def test_pictures_of_a_file_have_their_own(tmp_path):
     assert [open_dataset(path, dataset=one).axes[-1].scale for one in "ab"] == [2, 3]
     found = xr.open_dataset(path, engine="dask_tiled", axes={"x": "5 nm"})
     first, second = (found[name].coords[found[name].dims[-1]] for name in "ab")
-    assert (float(first[1]), float(second[1])) == (5, 3), "what is said is said of one"
+    assert (float(first[1]), float(second[1])) == (5, 3), "axes= applies to the first dataset"
 
 
-def test_levels_and_folders_have_their_own(arr, tmp_path):
+def test_axes_of_levels_and_folders(arr, tmp_path):
     store = tmp_path / "out.zarr"
     to_zarr(arr, store, pyramid=2)
     there = open_dataset(store).with_axes(x="5 nm")
-    assert there.save_axes() == f"{store}.axes.json", "outside of the folder"
+    assert there.save_axes() == f"{store}.axes.json", "next to the folder"
     assert open_dataset(store).axes[-1] == Axis("x", "nm", 5)
     assert open_dataset(store / "data").axes[-1] == Axis("x", "nm", 5)
     assert open_dataset(store, dataset="level_1/data").axes[-1].scale == pytest.approx(0.04)
@@ -469,7 +468,7 @@ def test_levels_and_folders_have_their_own(arr, tmp_path):
     assert scales[1] != 2
 
 
-def test_behind_a_url_nothing_is_kept(path, monkeypatch):
+def test_axes_of_remote_files_cannot_be_saved(path, monkeypatch):
     arr = open_dataset(path, axes=SAID)
     first = replace(arr.description.files[0], path="https://example.org/scan.mib")
     monkeypatch.setattr(arr.description.layout, "files", (first,))
@@ -477,8 +476,7 @@ def test_behind_a_url_nothing_is_kept(path, monkeypatch):
         arr.save_axes()
 
 
-def test_opening_looks_once(path, monkeypatch):
-    """For what is not there; and every other file of a raw scan is looked at as before."""
+def test_opening_looks_once_for_saved_axes(path, monkeypatch):
     raw = write_raw(path.with_name("scan.raw"), FRAMES[0])
     asked = []
     isfile = os.path.isfile

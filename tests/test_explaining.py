@@ -1,4 +1,4 @@
-"""What a computation takes is known before: bytes, passes, tasks, memory, and what runs where."""
+"""`explain` predicts bytes, passes, tasks and memory, and tells tile work from dask's."""
 
 import dask
 import dask.array as da
@@ -24,7 +24,7 @@ def arr(tmp_path):
 
 
 def runs_as_said(*arrays, threads=1):
-    """Compute what is explained, and expect the same bytes, in no more memory than is promised."""
+    """Explain and compute; check that bytes match, and memory stays within the prediction."""
     dask.compute(*arrays, scheduler="synchronous")
     found = explain(*arrays, threads=threads, run=True)
     assert found.measured.bytes_read == found.bytes_read
@@ -32,8 +32,8 @@ def runs_as_said(*arrays, threads=1):
     return found
 
 
-def test_a_sum(arr):
-    """A reduction on tiles: the whole file is read once, and nothing is left to dask."""
+def test_sum(arr):
+    """A sum runs on tiles: the file is read once, and dask computes nothing."""
     found = runs_as_said(arr.sum(axis=(2, 3)))
     assert found.files == tuple(file.path for file in arr.description.files)
     assert (found.bytes_read, found.bytes_decoded, found.passes) == (NBYTES, NBYTES, 1)
@@ -44,7 +44,7 @@ def test_a_sum(arr):
 
 
 def test_text(arr):
-    """What is expected, and what was measured beside it."""
+    """The text shows the prediction, and measured figures after a run."""
     text = str(explain(arr.max(), threads=2))
     assert "96 KiB, once" in text
     assert "in 2 threads" in text
@@ -54,7 +54,7 @@ def test_text(arr):
 
 
 def test_html(arr):
-    """Notebooks show a table and the trees; names of files are no markup."""
+    """Notebooks show a table and the trees, escaped once."""
     found = explain(arr.max())._repr_html_()
     assert "<table>" in found
     assert "reduce max" in found
@@ -62,14 +62,14 @@ def test_html(arr):
 
 
 def test_reads_of_one_chunk_by_several_tasks(arr):
-    """What dask makes anew for each block that needs it is read as often."""
+    """Blocks that dask computes again for each dependent are read as often."""
     found = runs_as_said(arr.map_blocks(np.flip) + da.ones((3, 6, 1, 1, 1), chunks=(1, 2, 1, 1, 1)))
     assert found.passes == 3
     assert found.bytes_read == 3 * NBYTES
 
 
 def test_parts_and_nothing(arr):
-    """A part of the frames takes its bytes; what reads no file takes none."""
+    """A slice reads its own bytes; arrays without files read none."""
     assert runs_as_said(arr[0, :, 3, ::2]).bytes_read == 8 * 32 * 2
     assert runs_as_said(arr[1, 2, 3, 4]).bytes_read == 2
     nothing = explain(da.ones(3), run=True)
@@ -78,13 +78,13 @@ def test_parts_and_nothing(arr):
 
 @pytest.mark.parametrize("number", [1, 5])
 def test_masks(arr, number):
-    """The masks are an operand of several chunks, as far as dask knows."""
+    """Virtual detectors read the file once, for any number of masks."""
     masks = np.arange(number * 16 * 64, dtype="f4").reshape(number, 16, 64)
     assert runs_as_said(apply_masks(arr, masks)).bytes_read == NBYTES
 
 
-def test_several_at_once(arr):
-    """What is computed together reads the file once."""
+def test_results_computed_together(arr):
+    """Results computed together read the file once."""
     apart = explain(arr.sum()).bytes_read + explain(arr.std()).bytes_read
     together = runs_as_said(arr.sum(), arr.std())
     assert (apart, together.bytes_read) == (2 * NBYTES, NBYTES)
@@ -92,7 +92,7 @@ def test_several_at_once(arr):
 
 
 def test_passes_over_the_same_pixels(arr):
-    """Pixels count as often as they are read, in whatever chunks and slices."""
+    """Passes count how often each pixel is read, for any chunks and slices."""
     other = arr.with_chunks((6, 8, 16, 32)).map_blocks(np.flip)
     assert explain(arr.sum(), other).passes == 2
     assert explain(arr[:3].sum(), arr[3:].sum()).passes == 1
@@ -100,15 +100,15 @@ def test_passes_over_the_same_pixels(arr):
     assert explain(arr.sum(), arr[0].sum()).passes == pytest.approx(7 / 6)
 
 
-def test_reasons_of_what_is_left(arr):
-    """What dask computes is told, with the reason of the plan."""
+def test_operations_left_to_dask(arr):
+    """Operations that dask computes are listed with the reason."""
     found = explain(da.median(arr, axis=3))
     assert found.left == (("median", "no kernel for median"),)
     assert "median: no kernel for median" in str(found)
 
 
 def test_compressed_chunks(tmp_path):
-    """Of compressed chunks the bytes in the file count, once for each task that needs them."""
+    """Compressed chunks count by their bytes in the file, once per task that needs them."""
     counts = counting_frames(SHAPE, "uint16")
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         held = file.create_dataset("counts", data=counts, chunks=(2, 8, 16, 64), compression="gzip")
@@ -121,7 +121,7 @@ def test_compressed_chunks(tmp_path):
 
 @pytest.mark.parametrize("kind", ["pixels", "blocks"])
 def test_neighbours_of_excluded_pixels(tmp_path, kind):
-    """Neighbours that corrections need beside a tile are read, too: blocks once for a task."""
+    """Neighbours of excluded pixels outside a tile are counted; blocks once per task."""
     counts = counting_frames(SHAPE, "uint16")
     corrections = Corrections(excluded_pixels=[(7, 31), (8, 32)])
     path = tmp_path / "scan.h5"
@@ -134,7 +134,7 @@ def test_neighbours_of_excluded_pixels(tmp_path, kind):
 
 
 def test_packed_pixels(tmp_path):
-    """Units of packed pixels are read whole by each chunk that needs a part of them."""
+    """Each chunk reads whole units of packed pixels."""
     counts = counting_frames(SHAPE, "uint16") % 4096
     path = write_mib(tmp_path / "12.mib", counts, kind="R64", depth=12)
     arr = open_dataset(path, nav_shape=SHAPE[:2])
@@ -143,7 +143,7 @@ def test_packed_pixels(tmp_path):
 
 
 def test_objects_of_xarray(arr):
-    """Arrays and data sets of xarray are explained as the arrays that they hold."""
+    """DataArrays and Datasets are explained by the dask arrays in them."""
     mean = xr.DataArray(arr).mean()
     assert explain(mean).bytes_read == NBYTES
     found = explain(xr.Dataset({"mean": mean, "max": xr.DataArray(arr).max()}), run=True)
@@ -151,8 +151,7 @@ def test_objects_of_xarray(arr):
     assert set(found.results[0].data_vars) == {"mean", "max"}
 
 
-def test_what_is_no_array(arr):
-    """Other collections of dask, and what is none, are refused."""
+def test_other_objects_are_refused(arr):
     tree = xr.DataTree(xr.Dataset({"data": xr.DataArray(arr)}))
     for other in (delayed(np.sum)(arr), np.ones(3), "scan.npy", xr.DataArray(np.ones(3)), tree):
         with pytest.raises(DatasetError, match="only computations of arrays"):
@@ -161,14 +160,14 @@ def test_what_is_no_array(arr):
         explain(arr, threads=0)
 
 
-def test_the_scheme_of_what_is_computed(arr):
-    """A computed array has no scheme: the error names what explains it."""
+def test_computed_arrays_have_no_scheme(arr):
+    """The error of `scheme_of` names `explain`."""
     with pytest.raises(TilingError, match="explain"):
         scheme_of(arr.sum(axis=0))
 
 
-def test_threads_of_the_configuration(arr):
-    """By default a process has as many threads as dask gives it."""
+def test_default_threads(arr):
+    """By default `explain` counts the threads that dask would use."""
     with dask.config.set(num_workers=3):
         assert explain(arr).threads == 3
     with dask.config.set(scheduler="synchronous"):
@@ -177,6 +176,5 @@ def test_threads_of_the_configuration(arr):
 
 
 def test_public_names():
-    """What explains is public, and so are the values that it returns."""
     assert dask_tiled.explain is explain
     assert {"Explanation", "Measured"} <= {*dask_tiled.__all__}

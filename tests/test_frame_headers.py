@@ -1,4 +1,4 @@
-"""What the headers of frames say is an array, whose frames are those of the pixels."""
+"""`frame_facts`: one record per frame, in the order of the pixels' frames."""
 
 import gzip
 import math
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 def numbered(count, shape=(2, 64), dtype="u1"):
-    """Frames of which every pixel is their number, from 1 on: 0 is a missing one."""
+    """Return frames filled with their number, from 1; 0 marks missing frames."""
     return np.broadcast_to(np.arange(1, count + 1, dtype=dtype)[:, None, None], (count, *shape))
 
 
@@ -80,7 +80,7 @@ def blo(folder, draw, frames):
 
 
 def mrc(folder, draw, frames):
-    """Write sections of FEI, of two ages, or of SerialEM; what is first among the facts counts."""
+    """Write numbered section headers of FEI, of an old or a new version, or of SerialEM."""
     kind, form, at, size = draw(
         st.sampled_from([(b"FEI1", "<d", 100, 768), (b"", "<f", 0, 128), (b"SERI", "<h", 0, 6)])
     )
@@ -91,7 +91,7 @@ def mrc(folder, draw, frames):
         struct.pack_into(form, content, k * size + at, k + 1)
     path = folder / "scan.mrc"
     write_mrc(path, frames, extended=bytes(content), extended_type=kind)
-    if kind == b"SERI":  # bytes of a section, and what stands there: the piece
+    if kind == b"SERI":  # bytes per section, and a bit for the piece coordinates
         with path.open("r+b") as file:
             file.seek(128)
             file.write(struct.pack("<2h", size, 2))
@@ -99,13 +99,13 @@ def mrc(folder, draw, frames):
 
 
 def counted_by(facts):
-    """Return what counts the sections, of whichever kind they are."""
+    """Return the section numbers that `mrc` wrote."""
     name = "piece_x" if "piece_x" in facts.dtype.names else "alpha_tilt"
     return np.nan_to_num(facts[name])
 
 
 def k2is(folder, _draw, _frames):
-    """Write the same 3 frames for all examples: each has 6 MB."""
+    """Write the same 3 frames for all examples: a frame has 6 MB."""
     stem = folder.parent / "k2is_"
     first = stem.with_name("k2is_1.bin")
     return first if first.exists() else write_k2is(stem, numbered(3, (1860, 2048), "u2"))[0]
@@ -135,7 +135,7 @@ def tiff(folder, draw, frames):
     options = {"bigtiff": draw(st.booleans()), "byteorder": draw(st.sampled_from("<>"))}
     with tifffile.TiffWriter(folder / "scan.tif", **options) as writer:
         for frame in frames:
-            day = datetime(2020, 1, int(frame[0, 0]))  # noqa: DTZ001 - no file says the zone
+            day = datetime(2020, 1, int(frame[0, 0]))  # noqa: DTZ001 - TIFF stores no time zone
             writer.write(frame, datetime=day, metadata=None, contiguous=False)
     return folder / "scan.tif"
 
@@ -164,11 +164,11 @@ def ome_tiff(folder, draw, frames):
 
 
 def counted(times, first, step):
-    """Turn times into numbers of frames; no time is 0."""
+    """Return frame numbers from times; NaT gives 0."""
     return (np.where(np.isnat(times), first - step, times.astype("i8")) - first) // step + 1
 
 
-# Of each format, what writes it, and what of its headers counts the frames.
+# For each format, its writer, and a function from facts to frame numbers.
 WRITERS = {
     "mib": (mib, lambda facts: facts["sequence_number"]),
     "tvips": (tvips, lambda facts: counted(facts["time_utc"], 1_700_000_000_000_000, 20_000)),
@@ -191,8 +191,8 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 @settings(max_examples=15)
 @given(data=st.data())
-def test_headers_are_those_of_the_frames_that_are_shown(tmp_path_factory, name, data):
-    """What counts the frames in the headers says what the pixels say, however they are shown."""
+def test_facts_follow_the_frames(tmp_path_factory, name, data):
+    """Frame numbers in headers equal those in pixels for any nav_shape, roi, slice and mask."""
     write, number_of = WRITERS[name]
     frames = numbered(data.draw(st.integers(2, 20)))
     path = write(tmp_path_factory.mktemp("headers"), data.draw, frames)
@@ -200,7 +200,7 @@ def test_headers_are_those_of_the_frames_that_are_shown(tmp_path_factory, name, 
     options = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi}
     arr = open_dataset(path, **options, missing="fill", chunks=-1)
     numbers = arr[..., 0, 0].compute()
-    least = name == "blo"  # 0 is the number of the first frame, and of none
+    least = name == "blo"  # numbers begin at 0: the first frame looks like a missing one
     facts = frame_facts(arr)
     assert (facts.shape, facts.chunks) == (arr.shape[:-2], arr.chunks[:-2])
     found = facts.compute()
@@ -219,7 +219,7 @@ def test_headers_are_those_of_the_frames_that_are_shown(tmp_path_factory, name, 
 
 
 def test_headers_of_a_sector_of_k2is(tmp_path):
-    """The first block of a frame tells, wherever the sectors begin."""
+    """Facts come from the first block of each frame, wherever a sector begins."""
     frames = np.zeros((4, 1860, 2048), "u2")
     late = (40, 0, 0, 33, 0, 0, 0, 1)
     path = write_k2is(tmp_path / "scan_", frames, shutter_from=3, late=late, gtg=False)[0]
@@ -231,7 +231,7 @@ def test_headers_of_a_sector_of_k2is(tmp_path):
 
 
 def test_real_tags_of_ser_files(data):
-    """Times and positions are those that RosettaSciIO finds in the tags."""
+    """Times and positions equal RosettaSciIO's."""
     path = data / "ser/old/16x16-spectrum_image-5x5x1024_1.ser"
     found = frame_facts(open_dataset(path)).compute()
     reader = pytest.importorskip("rsciio.tia._api", reason="RosettaSciIO is not installed")
@@ -242,7 +242,7 @@ def test_real_tags_of_ser_files(data):
 
 
 def test_real_times_of_nifti_files(data):
-    """Volumes begin two seconds after one another; of slices the file says nothing."""
+    """Volumes follow at intervals of 2 s; the file stores no times of slices."""
     found = frame_facts(open_dataset(data / "nifti/functional.nii", roi=[0, 3, 59])).compute()
     np.testing.assert_array_equal(found["elapsed_time"], [0, 2, 38])
     assert found.dtype.names == ("elapsed_time",)
@@ -255,7 +255,7 @@ def test_real_times_of_nifti_files(data):
     ("name", "date"),
     [
         ("test_hamamatsu_streak_SCAN.tif", "2022-02-09T18:39:41"),
-        ("JEOL-SightX-TEM-mag-dummy.tif", "2019-11-27T16:11"),  # it writes 2019/11/27 16:11
+        ("JEOL-SightX-TEM-mag-dummy.tif", "2019-11-27T16:11"),  # stored as 2019/11/27 16:11
     ],
 )
 def test_real_dates_of_tiff_files(data, name, date):
@@ -264,7 +264,7 @@ def test_real_dates_of_tiff_files(data, name, date):
 
 
 def test_real_footers_of_empad_files(data):
-    """They are what is left of the records, which no reader shows."""
+    """Footers are the last two rows of each record."""
     path = data / "empad/scan_x4_y4.raw"
     records = np.fromfile(path, "<f4").reshape(4, 4, 130, 128)
     found = frame_facts(open_dataset(path))["footer"].compute()
@@ -275,7 +275,7 @@ def test_real_footers_of_empad_files(data):
     ("code", "order"), [(2, [4, 3, 2, 1, 0]), (3, [0, 3, 1, 4, 2]), (4, [2, 4, 1, 3, 0])]
 )
 def test_slices_of_a_volume(tmp_path, code, order):
-    """Times of slices are as nifti1.h has them; what is left out of the order has none."""
+    """Slice times follow nifti1.h; slices outside start and end have none."""
     volume = np.zeros((4, 4, 7, 2), "u1")
     image = nibabel.Nifti1Image(volume, None)
     image.header.set_xyzt_units("mm", "msec")
@@ -291,7 +291,7 @@ def test_slices_of_a_volume(tmp_path, code, order):
 
 
 def test_planes_of_ome_tiff(tmp_path):
-    """Lengths and times come in metres and seconds; what has no unit keeps its own name."""
+    """Lengths and times are converted to metres and seconds; values without units are renamed."""
     planes = [
         'TheT="1" ExposureTime="20" ExposureTimeUnit="ms" PositionX="5" PositionXUnit="µm"',
         'TheT="2" DeltaT="1.5" PositionX="7" PositionXUnit="reference frame" PositionZ="2"',
@@ -322,7 +322,7 @@ def test_planes_of_ome_tiff(tmp_path):
 
 
 def test_planes_whose_files_are_missing(tmp_path):
-    """The others keep what the XML says of them."""
+    """Planes in present files keep their facts."""
     planes = np.arange(1, 7, dtype="u1").reshape(3, 2, 1, 1, 1) * np.ones((4, 4), "u1")
     paths = ome_writer.write_set(tmp_path, "scan", planes, [(0, 4), (1, 2), (3, 5)])
     told = "".join(
@@ -339,7 +339,7 @@ def test_planes_whose_files_are_missing(tmp_path):
 
 
 def test_dates_of_tiff_pages(tmp_path):
-    """Frames without a page of their own have no date; zeros and blanks are none either."""
+    """Frames without a page of their own, zeros and blanks have no date."""
     frames = numbered(5, (8, 8))
     path = tmp_path / "scan.tif"
     tifffile.imwrite(path, frames, truncate=True, datetime="2020:01:02 03:04:05")
@@ -364,7 +364,7 @@ def test_dates_of_tiff_pages(tmp_path):
 
 
 def test_real_headers_of_tvips_files(data):
-    """Headers of all files of a series say what RosettaSciIO reads of them."""
+    """Facts cover the headers of all files of a series."""
     path = data / "tvips/test_tvips_2345_split_000.tvips"
     found = frame_facts(open_dataset(path, nav_shape=(6,))).compute()
     assert found["rotator_index"].tolist() == [0, 1, 2, 3, 4, 5]
@@ -383,7 +383,7 @@ def test_mrc_files_without_headers_of_sections(tmp_path):
 
 
 def test_sections_of_serial_em(tmp_path):
-    """Sections hold what bits of the header name, in IMOD's units."""
+    """Sections hold the fields whose bits the header sets, in IMOD's units."""
     sections = b"".join(struct.pack("<4h", -150 + k, 25, -50, 80) + b"more" for k in range(4))
     frames = numbered(4, (3, 5), "u2")
     path = write_mrc(tmp_path / "scan.mrc", frames, extended=sections, extended_type=b"SERI")
@@ -398,7 +398,7 @@ def test_sections_of_serial_em(tmp_path):
     assert found["magnification"].tolist() == [8000] * 4
 
 
-def test_headers_alone_are_read(tmp_path, loads):
+def test_only_headers_are_read(tmp_path, loads):
     path = write_mib(tmp_path / "scan.mib", numbered(30, (64, 64)), kind="U08", hdr=False)
     facts = frame_facts(open_dataset(path, io="counting", chunks=(7, -1, -1)))
     assert not loads
@@ -407,7 +407,7 @@ def test_headers_alone_are_read(tmp_path, loads):
     assert loads.nbytes == 30 * 384
 
 
-def test_missing_headers_say_nothing(tmp_path):
+def test_facts_of_missing_frames(tmp_path):
     path = write_mib(tmp_path / "scan.mib", numbered(3), kind="U08", hdr=False)
     found = frame_facts(
         open_dataset(path, nav_shape=(2, 2), missing="fill", sync_offset=-1)
@@ -427,7 +427,7 @@ MIB_ROWS = [row for row in manifest("Merlin MIB") if row["file"].endswith(".mib"
 
 @by_file(MIB_ROWS, "row")
 def test_real_mib_headers(data, row):
-    """Fields stand where text editors show them, and RosettaSciIO reads the same exposures."""
+    """Facts equal the fields of the header's text, and exposures equal RosettaSciIO's."""
     path = data / row["file"]
     arr = open_dataset(path, nav_shape=None)
     found = np.atleast_1d(frame_facts(arr).compute()).ravel()
@@ -450,13 +450,12 @@ def test_real_mib_headers(data, row):
         np.testing.assert_allclose(found["exposure_time"] * 1000, theirs)
 
 
-def test_headers_of_other_lengths(tmp_path):
-    """Values are found in each header; numbers may have more digits in one than in another."""
+def test_header_fields_of_varying_length(tmp_path):
     path = write_mib(tmp_path / "scan.mib", numbered(6), kind="U08", hdr=False)
     change(path, 2, b",0.001000,", b",10.00100,")
     change(path, 3, b"1000000ns,6,\0", b"22000000ns,6,")
     change(path, 4, b"2.000000E+0", b"-2.00000E+1")
-    change(path, 5, b"1000000ns", b"1000000xn")  # without a unit, the other field tells
+    change(path, 5, b"1000000ns", b"1000000xn")  # unknown unit: the field in seconds is read
     found = frame_facts(open_dataset(path)).compute()
     np.testing.assert_array_equal(found["exposure_time"], [1e-3, 1e-3, 1e-3, 22e-3, 1e-3, 1e-3])
     np.testing.assert_array_equal(found["thresholds"][:, 0], [2, 2, 2, 2, -20, 2])
@@ -464,7 +463,7 @@ def test_headers_of_other_lengths(tmp_path):
 
 
 def change(path, frame, old, new):
-    """Overwrite a part of the header of a frame."""
+    """Overwrite bytes in the header of a frame."""
     assert len(old) == len(new)
     content = bytearray(path.read_bytes())
     size = 384 + 128
@@ -484,7 +483,7 @@ def change(path, frame, old, new):
         (b"3RX,011,", b"3RX,011 "),
     ],
 )
-def test_a_wrong_header_is_named(tmp_path, old, new):
+def test_errors_name_the_invalid_header(tmp_path, old, new):
     path = write_mib(tmp_path / "scan.mib", numbered(6), kind="U08", hdr=False)
     change(path, 2, old, new)
     facts = frame_facts(open_dataset(path, sync_offset=1, nav_shape=(4,)))
@@ -493,7 +492,7 @@ def test_a_wrong_header_is_named(tmp_path, old, new):
     assert facts[2:].shape == (2,)
 
 
-def test_what_has_no_headers(tmp_path):
+def test_arrays_without_headers_are_refused(tmp_path):
     np.save(path := tmp_path / "scan.npy", np.zeros((3, 4, 4)))
     arr = open_dataset(path)
     with refused(path, "frames of this format have no headers", told=True) as caught:
@@ -507,7 +506,7 @@ def test_what_has_no_headers(tmp_path):
         frame_facts(dask_tiled.open_volumes([path, path]))
 
 
-def test_of_files_that_grow(tmp_path):
+def test_facts_of_growing_files(tmp_path):
     path = write_mib(tmp_path / "scan.mib", numbered(6), kind="U08", hdr=False)
     whole = path.read_bytes()
     path.write_bytes(whole[: 3 * 512])

@@ -1,4 +1,4 @@
-"""Arrays of files that are still being written: what is there is right, and what comes is seen."""
+"""Arrays over growing files: present frames are right, and `refresh` shows new ones."""
 
 import os
 import pickle
@@ -18,7 +18,7 @@ RAW = {"format": "raw", "dtype": "u2", "sig_shape": (5, 7)}
 
 
 def is_prefix(arr, frames):
-    """Check that frames are those of the file, in their order, and give how many there are."""
+    """Check that an array begins with the frames in order, and return the number present."""
     shown = arr.compute().reshape(-1, *frames.shape[1:])
     count = len(shown) - len(arr.description.missing)
     assert np.array_equal(shown[:count], frames[:count])
@@ -27,17 +27,17 @@ def is_prefix(arr, frames):
 
 
 @pytest.mark.parametrize("name", APPENDED)
-def test_frames_are_seen_as_they_come(name, tmp_path):
+def test_refresh_shows_new_frames(name, tmp_path):
     sample = TABLE[name](tmp_path, "scan")
     options, acquisition = growing(sample)
     arr, seen = None, []
     for stop in np.linspace(1, acquisition.size, 17, dtype=int).tolist():
         acquisition.write_to(stop)
         if arr is not None:
-            assert is_prefix(arr, sample.frames) == seen[-1], "what was there stays readable"
+            assert is_prefix(arr, sample.frames) == seen[-1], "present frames stay readable"
             arr = arr.refresh()
         else:
-            with suppress(dask_tiled.DatasetError):  # there is no whole frame yet
+            with suppress(dask_tiled.DatasetError):  # no complete frame yet
                 arr = dask_tiled.open_dataset(**options)
         if arr is not None:
             seen.append(is_prefix(arr, sample.frames))
@@ -47,7 +47,7 @@ def test_frames_are_seen_as_they_come(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_sectors_grow_beside_each_other(tmp_path):
+def test_k2is_sectors_grow_together(tmp_path):
     sample = TABLE["k2is"](tmp_path, "scan")
     bins = [path for path in sample.members if path.suffix == ".bin"]
     content = [path.read_bytes() for path in bins]
@@ -66,7 +66,7 @@ def test_sectors_grow_beside_each_other(tmp_path):
     chunk=st.integers(1, 9),
     nav=st.sampled_from([None, (5, 6), (30,)]),
 )
-def test_any_growth_keeps_what_is_complete(tmp_path_factory, sizes, chunk, nav):
+def test_growth_keeps_complete_chunks_and_names(tmp_path_factory, sizes, chunk, nav):
     folder = tmp_path_factory.mktemp("any")
     frames = counting_frames((30, 5, 7), "u2")
     acquisition = Acquisition([write_raw(folder / "a.raw", frames)])
@@ -92,7 +92,7 @@ def test_any_growth_keeps_what_is_complete(tmp_path_factory, sizes, chunk, nav):
         arr = new
 
 
-def test_names_of_what_both_hold_are_the_same_when_frames_are_chosen(tmp_path):
+def test_refresh_keeps_names_of_frames_present_before_with_roi(tmp_path):
     frames = counting_frames((30, 5, 7), "u2")
     acquisition = Acquisition([write_raw(tmp_path / "a.raw", frames)])
     acquisition.write_to(10 * 70)
@@ -107,7 +107,7 @@ def test_names_of_what_both_hold_are_the_same_when_frames_are_chosen(tmp_path):
     assert np.array_equal(new.compute(), frames[roi])
 
 
-def test_what_was_opened_as_a_file_at_rest_can_be_refreshed(tmp_path, monkeypatch):
+def test_refresh_without_follow(tmp_path, monkeypatch):
     frames = counting_frames((12, 5, 7), "u2")
     acquisition = Acquisition([write_raw(tmp_path / "a.raw", frames)])
     acquisition.write_to(3 * 70)
@@ -123,22 +123,22 @@ def test_what_was_opened_as_a_file_at_rest_can_be_refreshed(tmp_path, monkeypatc
     assert np.array_equal(arr.refresh().compute(), frames)
 
 
-@pytest.mark.parametrize("told", [0, 1, 12])
-def test_mrc_headers_may_be_finished_last(tmp_path, told):
+@pytest.mark.parametrize("sections", [0, 1, 12])
+def test_mrc_header_may_be_completed_last(tmp_path, sections):
     frames = counting_frames((12, 5, 7), "i2")
     path = write_mrc(tmp_path / "a.mrc", frames)
     content = bytearray(path.read_bytes())
-    content[8:12] = told.to_bytes(4, "little")
+    content[8:12] = sections.to_bytes(4, "little")
     path.write_bytes(content[: 1024 + 70 * 5 + 9])
     arr = dask_tiled.open_dataset(path, follow=True)
-    assert is_prefix(arr, frames) == (1 if told == 1 else 5)
+    assert is_prefix(arr, frames) == (1 if sections == 1 else 5)
     content[8:12] = (12).to_bytes(4, "little")
     with path.open("r+b") as file:
         file.write(content)
     assert np.array_equal(arr.refresh().compute(), frames)
 
 
-def test_files_that_have_only_been_begun_are_left_out(tmp_path):
+def test_files_without_a_complete_frame_are_left_out(tmp_path):
     frames = counting_frames((12, 5, 7), "u2")
     for k, part in enumerate(np.split(frames, [4, 8])):
         write_raw(tmp_path / f"a{k}.raw", part, file_header=9)
@@ -168,7 +168,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("follow", [True, False])
-def test_a_file_that_is_another_one_is_noticed(tmp_path, fault, follow):
+def test_changed_file_raises(tmp_path, fault, follow):
     path = write_raw(tmp_path / "a.raw", counting_frames((12, 5, 7), "u2"))
     arr = dask_tiled.open_dataset(path, **RAW, follow=True)
     if not follow:
@@ -181,7 +181,7 @@ def test_a_file_that_is_another_one_is_noticed(tmp_path, fault, follow):
             arr.compute()
 
 
-def test_a_file_that_comes_before_the_others_is_noticed(tmp_path):
+def test_new_file_before_the_others_raises(tmp_path):
     frames = counting_frames((12, 5, 7), "u2")
     write_raw(tmp_path / "a1.raw", frames)
     arr = dask_tiled.open_dataset(str(tmp_path / "a*.raw"), **RAW, follow=True)
@@ -190,7 +190,7 @@ def test_a_file_that_comes_before_the_others_is_noticed(tmp_path):
         arr.refresh()
 
 
-def test_a_file_that_is_opened_anew_has_other_names(tmp_path):
+def test_rewritten_file_has_another_name(tmp_path):
     path = write_raw(tmp_path / "a.raw", counting_frames((12, 5, 7), "u2"))
     before = dask_tiled.open_dataset(path, **RAW, follow=True)
     os.utime(path, ns=(1, 1))
@@ -198,7 +198,7 @@ def test_a_file_that_is_opened_anew_has_other_names(tmp_path):
     assert dask_tiled.open_dataset(path, **RAW, follow=True)[:3].name != before[:3].name
 
 
-def test_only_what_was_opened_can_be_refreshed(tmp_path):
+def test_only_opened_arrays_can_be_refreshed(tmp_path):
     path = write_mib(tmp_path / "a.mib", counting_frames((3, 4, 6, 9), "u2"))
     arr = dask_tiled.open_dataset(path)
     assert arr.rechunk((1, 4, 6, 9)).refresh().chunks[0] == (1, 1, 1)
@@ -207,6 +207,6 @@ def test_only_what_was_opened_can_be_refreshed(tmp_path):
             other.refresh()
 
 
-def test_what_lies_behind_a_url_does_not_grow():
+def test_remote_files_cannot_be_followed():
     with pytest.raises(dask_tiled.DatasetError, match="do not grow"):
         dask_tiled.open_dataset("http://localhost:1/a.mib", follow=True)

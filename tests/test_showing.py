@@ -1,4 +1,4 @@
-"""Pictures: what they show is what NumPy finds in the frames that they name, on named axes."""
+"""`show`: pictures equal NumPy's results for the frames in their note, on named axes."""
 
 import io
 import math
@@ -18,14 +18,14 @@ DISC = np.hypot(ROWS - 11, COLUMNS - 13) <= 5
 
 
 def scan(dtype="uint16"):
-    """Make frames with a bright disc."""
+    """Return frames with a bright disc."""
     rng = np.random.default_rng(3)
     return rng.poisson(np.where(DISC, rng.uniform(20, 60, (*NAV, 1, 1)), 1)).astype(dtype)
 
 
 @pytest.fixture
 def opened(tmp_path):
-    """Write arrays to raw files, and open them."""
+    """Return a function that writes an array to a raw file and opens it."""
 
     def make(pixels, nav_ndim=2, **options):
         path = tmp_path / "pixels.raw"
@@ -38,7 +38,7 @@ def opened(tmp_path):
 
 
 def drawn(figure):
-    """Return the panels of a figure by their titles: pixels, or the values of lines."""
+    """Return the panels of a figure by title: pixels, or the values of lines."""
     found = {}
     for axes in figure.axes:
         if axes.get_xlabel():
@@ -75,14 +75,14 @@ def test_types(opened, dtype):
     check_scan(show(opened(pixels)), abs(pixels).astype(float))
 
 
-def test_sample_is_said(opened):
+def test_note_describes_the_sample(opened):
     pixels = scan()
     figure = show(opened(pixels), frames=50)
     check_scan(figure, pixels[::2, ::2])
     told = "a sample: 48 of 192 frames, every 2nd along scan_y, every 2nd along scan_x"
     assert figure.get_supxlabel() == told
     left, right = figure.axes[1].images[0].get_extent()[:2]
-    assert (left, right) == (-1, 15)  # every 2nd position, of 0 to 14
+    assert (left, right) == (-1, 15)  # every 2nd position, 0 to 14
 
 
 def test_large_files_are_sampled(tmp_path):
@@ -95,14 +95,14 @@ def test_large_files_are_sampled(tmp_path):
     assert drawn(figure)["Sum of each frame"].shape == (125, 100)
 
 
-def test_computed_of_files_is_sampled_too(opened):
+def test_computed_arrays_are_sampled(opened):
     pixels = scan()
     figure = show(opened(pixels) * 2.0 + 1, frames=50)
     check_scan(figure, pixels[::2, ::2] * 2.0 + 1)
     assert any("computed from raw" in text.get_text() for text in figure.texts)
 
 
-def test_missing_frames_do_not_count(opened):
+def test_missing_frames_are_left_out(opened):
     pixels = scan()
     figure = show(opened(pixels[:5], nav_shape=NAV, missing="fill"))
     found = drawn(figure)
@@ -112,7 +112,7 @@ def test_missing_frames_do_not_count(opened):
     assert figure.get_supxlabel() == "all 192 frames, of which 112 are missing"
 
 
-def test_what_is_no_number_does_not_count(opened):
+def test_nonfinite_pixels_are_left_out(opened):
     pixels = scan("float32")
     pixels[:, :, 3, 4], pixels[0, 0, 5, 5], pixels[2, 3] = np.nan, np.inf, np.nan
     found = drawn(show(opened(pixels)))
@@ -160,10 +160,10 @@ def test_kinds(opened, kind):
     else:
         assert np.array_equal(found[""], pixels.squeeze())
     buffer = io.BytesIO()
-    figure.savefig(buffer)  # nothing warns
+    figure.savefig(buffer)  # without warnings, which are errors
 
 
-def test_axes_that_remain_are_named(opened):
+def test_remaining_axes_are_named(opened):
     arr = opened(scan())
     assert labels(show(arr.sum((-2, -1)))) == [("scan_y", "scan_x")]
     assert labels(show(arr.mean((0, 1)))) == [("y", "x")]
@@ -180,7 +180,7 @@ def test_images_along_z_are_a_volume(tmp_path):
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_colours(tmp_path, first):
+def test_colour_images(tmp_path, first):
     tifffile = pytest.importorskip("tifffile")
     pixels = COUNTS.reshape(-1, 7, 3)[:25]
     stored, config = (pixels.transpose(2, 0, 1), "separate") if first else (pixels, "contig")
@@ -202,7 +202,7 @@ def test_colours(tmp_path, first):
     ],
     ids=str,
 )
-def test_units_have_prefixes(axis, extent, expected):
+def test_unit_prefixes_fit_the_extent(axis, extent, expected):
     found = panels.in_units(axis, extent)
     assert found.units == expected.units
     assert math.isclose(found.scale, expected.scale)
@@ -212,7 +212,7 @@ def test_units_have_prefixes(axis, extent, expected):
 @pytest.mark.parametrize(
     ("most", "length"), [(1, 1), (0.19, 0.1), (4.99, 2), (5, 5), (99, 50), (3e-9, 2e-9)]
 )
-def test_lengths_are_round(most, length):
+def test_scale_bar_lengths_are_round(most, length):
     assert math.isclose(panels.round_length(most), length)
 
 
@@ -222,7 +222,7 @@ def test_constant_pixels(shape, value):
     assert show(np.full(shape, value))._repr_png_()[0]
 
 
-def test_pixels_of_colours():
+def test_structured_colour_pixels():
     pixels = np.zeros((5, 6), [(name, "u1") for name in "RGBA"])
     pixels["G"] = 7
     image = show(da.from_array(pixels)).axes[0].images[0].get_array()
@@ -230,7 +230,7 @@ def test_pixels_of_colours():
 
 
 def test_errors(tmp_path):
-    missing = tmp_path / "nothing.mib"  # what is drawn is looked at last
+    missing = tmp_path / "nothing.mib"  # arguments are checked before the file is opened
     with pytest.raises(DatasetError, match="unsupported file type"):
         show(missing, "picture.mib")
     with pytest.raises(DatasetError, match="frames"):
@@ -248,14 +248,14 @@ def test_errors(tmp_path):
             show(pixels)
 
 
-def test_masked_pixels_do_not_count():
+def test_masked_pixels_are_left_out_of_the_colour_scale():
     pixels = np.ma.masked_greater(np.r_[0:100, 1e6].reshape(1, -1).repeat(40, 0), 1e3)
     assert show(pixels).axes[0].images[0].norm.vmax < 100
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 5), (2, 9, 40), (40, 9, 9)])
-def test_parts_of_a_picture_keep_their_places(tmp_path, shape):
-    """Notes lie below the names of axes, and bars of colours are as high as their images."""
+def test_picture_layout(tmp_path, shape):
+    """Notes lie below the axis labels, and colour bars are as high as their images."""
     pixels, fields = np.arange(math.prod(shape)).reshape(shape), {"spacings": "1 " * len(shape)}
     fields["units"] = '"mm" ' * len(shape)
     header, *_ = write_nrrd(tmp_path / "volume.nrrd", pixels, fields=fields)
@@ -275,8 +275,8 @@ def test_saved(tmp_path):
     assert "<svg" in path.read_text()
 
 
-def test_an_export_shows_what_is_stored_beside(opened, tmp_path, monkeypatch):
-    """At once: no frame is read. Of a part, or with so many frames, it is computed as ever."""
+def test_stored_results_of_an_export_are_shown(opened, tmp_path, monkeypatch):
+    """Stored results are drawn without reading frames, except with `frames` or of a slice."""
     pixels = scan()
     arr = opened(pixels)
     beside = {"bright_field": arr[..., 8:14, 8:18].sum((2, 3)), "mean": arr.mean((0, 1))}

@@ -1,4 +1,4 @@
-"""Pictures follow the kind of axes: channels, vectors, masks, spectra; volumes stand upright."""
+"""`show` by kind of axes: channels, vectors, masks, spectra, and volumes in anatomical views."""
 
 import dask.array as da
 import numpy as np
@@ -15,7 +15,7 @@ SCAN = Axis("scan_y", "nm", 0.5), Axis("scan_x", "nm", 0.5)
 
 
 def drawn(figure):
-    """Return what panels show by their titles."""
+    """Return the panels of a figure by title: pixels, or the values of lines."""
     panels = [axes for axes in figure.axes if axes.get_xlabel()]
     return {
         axes.get_title(): np.asarray(axes.images[0].get_array())
@@ -26,13 +26,13 @@ def drawn(figure):
 
 
 def bars(figure):
-    """Return what is written beside the bars of colours."""
+    """Return the labels of the colour bars."""
     bars = [bar for axes in figure.axes for bar in axes.child_axes]
     return [bar.get_ylabel() for bar in bars if bar.axison]
 
 
 def letters(axes):
-    """Return the letters at the top, the bottom, the left and the right."""
+    """Return the orientation letters at the top, bottom, left and right."""
     found = {text.get_position(): text.get_text() for text in axes.texts}
     return "".join(found[at] for at in [(0.5, 0.97), (0.5, 0.03), (0.03, 0.5), (0.97, 0.5)])
 
@@ -65,7 +65,7 @@ def test_channels_keep_their_names(cells):
     assert np.array_equal(found["RFP"], pixels[:, 2].max(0))
 
 
-def test_a_channel_alone_has_its_colour_in_the_composite():
+def test_composite_keeps_the_colour_of_each_channel():
     pixels = np.zeros((2, 8, 8), "u1")
     pixels[0, :4], pixels[1, 4:] = 9, 9
     axes = [Axis("c", labels=("up", "down")), Axis("y"), Axis("x")]
@@ -75,7 +75,7 @@ def test_a_channel_alone_has_its_colour_in_the_composite():
     assert image[7, 0].tolist() == [255, 0, 255]
 
 
-def test_of_many_channels_some_are_shown():
+def test_many_channels_are_sampled():
     axes = [Axis("c"), Axis("y"), Axis("x")]
     figure = show(labelled(da.ones((9, 5, 6)), axes))
     assert [*drawn(figure)] == [f"c = {k}" for k in range(6)] + ["together"]
@@ -88,7 +88,7 @@ def vectors(y, x, units="px"):
     return labelled(pixels, [*SCAN, Axis("component", labels=("y", "x"))], units)
 
 
-def test_vectors():
+def test_vectors_have_a_direction_panel():
     rows, columns = np.mgrid[-4:5, -5:6]
     figure = show(vectors(rows, columns))
     found = drawn(figure)
@@ -97,14 +97,13 @@ def test_vectors():
     assert np.array_equal(found["x"], columns)
     assert bars(figure) == ["px", "px"]
     colours = found["Direction and length"]
-    assert colours[4, 5].tolist() == [0, 0, 0]  # no length
-    assert colours[4, -1].argmax() == 0  # to the right: red
+    assert colours[4, 5].tolist() == [0, 0, 0]  # length 0
+    assert colours[4, -1].argmax() == 0  # right is red
     assert len(figure.axes[0].collections) == 1  # arrows
     assert not figure.get_supxlabel()
 
 
-def test_arrows_point_where_vectors_do():
-    """On the screen y runs down: a vector of positive y points down."""
+def test_arrows_point_down_for_positive_y():
     figure = show(vectors(np.where(np.arange(24)[:, None] < 12, 2.0, -2.0), np.zeros((24, 24))))
     (arrows,) = figure.axes[0].collections
     down = arrows.V.reshape(-1)
@@ -113,7 +112,7 @@ def test_arrows_point_where_vectors_do():
     assert not np.any(arrows.U)
 
 
-def test_directions_have_the_hues_of_the_wheel():
+def test_directions_have_distinct_hues():
     right, down, left, up = hues(np.array([0, 1, 0, -1.0]), np.array([1.0, 0, -1, 0]), 1.0)
     assert right[0] > right[1]
     assert up[1] > up[2]
@@ -122,7 +121,7 @@ def test_directions_have_the_hues_of_the_wheel():
     assert len({tuple(colour) for colour in (right, down, left, up)}) == 4
 
 
-def test_positions_are_shown_from_their_mean():
+def test_vectors_are_drawn_from_their_mean():
     rows = np.random.default_rng(1).normal(31.5, 0.5, (12, 12))
     figure = show(vectors(rows, np.full((12, 12), 40.0)))
     mean = f"y = {rows.mean():.4g} px, x = 40 px"
@@ -141,7 +140,7 @@ def test_vectors_along_a_line_are_lines():
     assert [text.get_text() for text in legend.get_texts()] == ["y", "x"]
 
 
-def test_a_last_axis_of_two_without_names_is_two_images():
+def test_unnamed_last_axis_of_two_gives_two_images():
     pixels = np.random.default_rng(2).normal(size=(7, 9, 2))
     found = drawn(show(pixels))
     assert [*found] == ["axis 2 = 0", "axis 2 = 1"]
@@ -168,7 +167,7 @@ def test_few_spectra_are_lines():
     assert show(labelled(da.ones((30, 200)), [Axis("frame"), ENERGY])).axes[0].images
 
 
-def test_a_spectrum_image_without_a_file():
+def test_spectrum_image_of_a_dask_array():
     pixels = np.random.default_rng(4).random((4, 5, 60))
     found = drawn(show(labelled(da.from_array(pixels), [*SCAN, ENERGY])))
     np.testing.assert_allclose(found["Mean spectrum"][0], pixels.mean((0, 1)))
@@ -180,7 +179,7 @@ def head(shape=(11, 13, 15)):
 
 
 def upright(image):
-    """Return planes through the middle of what nibabel has turned: S or A up, R or A right."""
+    """Return the central planes of the image as nibabel turns it, by orientation letters."""
     nibabel = pytest.importorskip("nibabel")
     right, front, up = (axis // 2 for axis in nibabel.as_closest_canonical(image).shape)
     turned = np.asarray(nibabel.as_closest_canonical(image).dataobj)
@@ -195,7 +194,7 @@ def upright(image):
     ("codes", "suffix"),
     [("RAS", "nii"), ("LPS", "nii"), ("PSR", "mgz"), ("IAL", "nii"), ("ARI", "mgz")],
 )
-def test_brains_stand_upright(tmp_path, codes, suffix):
+def test_volumes_are_shown_in_anatomical_views(tmp_path, codes, suffix):
     nibabel = pytest.importorskip("nibabel")
     turned = nibabel.orientations.inv_ornt_aff(nibabel.orientations.axcodes2ornt(codes), (0, 0, 0))
     oblique = nibabel.eulerangles.euler2mat(0.2, 0.1, -0.15)
@@ -212,9 +211,9 @@ def test_brains_stand_upright(tmp_path, codes, suffix):
         assert np.array_equal(found, expected[letters(axes)])
 
 
-def test_positions_turn_with_the_pixels(tmp_path):
+def test_extents_turn_with_the_pixels(tmp_path):
     nibabel = pytest.importorskip("nibabel")
-    affine = np.diag([-2.0, -2.0, 2.0, 1.0])  # towards left, posterior, superior
+    affine = np.diag([-2.0, -2.0, 2.0, 1.0])  # axes point left, posterior, superior
     nibabel.save(nibabel.Nifti1Image(head(), affine), tmp_path / "brain.nii")
     arr = dask_tiled.open_dataset(tmp_path / "brain.nii")
     axial = show(arr[7]).axes[0]
@@ -225,7 +224,7 @@ def test_positions_turn_with_the_pixels(tmp_path):
     assert letters(show(arr[:, 3]).axes[0]) == "SILR"
 
 
-def test_volumes_that_are_of_no_body_stay_as_they_are(tmp_path):
+def test_volumes_without_orientation_are_not_turned(tmp_path):
     nibabel = pytest.importorskip("nibabel")
     image = nibabel.Nifti1Image(head(), None)
     nibabel.save(image, tmp_path / "volume.nii")
@@ -248,7 +247,7 @@ def test_spaces_of_nrrd(tmp_path, space):
     assert letters(show(header).axes[0]) == "APLR"
 
 
-def test_series_of_volumes_show_one_of_them(tmp_path):
+def test_series_of_volumes_show_one_volume(tmp_path):
     nibabel = pytest.importorskip("nibabel")
     pixels = np.random.default_rng(6).integers(0, 99, (5, 6, 7, 3), "int16")
     nibabel.save(nibabel.Nifti1Image(pixels, np.eye(4)), tmp_path / "functional.nii")
@@ -267,7 +266,7 @@ def test_units_of_values(tmp_path):
 
 
 @pytest.mark.parametrize(("scale", "expected"), [(1, "adu"), (2, "")])
-def test_units_of_fits_are_those_of_scaled_pixels(tmp_path, scale, expected):
+def test_units_of_fits_need_scaled_pixels(tmp_path, scale, expected):
     cards = {"BUNIT": "adu", "BSCALE": float(scale)}
     path = write_fits(tmp_path / "image.fits", np.ones((4, 5), "i2"), cards=cards)
     assert dask_tiled.describe(path).units == expected

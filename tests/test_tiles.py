@@ -1,4 +1,4 @@
-"""Virtual detectors and centres of mass."""
+"""`apply_masks` and `center_of_mass`."""
 
 import dask
 import dask.array as da
@@ -33,7 +33,7 @@ def opened(path, **options):
 
 
 def under(frames, masks):
-    """Add up pixels under masks, in as many digits as there are."""
+    """Return the sums of pixels under masks, in float64."""
     pixels = frames.reshape(-1, masks[0].size).astype("f8")
     return (pixels @ masks.reshape(len(masks), -1).T).reshape(*frames.shape[:-2], len(masks))
 
@@ -65,7 +65,7 @@ def test_masks_of_all_types(path, frames, dtype, expected, n):
 
 
 def test_large_masks_leave_frames_whole(path, frames):
-    """Where dask would cut the masks, and the frames along with them."""
+    """Masks stay one chunk where dask's chunk size would split the masks and the frames."""
     arr, masks = opened(path), np.random.default_rng(0).random((3, *SIG), "f4")
     with dask.config.set({"array.chunk-size": "1 kiB"}):
         found = tiles.apply_masks(arr, masks)
@@ -74,7 +74,7 @@ def test_large_masks_leave_frames_whole(path, frames):
     assert found.name == tiles.apply_masks(arr, masks.copy()).name
 
 
-def test_one_mask_counts_as_one(path, frames):
+def test_single_mask_has_an_axis_of_one(path, frames):
     found = tiles.apply_masks(opened(path), disk(4))
     assert found.shape == (*NAV, 1)
     np.testing.assert_array_equal(found[..., 0].compute(), (frames * disk(4)).sum(axis=(2, 3)))
@@ -93,7 +93,7 @@ INDICES = [
 
 
 def test_single_rows_of_the_detector(path, frames):
-    """What is left of a frame may have one axis, or none."""
+    """Masks apply to sliced frames of one axis or none."""
     arr = opened(path)
     weights = np.arange(16)
     np.testing.assert_allclose(
@@ -115,8 +115,8 @@ def test_missing_frames_and_selections(path, frames):
     np.testing.assert_allclose(tiles.apply_masks(arr, masks).compute(), under(flat[order], masks))
 
 
-def test_many_digits(tmp_path):
-    """Pixels of 4 bytes and float64 are added up in float64, and small ones beside large count."""
+def test_wide_pixels_are_summed_in_float64(tmp_path):
+    """Pixels of 4 bytes and more are summed in float64, without loss of small terms."""
     rng = np.random.default_rng(0)
     masks = rng.random((2, 64, 64))
     for dtype in ("u4", "i4", "f8"):
@@ -152,7 +152,7 @@ def test_pixels_of_all_types(tmp_path, dtype, opened_from_a_file):
     np.testing.assert_allclose(found, expected if dtype == "c8" else expected.real, rtol=1e-6)
 
 
-def test_what_is_no_number_stays_so(tmp_path):
+def test_nan_and_infinity_propagate(tmp_path):
     frames = np.ones((4, 8, 8), "f4")
     frames[1, 2, 3], frames[2, 0, 0] = np.nan, np.inf
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames))
@@ -233,7 +233,7 @@ def test_centres_of_mass(path, frames, mask, chunks):
     np.testing.assert_allclose(found.compute(), expected, rtol=1e-6)
 
 
-def test_a_pixel_is_its_own_centre(tmp_path):
+def test_single_pixel_is_its_own_centre(tmp_path):
     frames = np.zeros((12, 16, 12, 16), "u2")
     y, x = np.indices(SIG)
     frames[y, x, y, x] = 65535
@@ -243,7 +243,7 @@ def test_a_pixel_is_its_own_centre(tmp_path):
     np.testing.assert_array_equal(tiles.center_of_mass(plain).compute(), np.stack([y, x], axis=-1))
 
 
-def test_centres_are_told_in_pixels_of_the_crop(path, frames):
+def test_centres_are_in_pixels_of_the_crop(path, frames):
     arr = opened(path)
     for index in INDICES:
         found = tiles.center_of_mass(arr[index]).compute()
@@ -279,7 +279,7 @@ def test_other_numbers_of_signal_axes():
     np.testing.assert_allclose(line[..., 0], frames @ np.arange(6) / frames.sum(axis=-1))
 
 
-def test_centres_of_results_that_are_computed_together(path, frames):
+def test_centres_computed_together(path, frames):
     arr = opened(path, chunks=(2, 5, 12, 16))
     found = dask.compute(
         tiles.center_of_mass(arr),

@@ -1,4 +1,4 @@
-"""Many files as one array: their order, their pixels, and reductions over them."""
+"""`open_volumes`: order of files, pixels, and reductions."""
 
 import gzip
 import pickle
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_pattern_gives_natural_order(folder):
+def test_pattern_sorts_naturally(folder):
     arr = open_volumes(folder / "v*.npy")
     assert type(arr) is TiledArray
     assert (arr.shape, arr.dtype) == (PIXELS.shape, PIXELS.dtype)
@@ -39,7 +39,7 @@ def test_a_pattern_gives_natural_order(folder):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr))[3, 1:].compute(), PIXELS[3, 1:])
 
 
-def test_a_list_keeps_its_order(folder):
+def test_list_keeps_its_order(folder):
     numbers = [7, 2, 11, 2]
     arr = open_volumes([folder / f"v{number}.npy" for number in numbers])
     np.testing.assert_array_equal(arr.compute(), PIXELS[numbers])
@@ -61,7 +61,7 @@ def test_reductions_run_on_tiles(folder, name, chunks):
 @settings(max_examples=15)
 @given(data=st.data())
 def test_tilings_of_volumes(folder, data):
-    """Frames of three axes are frames like others."""
+    """Any tiling of frames with three axes gives the same results."""
     by = data.draw(st.sampled_from(["tile", "frame", "chunk", "pixel"]))
     depth = data.draw(st.none() | st.integers(1, 12))
     request = TilingRequest(by, depth=depth, nbytes=data.draw(st.none() | st.integers(400, 5000)))
@@ -79,7 +79,7 @@ def test_tilings_of_volumes(folder, data):
 
 
 def test_scans(tmp_path):
-    """Frames that a header puts on a grid, and frames that are turned in quarters."""
+    """Volumes may be scans, of quad detectors with turned quarters."""
     scans = PIXELS[:, :, :, None].repeat(64, 3).repeat(2, 2)[:3, :, :, :, 0]
     scans = np.broadcast_to(scans[..., None], (3, 4, 12, 64, 64)).copy()
     for number, scan in enumerate(scans):
@@ -100,7 +100,7 @@ def test_raw_and_other_options(tmp_path):
     np.testing.assert_array_equal(fewer.compute(), PIXELS[:3])
 
 
-def test_volumes_that_are_compressed_stay_whole(tmp_path):
+def test_compressed_volumes_are_not_split(tmp_path):
     volumes = PIXELS[:5].astype("i2")
     for number, volume in enumerate(volumes):
         path = tmp_path / f"{number}.mrc"
@@ -127,8 +127,8 @@ def test_chunked_files(tmp_path):
     np.testing.assert_array_equal(arr.max(0).compute(), PIXELS[:4].max(0))
 
 
-def test_a_pattern_that_matches_all_files_of_a_volume(tmp_path):
-    """Each volume counts once; in a list it counts as often as it stands there."""
+def test_volumes_of_several_files(tmp_path):
+    """A pattern that matches all files of a volume lists it once; a list may repeat it."""
     for number, volume in enumerate(PIXELS[:3]):
         write_gis(tmp_path / f"v{number}.ima", volume, minf={})
     np.testing.assert_array_equal(open_volumes(tmp_path / "v*").sum(0), PIXELS[:3].sum(0))
@@ -143,7 +143,7 @@ def test_a_pattern_that_matches_all_files_of_a_volume(tmp_path):
     ("other", "problem"),
     [(PIXELS[0, 1:], "shape"), (PIXELS[0].astype("f4"), "dtype"), (PIXELS[0, 0], "shape")],
 )
-def test_volumes_that_differ(folder, tmp_path, other, problem):
+def test_different_volumes_are_refused(folder, tmp_path, other, problem):
     path = write_npy(tmp_path / "other.npy", other)
     with pytest.raises(DatasetError, match=problem) as caught:
         open_volumes([folder / "v0.npy", folder / "v1.npy", path])
