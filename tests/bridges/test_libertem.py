@@ -1,4 +1,4 @@
-"""LiberTEM: its analyses on opened arrays, and its parameters by their names."""
+"""LiberTEM: `from_libertem` takes its parameters, and its analyses run on opened arrays."""
 
 import inspect
 
@@ -12,7 +12,7 @@ from dask_tiled import DatasetError, describe, from_libertem, open_dataset
 from dask_tiled.bridges.libertem import COMMON, EMPTY, INSTEAD, OWN
 from dask_tiled.testing import counting_frames, write_frms6, write_mib, write_raw, write_tvips
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what LiberTEM imports warns
+pytestmark = pytest.mark.filterwarnings("ignore")  # LiberTEM's imports warn
 
 FRAMES = counting_frames((6, 8, 16, 20), "uint16")
 REAL = {
@@ -32,7 +32,7 @@ REAL = {
 
 
 def same(found, expected):
-    """Compare with what LiberTEM reads, to which a stack of images is one axis of frames."""
+    """Compare with frames that LiberTEM read; NaN marks frames missing there."""
     np.testing.assert_array_equal(found, np.nan_to_num(expected))
 
 
@@ -52,7 +52,7 @@ def raw(tmp_path):
 
 
 @pytest.mark.slow
-def test_older_names_and_frames_of_another_shape(raw, tmp_path):
+def test_deprecated_names_and_other_frame_shapes(raw, tmp_path):
     params = {"path": str(raw), "dtype": "<u2"}
     jobs = {
         "shapes": params | {"scan_size": (6, 8), "detector_size": (16, 20)},
@@ -78,7 +78,7 @@ def test_dark_frames(tmp_path):
 
 @pytest.mark.slow
 def test_offsets_count_from_the_first_frame(tmp_path):
-    """Of TVIPS files, where the scan begins later."""
+    """A sync_offset counts from a TVIPS file's first frame, though its scan begins later."""
     frames = counting_frames((25, 6, 8), "u2")
     places = [divmod(k, 5) for k in range(20)]
     path, *_ = write_tvips(
@@ -95,7 +95,7 @@ def test_offsets_count_from_the_first_frame(tmp_path):
 
 
 def test_auto(tmp_path):
-    """The format is found out, and has its own parameters."""
+    """ "auto" detects the format, and takes its parameters."""
     frames = FRAMES[..., :8, :8]
     path, *_ = write_frms6(tmp_path / "a", frames, dark=frames[0, :3], scan_shape=(6, 8))
     np.testing.assert_array_equal(from_libertem("auto", path), from_libertem("frms6", path))
@@ -103,13 +103,13 @@ def test_auto(tmp_path):
         file["x"] = FRAMES[0]
         file["y"] = FRAMES[1]
     np.testing.assert_array_equal(from_libertem("auto", tmp_path / "a.h5", ds_path="y"), FRAMES[1])
-    tiff = tmp_path / "a.tif"  # LiberTEM reads none
+    tiff = tmp_path / "a.tif"  # not supported by LiberTEM
     tifffile.imwrite(tiff, FRAMES[0])
     np.testing.assert_array_equal(from_libertem("auto", tiff, nav_shape=(8,)), FRAMES[0])
 
 
 class DirectBackend:
-    """Has the name of one of LiberTEM's."""
+    """Backend with the class name of one of LiberTEM's."""
 
 
 def test_backends(raw):
@@ -121,7 +121,7 @@ def test_backends(raw):
 
 
 def test_parameters_without_a_counterpart(raw):
-    """Each is named, with what to do."""
+    """Errors name the parameter and the alternative."""
     for name, hint in INSTEAD.items():
         with pytest.raises(DatasetError) as caught:
             from_libertem("raw", raw, **{name: 3})
@@ -152,7 +152,7 @@ def test_parameters_without_a_counterpart(raw):
         from_libertem("mib", mib, sig_shape=(16, 21))
 
 
-def test_all_parameters_are_known():
+def test_all_parameters_of_libertem_are_listed():
     pytest.importorskip("libertem")
     from libertem.io.dataset import filetypes, get_dataset_cls
     from libertem.io.dataset.dm import StackedDMDataSet
@@ -168,7 +168,7 @@ def test_all_parameters_are_known():
 
 @pytest.mark.slow
 def test_analyses_on_arrays(tmp_path):
-    """The same as on its own data set: sums and masks."""
+    """Sums and masks equal those on LiberTEM's own data set."""
     from libertem.api import Context
     from libertem.udf.masks import ApplyMasksUDF
     from libertem.udf.sum import SumUDF

@@ -1,4 +1,4 @@
-"""Files in napari: lazy layers with names, scales and contrast, and layers as zarr."""
+"""The napari plugin: files as lazy layers with axes and contrast, and layers written to zarr."""
 
 import io
 import os
@@ -21,7 +21,7 @@ from dask_tiled import Axis, DatasetError, TiledArray, open_dataset, to_zarr
 from dask_tiled.bridges.napari import get_reader, read_layers, write_image
 from dask_tiled.testing import counting_frames, write_dm, write_gis, write_mib, write_nrrd
 
-with warnings.catch_warnings():  # of pydantic, for how napari uses it
+with warnings.catch_warnings():  # pydantic warns of napari's use of it
     warnings.simplefilter("ignore")
     import npe2
     from napari.components import ViewerModel
@@ -35,7 +35,7 @@ LABELS = ("scan_y", "scan_x", "y", "x")
 
 @pytest.fixture(scope="module")
 def plugin():
-    """Let npe2 know the manifest, as if it had found it."""
+    """Register the plugin's manifest with npe2."""
     manifest = npe2.PluginManifest.from_file(PACKAGE / "napari.yaml")
     plugins = npe2.PluginManager.instance()
     if manifest.name not in plugins:
@@ -51,13 +51,13 @@ def scan(tmp_path):
 
 
 def only(path):
-    """Return pixels and attributes of the only layer of a file."""
+    """Return pixels and attributes of a file's single layer."""
     ((pixels, told, kind),) = read_layers(str(path))
     assert kind == "image"
     return pixels, told
 
 
-def test_the_manifest_is_valid_and_lists_all_suffixes(plugin):
+def test_manifest_is_valid_and_lists_all_suffixes(plugin):
     plugin.validate_imports()
     (reader,) = plugin.contributions.readers
     suffixes = {end for one in dask_tiled.formats().values() for end in one.extensions}
@@ -69,13 +69,13 @@ def test_the_manifest_is_valid_and_lists_all_suffixes(plugin):
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_every_format(name, sample_of):
-    """Whatever opens without options, lazily and as it is shown."""
+    """Files that open without options become lazy layers with the same pixels."""
     options = {**sample_of(name).options}
     path = options.pop("path")
     path = [*map(str, path)] if isinstance(path, list) else str(path)
     reader = get_reader(path)
     if reader is None:
-        assert options or "*" in path  # nothing tells what it is, or it is no file
+        assert options or "*" in path  # needs options, or is a pattern
         return
     (pixels, told, _), *others = reader(path)
     layer = Image(pixels, **told)
@@ -89,7 +89,7 @@ def test_every_format(name, sample_of):
 
 
 def test_names_scales_and_units(scan, plugin):
-    """Through napari itself, with a file that is dropped on it."""
+    """Layers keep the names, scales and units of axes when napari opens a file."""
     viewer = ViewerModel()
     (layer,) = viewer.open(str(scan), plugin=plugin.name)
     assert type(layer.data) is TiledArray
@@ -105,7 +105,7 @@ def test_names_scales_and_units(scan, plugin):
 
 
 def test_few_images_are_read(scan, loads, monkeypatch):
-    """Three for the contrast, and what is looked at."""
+    """Opening reads three images for the contrast; then only displayed images are read."""
     monkeypatch.setattr("dask_tiled.reading.reader.backend_for", lambda _: loads())
     pixels, told = only(scan)
     assert loads.nbytes == 3 * FRAMES[0, 0].nbytes
@@ -119,7 +119,7 @@ def test_few_images_are_read(scan, loads, monkeypatch):
     assert loads.nbytes <= 3 * FRAMES[0, 0].nbytes
 
 
-def test_large_images_are_sampled_in_their_middle(tmp_path, monkeypatch):
+def test_contrast_of_large_images_comes_from_the_middle(tmp_path, monkeypatch):
     monkeypatch.setattr("dask_tiled.bridges.napari.SAMPLED", 4)
     pixels = np.zeros((9, 12), "f4")
     pixels[0, 0], pixels[4, 5] = 1e9, 7
@@ -128,8 +128,8 @@ def test_large_images_are_sampled_in_their_middle(tmp_path, monkeypatch):
     assert told["contrast_limits"][1] <= 7
 
 
-def test_several_pictures_are_layers(tmp_path):
-    """The one that is meant is visible; lines are images of one row."""
+def test_datasets_are_layers(tmp_path):
+    """The default dataset is visible; lines become images of one row."""
     a, b, c = (counting_frames(shape, "u2") for shape in ((4, 6, 7), (6, 7), (4, 3, 7)))
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         for name, pixels in {"a": a, "g/b": b, "c": c}.items():
@@ -148,8 +148,7 @@ def test_several_pictures_are_layers(tmp_path):
 
 
 @pytest.mark.parametrize("config", ["contig", "separate", "gis", "pages"])
-def test_colours(config, tmp_path):
-    """Their axis comes last, as napari has it."""
+def test_colour_axis_comes_last(config, tmp_path):
     pixels = counting_frames((2, 9, 8, 3), "u1")
     path = tmp_path / "colours.tif"
     if config == "gis":
@@ -181,8 +180,7 @@ def test_channels_are_layers(tmp_path):
         assert (layer.blending, layer.scale[-1]) == ("additive", 0.5)
 
 
-def test_pyramids(tmp_path):
-    """Of OME-Zarr and of TIFF."""
+def test_pyramids_of_zarr_and_tiff(tmp_path):
     pixels = counting_frames((3, 300, 400), "u2")
     arr = da.from_array(pixels, chunks=(1, 300, 400))
     axes = [Axis("z", "nm", 4.0), Axis("y", "nm", 0.5, 2.0), Axis("x", "nm", 0.5)]
@@ -199,7 +197,7 @@ def test_pyramids(tmp_path):
     assert only(tmp_path / "p.zarr")[1]["scale"] == [4.0, 0.5, 0.5]
 
 
-def test_complex_numbers_are_moduli(tmp_path):
+def test_complex_pixels_are_shown_as_magnitudes(tmp_path):
     pixels = counting_frames((3, 5, 4), "f4") * (3 + 4j)
     np.save(tmp_path / "wave.npy", pixels.astype("c8"))
     found, told = only(tmp_path / "wave.npy")
@@ -208,7 +206,7 @@ def test_complex_numbers_are_moduli(tmp_path):
 
 
 @pytest.mark.parametrize("unit", ["", "e-", "(", "2", "x,y", "Intensity"])
-def test_units_that_napari_does_not_know(unit, tmp_path):
+def test_units_unknown_to_napari(unit, tmp_path):
     write_dm(tmp_path / "x.dm4", FRAMES, calibrations=[*AXES[:3], (0.0, 0.5, unit)])
     pixels, told = only(tmp_path / "x.dm4")
     layer = Image(pixels, **told)
@@ -217,7 +215,7 @@ def test_units_that_napari_does_not_know(unit, tmp_path):
 
 
 def test_several_files_are_one_layer(tmp_path, plugin):
-    """A series is what it is by itself; others are places on a new axis."""
+    """The files of a series open as one array; other files are stacked along a new axis."""
     members = TABLE["k2is"](tmp_path, "sample").members
     series = sorted(str(path) for path in members if path.suffix == ".bin")
     ((pixels, *_),) = read_layers(series)
@@ -232,8 +230,8 @@ def test_several_files_are_one_layer(tmp_path, plugin):
     np.testing.assert_array_equal(layer.data, [FRAMES, FRAMES + 1])
 
 
-def test_what_is_not_ours(scan, tmp_path, monkeypatch):
-    """Nothing that napari asks about fails, and nothing is waited for."""
+def test_get_reader_declines_other_paths(scan, tmp_path, monkeypatch):
+    """The plugin returns None without an error and without blocking, as on a named pipe."""
     assert get_reader(str(scan)) is get_reader([str(scan)]) is read_layers
     assert get_reader("https://host/scan.mib") is read_layers
     (tmp_path / "fake.mib").write_bytes(b"nothing like it")
@@ -250,7 +248,7 @@ def test_what_is_not_ours(scan, tmp_path, monkeypatch):
     assert get_reader(str(scan)) is None
 
 
-def test_broken_files_are_said(tmp_path):
+def test_errors_name_the_broken_file(tmp_path):
     path = write_mib(tmp_path / "scan.mib", FRAMES)
     path.write_bytes(path.read_bytes()[:600])
     with pytest.raises(DatasetError, match=r"scan\.mib"):
@@ -258,7 +256,7 @@ def test_broken_files_are_said(tmp_path):
 
 
 def test_writing(scan, tmp_path, plugin):
-    """A layer keeps pixels, axes, units and its name, and is not loaded to be written."""
+    """A written layer keeps its pixels, axes, metadata and name."""
     pixels, told = only(scan)
     layer = Image(pixels, **told | {"name": "my scan"})
     (path,) = npe2.write(str(tmp_path / "out.zarr"), [layer], plugin_name=plugin.name)
@@ -269,8 +267,8 @@ def test_writing(scan, tmp_path, plugin):
     assert again["name"] == "my scan"
 
 
-def test_writing_what_was_calibrated_in_napari(tmp_path):
-    """Also of arrays of NumPy, and over what was written before, but nothing else."""
+def test_writing_layers_calibrated_in_napari(tmp_path):
+    """NumPy layers keep their scales and units; only a store written before is replaced."""
     pixels = counting_frames((4, 6, 7), "f4")
     layer = Image(pixels, scale=(3, 0.5, 0.5), translate=(0, 1, 2), units=("s", "Å", "Å"))
     for _ in range(2):
@@ -292,8 +290,7 @@ def test_writing_what_was_calibrated_in_napari(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(9, 8, 3), (2, 9, 8, 4)])
-def test_writing_colours_and_pyramids(shape, tmp_path):
-    """They come back as they were."""
+def test_colours_and_pyramids_round_trip(shape, tmp_path):
     pixels = counting_frames(shape, "u1")
     write_image(str(tmp_path / "rgb.zarr"), *Image(pixels, rgb=True).as_layer_data_tuple()[:2])
     found, told = only(tmp_path / "rgb.zarr")
@@ -324,22 +321,22 @@ def test_samples_are_in_the_menu(plugin):
     ],
 )
 def test_samples(name, layers, plugin):
-    """Through napari itself, as its menu opens them."""
+    """Samples open as layers through napari's menu."""
     opened = ViewerModel().open_sample(plugin.name, name)
     assert [layer.name for layer in opened] == layers
 
 
 @by_file([*manifest("EMD"), *manifest("TIFF"), *manifest("BLO")], "row")
 def test_real_files(data, row):
-    """Each of their pictures is one that napari takes."""
+    """Napari accepts each layer of a real file."""
     path = str(data / row["file"])
     layers = get_reader(path)(path)
     for pixels, told, kind in layers:
         assert Layer.create(pixels, told, kind).axis_labels == tuple(told["axis_labels"])
 
 
-def test_what_is_stored_beside_an_export(scan, tmp_path):
-    """Further layers, which are not visible at first."""
+def test_results_stored_with_an_export(scan, tmp_path):
+    """Stored results become further layers, hidden at first."""
     arr = open_dataset(scan)
     beside = {"mean": arr.mean((0, 1)), "navigator": arr.sum((2, 3)), "top": arr.max()}
     to_zarr(arr, tmp_path / "out.zarr", with_results=beside, pyramid=1)

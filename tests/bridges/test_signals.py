@@ -1,4 +1,4 @@
-"""Signals of HyperSpy, with the axes and metadata that readers of RosettaSciIO give."""
+"""HyperSpy signals: axes and metadata as RosettaSciIO's readers return them."""
 
 import builtins
 import time
@@ -27,7 +27,7 @@ TAGS = {
     "Microscope Info": {"Voltage": 2e5, "STEM Camera Length": 120.0, "Illumination Mode": "STEM"}
 }
 
-# Both say the same of these; of others, they differ for reasons that the docs give.
+# Files for which both readers agree; the docs explain the differences for others.
 FILES = [
     "blo/test2.blo",
     "dm/2D/multi_signal.dm3",
@@ -43,7 +43,7 @@ FILES = [
     "more/tiff/test_tiff_Zeiss_SEM_512pix.tif",
     "ser/old/16x16-line_profile_diagonal_10x1024_1.ser",
 ]
-# Theirs are in metres, at times rounded, and of no unit; text; as the file has it.
+# RosettaSciIO stores these in metres, rounded or without units, as text, or as in the file.
 OTHERWISE = {
     "Stage.x", "Stage.y", "Stage.z", "Stage.rotation", "Stage.tilt_alpha", "Stage.tilt_beta",
     "General.time", "Signal.signal_type", "General.original_filename",
@@ -64,7 +64,7 @@ def path(tmp_path):
 
 
 def axes_of(signal):
-    """List the axes of a signal in the order of its array."""
+    """Return the axes of a signal in array order."""
     return [
         (axis.name, axis.units, axis.scale, axis.offset, axis.size, axis.navigate)
         for axis in signal.axes_manager._axes
@@ -80,9 +80,9 @@ def flat(tree, before=""):
 
 
 def loaded(path, file_format=None):
-    """Load all signals of a file; RosettaSciIO leaves files open where it is lazy."""
+    """Load all signals of a file; eagerly through RosettaSciIO, which leaves lazy files open."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what it does not know
+        warnings.simplefilter("ignore")  # unknown metadata
         found = hs.load(str(path), lazy=file_format is not None, file_format=file_format)
     return found if isinstance(found, list) else [found]
 
@@ -108,7 +108,7 @@ def test_every_format(name, sample_of):
 
 @pytest.fixture
 def utc():
-    """Let local time be UTC: others say in local time what we say in UTC."""
+    """Set the local time zone to UTC: RosettaSciIO converts times to local time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", "UTC")
         time.tzset()
@@ -119,7 +119,7 @@ def utc():
 @by_file([{"file": name} for name in FILES], "row")
 @pytest.mark.usefixtures("utc")
 def test_real_files_as_rosettasciio_reads_them(data, row):
-    """All pictures: shapes, units, scales and offsets, and what both say of the instrument."""
+    """All signals agree in pixels, axes, and the metadata that both readers provide."""
     path = data / row["file"]
     ours = {one.metadata.General.title: one for one in loaded(path, file_format=dask_tiled)}
     theirs = {one.metadata.General.title: one for one in loaded(path)}
@@ -130,7 +130,7 @@ def test_real_files_as_rosettasciio_reads_them(data, row):
         our = ours[title]
         np.testing.assert_array_equal(our.data, their.data)
         for one in (our, their):
-            one.axes_manager.convert_units()  # of SER files we say metres, they nanometres
+            one.axes_manager.convert_units()  # SER axes are in metres here, in nanometres there
         for (_, *given), (_, *expected) in zip(axes_of(our), axes_of(their), strict=True):
             assert given[0] == expected[0]
             np.testing.assert_allclose(given[1:3], expected[1:3], rtol=1e-6, atol=1e-12)
@@ -145,7 +145,7 @@ def test_real_files_as_rosettasciio_reads_them(data, row):
                 assert a == (pytest.approx(b, rel=1e-6) if isinstance(a, float) else b), key
 
 
-def test_files_of_hyperspy_keep_their_metadata(data):
+def test_hspy_files_keep_their_metadata(data):
     path = data / "hspy" / "example2_v3.1.hspy"
     (our,), (their,) = loaded(path, file_format=dask_tiled), loaded(path)
     said = [one.metadata.as_dictionary() for one in (our, their)]
@@ -156,7 +156,7 @@ def test_files_of_hyperspy_keep_their_metadata(data):
 
 
 def test_axes_and_metadata(path):
-    """In the units of HyperSpy, and with all headers."""
+    """Metadata is in HyperSpy's units, and original_metadata holds all headers."""
     (signal,) = loaded(path, file_format=dask_tiled)
     assert isinstance(signal, hs.signals.Signal2D)
     assert axes_of(signal) == [
@@ -173,8 +173,8 @@ def test_axes_and_metadata(path):
     np.testing.assert_array_equal(read["data"], FRAMES)
 
 
-def test_what_is_computed(path):
-    """Slices and sums by HyperSpy run on tiles, and what was computed before keeps its axes."""
+def test_computed_signals(path):
+    """HyperSpy's slices and sums run on tiles, and signals of computed arrays keep their axes."""
     signal = to_hyperspy(path)
     part = signal.inav[1:3, 2]
     assert type(part.data) is TiledArray
@@ -197,7 +197,7 @@ def test_what_is_computed(path):
     np.testing.assert_array_equal(image.data, FRAMES.sum(axis=(2, 3)))
 
 
-def test_several_pictures(data):
+def test_several_datasets(data):
     path = data / "more" / "hdf5" / "Test_SI_16x16_215_kx.emd"
     titles = [one["metadata"]["General"]["title"] for one in file_reader(path)]
     assert titles[0] == "EDS"
@@ -207,7 +207,7 @@ def test_several_pictures(data):
 
 
 def test_by_suffix(tmp_path):
-    """HyperSpy finds the reader in the list of RosettaSciIO."""
+    """HyperSpy finds the reader through RosettaSciIO's list of plugins."""
     path = write_seq(tmp_path / "movie.seq", FRAMES[0])
     ours = {"name": "dask-tiled", "name_aliases": [], "file_extensions": ["seq"], "writes": False}
     rsciio.IO_PLUGINS.append(ours | {"api": "dask_tiled"})
@@ -235,8 +235,8 @@ def test_wrong_arguments(tmp_path, monkeypatch):
         to_hyperspy(path)
 
 
-def test_what_is_stored_beside_an_export(tmp_path):
-    """A navigator at once; other results are signals of their own."""
+def test_results_stored_with_an_export(tmp_path):
+    """The stored sum becomes the navigator; other results are further signals."""
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES[..., :8, :8].copy()))
     beside = {"mean": arr.mean((0, 1)), "dark": arr[..., :2].sum((2, 3)), "sum": arr.sum((2, 3))}
     dask_tiled.to_zarr(arr, tmp_path / "out.zarr", with_results=beside)
@@ -252,7 +252,7 @@ def test_what_is_stored_beside_an_export(tmp_path):
     assert to_hyperspy(open_dataset(tmp_path / "out.zarr")[1:]).navigator is None
 
 
-def test_nothing_is_stored_of_frames_in_another_order(tmp_path):
+def test_stored_results_do_not_apply_to_reordered_frames(tmp_path):
     frames = FRAMES.reshape(-1, *FRAMES.shape[2:])[..., :8, :8].copy()
     arr = open_dataset(write_mib(tmp_path / "scan.mib", frames), nav_shape=len(frames))
     dask_tiled.to_zarr(arr, tmp_path / "out.zarr", with_results={"rows": arr.sum(2)})

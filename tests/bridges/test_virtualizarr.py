@@ -1,4 +1,4 @@
-"""Files in VirtualiZarr: its arrays of references, and what its writers make of them."""
+"""The VirtualiZarr parser: files as virtual arrays, which its writers store as references."""
 
 import pickle
 
@@ -41,18 +41,18 @@ def read_references(references):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_every_format_is_an_array_or_refused(name, sample_of):
-    """What references can say, VirtualiZarr can."""
+    """The parser accepts exactly the files that `to_references` accepts."""
     sample = sample_of(name)
     path = sample.options["path"]
     options = {key: value for key, value in sample.options.items() if key != "path"}
     if not isinstance(path, str) and not hasattr(path, "__fspath__"):
-        pytest.skip("several files are no URL")
+        pytest.skip("the parser takes one URL, not several files")
     try:
         dask_tiled.to_references(open_dataset(**sample.options), zarr_format=3)
     except DatasetError as error:
         with pytest.raises(DatasetError) as caught:
             Parser(**options)(str(path), LOCAL)
-        assert str(caught.value) == str(error)  # noqa: PT017 - others raise nothing
+        assert str(caught.value) == str(error)  # noqa: PT017 - other formats raise no error
         return
     store = Parser(**options)(str(path), LOCAL)
     np.testing.assert_array_equal(read(store), sample.expected)
@@ -72,7 +72,7 @@ PACKED = {
 
 
 def written(folder, name):
-    """Write a file of each kind of codec."""
+    """Write the file of a case in `PACKED`; return its path and pixels."""
     given = PACKED[name]
     if given is None:
         frames = counting_frames((5, 7, 8, 64), "uint16", bits=12)
@@ -92,7 +92,7 @@ def written(folder, name):
 
 
 @pytest.mark.parametrize("name", PACKED)
-def test_its_writers_make_the_same_pixels(tmp_path, repository, name):
+def test_written_references_read_the_same_pixels(tmp_path, repository, name):
     path, frames = written(tmp_path, name)
     parser = Parser("hdf5", dataset="scan") if path.suffix == ".h5" else Parser()
     shown = virtualizarr.open_virtual_dataset(str(path), registry=LOCAL, parser=parser)
@@ -106,8 +106,7 @@ def test_its_writers_make_the_same_pixels(tmp_path, repository, name):
     np.testing.assert_array_equal(read(session.store), frames)
 
 
-def test_arrays_are_put_together(tmp_path):
-    """What VirtualiZarr is for: one array of many files."""
+def test_virtual_arrays_are_concatenated(tmp_path):
     for k in range(3):
         with h5py.File(tmp_path / f"{k}.h5", "w") as file:
             file.create_dataset("d", data=FRAMES + k, chunks=(1, 7, 8, 16), compression=1)
@@ -122,8 +121,8 @@ def test_arrays_are_put_together(tmp_path):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_axes_come_along(tmp_path):
-    """Their names and scales; and coordinates, where VirtualiZarr can hold them."""
+def test_axes_are_kept(tmp_path):
+    """Attributes keep the axes; coordinates are stored if VirtualiZarr can inline them."""
     axes = [(0.0, 0.5, "nm"), (2.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (0.0, 0.25, "1/nm")]
     path = write_dm(tmp_path / "scan.dm4", FRAMES, calibrations=axes)
     shown = virtualizarr.open_virtual_dataset(f"file://{path}", LOCAL, Parser())
@@ -148,8 +147,8 @@ def test_missing_frames_have_no_reference(tmp_path):
 
 
 @pytest.mark.parametrize("prefix", ["", "folder"])
-def test_files_behind_urls(tmp_path, prefix):
-    """The store of the registry reads them, wherever it begins."""
+def test_remote_files(tmp_path, prefix):
+    """The registry's store reads remote files, for any URL prefix."""
     folder = tmp_path / "folder"
     folder.mkdir()
     path, frames = written(folder, "gzip")
@@ -163,7 +162,7 @@ def test_files_behind_urls(tmp_path, prefix):
         np.testing.assert_array_equal(read(store), frames)
 
 
-def test_urls_that_no_store_reads(tmp_path):
+def test_unreadable_urls_are_refused(tmp_path):
     with pytest.raises(DatasetError, match="the registry has no store for the URL"):
         Parser()("s3://bucket/scan.mib", LOCAL)
     with pytest.raises(DatasetError, match="the stores of the registry"):
@@ -176,8 +175,7 @@ def test_urls_that_no_store_reads(tmp_path):
         Parser("hdf5")(str(damaged), LOCAL)
 
 
-def test_a_parser_is_a_value():
-    """It goes to other processes."""
+def test_parsers_can_be_pickled():
     parser = Parser("mib", nav_shape=(2, 3))
     assert repr(parser) == "Parser(format='mib', nav_shape=(2, 3))"
     assert repr(pickle.loads(pickle.dumps(parser))) == repr(parser)

@@ -1,4 +1,4 @@
-"""Files and arrays in xarray: the same pixels, with the names, scales and facts of the files."""
+"""The xarray engine and `to_xarray`: pixels, coordinates and attributes of files."""
 
 import io
 import json
@@ -40,7 +40,6 @@ def in_xarray(path, **options):
 
 @pytest.fixture
 def path(tmp_path):
-    """Write a small scan."""
     return write_mib(tmp_path / "scan.mib", FRAMES)
 
 
@@ -59,7 +58,7 @@ def test_xarray_knows_the_engine():
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_every_format(name, sample_of):
-    """Lazily in the negotiated chunks, lazily without dask, and as an array."""
+    """The engine, with and without dask, and `to_xarray` return the same pixels."""
     options = sample_of(name).options
     arr = open_dataset(**options)
     expected = arr.compute()
@@ -75,7 +74,7 @@ def test_every_format(name, sample_of):
 
 
 class Uneven(Engine):
-    """The engine, for files that are best read in such chunks."""
+    """Engine whose files prefer uneven chunks."""
 
     CHUNKS = (1, 4), (7,), (3, 5), (16,)
 
@@ -83,8 +82,8 @@ class Uneven(Engine):
         return super().open_dataset(*args, chunks=self.CHUNKS, **options)
 
 
-def test_chunks_are_those_of_the_file(path):
-    """Those of a tiling request, and uneven ones; xarray warns where others cut them."""
+def test_default_chunks_are_negotiated(path):
+    """chunks={} keeps negotiated and uneven chunks; xarray warns if other chunks split them."""
     with dask.config.set({"array.chunk-size": FRAMES[:2].nbytes}):
         for tiling in (None, TilingRequest("pixel")):
             found = in_xarray(path, chunks={}, tiling=tiling)["data"]
@@ -98,20 +97,20 @@ def test_chunks_are_those_of_the_file(path):
 
 
 def indexers(n):
-    """Draw what xarray indexes an axis with."""
+    """Return a strategy for xarray indexers of an axis of length n."""
     numbers = st.integers(-n, n - 1)
     ends = st.none() | st.integers(-n - 1, n + 1)
     steps = st.none() | st.sampled_from([1, 2, 3, -1, -2])
     lists = st.lists(numbers, max_size=6).map(lambda x: np.array(x, int))
     masks = st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)
-    # Of slices that go backwards and are empty, xarray itself fails to read any file.
+    # xarray itself fails on empty slices with a negative step.
     slices = st.builds(slice, ends, ends, steps).filter(lambda x: range(n)[x] or (x.step or 1) > 0)
     return numbers | slices | lists | masks
 
 
 @given(data=st.data())
 def test_any_part_without_dask(tmp_path_factory, data):
-    """Basic, outer and pointwise, one after the other; results belong to the user."""
+    """Basic, outer and pointwise indexing agree with NumPy, and results are writeable."""
     path = write_raw(tmp_path_factory.mktemp("scan") / "scan.raw", FRAMES, frame_header=3)
     told = {"format": "raw", "dtype": "u2", "sig_shape": (8, 16), "frame_header": 3}
     chunks = data.draw(st.sampled_from([None, (2, 3, 8, 16), (5, 2, 3, 16)]))
@@ -133,7 +132,7 @@ def test_any_part_without_dask(tmp_path_factory, data):
     assert found.to_numpy().flags.writeable or not found.ndim
 
 
-def test_nothing_is_read_before(path, loads):
+def test_reading_is_lazy(path, loads):
     found = in_xarray(path, io="counting")["data"]
     part = found.isel(y=2, x=3)
     assert not loads
@@ -145,8 +144,8 @@ def test_nothing_is_read_before(path, loads):
     assert loads.nbytes == FRAMES.nbytes
 
 
-def test_what_is_opened_is_the_users_own(tmp_path):
-    """Pixels that lie in the file as they are wanted are not shown there, but copied."""
+def test_loaded_pixels_are_copies(tmp_path):
+    """Writing to a loaded variable never changes the file."""
     path = write_npy(tmp_path / "x.npy", FRAMES)
     found = in_xarray(path)
     found["data"][0, 0] = 7
@@ -156,12 +155,12 @@ def test_what_is_opened_is_the_users_own(tmp_path):
 
 
 def test_names_units_and_facts(calibrated, tmp_path):
-    """The same of the engine and of arrays; in zarr and netCDF, too."""
+    """The engine and `to_xarray` return the same coordinates and attributes; netCDF keeps both."""
     arr = open_dataset(calibrated)
     for found in (in_xarray(calibrated, chunks={})["data"], to_xarray(calibrated), to_xarray(arr)):
         assert found.name == "data"
         assert found.dims == DIMS
-        assert set(found.coords) == {"scan_y", "scan_x", "y"}  # a scale of 0 is none
+        assert set(found.coords) == {"scan_y", "scan_x", "y"}  # the file's scale of x is 0
         for axis, size in zip(arr.description.axes[:3], arr.shape, strict=False):
             numbers = axis.offset + axis.scale * np.arange(size)
             np.testing.assert_array_equal(found[axis.name], numbers)
@@ -179,7 +178,7 @@ def test_names_units_and_facts(calibrated, tmp_path):
 
 
 def test_attributes_fit_netcdf(path):
-    """Lists of numbers stay; what it has no form for is text; what is empty is left out."""
+    """Attributes are numbers, lists of numbers or text; empty values are left out."""
     desc = open_dataset(path).description.with_facts(
         yes=True, none=None, empty=(), nan=np.nan, huge=1 << 80, ends=(2, 3), mixed=("a", (1, 2)),
         deep={"/entry/x@units": "nm", "data": np.float32(0.5)},
@@ -195,7 +194,7 @@ def test_attributes_fit_netcdf(path):
 
 
 def test_arrays_stay_on_tiles(calibrated):
-    """What xarray calls on them is what the engine computes."""
+    """Indexing and reductions through xarray run on tiles."""
     found = to_xarray(calibrated)
     assert type(found.data) is TiledArray
     part = found.isel(scan_y=slice(1, 4), x=3).sel(y=slice(*found["y"][[1, 4]].values))
@@ -215,8 +214,8 @@ def test_arrays_stay_on_tiles(calibrated):
         xr.testing.assert_allclose(result.compute().drop_attrs(), compute(expected))
 
 
-def test_variables_in_chunks_are_reduced_on_tiles(calibrated):
-    """Though xarray holds them, where all of them is wanted; parts are read as parts."""
+def test_chunked_variables_are_reduced_on_tiles(calibrated):
+    """Reductions of variables that xarray wraps run on tiles; indexed variables stay correct."""
     engine = {"engine": "dask_tiled", "chunks": {}}
     for more in ({}, {"inline_array": True}, {"cache": True}):
         found = xr.open_dataset(calibrated, **engine, **more)["data"]
@@ -239,7 +238,7 @@ def test_variables_in_chunks_are_reduced_on_tiles(calibrated):
     np.testing.assert_array_equal(eager["data"].chunk()[0], np.full((7, 8, 16), 5))
 
 
-def test_what_was_computed_keeps_its_axes(calibrated):
+def test_computed_arrays_keep_their_axes(calibrated):
     arr = open_dataset(calibrated)
     found = to_xarray(np.sqrt(arr[1:]).sum(axis=(2, 3)))
     assert found.dims == ("scan_y", "scan_x")
@@ -253,8 +252,8 @@ def test_what_was_computed_keeps_its_axes(calibrated):
         to_xarray(arr, io="mmap")
 
 
-def test_several_pictures_are_variables(tmp_path):
-    """With dimensions in common where these have one length and one scale."""
+def test_datasets_are_variables(tmp_path):
+    """Variables share dimensions of equal length and scale."""
     a, b = counting_frames((4, 6, 7), "u2"), counting_frames((4, 6, 7), "f4")
     c, x = counting_frames((4, 3, 7), "u1"), counting_frames((2, 5), "i4")
     with h5py.File(tmp_path / "scan.h5", "w") as file:
@@ -280,7 +279,7 @@ def test_several_pictures_are_variables(tmp_path):
     np.testing.assert_array_equal(one, x)
 
 
-def test_pictures_by_name_number_and_field(tmp_path):
+def test_variables_of_fields_and_images(tmp_path):
     frames = counting_frames((3, 5, 7), "u2")
     beton = tmp_path / "samples.beton"
     to_beton(beton, {"x": frames, "n": np.arange(3)}, page_size=1 << 21, progress=False)
@@ -302,8 +301,8 @@ def test_pictures_by_name_number_and_field(tmp_path):
         np.testing.assert_array_equal(one[one.dims[1]], (k + 1) * np.arange(7))
 
 
-def test_a_picture_that_fails_is_left_out(tmp_path):
-    """The others open, and it is named."""
+def test_unreadable_datasets_are_skipped(tmp_path):
+    """A warning names the skipped dataset."""
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         file["good"] = FRAMES
         link = h5py.VirtualLayout((2, 3), "u2")
@@ -316,7 +315,7 @@ def test_a_picture_that_fails_is_left_out(tmp_path):
 
 
 def test_options_reach_the_file(path):
-    """Those of open_dataset, of formats, and wrong ones."""
+    """Options of open_dataset and of formats apply; unknown ones are refused."""
     found = in_xarray(path, nav_shape=(2, 3), sync_offset=1, dtype="f4", missing="raise")["data"]
     np.testing.assert_array_equal(found, FRAMES.reshape(35, 8, 16)[1:7].reshape(2, 3, 8, 16))
     assert found.dtype == "f4"
@@ -328,7 +327,7 @@ def test_options_reach_the_file(path):
 
 
 def test_exports_keep_chunks(calibrated, tmp_path):
-    """xarray writes the chunks that it was given, and what it writes opens with the same axes."""
+    """xarray writes the negotiated chunks, and its stores open with the same axes."""
     with dask.config.set({"array.chunk-size": FRAMES[:2].nbytes}):
         found = in_xarray(calibrated, chunks={})
     chunks = found["data"].encoding["preferred_chunks"]
@@ -351,7 +350,7 @@ def test_pickling(path):
 
 
 def test_guessing(path, tmp_path, monkeypatch):
-    """Files that other engines read are left to them, and nothing that is asked about fails."""
+    """guess_can_open accepts no file of xarray's other engines, and never raises."""
     guess = Engine().guess_can_open
     assert guess(path)
     assert guess(str(path))
@@ -370,8 +369,7 @@ def test_guessing(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["hdf5", "zarr", "tiff", "ome tiff"])
-def test_no_default_changes(name, tmp_path):
-    """What others open without us goes on being opened by them."""
+def test_other_engines_keep_their_formats(name, tmp_path):
     known = [one for one in TABLE if one.startswith(name.replace(" ", "_"))]
     assert known
     for one in known:
@@ -384,7 +382,7 @@ EMD = [row for row in manifest("HDF5", "more/") if row["file"].endswith(".emd")]
 
 @by_file(EMD[::2], "row")
 def test_real_files(data, row):
-    """Whatever pictures they hold."""
+    """The first variable of an EMD file equals the array that `open_dataset` returns."""
     path = data / row["file"]
     found = in_xarray(path, chunks={})
     first = found[next(iter(found))]

@@ -1,4 +1,4 @@
-"""Compressed pieces of all formats: honest ones decode, and nobody makes room for the others."""
+"""Compressed pieces: valid ones decode, and oversized claims never allocate memory."""
 
 import bz2
 import lzma
@@ -20,7 +20,7 @@ ZEROS = bytes(1 << 20)
 
 
 def zipped(data):
-    """Let the HDF5 library do it."""
+    """Compress bytes with szip through the HDF5 library."""
     with h5py.File.in_memory() as file:
         made = file.create_dataset(
             "d", data=np.frombuffer(data, "u4"), compression="szip", chunks=True
@@ -47,8 +47,8 @@ ENCODERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", RATIOS)
-def test_honest_ratios_are_allowed(codec):
-    """Zeros, which all codecs like best."""
+def test_highest_ratios_are_allowed(codec):
+    """Zeros, which compress best, stay within the assumed ratio of each codec."""
     packed = ENCODERS[codec](ZEROS)
     check_room(codec, len(packed), len(ZEROS))
 
@@ -71,12 +71,12 @@ def library(request, monkeypatch):
 
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("config", CODECS, ids=lambda config: config["id"])
-def test_pieces_that_hold_another_size(config):
-    """An error for fewer bytes and for more; of many more, there is never room for all."""
+def test_pieces_of_unexpected_size(config):
+    """Fewer or more bytes than expected are never accepted, nor more allocated than expected."""
     rng = np.random.default_rng(0)
     name = f"numcodecs.{config['id']}"
     packed = numcodecs.get_codec(config).encode(bytes(10))
-    decoded(name, {}, np.frombuffer(packed, "u1"), 10)  # so that libraries are loaded
+    decoded(name, {}, np.frombuffer(packed, "u1"), 10)  # loads libraries before memory is traced
     for size in (1000, 999, 1001, 1 << 24):
         content = rng.integers(0, 4, min(size, 1001), "u1").tobytes().ljust(size, b"\0")
         packed = numcodecs.get_codec(config).encode(content)
@@ -92,8 +92,8 @@ def test_pieces_that_hold_another_size(config):
 
 
 @pytest.mark.parametrize("sized", [True, False])
-def test_zstandard_of_fewer_bytes(sized):
-    """numcodecs leaves the rest as it was, and does not say how much that is."""
+def test_unzstd_returns_the_number_of_bytes(sized):
+    """numcodecs leaves the rest of the buffer unset, and does not return the number."""
     data = np.arange(1000, dtype="u1")
     packed = np.frombuffer(numcodecs.Zstd().encode(data), "u1")
     if not sized:

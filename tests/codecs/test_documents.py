@@ -1,4 +1,4 @@
-"""Pieces with codecs that a user tells: documents of zarr 3, and configurations of numcodecs."""
+"""Codecs given to `from_pieces`: zarr 3 codec documents and numcodecs configurations."""
 
 import pickle
 import sys
@@ -30,7 +30,7 @@ PIPELINES = [
 
 @pytest.fixture
 def written(tmp_path):
-    """Write planes, each packed by itself, and give the pieces."""
+    """Return a function that writes each plane encoded, and returns the pieces."""
 
     def write(encode):
         parts = [encode(PIXELS[k : k + 1]) for k in range(4)]
@@ -45,7 +45,7 @@ def written(tmp_path):
 
 
 def by_zarr(codecs):
-    """Have zarr pack a chunk by documents, as an array of one chunk."""
+    """Return a function that encodes a chunk through zarr, as an array of one chunk."""
 
     def encode(pixels):
         told = [{"name": one} if isinstance(one, str) else dict(one) for one in codecs]
@@ -78,7 +78,7 @@ def opened(pieces, codecs, **options):
 
 @pytest.mark.filterwarnings("ignore:Numcodecs codecs:UserWarning")
 @pytest.mark.parametrize("codecs", PIPELINES, ids=lambda c: "-".join(str(x)[:20] for x in c))
-def test_what_zarr_packs_by_documents(written, codecs):
+def test_chunks_encoded_by_zarr(written, codecs):
     pieces = written(by_zarr(codecs))
     arr = opened(pieces, codecs)
     np.testing.assert_array_equal(arr, PIXELS)
@@ -101,7 +101,7 @@ def test_references_have_the_documents(written, codecs):
 
 
 def test_pieces_of_several_shapes(tmp_path):
-    """A document need not know them; each has to suit the codecs."""
+    """Codecs without shapes apply to pieces of any shape; codecs with shapes check each piece."""
     content = b""
     pieces = []
     for first, last in ((0, 2), (2, 6)):
@@ -117,8 +117,8 @@ def test_pieces_of_several_shapes(tmp_path):
         opened(pieces, [shards], shape=(6, 8))
 
 
-def test_codecs_that_only_numcodecs_knows(written):
-    """One that a user asks for; what it makes is checked as everything is."""
+def test_codecs_of_numcodecs_only(written):
+    """Codecs of numcodecs without a fast path decode, and their output size is checked."""
     pieces = written(lambda part: numcodecs.get_codec({"id": "base64"}).encode(part.copy()))
     for codecs in ({"id": "base64"}, ["bytes", "numcodecs.base64"]):
         arr = opened(pieces, codecs)
@@ -147,21 +147,20 @@ def test_codecs_that_only_numcodecs_knows(written):
         ([{"name": "bytes", "configuration": [1]}], "invalid codecs"),
     ],
 )
-def test_documents_that_cannot_be(written, codecs, problem):
+def test_invalid_documents_are_refused(written, codecs, problem):
     pieces = written(bytes)
     with pytest.raises(DatasetError, match=problem):
         opened(pieces, codecs)
 
 
 @pytest.mark.parametrize("told", [{}, {"cname": "lz4"}, {"cname": "lz4", "elementsize": "two"}])
-def test_what_codecs_of_this_package_are_not_told(written, told):
-    """It is an error of the first piece."""
+def test_invalid_configurations_raise_on_decoding(written, told):
     codecs = ["bytes", {"name": "dask_tiled.bitshuffle", "configuration": told}]
     with pytest.raises(DatasetError, match=r"a\.bin.*cannot be decoded"):
         opened(written(bytes), codecs).compute()
 
 
-def test_damaged_pieces_are_named(written):
+def test_errors_name_the_damaged_piece(written):
     pieces = written(by_zarr([BIG, GZIP, {"name": "crc32c"}]))
     path = pieces[2].file
     content = bytearray(path.read_bytes())
@@ -173,7 +172,7 @@ def test_damaged_pieces_are_named(written):
         arr.compute()
 
 
-def test_what_only_imagecodecs_undoes(written, monkeypatch):
+def test_codecs_that_need_imagecodecs(written, monkeypatch):
     pieces = written(bytes)
     monkeypatch.setitem(sys.modules, "imagecodecs", None)
     with pytest.raises(DatasetError, match=r'imagecodecs.*pip install "dask-tiled\['):
@@ -181,8 +180,8 @@ def test_what_only_imagecodecs_undoes(written, monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_rows_that_are_missing(written, rows):
-    """Frames that are decoded many at once: not even a single value is put in all places."""
+def test_missing_and_surplus_rows_raise(written, rows):
+    """Frames decoded in batches are checked for size: a single row is not broadcast."""
     document = {"name": "dask_tiled.rows", "configuration": {"axis": -1, "bits": 16}}
     codecs = [document, {"name": "numcodecs.zlib"}]
     pieces = written(lambda plane: zlib.compress(plane[:, :rows, :1].tobytes()))

@@ -1,4 +1,4 @@
-"""Codecs of images and rows of pixels, beside those that imagecodecs registers in numcodecs."""
+"""Image codecs: the names and parameters of imagecodecs, and rows of packed pixels."""
 
 import inspect
 
@@ -35,12 +35,12 @@ def test_names_and_parameters_are_those_of_imagecodecs():
         assert SAID.get(name, set()) <= OTHERS[name], name
 
 
-def test_compressions_of_tiff_are_known():
+def test_compressions_of_tiff_have_a_codec():
     assert {*OF_TIFF.values()} - {""} <= {*BYTE_CODECS}
 
 
-def test_rows_begin_with_a_byte_and_need_not_be_there():
-    """Rows behind the last one that is wanted may be missing, and others are an error."""
+def test_packed_rows():
+    """Rows start at a byte; rows beyond `inside` may be missing, others raise."""
     pixels = counting_frames((4, 5), "u2", bits=12)
     places = np.arange(11, -1, -1)
     bits = (pixels[..., None] >> places & 1).reshape(4, 60).astype("u1")
@@ -67,12 +67,12 @@ def test_rows_begin_with_a_byte_and_need_not_be_there():
     ],
     ids=repr,
 )
-def test_documents_that_cannot_be(codecs):
+def test_invalid_axes_are_refused(codecs):
     with pytest.raises(ValueError, match="axis"):
         Pipeline(codecs, (4, 5), np.dtype("f4"))
 
 
-def test_no_more_memory_is_taken_than_packed_bytes_can_become():
+def test_impossible_sizes_are_not_allocated():
     codecs = [
         {"name": ROWS, "configuration": {"axis": -1, "bits": 8}},
         {"name": "imagecodecs_packbits"},
