@@ -1,4 +1,4 @@
-"""What goes wrong is one line on the standard error, with an exit code, and never a traceback."""
+"""Errors of the command line: one line on stderr, an exit code, and no traceback."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def scan(tmp_path, monkeypatch):
 
 
 def refused(*words, code=2):
-    """Type what is wrong; give the one line that says so."""
+    """Run a command that fails, and return its line on stderr."""
     done = CliRunner().invoke(app, [*map(str, words)])
     assert done.exit_code == code, done.output
     assert done.stdout == ""
@@ -75,11 +75,11 @@ def refused(*words, code=2):
         ("convert scan.mib scan.mib", "scan.mib"),
     ],
 )
-def test_bad_input_is_one_line(words, says):
+def test_bad_input_gives_one_line(words, says):
     assert says in refused(*words.split())
 
 
-def test_a_difference_is_another_exit_code(scan):
+def test_verify_exits_with_1_if_data_differ(scan):
     assert "the store is empty or does not exist" in refused("verify", scan, "out.zarr", code=1)
     dask_tiled.to_zarr(dask_tiled.open_dataset(scan), "out.zarr")
     zarr.open_array("out.zarr/data")[4, 3, 2, 1] = 0
@@ -87,7 +87,7 @@ def test_a_difference_is_another_exit_code(scan):
 
 
 @pytest.mark.filterwarnings("default")
-def test_messages_name_options_as_they_are_typed(scan):
+def test_messages_name_options_as_typed(scan):
     dask_tiled.to_zarr(dask_tiled.open_dataset(scan), "out.zarr")
     assert "Pass --overwrite to replace it." in refused("convert", scan, "out.zarr")
     with open("frames.raw", "wb") as file:
@@ -105,7 +105,7 @@ def test_messages_name_options_as_they_are_typed(scan):
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_warning_is_printed_once(scan, monkeypatch):
+def test_repeated_warnings_are_printed_once(scan, monkeypatch):
     def warned(*_, **__):
         for k in range(3):
             warnings.warn_explicit("such pixels\nare rare", UserWarning, "zarr.py", k)
@@ -117,14 +117,14 @@ def test_a_warning_is_printed_once(scan, monkeypatch):
 
 
 @pytest.mark.parametrize("words", ["info scan.mib", "info other.mib --roi scan.mib"])
-def test_a_file_that_may_not_be_read(scan, words):
+def test_unreadable_files(scan, words):
     shutil.copy(scan, "other.mib")
     os.chmod(scan, 0)
     with unprivileged():
         assert refused(*words.split()) == f"dask-tiled: {scan}: Permission denied"
 
 
-def test_what_nobody_expected_is_one_line_too(scan, monkeypatch):
+def test_unexpected_errors_give_one_line(scan, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a fault\nof ours")
 
@@ -162,7 +162,7 @@ def test_values_as_typed(read, text, value):
     assert read(text) == value
 
 
-def test_shells_complete():
+def test_shell_completion():
     for shell in ("bash", "zsh", "fish"):
         completion = get_completion_class(shell)(app, {}, "dask-tiled", "_DASK_TILED_COMPLETE")
         assert "_DASK_TILED_COMPLETE=" in completion.source()
@@ -200,7 +200,7 @@ finally:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ["click", "rich"])
-def test_without_the_extra_one_line_tells_what_to_install(library, tmp_path):
+def test_missing_extra_names_the_package(library, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as u\nfind = u.find_spec\n"
         f"u.find_spec = lambda name, *_: None if name == {library!r} else find(name, *_)\n"
@@ -213,7 +213,7 @@ def test_without_the_extra_one_line_tells_what_to_install(library, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_error():
+def test_closed_pipe_prints_nothing():
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as gone:
@@ -224,7 +224,7 @@ def test_a_reader_that_goes_away_is_no_error():
 
 
 @pytest.mark.slow
-def test_a_terminal_without_umlauts_is_no_error(tmp_path):
+def test_ascii_terminals(tmp_path):
     path = tmp_path / "Bär µ [red].npy"
     np.save(path, np.zeros((4, 4)))
     done = run("info", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
@@ -233,7 +233,7 @@ def test_a_terminal_without_umlauts_is_no_error(tmp_path):
 
 
 @pytest.mark.slow
-def test_interrupted_exports_go_on(tmp_path):
+def test_interrupted_exports_tell_how_to_resume(tmp_path):
     path = tmp_path / "frames.raw"
     with open(path, "wb") as file:
         file.truncate(3 << 30)
@@ -244,7 +244,7 @@ def test_interrupted_exports_go_on(tmp_path):
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # Shells let what runs in the background ignore it, tests and all.
+        # Shells make background processes, such as these tests, ignore SIGINT.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     part = tmp_path / "out.zarr.part"

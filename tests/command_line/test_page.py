@@ -1,4 +1,4 @@
-"""What the documentation shows of the command line is what it prints."""
+"""The command-line page of the documentation shows real output."""
 
 import doctest
 import re
@@ -18,7 +18,7 @@ SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def shown():
-    """List the commands of the page, and what follows them there."""
+    """Yield each command of the page with its output."""
     page = (DOCS / "command-line.rst").read_text("utf8")
     for block in BLOCK.findall(page):
         for part in re.split(r"^\$ ", textwrap.dedent(block), flags=re.MULTILINE)[1:]:
@@ -27,9 +27,9 @@ def shown():
 
 
 @pytest.mark.slow
-def test_the_page_shows_what_is_printed(tmp_path, monkeypatch):
+def test_page_shows_real_output(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "140")  # so that no path is cut
+    monkeypatch.setenv("COLUMNS", "140")  # keeps paths on one line
     frames = counting_frames((24, 32, 64, 64), "uint16")
     write_mib("scan.mib", frames)
     frames.astype(">u2").tofile("frames.bin")

@@ -1,4 +1,4 @@
-"""What is typed does what the function does; every option of the functions can be typed."""
+"""Commands do what the functions do, and cover every option of the functions."""
 
 import inspect
 import json
@@ -25,20 +25,20 @@ FRAMES = counting_frames((6, 8, 16, 16), "uint16")
 
 @pytest.fixture
 def scan(tmp_path, monkeypatch):
-    """A scan in the working directory."""
+    """Write a scan to the working directory."""
     monkeypatch.chdir(tmp_path)
     return write_mib("scan.mib", FRAMES)
 
 
 def typed(*words):
-    """Type a command that works; give what it prints."""
+    """Run a command that succeeds, and return its output."""
     done = CliRunner().invoke(app, [*map(str, words)])
     assert done.exit_code == 0, done.output
     return done.stdout
 
 
 def facts(*words):
-    """Return what a command prints as JSON, which has to be strict."""
+    """Return the output of a command with --json, which must be strict JSON."""
     return json.loads(typed(*words, "--json"), parse_constant=pytest.fail)
 
 
@@ -48,7 +48,7 @@ def defaults(function):
 
 
 def test_every_option_of_to_zarr_can_be_typed():
-    told = {*defaults(dask_tiled.to_zarr)} - {"with_results"}  # which --maps says in words
+    told = {*defaults(dask_tiled.to_zarr)} - {"with_results"}  # given by --maps
     assert {one.name for one in convert.EXPORT} | {"follow"} == told
     known = defaults(dask_tiled.to_zarr)
     bare = [p for p in convert.EXPORT if p.type.name != "boolean" and not p.multiple]
@@ -67,7 +67,7 @@ def test_every_option_of_open_dataset_can_be_typed():
             assert context.params[option.name] == known[option.name], option.name
 
 
-def test_info_tells_what_the_description_and_the_scheme_say(scan):
+def test_info_shows_description_and_scheme(scan):
     arr = dask_tiled.open_dataset(scan, nav_shape=(4, 4), chunks=(2, 4, -1, -1))
     told = facts("info", scan, "--nav-shape", "4x4", "--chunks", "2,4,-1,-1")
     assert told["nav_shape"] == [4, 4]
@@ -96,7 +96,7 @@ def test_info_of_real_files(data):
     assert len(typed("info", picture, "--all").splitlines()) > len(short.splitlines()) + 200
 
 
-def test_nothing_in_a_file_steers_the_terminal(tmp_path):
+def test_control_characters_of_files_are_escaped(tmp_path):
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         file["frames"] = FRAMES
         file["frames"].attrs["note\x1b[2J"] = "\x1b]0;owned\x07 and [red]"
@@ -121,7 +121,7 @@ def test_options_reach_the_file(tmp_path):
     assert np.array_equal(zarr.open_array(out / "data")[:], FRAMES[mask])
 
 
-def test_several_files_are_one_scan(tmp_path):
+def test_several_files_form_one_scan(tmp_path):
     parts = []
     for k, frames in enumerate(np.split(FRAMES.reshape(-1, 16, 16), 4)):
         parts.append(tmp_path / f"part_{k}.raw")
@@ -131,7 +131,7 @@ def test_several_files_are_one_scan(tmp_path):
     assert facts("info", tmp_path / "part_*.raw", *words)["nav_shape"] == [48]
 
 
-def test_a_picture_is_chosen_by_number_or_name(data):
+def test_datasets_are_chosen_by_number_or_name(data):
     path = data / "more/hdf5/fei_example_dpc_titles.emd"
     by_number = [facts("info", path, "-d", k)["metadata"]["hdf5"]["title"] for k in range(3)]
     assert (
@@ -139,13 +139,13 @@ def test_a_picture_is_chosen_by_number_or_name(data):
     )
 
 
-def test_a_picture_is_that_of_show(scan):
+def test_preview_equals_show(scan):
     assert typed("preview", scan, "-o", "typed.png", "--frames", "12") == "typed.png\n"
     dask_tiled.show(scan, "shown.png", frames=12)
     assert Path("typed.png").read_bytes() == Path("shown.png").read_bytes()
 
 
-def test_what_is_converted_is_what_is_in_the_file(scan):
+def test_convert_to_zarr(scan):
     out = typed(
         *("convert", scan, "out.zarr", "--verify", "--chunks", "2,4,-1,-1", "--shards=4,8,-1,-1"),
         *("--compressor", "zstd:3", "--attribute", "sample=Au", "--attribute", "voltage=200.5"),
@@ -164,8 +164,8 @@ def test_what_is_converted_is_what_is_in_the_file(scan):
     assert np.array_equal(zarr.open_array("out.zarr")[:], FRAMES)
 
 
-def test_the_suffix_says_the_format(scan):
-    """Options of zarr are those of zarr; where a format has them, too, they reach it."""
+def test_convert_by_suffix(scan):
+    """The suffix selects the format; options reach the formats that support them."""
     for name in ("a.npy", "a.tif", "a.hspy", "a.zspy", "a.zarr.zip"):
         out = typed("convert", scan, name, "--verify", "--no-progress")
         assert [line.partition(":")[0] for line in out.splitlines()] == [name, name]
@@ -186,24 +186,24 @@ def test_the_suffix_says_the_format(scan):
         (["a.tif", "--follow"], "a.tif: files with the suffix .tif do not support --follow"),
     ],
 )
-def test_no_file_lies_under_the_name_of_another_format(scan, words, line):
+def test_unknown_suffixes_and_options_are_refused(scan, words, line):
     done = CliRunner().invoke(app, ["convert", str(scan), *words])
     assert done.exit_code == 2
     assert done.stderr.startswith(f"dask-tiled: {line}")
     assert sorted(x.name for x in Path().iterdir()) == ["scan.hdr", "scan.mib"]
 
 
-def test_levels_are_written(scan):
+def test_convert_with_pyramid(scan):
     typed("convert", scan, "levels.zarr", "--pyramid", "2", "--verify")
     assert zarr.open_array("levels.zarr/level_2/data").shape == (6, 8, 4, 4)
 
 
-def test_a_growing_file_is_followed_to_its_end(scan):
+def test_convert_follows_growing_files(scan):
     typed("convert", scan, "out.zarr", "--follow", "--rest", "0.1", "--verify", "--no-progress")
     assert np.array_equal(zarr.open_array("out.zarr/data")[:], FRAMES)
 
 
-def test_formats_are_those_of_the_registry():
+def test_formats_lists_the_registry():
     assert {*facts("formats")} == {*dask_tiled.formats()}
     table = typed("formats")
     assert all(name in table for name in dask_tiled.formats())
@@ -211,14 +211,14 @@ def test_formats_are_those_of_the_registry():
 
 
 @pytest.mark.parametrize("name", dask_tiled.formats())
-def test_every_option_of_a_format_is_told(name):
+def test_formats_describes_every_option(name):
     text = typed("formats", name)
     known = {*dask_tiled.formats()[name].options()} - {"dtype", "nav_shape", "sig_shape"}
     assert all(f"\n{option}  " in text for option in known)
     assert "see the documentation" not in text
 
 
-def test_doctor_knows_every_extra_of_users():
+def test_doctor_covers_every_extra():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
     (all_of_them,) = project["optional-dependencies"]["all"]
     extras = all_of_them.partition("[")[2].rstrip("]").split(",")
@@ -226,7 +226,7 @@ def test_doctor_knows_every_extra_of_users():
     assert project["scripts"] == {"dask-tiled": "dask_tiled.command_line:main"}
 
 
-def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
+def test_doctor_names_missing_packages(monkeypatch):
     assert "h5py 3" in facts("doctor", "--no-compile")["Extras"]["hdf5"]
     version = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: None if name == "h5py" else version(name))
@@ -235,7 +235,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
     assert "missing" not in extras["tiff"]
 
 
-def test_doctor_tells_of_the_machine_and_its_code(monkeypatch):
+def test_doctor_shows_machine_and_compiled_code(monkeypatch):
     monkeypatch.setattr("dask_tiled.tiling.machine.memory", lambda: (8 << 30, 1 << 30))
     found = facts("doctor", "--no-compile")
     assert found["Machine"]["memory"] == "8 GiB"
@@ -246,12 +246,12 @@ def test_doctor_tells_of_the_machine_and_its_code(monkeypatch):
 
 
 @pytest.mark.slow
-def test_doctor_measures_how_long_compiling_takes():
+def test_doctor_measures_compilation():
     assert "of compiling" in facts("doctor")["Machine code"]["first sum"]
 
 
 def test_maps_in_the_same_pass(tmp_path, monkeypatch):
-    """Where the bright disc is found is said; without one, the option that is missing."""
+    """convert prints the bright disc that it finds; without one, the error names --disc."""
     monkeypatch.chdir(tmp_path)
     disc = np.hypot(*np.ogrid[-16:16, -16:16]) < 6
     pixels = np.where(disc, np.arange(12)[:, None, None] + 20, 1).astype("u2").reshape(3, 4, 32, 32)
@@ -275,7 +275,7 @@ def test_maps_in_the_same_pass(tmp_path, monkeypatch):
     assert not (tmp_path / "flat.zarr").exists()
 
 
-def test_the_code_of_explore_opens_the_file(tmp_path, monkeypatch):
+def test_explore_shows_code_that_opens_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("roi.npy", np.eye(4, dtype=bool))
     served = []

@@ -1,4 +1,4 @@
-"""Files in the formats of others, each read again by a library of its own."""
+"""`convert`: files in other formats, read back by independent libraries."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ SUFFIXES = [ZARR, *KINDS]
 
 @pytest.fixture
 def arr(tmp_path):
-    """A scan with axes and facts."""
+    """Open a scan with axes and facts."""
     steps = [(-axis.offset / axis.scale, axis.scale, axis.units) for axis in AXES]
     tags = {"Microscope Info": {"Voltage": 200000.0, "Name": "Titan"}}
     path = write_dm(tmp_path / "scan.dm4", FRAMES, calibrations=steps, tags=tags)
@@ -50,12 +50,12 @@ def arr(tmp_path):
 
 
 def named(arr):
-    """Return frames over time, which every format has, with axes of theirs."""
+    """Return frames over time, with names and units that every format supports."""
     return labelled(arr[0].astype("u2"), (Axis("t", "s", 0.1), Axis("y", "nm", 2.0), AXES[3]))
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_bit_is_written_read_and_replaced(arr, tmp_path, suffix):
+def test_files_are_written_verified_and_replaced(arr, tmp_path, suffix):
     path, data = tmp_path / f"out{suffix}", arr[:, 0] if "ome" in suffix else arr
     if "ome" in suffix:
         data = labelled(data, (Axis("t"), Axis("y"), Axis("x")))
@@ -71,7 +71,7 @@ def test_numpy(arr, tmp_path):
     stored = np.load(tmp_path / "a.npy")
     assert (stored.dtype, stored.flags.c_contiguous) == (np.dtype("u2"), True)
     assert np.array_equal(stored, FRAMES)
-    convert(arr[1, :, 3:9:2, 5].T.rechunk((2, 3)), tmp_path / "b.npy")  # cut in all axes
+    convert(arr[1, :, 3:9:2, 5].T.rechunk((2, 3)), tmp_path / "b.npy")  # chunked along all axes
     assert np.array_equal(np.load(tmp_path / "b.npy"), FRAMES[1, :, 3:9:2, 5].T)
     for k, data in enumerate(
         (np.zeros((3, 0), "f4"), np.array(2.5), np.array([(1, 2.0)], "i4,f8"))
@@ -82,7 +82,7 @@ def test_numpy(arr, tmp_path):
 
 
 def check_signal(signal):
-    """Compare what RosettaSciIO reads with the scan."""
+    """Compare a signal that RosettaSciIO read with the scan."""
     assert np.array_equal(signal["data"], FRAMES)
     assert signal["data"].dtype == FRAMES.dtype
     found = [
@@ -124,8 +124,8 @@ def test_zspy(arr, tmp_path):
         assert len({*file.namelist()}) == len(file.namelist())
 
 
-def test_nested_facts_are_those_that_were_written(tmp_path):
-    """Lists keep their order, also of more than ten, and what has no form in HDF5 is text."""
+def test_nested_facts_round_trip(tmp_path):
+    """Lists of more than ten items keep their order; values without an HDF5 type become text."""
     facts = {
         "texts": [f"line {k}" for k in range(12)],
         "numbers": [1.5, 2.5],
@@ -146,7 +146,7 @@ def test_nested_facts_are_those_that_were_written(tmp_path):
         assert signal["original_metadata"]["raw"] == expected
 
 
-def test_what_imagej_reads(arr, tmp_path):
+def test_imagej_tiff(arr, tmp_path):
     convert(named(arr), tmp_path / "a.tif")
     with tifffile.TiffFile(tmp_path / "a.tif") as file:
         assert (file.is_imagej, file.is_bigtiff, file.series[0].axes) == (True, False, "TYX")
@@ -164,7 +164,7 @@ def test_what_imagej_reads(arr, tmp_path):
     )
 
 
-def test_what_imagej_does_not_read_is_plain_tiff(arr, tmp_path, monkeypatch):
+def test_plain_tiff_where_imagej_lacks_the_dtype(arr, tmp_path, monkeypatch):
     axes = [Axis("y", "nm", 0.5), Axis("x", "nm", 0.5)]
     image = labelled(arr[0, 0].astype("f8"), axes)
     convert(image, tmp_path / "a.tif", verify=True)
@@ -179,7 +179,7 @@ def test_what_imagej_does_not_read_is_plain_tiff(arr, tmp_path, monkeypatch):
     assert [(axis.name, axis.units, axis.scale) for axis in found] == [
         (name, "cm", pytest.approx(5e-8)) for name in "yx"
     ]
-    monkeypatch.setattr(tiff_files, "CLASSIC", 1000)  # as if it had 4 GiB
+    monkeypatch.setattr(tiff_files, "CLASSIC", 1000)  # in place of 4 GiB
     convert(arr, tmp_path / "b.tif", verify=True)
     with tifffile.TiffFile(tmp_path / "b.tif") as file:
         assert file.is_bigtiff
@@ -224,7 +224,7 @@ def test_colours(tmp_path):
             assert np.array_equal(file.asarray(), picture)
 
 
-def test_zarr_in_a_zip_file(arr, tmp_path):
+def test_zarr_zip(arr, tmp_path):
     convert(arr, tmp_path / "a.zarr.zip", chunks=(2, 8, 16, 12), pyramid=1)
     with zarr.storage.ZipStore(tmp_path / "a.zarr.zip", mode="r") as store:
         stored = xarray.open_zarr(store)
@@ -234,7 +234,7 @@ def test_zarr_in_a_zip_file(arr, tmp_path):
         dask_tiled.verify_zarr(store, arr)
 
 
-def test_objects_of_xarray_are_written_with_their_axes(arr, tmp_path):
+def test_xarray_objects_keep_their_axes(arr, tmp_path):
     data = dask_tiled.to_xarray(arr).assign_coords(scan_x=np.arange(8) * 3.0)
     data.scan_x.attrs["units"] = "mm"
     convert(data.sum(["y", "x"]), tmp_path / "a.hspy", verify=True)
@@ -243,13 +243,13 @@ def test_objects_of_xarray_are_written_with_their_axes(arr, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["out.h5", "out.nc", "out", "out.zarr.gz", "out.zip", ".hspy.txt"])
-def test_other_names_are_refused_before_anything_is_read(tmp_path, name):
+def test_unknown_suffixes_are_refused_before_reading(tmp_path, name):
     with pytest.raises(DatasetError, match=r"expected one of \.zarr, \.zarr\.zip, \.hspy, \.zspy"):
         convert(tmp_path / "is not there", tmp_path / name)
     assert not [*tmp_path.iterdir()]
 
 
-def test_suffixes_are_read_in_either_case(arr, tmp_path):
+def test_suffixes_ignore_case(arr, tmp_path):
     convert(labelled(arr[0], (Axis("T"), Axis("Y"), Axis("x"))), tmp_path / "A.OME.TIF")
     with tifffile.TiffFile(tmp_path / "A.OME.TIF") as file:
         assert file.is_ome
@@ -272,7 +272,7 @@ def test_suffixes_are_read_in_either_case(arr, tmp_path):
         ),
     ],
 )
-def test_what_a_format_has_not_is_refused(arr, tmp_path, name, options, match):
+def test_unsupported_options_are_refused(arr, tmp_path, name, options, match):
     with pytest.raises(DatasetError, match=match) as caught:
         convert(arr, tmp_path / name, **options)
     assert caught.value.path == str(tmp_path / name)
@@ -289,13 +289,13 @@ def test_what_a_format_has_not_is_refused(arr, tmp_path, name, options, match):
         ("a.hspy", np.zeros(4, "M8[s]"), "not supported by HyperSpy"),
     ],
 )
-def test_pixels_that_a_format_has_not_are_refused(tmp_path, name, pixels, match):
+def test_unsupported_pixels_are_refused(tmp_path, name, pixels, match):
     with pytest.raises(DatasetError, match=match):
         convert(pixels, tmp_path / name)
     assert not [*tmp_path.iterdir()]
 
 
-def test_chunks_that_cannot_be_written_are_refused(arr, tmp_path):
+def test_unknown_chunks_and_masked_pixels_are_refused(arr, tmp_path):
     with pytest.raises(DatasetError, match="compute_chunk_sizes"):
         convert(arr[arr > 3], tmp_path / "a.npy")
     with pytest.raises(DatasetError, match="Fill masked pixels first"):
@@ -304,7 +304,7 @@ def test_chunks_that_cannot_be_written_are_refused(arr, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".tif", ".hspy", ".zspy"])
-def test_byte_order_is_no_matter(tmp_path, suffix):
+def test_big_endian_pixels(tmp_path, suffix):
     pixels = np.arange(60.0, dtype=">f4").reshape(5, 12)
     convert(pixels, tmp_path / f"a{suffix}", verify=True)
     if suffix != ".zspy":
@@ -328,7 +328,7 @@ def test_only_files_of_the_same_format_are_replaced(arr, tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", KINDS)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
-def test_what_is_stopped_leaves_no_file(tmp_path, suffix, error):
+def test_interrupted_conversions_leave_no_file(tmp_path, suffix, error):
     def stop(block, block_info=None):
         if block_info[0]["chunk-location"][0] == 2:
             raise error
@@ -342,7 +342,7 @@ def test_what_is_stopped_leaves_no_file(tmp_path, suffix, error):
     assert not [*tmp_path.iterdir()]
 
 
-def test_what_was_killed_is_removed_by_the_next(arr, tmp_path):
+def test_remains_of_killed_conversions_are_removed(arr, tmp_path):
     (tmp_path / "a.npy.part").mkdir()
     (tmp_path / "a.npy.part" / ("0" * 32)).write_bytes(b"half of it")
     convert(arr, tmp_path / "a.npy", verify=True)
@@ -350,7 +350,7 @@ def test_what_was_killed_is_removed_by_the_next(arr, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".tif", ".hspy"])
-def test_a_bit_that_changed_is_found(arr, tmp_path, suffix):
+def test_verify_file_finds_a_flipped_bit(arr, tmp_path, suffix):
     path = tmp_path / f"a{suffix}"
     options = {"compressors": None} if suffix == ".hspy" else {}
     convert(arr, path, **options)
@@ -366,7 +366,7 @@ def test_a_bit_that_changed_is_found(arr, tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", [".npy", ".hspy", ".zspy"])
 def test_memory_is_bounded(tmp_path, suffix):
-    """A file of 96 MiB takes some blocks of 4 MiB."""
+    """Converting 96 MiB takes less than 64 MiB of memory."""
     pixels = np.random.default_rng(0).integers(0, 9, (4, 1 << 20), "u1")
     arr = da.tile(da.from_array(pixels, chunks=(4, -1)), (24, 1)).reshape(96, 1024, 1024)
 
@@ -376,7 +376,7 @@ def test_memory_is_bounded(tmp_path, suffix):
     assert found[0] < 64 << 20
 
 
-def test_a_missing_library_is_named_with_its_extra(arr, tmp_path, monkeypatch):
+def test_missing_library_names_its_extra(arr, tmp_path, monkeypatch):
     for name, library, extra in (("a.tif", "tifffile", "tiff"), ("a.hspy", "h5py", "hdf5")):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, library, None)
@@ -385,7 +385,7 @@ def test_a_missing_library_is_named_with_its_extra(arr, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["scan.dm4"]
 
 
-def test_a_path_is_opened(arr, tmp_path):
+def test_paths_are_opened(arr, tmp_path):
     convert(Path(arr.description.files[0].path), tmp_path / "a.npy")
     assert np.array_equal(np.load(tmp_path / "a.npy"), FRAMES)
 
@@ -400,8 +400,8 @@ MAPS = {
 
 
 @pytest.mark.parametrize("suffix", [".zarr", ".zarr.zip"])
-def test_maps_are_stored_beside(arr, tmp_path, suffix):
-    """Of a disc in units of the axes."""
+def test_maps_are_stored_with_the_data(arr, tmp_path, suffix):
+    """The disc may be given in units of the axes."""
     path = tmp_path / f"out{suffix}"
     y, x = (
         axis.offset + axis.scale * np.arange(n) for axis, n in zip(AXES[2:], (16, 12), strict=True)
@@ -418,8 +418,8 @@ def test_maps_are_stored_beside(arr, tmp_path, suffix):
 
 
 @pytest.mark.parametrize("layout", ["group", "array"])
-def test_bytes_behind_an_address(arr, tmp_path, layout):
-    """Those of all levels of a pyramid, or of an array without a group."""
+def test_stored_bytes(arr, tmp_path, layout):
+    """`stored_bytes` counts all levels of a pyramid, or an array without a group."""
     options = {"layout": layout, "pyramid": 1 if layout == "group" else False}
     address = f"memory://{tmp_path.name}.zarr"
     dask_tiled.to_zarr(arr, address, **options)
@@ -445,16 +445,14 @@ REFUSED_MAPS = {
     ("bf", (900, 1, 1.2), "no pixel is in the disc; expected at least one of the 16 x 12 pixels"),
     ("adf", (1, 1), "invalid disc"),
 ])  # fmt: skip
-def test_discs_that_are_refused(arr, tmp_path, maps, disc, match):
-    """Those that no map needs, or that hold no pixel: nobody wants such a map."""
+def test_invalid_discs_are_refused(arr, tmp_path, maps, disc, match):
     with pytest.raises(DatasetError, match=match):
         convert(arr, tmp_path / "out.zarr", maps=maps, disc=disc)
     assert not (tmp_path / "out.zarr").exists()
 
 
 @pytest.mark.parametrize("name", REFUSED_MAPS)
-def test_maps_that_are_refused(arr, tmp_path, name):
-    """Before anything is written."""
+def test_invalid_maps_are_refused_before_writing(arr, tmp_path, name):
     make, maps, match = REFUSED_MAPS[name]
     with pytest.raises(DatasetError, match=match):
         convert(make(arr), tmp_path / "out.zarr", maps=maps)
