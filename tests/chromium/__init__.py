@@ -1,4 +1,4 @@
-"""A browser without a window, driven by its own protocol."""
+"""A headless Chromium, driven through the DevTools protocol."""
 
 import base64
 import json
@@ -24,7 +24,7 @@ OPTIONS = (
 
 
 def path_of_browser():
-    """Return the browser that `make test` installs, or one of this machine; None without any."""
+    """Return the path of the browser installed by `make test` or of the system's; or None."""
     if (sys.platform, platform.machine()) == ("linux", "x86_64") and INSTALLED.is_file():
         return str(INSTALLED)
     return next(filter(None, map(shutil.which, NAMES)), None)
@@ -32,7 +32,7 @@ def path_of_browser():
 
 @contextmanager
 def browser(folder):
-    """Run a browser with a profile in a folder."""
+    """Run a browser with its profile in a folder, and yield the connection."""
     from websockets.sync.client import connect
 
     path, env = path_of_browser(), os.environ | {"XDG_CACHE_HOME": str(folder)}
@@ -55,16 +55,16 @@ def browser(folder):
 
 
 def wait_for(condition, seconds=60):
-    """Wait until something is true, and return it."""
+    """Wait until a condition returns a true value, and return the value."""
     until = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < until, "it takes too long"
+        assert time.monotonic() < until, f"the condition is not true after {seconds} s"
         time.sleep(0.02)
     return found
 
 
 class Browser:
-    """The connection to a browser."""
+    """A connection to a browser."""
 
     def __init__(self, socket):
         self.socket = socket
@@ -121,7 +121,7 @@ class Tab:
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def drag(self, *places, modifiers=0):
-        """Press at the first of some places, and release at the last."""
+        """Press the mouse at the first place, move along, and release it at the last."""
         held = {"button": "left", "modifiers": modifiers, "clickCount": 1}
         self.mouse("mousePressed", *places[0], **held)
         for place in places[1:]:
@@ -140,7 +140,7 @@ class Tab:
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def errors(self):
-        """Return what went wrong in the page."""
+        """Return the page's exceptions and log entries."""
         self.run("0")
         kinds = {"Runtime.exceptionThrown", "Log.entryAdded"}
         return [event["params"] for event in self.browser.events if event.get("method") in kinds]

@@ -1,4 +1,4 @@
-"""The page in a browser: drag, zoom, switch detectors, close in the middle."""
+"""The page of `explore` in a browser: drag, zoom, switch detectors, close during computation."""
 
 import json
 import os
@@ -27,7 +27,7 @@ AXES = {"scan_y": "0.5 nm", "scan_x": "0.5 nm", "y": "1 mrad", "x": "1 mrad"}
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
     if path_of_browser() is None:
-        reason = "there is no Chromium; `make test` installs one for Linux on x86-64"
+        reason = "Chromium is not installed; `make test` installs it for Linux on x86-64"
         if os.environ.get("DASK_TILED_REQUIRE_BROWSER") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
@@ -37,7 +37,7 @@ def chromium(tmp_path_factory):
 
 @pytest.fixture
 def served():
-    """Serve what is asked for in a thread of its own."""
+    """Return a function that serves data in a new thread."""
     import uvicorn
 
     running = []
@@ -73,11 +73,8 @@ def scan_of(shape=(24, 32, 48, 64)):
     return np.random.default_rng(0).poisson(np.broadcast_to(rates, shape)).astype("u2")
 
 
-PLOTS = {"scan": 0, "frame": 1}
-
-
 def shown(tab):
-    """Wait until the page shows exact pictures, and has nothing more to ask for."""
+    """Wait until the page is idle and shows exact pictures."""
     tab.wait("document.querySelector('.dask-tiled-explore')?.ariaBusy === 'false'")
     tab.wait(
         "[...document.querySelectorAll('[data-plot]')].every("
@@ -86,7 +83,7 @@ def shown(tab):
 
 
 def place(tab, plot, down=0.5, across=0.5):
-    """Return a place in a canvas on the screen."""
+    """Return screen coordinates of a point in a canvas."""
     box = tab.run(
         f"(() => {{ const b = document.querySelector('[data-plot={plot}] canvas')"
         ".getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()"
@@ -107,7 +104,7 @@ def choose(tab, label, value):
     )
 
 
-def test_a_scan_is_explored(chromium, served, tmp_path):
+def test_explore_a_scan(chromium, served, tmp_path):
     pixels = scan_of()
     path = write_mib(tmp_path / "scan.mib", pixels)
     page = served(path, axes=AXES)
@@ -119,14 +116,14 @@ def test_a_scan_is_explored(chromium, served, tmp_path):
     assert np.allclose(found.center, (24, 32), atol=1)
     assert np.array_equal(session.image(), (pixels * session.mask).sum((-2, -1)))
 
-    # Drag the detector: what is computed follows, and is exact at rest.
+    # Drag the detector: the image follows, and is exact at rest.
     start = place(tab, "frame", 0.46, 0.48)
     tab.drag(start, *[(start[0] + k, start[1] + k) for k in range(0, 40, 4)])
     wait_for(lambda: session.state.detector.center[1] > found.center[1] + 2)
     shown(tab)
     assert np.array_equal(session.image(), (pixels * session.mask).sum((-2, -1)))
 
-    # A position, by the pointer and by a key.
+    # Move the position by pointer and by key.
     before = session.state.position
     tab.drag(place(tab, "scan", 0.3, 0.3), place(tab, "scan", 0.35, 0.35))
     shown(tab)
@@ -135,7 +132,7 @@ def test_a_scan_is_explored(chromium, served, tmp_path):
     tab.key("ArrowRight")
     wait_for(lambda: session.state.position == (before[0], before[1] + 1))
 
-    # Zoom changes nothing but the view.
+    # Zooming changes only the view.
     state = session.state
     tab.wheel(*place(tab, "scan"), -400)
     tab.key("0")
@@ -152,7 +149,7 @@ def test_a_scan_is_explored(chromium, served, tmp_path):
         word = {"sum": "sum(axis", "center of mass": "center_of_mass", "quadrants": "quadrants"}
         tab.wait(f"document.querySelector('pre').textContent.includes('{word[signal]}')")
 
-    # A region: the mean of its frames.
+    # Select a region, which shows its mean frame.
     buttons = "[...document.querySelectorAll('button')]"
     tab.run(f"{buttons}.find((one) => one.textContent === 'region').click()")
     tab.drag(place(tab, "scan", 0.2, 0.3), place(tab, "scan", 0.4, 0.6))
@@ -160,7 +157,7 @@ def test_a_scan_is_explored(chromium, served, tmp_path):
     tab.wait("document.querySelector('[data-plot=frame] h2').textContent.includes('mean frame')")
     assert tab.errors() == []
 
-    # Closed in the middle of everything, it leaves nothing behind.
+    # Closing the page during computation leaves no thread.
     start = place(tab, "frame")
     tab.drag(start, (start[0] + 20, start[1]))
     tab.close()
@@ -200,7 +197,7 @@ def nifti(folder):
 
 
 @pytest.mark.parametrize("write", [hdf5, ome_tiff, ser, nifti], ids=lambda one: one.__name__)
-def test_files_of_other_kinds(chromium, served, tmp_path, write):
+def test_explore_other_formats(chromium, served, tmp_path, write):
     page = served(write(tmp_path))
     tab = chromium.open(page.url)
     shown(tab)
@@ -223,7 +220,7 @@ def test_files_of_other_kinds(chromium, served, tmp_path, write):
     tab.close()
 
 
-def test_the_pictures_of_a_file_are_a_list(chromium, served, tmp_path):
+def test_datasets_are_listed(chromium, served, tmp_path):
     page = served(hdf5(tmp_path))
     tab = chromium.open(page.url)
     shown(tab)
@@ -237,8 +234,8 @@ def test_the_pictures_of_a_file_are_a_list(chromium, served, tmp_path):
     tab.close()
 
 
-def test_zooming_brings_details(chromium, served):
-    """A picture with more pixels than are sent, and a spectrum."""
+def test_zooming_loads_details(chromium, served):
+    """The page loads full resolution for the visible part of a large picture."""
     pixels = np.random.default_rng(0).integers(0, 999, (2500, 5000), "u2")
     tab = chromium.open(served(da.from_array(pixels)).url)
     shown(tab)
@@ -253,7 +250,7 @@ def test_zooming_brings_details(chromium, served):
     tab.close()
 
 
-def test_a_colour_image(chromium, served):
+def test_colour_image(chromium, served):
     pixels = np.zeros((20, 30), [("R", "u1"), ("G", "u1"), ("B", "u1")])
     pixels["R"][:, :10], pixels["G"][:, 10:20], pixels["B"] = 255, 255, 9
     tab = chromium.open(served(da.from_array(pixels)).url)
@@ -265,7 +262,7 @@ def test_a_colour_image(chromium, served):
     tab.close()
 
 
-def test_errors_are_in_the_page(chromium, served, tmp_path):
+def test_page_shows_errors(chromium, served, tmp_path):
     path = write_mib(tmp_path / "scan.mib", scan_of((6, 7, 16, 20)))
     page = served(path)
     tab = chromium.open(page.url)

@@ -1,4 +1,4 @@
-"""What is shown is what the code computes, and both are what the detector says."""
+"""Detectors: the displayed image, the shown code and the mask agree."""
 
 import dask.array as da
 import numpy as np
@@ -41,13 +41,13 @@ NAMES = "without units", "calibrated", "of dask", "with a slider", "real numbers
     st.floats(0, 12),
     st.tuples(st.floats(0, 20), st.floats(0, 20)),
 )
-def test_the_code_computes_the_image(arrays, name, shape, signal, center, radius, inner, size):
+def test_code_computes_the_image(arrays, name, shape, signal, center, radius, inner, size):
     arr = arrays[name]
     scene = Scene.of(arr)
     places = (1,) * len(scene.sliders)
     job = Job.of(scene, places, Detector(shape, center, radius, inner, size, signal))
     names = {"arr": arr}
-    exec(job.code(), names)  # noqa: S102 - what it is about
+    exec(job.code(), names)  # noqa: S102 - the code under test
     image = job.expression(scene.view(places)).compute()
     assert image.dtype == names["image"].dtype
     assert np.array_equal(image, names["image"], equal_nan=True)
@@ -71,17 +71,17 @@ def test_code_is_short(arrays):
     ]
 
 
-def test_a_range_of_spectra():
+def test_rectangle_selects_a_range_of_spectra():
     arr = da.from_array(np.arange(60).reshape(3, 20))
     scene = Scene.of(arr)._replace(scan=(0,), frame=(1,))
     job = Job.of(scene, (), Detector("rectangle", (4.5,), 1, 1, (4.0,), "sum"))
     assert np.array_equal(np.flatnonzero(job.mask), [3, 4, 5, 6])
     names = {"arr": arr}
-    exec(job.code(), names)  # noqa: S102 - what it is about
+    exec(job.code(), names)  # noqa: S102 - the code under test
     assert np.array_equal(names["image"], arr[:, 3:7].sum(1).compute())
 
 
-def test_pages_begin_with_the_disc(arrays):
+def test_first_detector_is_the_bright_disc(arrays):
     scene = Scene.of(arrays["without units"])
     assert usual(scene, (7.0, 9.0, 3.0))[:3] == ("disk", (7.0, 9.0), 3.0)
     assert usual(scene, None).center == (7.5, 9.5)

@@ -1,4 +1,4 @@
-"""Estimates become exact, bit for bit, and end when they are outdated."""
+"""Estimates become exact bit for bit, and stop once outdated."""
 
 import dask.array as da
 import numpy as np
@@ -15,7 +15,7 @@ from dask_tiled.testing import write_raw
 
 @pytest.fixture(autouse=True)
 def in_steps(monkeypatch):
-    """Take small scans for large ones."""
+    """Compute small scans in steps, as large ones."""
     monkeypatch.setattr(module, "LEAST_FRAMES", 1)
     monkeypatch.setattr(Pace, "measured", lambda _, compute, arr, *__: compute(arr))
 
@@ -28,7 +28,7 @@ def compute():
 
 
 def slow(frames):
-    """Return a pace at which some frames are read in a step."""
+    """Return a pace of `frames` frames in the first step."""
     pace = Pace()
     pace.rate = frames / module.FIRST
     return pace
@@ -42,7 +42,7 @@ def opened(folder, pixels):
 
 
 @given(st.integers(0, 300))
-def test_the_order_of_rows_is_spread_out(count):
+def test_spread_out_covers_rows_evenly(count):
     order = spread_out(count)
     assert sorted(order) == [*range(count)]
     for n in range(2, count):
@@ -56,7 +56,7 @@ def test_the_order_of_rows_is_spread_out(count):
     st.sampled_from(["u1", "u2", "i4", "f4"]),
     st.integers(40, 4000),
 )
-def test_the_last_estimate_is_the_image(tmp_path_factory, compute, shape, dtype, rate):
+def test_last_estimate_is_exact(tmp_path_factory, compute, shape, dtype, rate):
     rng = np.random.default_rng(0)
     pixels = (rng.random(shape) * 200).astype(dtype)
     arr = opened(tmp_path_factory.mktemp("scan"), pixels)
@@ -78,7 +78,7 @@ def test_the_last_estimate_is_the_image(tmp_path_factory, compute, shape, dtype,
 
 
 @pytest.mark.parametrize("shape", [(40, 30, 4, 4), (600, 4, 4)], ids=str)
-def test_estimates_are_of_frames_all_over_the_scan(tmp_path, compute, shape):
+def test_estimates_sample_the_whole_scan(tmp_path, compute, shape):
     pixels = np.broadcast_to(np.arange(shape[0]).reshape(-1, *[1] * (len(shape) - 1)), shape)
     arr = opened(tmp_path, pixels.astype("u2"))
     count = len(shape) - 2
@@ -102,7 +102,7 @@ def test_means_become_exact(tmp_path, compute):
     assert np.array_equal(last.values, arr.mean(axis=(0, 1)).compute())
 
 
-def test_a_computation_ends_between_its_tasks(compute):
+def test_outdated_computation_stops_between_tasks(compute):
     begun = []
 
     def check():
@@ -116,7 +116,7 @@ def test_a_computation_ends_between_its_tasks(compute):
     assert len(begun) == 4
 
 
-def test_errors_of_tasks_arrive(compute):
+def test_errors_of_tasks_are_raised(compute):
     def fail(_):
         raise OSError("no disk")
 

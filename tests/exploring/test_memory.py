@@ -1,4 +1,4 @@
-"""A scan four times larger than memory, from the first picture to exact ones."""
+"""`explore` on a scan four times larger than memory, from first estimates to exact pictures."""
 
 import subprocess
 import sys
@@ -44,12 +44,12 @@ assert threading.active_count() == 1
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux holds a process to this limit")
-def test_a_scan_of_four_times_the_memory(tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux enforces RLIMIT_AS")
+def test_scan_of_four_times_the_memory(tmp_path):
     path = tmp_path / "scan.raw"
     frame = 256 * 256 * 2
     with path.open("wb") as file:
-        file.truncate(4 * LIMIT)  # holes but for one frame
+        file.truncate(4 * LIMIT)  # sparse but for one frame
         file.seek((5 * 512 + 7) * frame)
         file.write(b"\3\0" * (frame // 2))
     root = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""Which axes are the scan, which the frame, and which have a slider."""
+"""Scenes: which axes form the scan, which the frame, and which get a slider."""
 
 import dask.array as da
 import numpy as np
@@ -14,14 +14,14 @@ def names(scene, places):
     return [scene.axes[k].name for k in places]
 
 
-def test_a_scan(tmp_path):
+def test_scan(tmp_path):
     arr = open_dataset(write_mib(tmp_path / "scan.mib", np.zeros((4, 5, 8, 8), "u2")))
     scene = Scene.of(arr)
     assert (scene.scan_shape, scene.frame_shape, scene.sliders) == ((4, 5), (8, 8), ())
     assert not scene.needs_sig_ndim(())
 
 
-def test_axes_that_are_left_have_sliders():
+def test_remaining_axes_get_sliders():
     scene = Scene.of(da.zeros((3, 4, 5, 1, 8, 9)))
     assert (scene.scan_shape, scene.frame_shape, scene.sliders) == ((4, 5), (8, 9), (0,))
     assert scene.view((1,)).shape == (4, 5, 8, 9)
@@ -31,7 +31,7 @@ def test_axes_that_are_left_have_sliders():
     ]
 
 
-def test_a_volume_is_a_frame_and_a_slider(tmp_path):
+def test_volume_is_a_frame_and_a_slider(tmp_path):
     header, *_ = write_nrrd(tmp_path / "ball.nrrd", np.zeros((4, 5, 6), "u1"))
     arr = open_dataset(header)
     scene = Scene.of(tiles.center_of_mass(arr))
@@ -59,12 +59,12 @@ def test_spectra(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["c8", "bool", [("R", "u1"), ("G", "u1"), ("B", "u1")]], ids=str)
-def test_what_is_no_real_number_is_shown_as_one(dtype):
+def test_complex_boolean_and_colour_pixels_become_real(dtype):
     arr = da.zeros((4, 5, 8, 9), dtype=dtype)
     scene = Scene.of(arr)
     assert scene.arr.dtype.kind in "uf"
     found = {"arr": arr, "da": da}
-    exec(scene.prepared, found)  # noqa: S102 - what it is about
+    exec(scene.prepared, found)  # noqa: S102 - the code under test
     assert np.array_equal(found["arr"].compute(), scene.arr.compute())
 
 
@@ -100,11 +100,11 @@ def test_colours(dims, shape, colours):
     assert names(scene, scene.frame) == ["y", "x"]
 
 
-def test_one_picture_is_a_frame():
+def test_single_image_is_a_frame():
     scene = Scene.of(da.zeros((8, 9)))
     assert (scene.scan, scene.frame_shape, scene.sliders) == ((), (8, 9), ())
 
 
-def test_what_has_no_picture_is_refused():
+def test_single_pixel_is_refused():
     with pytest.raises(DatasetError, match="nothing to draw"):
         Scene.of(da.zeros((1, 1)))

@@ -1,4 +1,4 @@
-"""The page is served to whoever knows the token; whatever a page sends, the server lives on."""
+"""The server of `explore`: only requests with the token are answered; no message stops it."""
 
 import random
 import re
@@ -25,10 +25,10 @@ from dask_tiled.exploring.session import Session
 from dask_tiled.testing import write_mib
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of the library below it
+    warnings.simplefilter("ignore")  # warnings of starlette's dependencies
     testclient = pytest.importorskip("starlette.testclient")
 
-TOKEN = "t0ken"  # noqa: S105 - of these tests
+TOKEN = "t0ken"  # noqa: S105 - test token
 HERE = "http://127.0.0.1:8000"
 PIXELS = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 20), "u2")
 
@@ -63,7 +63,7 @@ def until(socket, kind):
 
 
 @pytest.mark.parametrize("name", ["", MODULE, STYLE, START])
-def test_the_page_is_there_for_who_knows_the_token(client, name):
+def test_page_needs_the_token(client, name):
     found = client.get(f"/{TOKEN}/{name}")
     assert found.status_code == 200
     assert found.headers["referrer-policy"] == "no-referrer"
@@ -75,30 +75,30 @@ def test_the_page_is_there_for_who_knows_the_token(client, name):
 @pytest.mark.parametrize(
     "path", ["session.py", "../session.py", "%2e%2e/session.py", "..%2fsession.py", "/etc/passwd"]
 )
-def test_no_file_can_be_asked_for(client, path):
+def test_other_files_are_not_served(client, path):
     assert client.get(f"/{TOKEN}/{path}").status_code == 404
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""]
 )
-def test_other_names_of_the_machine_are_refused(client, host):
-    """A name of somebody's that leads here since (DNS rebinding)."""
+def test_foreign_hosts_are_refused(client, host):
+    """A foreign name that resolves to this server (DNS rebinding) is refused."""
     assert client.get(f"/{TOKEN}/", headers={"host": host}).status_code == 404
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://127.0.0.1:8001"])
-def test_pages_from_elsewhere_are_refused(client, origin):
+def test_foreign_origins_are_refused(client, origin):
     with pytest.raises(testclient.WebSocketDisconnect), connect(client, origin):
         pass
 
 
-def test_a_wrong_token_is_refused(client):
+def test_wrong_token_is_refused(client):
     with pytest.raises(testclient.WebSocketDisconnect), connect(client, token="t0ken2"):  # noqa: S106
         pass
 
 
-def test_a_page_gets_its_pictures(client):
+def test_page_receives_pictures(client):
     with connect(client) as socket:
         socket.send_json({"type": "begin"})
         assert b'"title": "scan.mib"' in until(socket, "scene")
@@ -108,7 +108,7 @@ def test_a_page_gets_its_pictures(client):
         )
 
 
-def test_there_are_only_so_many_pages(client, monkeypatch):
+def test_number_of_pages_is_limited(client, monkeypatch):
     monkeypatch.setattr(server, "MOST_PAGES", 1)
     with connect(client), pytest.raises(testclient.WebSocketDisconnect), connect(client):
         pass
@@ -118,9 +118,9 @@ def test_there_are_only_so_many_pages(client, monkeypatch):
 
 
 @pytest.mark.slow
-def test_whatever_a_page_sends_it_lives_on(client):
-    """Ten thousand messages: no death, no thread or memory that stays."""
-    chance = random.Random(0)  # noqa: S311 - drawn the same each time
+def test_invalid_messages_do_not_stop_the_server(client):
+    """Ten thousand invalid messages leave the connection usable, and no threads."""
+    chance = random.Random(0)  # noqa: S311 - no cryptography
     usual = '{"type": "show", "sliders": [], "position": [1, 2], "region": null, "detector": {}}'
     with connect(client) as socket:
         threads = threading.active_count()
@@ -139,7 +139,7 @@ def test_whatever_a_page_sends_it_lives_on(client):
         assert threading.active_count() <= threads + 4
 
 
-def test_what_cannot_be_opened_is_told():
+def test_page_shows_errors_of_opening():
     def fail(_):
         raise DatasetError("no such picture", path="scan.mib")
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_opened_is_told():
         assert b"scan.mib: no such picture" in until(one, "error")
 
 
-def test_a_port_that_is_taken():
+def test_port_in_use_is_refused():
     with socket.socket() as other:
         other.bind((server.HOST, 0))
         other.listen()
@@ -156,29 +156,29 @@ def test_a_port_that_is_taken():
 
 
 @pytest.mark.parametrize("name", ["starlette", "uvicorn", "websockets"])
-def test_who_lacks_the_extra_is_told(monkeypatch, name):
+def test_missing_extra_is_named(monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=rf'needs {name}\. Run: pip install "dask-tiled\[explore'):
         server.serve("scan.mib", {})
 
 
 @pytest.mark.slow
-def test_a_file_is_explored_until_ctrl_c(tmp_path):
+def test_explore_ends_on_ctrl_c(tmp_path):
     path = write_mib(tmp_path / "scan.mib", PIXELS)
     words = "-m", "dask_tiled", "explore", str(path), "--no-browser"
     process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
     address = process.stdout.readline().split()[0]
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
-    with urlopen(address) as page:  # noqa: S310 - it is ours
+    with urlopen(address) as page:  # noqa: S310 - local server
         assert b"page.js" in page.read()
     with pytest.raises(HTTPError, match="404"):
-        urlopen(address[:-2] + "/")  # noqa: S310 - it is ours
+        urlopen(address[:-2] + "/")  # noqa: S310 - local server
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
     process.stdout.close()
 
 
-def test_browsers_get_the_address_in_a_file_of_their_user(tmp_path, monkeypatch):
+def test_address_is_passed_in_a_private_file(tmp_path, monkeypatch):
     opened = []
 
     def run(server, sockets):
@@ -195,7 +195,7 @@ def test_browsers_get_the_address_in_a_file_of_their_user(tmp_path, monkeypatch)
     assert not Path(opened[0].removeprefix("file://")).exists()
 
 
-def test_the_page_asks_nobody_else():
+def test_page_loads_nothing_from_other_hosts():
     for name in (MODULE, STYLE, START):
         assert "//" not in text_of(name).replace("// ", "").replace("http://www.w3.org", "")
     assert "http" not in page_module.DOCUMENT

@@ -1,4 +1,4 @@
-"""A session answers the messages of a page, from its own threads."""
+"""Sessions answer the messages of a page from their own threads."""
 
 import io
 import json
@@ -24,7 +24,7 @@ OURS = "image", "frame", "exploring", "growing"
 
 
 class Page(list):
-    """Keeps the messages of a session, and asks it."""
+    """Records the messages of a session, and sends requests."""
 
     def __init__(self, data, **options):
         super().__init__()
@@ -33,7 +33,7 @@ class Page(list):
         self.rest()
 
     def rest(self):
-        # The first job begins others.
+        # The first job starts further jobs.
         assert self.session.wait(20)
         assert self.session.wait(20)
 
@@ -68,7 +68,7 @@ def page(scan):
     assert not [name for name in left if name.startswith(OURS)]
 
 
-def test_it_begins_with_both_pictures(page):
+def test_session_starts_with_both_pictures(page):
     assert page[0].kind == "scene"
     assert page[0].head["pictures"] == ["data"]
     assert [axis["name"] for axis in page[0].head["axes"]] == ["scan_y", "scan_x", "y", "x"]
@@ -76,7 +76,7 @@ def test_it_begins_with_both_pictures(page):
     assert np.array_equal(page.last("frame"), PIXELS[3, 3])
 
 
-def test_the_image_at_rest_is_exact(page, scan):
+def test_image_at_rest_is_exact(page, scan):
     page.ask(detector={"shape": "ring", "center": [7.2, 9.1], "radius": 6.3, "inner": 2.1})
     session = page.session
     image = (scan * session.mask).sum(axis=(-2, -1)).compute()
@@ -88,7 +88,7 @@ def test_the_image_at_rest_is_exact(page, scan):
     assert head["code"] == session.code()
 
 
-def test_nothing_is_computed_twice(page):
+def test_known_pictures_are_not_computed_again(page):
     count = len([one for one in page if one.kind == "image"])
     page.ask(position=[1, 2])
     assert np.array_equal(page.last("frame"), PIXELS[1, 2])
@@ -97,12 +97,12 @@ def test_nothing_is_computed_twice(page):
     assert page[-1].head == {"type": "known", "kinds": ["image", "frame"], "id": 1}
 
 
-def test_a_region_is_the_mean_of_its_frames(page):
+def test_region_shows_its_mean_frame(page):
     page.ask(region=[[1, 4], [2, 3]])
     assert np.allclose(page.last("frame"), PIXELS[1:4, 2:3].mean((0, 1)))
 
 
-def test_the_image_is_saved_with_its_axes(page):
+def test_image_is_saved_with_its_axes(page):
     page.session.receive({"type": "save"})
     message = next(one for one in page if one.kind == "file")
     assert message.head["name"] == "image.zarr.zip"
@@ -112,7 +112,7 @@ def test_the_image_is_saved_with_its_axes(page):
     assert told["shape"] == [6, 7]
 
 
-def test_one_picture_is_saved():
+def test_single_image_is_saved():
     page = Page(da.from_array(PIXELS[0, 0]))
     page.session.receive({"type": "save"})
     message = next(one for one in page if one.kind == "file")
@@ -130,15 +130,15 @@ def test_estimates_are_not_saved(page):
     assert "still an estimate" in page.last("error")["text"]
 
 
-def test_asked_again_after_a_rest(page):
-    """As when one of two views of a widget was closed."""
+def test_session_answers_again_after_rest(page):
+    """A session continues when one of two views of a widget was closed."""
     page.session.rest()
     page.clear()
     page.ask()
     assert page.last("image").shape == PIXELS.shape[:2]
 
 
-def test_images_of_a_closed_session(page, scan):
+def test_closed_session_still_computes_images(page, scan):
     page.session._image = None
     page.session.close()
     mask = page.session.mask
@@ -183,7 +183,7 @@ def test_details_of_a_scan_and_of_a_mean():
     page.session.close()
 
 
-def test_pictures_that_are_too_large_for_memory_are_thinned(monkeypatch):
+def test_pictures_too_large_for_memory_are_subsampled(monkeypatch):
     monkeypatch.setattr(session, "SAMPLE_BYTES", 1000)
     monkeypatch.setattr(session, "LARGEST", 8)
     pixels = np.arange(40 * 20).reshape(40, 20).astype("u2")
@@ -204,7 +204,7 @@ def lif(folder, colours):
 
 
 @pytest.mark.parametrize("write", [czi, lif])
-def test_colours_are_one_picture(tmp_path, write):
+def test_colour_channels_are_one_picture(tmp_path, write):
     pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 3), "u1")
     page = Page(open_dataset(write(tmp_path, pixels)))
     head = next(one for one in page if one.kind == "frame").head
@@ -220,7 +220,7 @@ def test_colours_are_one_picture(tmp_path, write):
     page.session.close()
 
 
-def test_errors_are_messages(page):
+def test_errors_are_sent_as_messages(page):
     page.ask(detector={"shape": "hexagon"})
     assert "expected one of" in page.last("error")["text"]
     page.session.receive({"type": "open", "path": "/etc/passwd"})
@@ -229,15 +229,15 @@ def test_errors_are_messages(page):
     assert np.array_equal(page.last("frame"), PIXELS[0, 0])
 
 
-def test_errors_of_files_are_messages(page, tmp_path):
+def test_file_errors_are_sent_as_messages(page, tmp_path):
     time.sleep(0.01)
     (tmp_path / "scan.mib").write_bytes(b"x" * 1000)
     page.ask(position=[0, 0])
     assert "scan.mib" in page.last("error")["text"]
 
 
-def test_the_newest_wins(scan, monkeypatch):
-    """Of a hundred requests in a row few are computed, and the last is."""
+def test_newest_request_wins(scan, monkeypatch):
+    """The last of a hundred quick requests is computed, most others are skipped."""
     page = Page(scan)
     begun, image = [], Session._images
 
@@ -257,7 +257,7 @@ def test_the_newest_wins(scan, monkeypatch):
     page.session.close()
 
 
-def test_closing_in_the_middle_leaves_nothing():
+def test_closing_during_computation_leaves_no_thread():
     begun = threading.Event()
 
     def slowly(block):
@@ -272,12 +272,12 @@ def test_closing_in_the_middle_leaves_nothing():
     start = time.monotonic()
     session.close()
     assert time.monotonic() - start < 2
-    session.begin()  # nothing begins any more
+    session.begin()  # without effect
     left = [one.name for one in threading.enumerate()]
     assert not [name for name in left if name.startswith(OURS)]
 
 
-def test_files_behind_urls_are_explored(tmp_path):
+def test_remote_files(tmp_path):
     path = write_mib(tmp_path / "scan.mib", PIXELS, hdr=False)
     with serving(tmp_path) as server:
         page = Page(open_dataset(server.url(path), nav_shape=(6, 7)))
@@ -289,7 +289,7 @@ def test_files_behind_urls_are_explored(tmp_path):
         page.session.close()
 
 
-def test_frames_are_seen_as_they_come(tmp_path):
+def test_growing_files_are_followed(tmp_path):
     path = tmp_path / "scan.raw"
     whole = counting_frames((4, 5, 8, 8), "u2")
     path.write_bytes(whole[:2].tobytes())

@@ -1,4 +1,4 @@
-"""What pages send is read, or refused in words; nothing else comes of it."""
+"""Messages of a page give a valid state or a DatasetError, nothing else."""
 
 import json
 import math
@@ -26,14 +26,14 @@ JSON = st.recursive(
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_page_may_send_back_what_it_was_told(name):
+def test_state_round_trips_through_json(name):
     scene = SCENES[name]
     state = State.first(scene)
     assert State.read(scene, json.loads(json.dumps(state.as_json()))) == state
 
 
 def tried(read, *values):
-    """Return what is read, or None where that is refused in words."""
+    """Return the result of a reader, or None if it refuses with a short DatasetError."""
     try:
         return read(*values)
     except DatasetError as error:
@@ -48,14 +48,14 @@ def tried(read, *values):
 @example("position", [1e308, True])
 @example("sliders", {})
 @example("detector", {**USUAL["detector"], "shape": "../../etc/passwd"})
-def test_whatever_is_in_a_message_is_read_or_refused(name, value):
+def test_any_value_in_a_message_is_read_or_refused(name, value):
     state = tried(State.read, SCENES["scan"], {**USUAL, name: value})
     if state is not None:
         check(SCENES["scan"], state)
 
 
 @given(st.sampled_from([*USUAL["detector"]]), JSON)
-def test_whatever_is_in_a_detector_is_read_or_refused(name, value):
+def test_any_value_in_a_detector_is_read_or_refused(name, value):
     detector = {**USUAL["detector"], name: value}
     state = tried(State.read, SCENES["scan"], {**USUAL, "detector": detector})
     if state is not None:
@@ -63,14 +63,14 @@ def test_whatever_is_in_a_detector_is_read_or_refused(name, value):
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=2, max_size=2))
-def test_positions_beside_the_scan_are_the_nearest(position):
+def test_positions_are_clipped_to_the_scan(position):
     state = State.read(SCENES["scan"], {**USUAL, "position": position})
     for at, asked, size in zip(state.position, position, (6, 8), strict=True):
         assert at == min(max(round(asked), 0), size - 1)
 
 
 def check(scene, state):
-    """Check that a state lies within its array."""
+    """Check that a state lies within the array."""
     pairs = zip(state.position, scene.scan_shape, strict=True)
     assert all(type(at) is int and 0 <= at < size for at, size in pairs)
     for (start, stop), size in zip(state.region or (), scene.scan_shape, strict=False):
@@ -85,6 +85,6 @@ def check(scene, state):
 @example('{"type": "show"' + " " * MOST_LETTERS + "}")
 @example('{"type": 1}')
 @example("1" * 4096)
-def test_whatever_arrives_is_a_message_or_refused(text):
+def test_any_text_is_read_or_refused(text):
     message = tried(read_message, text)
     assert message is None or isinstance(message["type"], str)

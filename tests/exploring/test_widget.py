@@ -1,4 +1,4 @@
-"""The widget of notebooks: what is shown, as arrays."""
+"""The notebook widget of `explore`: its image, mask and code."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ PIXELS = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 20), "u2")
 
 
 def run(code, **names):
-    """Return the image that code computes."""
-    exec(code, names)  # noqa: S102 - what it is about
+    """Return the image that the widget's code computes."""
+    exec(code, names)  # noqa: S102 - the code under test
     return names["image"]
 
 
@@ -23,7 +23,7 @@ def arr(tmp_path):
     return dask_tiled.open_dataset(path, axes={"scan_x": "0.5 nm", "y": "2 mrad", "x": "2 mrad"})
 
 
-def test_what_is_shown_are_arrays(arr):
+def test_image_mask_and_code_agree(arr):
     widget = arr.explore()
     assert np.array_equal(widget.image, (PIXELS * widget.mask).sum((-2, -1)))
     assert np.array_equal(run(widget.code, arr=arr), widget.image)
@@ -34,7 +34,7 @@ def test_what_is_shown_are_arrays(arr):
     widget.close()
 
 
-def test_the_detector_is_found_before_a_page_is_shown(tmp_path):
+def test_detector_is_set_before_display(tmp_path):
     y, x = np.indices((32, 40))
     frame = np.where(np.hypot(y - 12, x - 25) < 6, 50, 0).astype("u2")
     arr = dask_tiled.open_dataset(write_mib(tmp_path / "a.mib", np.tile(frame, (4, 5, 1, 1))))
@@ -44,7 +44,7 @@ def test_the_detector_is_found_before_a_page_is_shown(tmp_path):
     widget.close()
 
 
-def test_the_page_is_answered(arr, monkeypatch):
+def test_messages_of_the_page_are_answered(arr, monkeypatch):
     widget = arr.explore()
     sent = []
     monkeypatch.setattr(widget, "send", lambda head, buffers: sent.append((head, buffers)))
@@ -61,7 +61,7 @@ def test_the_page_is_answered(arr, monkeypatch):
     widget.close()
 
 
-def test_files_can_be_explored(tmp_path):
+def test_explore_opens_paths(tmp_path):
     path = write_mib(tmp_path / "scan.mib", PIXELS)
     widget = dask_tiled.explore(path, nav_shape=(3, 7))
     assert widget.image.shape == (3, 7)
@@ -70,7 +70,7 @@ def test_files_can_be_explored(tmp_path):
 
 
 @pytest.mark.parametrize("shape", ["disk", "point"])
-def test_the_code_of_arrays_of_numpy_runs(shape):
+def test_code_runs_on_numpy_arrays(shape):
     widget = dask_tiled.explore(PIXELS)
     session = widget._session
     session.settle()
@@ -79,7 +79,7 @@ def test_the_code_of_arrays_of_numpy_runs(shape):
     widget.close()
 
 
-def test_one_picture():
+def test_single_image():
     widget = dask_tiled.explore(PIXELS[0, 0])
     session = widget._session
     assert session.scene.frame_shape == (16, 20)
@@ -89,7 +89,7 @@ def test_one_picture():
     widget.close()
 
 
-def test_who_lacks_the_extra_is_told(arr, monkeypatch):
+def test_missing_extra_is_named(arr, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "anywidget", None)
