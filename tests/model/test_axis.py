@@ -1,4 +1,4 @@
-"""What axes say of themselves as text, and which scales they take from files."""
+"""`Axis`: its text, its labels, and scales accepted from files."""
 
 import numpy as np
 import pytest
@@ -17,13 +17,12 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text(text):
-    """Signs and offsets are shown as they are."""
     assert str(TEXTS[text]) == text
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), -float("inf")])
-def test_scales_that_are_none(scale):
-    """Sizes are positive, and steps along an axis not zero."""
+def test_invalid_scales_are_ignored(scale):
+    """Negative scales count only if `signed`."""
     assert Axis.calibrated("x", "nm", scale, 3.0) == Axis("x")
     expected = Axis("x", "nm", -1, 3) if scale == -1 else Axis("x")
     assert Axis.calibrated("x", "nm", scale, 3.0, signed=True) == expected
@@ -47,7 +46,7 @@ def test_even_positions(points):
 @pytest.mark.parametrize(
     "bits",
     [
-        [0x7F800001, 0, 0x3F800000],  # a NaN that processors signal
+        [0x7F800001, 0, 0x3F800000],  # a signalling NaN
         [0x7FC00000] * 3,
         [0x7F800000, 0, 0x7F800000],  # infinity
         [0xFF800000, 0, 0x7F800000],
@@ -56,7 +55,7 @@ def test_even_positions(points):
         [1],
     ],
 )
-def test_positions_that_are_not_even(bits):
+def test_uneven_positions_give_no_axis(bits):
     assert Axis.through("x", "nm", np.array(bits, "u4").view("f4")) is None
 
 

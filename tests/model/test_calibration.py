@@ -1,4 +1,4 @@
-"""Axes as users describe them: what a text, a number, a tuple and an Axis mean, and what is not."""
+"""Axes as users describe them: texts, numbers, tuples and Axis objects; invalid ones raise."""
 
 import math
 import sys
@@ -54,7 +54,7 @@ MEANINGS = {
 
 
 @pytest.mark.parametrize("value", MEANINGS, ids=repr)
-def test_what_is_meant(value):
+def test_valid_descriptions(value):
     units, scale, offset = MEANINGS[value]
     found = described(value)
     assert found == Axis("x", units, scale, offset)
@@ -81,8 +81,8 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("value", NONSENSE, ids=repr)
-def test_what_is_refused(value):
-    """The axis is named, and the file; what was found is told."""
+def test_invalid_descriptions_are_refused(value):
+    """Errors name the axis, the file, the expected and the found value."""
     with pytest.raises(DatasetError) as caught:
         described(value)
     named = "'y'", "'scan'", "'x'"
@@ -91,7 +91,7 @@ def test_what_is_refused(value):
     assert None not in (caught.value.expected, caught.value.found)
 
 
-def test_names_that_there_are():
+def test_unknown_axis_names_are_refused():
     with pytest.raises(
         DatasetError, match="no such axis; expected one of scan, y, x; found 'scann'"
     ):
@@ -103,7 +103,7 @@ def test_names_that_there_are():
 
 
 def test_all_axes_may_have_new_names():
-    """Also those of others, and of course the same ones."""
+    """Axes may be renamed at once, also to each other's names."""
     new = Axis("x", "nm", 2), Axis("scan", "nm", 3), Axis("z")
     assert calibrated(AXES, new, SHAPE, "") == new
     assert calibrated(AXES, [*AXES], SHAPE, "") == AXES
@@ -112,14 +112,14 @@ def test_all_axes_may_have_new_names():
             calibrated(AXES, wrong, SHAPE, "")
 
 
-def test_what_is_not_described_stays():
-    """Names, labels, and other axes; an offset of another unit does not."""
+def test_undescribed_parts_of_axes_are_kept():
+    """Names, labels and other axes are kept; an offset in another unit is not."""
     axes = calibrated(AXES, {"scan": "3 nm", "y": 2}, SHAPE, "")
     assert axes == (Axis("scan", "nm", 3), replace(AXES[1], scale=2), X)
 
 
 def test_usual_units_are_those_of_pint(monkeypatch):
-    """They are known without asking it; others are asked for, and units that files give are not."""
+    """Usual units need no pint, other units do, and units of files are never checked."""
     bases = ("m", "s", "eV", "rad", "V", "A", "Hz")
     usual = [f"{one}{x}{base}" for one in ("", "1/") for x in (*POWERS, "u") for base in bases]
     assert all(map(Prefixed.of, usual))
@@ -146,8 +146,8 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(NUMBERS.filter(bool), NUMBERS, st.sampled_from(["", "nm", "1/nm", "mrad"]))
-def test_what_is_shown_can_be_said(scale, offset, units):
-    """Texts of axes are quantities; numbers are read exactly."""
+def test_axis_texts_are_valid_descriptions(scale, offset, units):
+    """Quantities are read exactly, and the text of an axis describes it."""
     assert quantity(f"{scale!r} {units} from {offset!r} {units}") == (scale, units, offset)
     axis = Axis("x", units, float(f"{scale:g}"), float(f"{offset:g}"))
     text = axis.steps.removeprefix(" (steps of ").removesuffix(")")

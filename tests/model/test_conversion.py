@@ -1,6 +1,6 @@
-"""What becomes of decoded pixels, end to end: corrections, other types, values of missing frames.
+"""Conversion of decoded pixels, end to end: corrections, other dtypes, values of missing frames.
 
-Corrections are compared with a formula in numpy that knows whole frames only.
+Corrections are compared with a NumPy formula for whole frames.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 pytestmark = pytest.mark.usefixtures("synchronous")
 
 
-# The formula
+# The reference formula
 
 
 def good_counts(excluded):
@@ -38,7 +38,7 @@ def box_sums(frames, dtype):
 
 
 def corrected(frames, dark=None, gain=None, excluded=None):
-    """Correct whole frames in numpy."""
+    """Correct whole frames in NumPy."""
     dtype = np.result_type(frames.dtype, "f4")
     out = frames.astype(dtype)
     if dark is not None:
@@ -52,7 +52,7 @@ def corrected(frames, dark=None, gain=None, excluded=None):
 
 
 def assert_corrected(found, expected, excluded):
-    """Good pixels are right to the last bit, means to the last but one."""
+    """Compare good pixels exactly, and means of neighbours to within two rounding errors."""
     good = np.ones(expected.shape[-2:], bool) if excluded is None else ~excluded
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found[..., good], expected[..., good])
@@ -63,14 +63,14 @@ def assert_corrected(found, expected, excluded):
 
 
 def some_excluded(shape, share, rng):
-    """Choose pixels, all of which have a good neighbour."""
+    """Return a random mask of pixels, each with a good neighbour."""
     excluded = rng.random(shape) < share
     return excluded & (good_counts(excluded) > 0)
 
 
 @st.composite
 def corrections_for(draw, shape):
-    """Draw corrections as a user gives them, and as the formula takes them."""
+    """Draw corrections as a user passes them, and as the formula takes them."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     dark = rng.integers(0, 90, shape).astype("f4") / 4 if draw(st.booleans()) else None
     gain = rng.uniform(0.5, 2, shape) if draw(st.booleans()) else None
@@ -99,7 +99,7 @@ REQUESTS = st.builds(
 
 @given(data=st.data())
 def test_corrections_of_any_layout(layouts, data):
-    """The formula, whatever is shown; its parts, bit by bit, in whatever chunks and tiles."""
+    """Corrected arrays equal the formula; chunks, slices and tiles equal them bit for bit."""
     draw = data.draw
     options, frames = layouts[draw(st.sampled_from(sorted(layouts)), label="layout")]
     corrections, terms = draw(corrections_for(frames.shape[1:]), label="corrections")
@@ -142,14 +142,14 @@ def test_corrections_of_any_layout(layouts, data):
     np.testing.assert_array_equal(tiled.compute(), whole[index])
 
 
-# Excluded pixels near the edge of what is shown
+# Excluded pixels near the edges of slices
 
 EXCLUDED = [(0, 0), (0, 1), (2, 3), (3, 3), (3, 4), (5, 6), (5, 0), (4, 6)]
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """A scan with excluded pixels in corners and side by side, and what it is corrected to."""
+    """Open a scan with excluded pixels in corners and side by side; also return its pixels."""
     frames = counting_frames((3, 6, 7), "u2")
     path = write_raw(tmp_path_factory.mktemp("small") / "scan.raw", frames, frame_header=5)
     rng = np.random.default_rng(1)
@@ -169,8 +169,8 @@ def small(tmp_path_factory):
     return arr, arr.compute()
 
 
-def test_every_pixel_by_itself(small):
-    """A single excluded pixel is repaired from neighbours that are not shown."""
+def test_single_pixels(small):
+    """An excluded pixel is repaired from neighbours outside of the slice."""
     arr, expected = small
     for y, x in np.ndindex(6, 7):
         np.testing.assert_array_equal(arr[:, y, x].compute(), expected[:, y, x])
@@ -178,8 +178,8 @@ def test_every_pixel_by_itself(small):
 
 
 @pytest.mark.parametrize("depth", [1, 6, 12, 24])
-def test_excluded_pixels_where_chips_meet(tmp_path, depth):
-    """Neighbours lie on all four chips of a quad, in other words, rows and directions."""
+def test_excluded_pixels_between_chips(tmp_path, depth):
+    """The neighbours of a pixel may lie on all four chips of a quad detector."""
     frames = counting_frames((3, 6, 128), "u4", bits=depth)
     path = write_mib(tmp_path / "quad.mib", frames, kind="R64", depth=depth, quad=True, hdr=False)
     excluded = np.zeros((6, 128), bool)
@@ -194,8 +194,8 @@ def test_excluded_pixels_where_chips_meet(tmp_path, depth):
         np.testing.assert_array_equal(arr[crop].compute(), whole[crop])
 
 
-def test_the_counts_of_excluded_pixels_do_not_matter(tmp_path):
-    """Not even where they are no numbers, in any part of what is shown."""
+def test_counts_of_excluded_pixels_are_ignored(tmp_path):
+    """NaN and infinity in excluded pixels do not reach any slice."""
     frames = np.arange(2 * 4 * 5, dtype="f4").reshape(2, 4, 5)
     frames[:, 1, 1:3] = np.nan, np.inf
     path = write_npy(tmp_path / "scan.npy", frames)
@@ -206,11 +206,11 @@ def test_the_counts_of_excluded_pixels_do_not_matter(tmp_path):
         np.testing.assert_array_equal(arr[index].compute(), whole[index])
 
 
-# Frames that are missing, and blocks of frames
+# Missing frames, and blocks of frames
 
 
 def test_missing_frames_are_not_corrected(small):
-    """They hold fill_value, to the bit; their neighbours are none the worse."""
+    """Missing frames hold fill_value exactly, and other frames are corrected."""
     arr, expected = small
     source = arr.description.files[0].path
     options = {"dtype": "u2", "sig_shape": (6, 7), "frame_header": 5}
@@ -234,8 +234,8 @@ def test_missing_frames_are_not_corrected(small):
 
 @pytest.mark.parametrize("size", [200, 600])
 @pytest.mark.parametrize("convert", ["corrections", "dtype"])
-def test_frames_that_fill_the_buffer_of_conversions(tmp_path, size, convert):
-    """Several blocks of frames, or frames larger than a block, with missing ones between."""
+def test_conversion_in_blocks(tmp_path, size, convert):
+    """Several blocks of frames, and frames larger than a block, with missing frames between."""
     frames = counting_frames((9, size, size), "u2", bits=12)
     path = write_mib(tmp_path / "scan.mib", frames, hdr=False)
     roi = [8, -1, 0, 9, 3, 3, 11, 2, 7, 10, 1]
@@ -256,15 +256,15 @@ def test_frames_that_fill_the_buffer_of_conversions(tmp_path, size, convert):
     np.testing.assert_array_equal(arr[1:, ::2, 3:].compute(), expected[1:, ::2, 3:])
 
 
-# What corrections come with
+# Dtypes, signal axes and invalid corrections
 
 
 NATIVE = ["?", "i1", "<u2", ">i2", "<u4", ">i8", "f2", "f4", ">f8"]
 
 
 @pytest.mark.parametrize("native", NATIVE)
-def test_pixels_of_every_type_are_corrected(tmp_path, native):
-    """As float32 where that holds the counts; frames are larger than a block of the kernel."""
+def test_corrections_of_every_dtype(tmp_path, native):
+    """Pixels are corrected as float32 where that holds the counts, otherwise as float64."""
     frames = counting_frames((2, 301, 307), native)
     path = write_npy(tmp_path / "scan.npy", frames)
     rng = np.random.default_rng(0)
@@ -281,8 +281,8 @@ def test_pixels_of_every_type_are_corrected(tmp_path, native):
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "c16", ">f4"])
-def test_corrections_then_another_type(tmp_path, dtype):
-    """Calculated as without it, and converted then."""
+def test_corrections_before_conversion(tmp_path, dtype):
+    """Corrected pixels are computed in the default dtype, then converted."""
     frames = counting_frames((3, 4, 5), "u2", bits=12)
     path = write_npy(tmp_path / "scan.npy", frames)
     corrections = Corrections(np.full((4, 5), 3), np.full((4, 5), 0.3), [(1, 1)])
@@ -294,7 +294,7 @@ def test_corrections_then_another_type(tmp_path, dtype):
 
 
 def test_corrections_of_spectra_and_volumes(tmp_path):
-    """One signal axis, three of them, or none at all."""
+    """Corrections support one signal axis, three, and none."""
     array = counting_frames((2, 3, 4, 5), "u1").astype("i2")
     path = write_npy(tmp_path / "scan.npy", array)
     spectra = open_dataset(path, sig_dims=1, corrections=Corrections(excluded_pixels=[0, 2]))
@@ -323,8 +323,8 @@ def test_corrections_of_spectra_and_volumes(tmp_path):
         Corrections, 0,
     ],
 )  # fmt: skip
-def test_corrections_that_do_not_suit(small, corrections):
-    """It is said when the file is opened, and of which file."""
+def test_unsuitable_corrections_are_refused(small, corrections):
+    """Opening the file raises an error that names it."""
     path = small[0].description.files[0].path
     options = {"dtype": "u2", "sig_shape": (6, 7), "frame_header": 5}
     with pytest.raises(DatasetError) as caught:
@@ -336,8 +336,7 @@ def test_corrections_that_do_not_suit(small, corrections):
 
 @pytest.mark.parametrize("dtype", [None, "f4", "c16"])
 @pytest.mark.parametrize("native", ["c8", "M8[s]", "S3", "u2,f4"])
-def test_pixels_that_cannot_be_corrected(tmp_path, native, dtype):
-    """Nor later, when they are another type."""
+def test_uncorrectable_pixels_are_refused(tmp_path, native, dtype):
     path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), native))
     with refused(path, r"corrected|converted"):
         open_dataset(path, corrections=Corrections(excluded_pixels=[(1, 1)]), dtype=dtype)
@@ -364,12 +363,12 @@ def test_names_tell_conversions_apart(tmp_path):
     assert again.name == names[4]
 
 
-# Other types
+# Other dtypes
 
 
 @given(data=st.data())
-def test_any_layout_in_another_type(layouts, data):
-    """What numpy's astype makes of it."""
+def test_any_layout_in_another_dtype(layouts, data):
+    """Conversion equals NumPy's astype."""
     draw = data.draw
     known = sorted(
         name
@@ -397,8 +396,7 @@ def test_any_layout_in_another_type(layouts, data):
     np.testing.assert_array_equal(arr[index].compute(), expected[index])
 
 
-def test_a_fill_value_is_of_the_type_that_is_asked_for(tmp_path):
-    """Not of that in the file."""
+def test_fill_value_has_the_requested_dtype(tmp_path):
     path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), "u2"))
     arr = open_dataset(path, dtype="i4", nav_shape=(3,), fill_value=-1)
     assert (arr[2].compute() == -1).all()
@@ -409,15 +407,14 @@ def test_a_fill_value_is_of_the_type_that_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["nonsense", "M8[s]", "S3", "O", "u2,u2", "V2", ..., "U1"])
-def test_types_that_pixels_cannot_have(tmp_path, dtype):
+def test_unsupported_dtypes_are_refused(tmp_path, dtype):
     path = write_npy(tmp_path / "scan.npy", np.zeros((2, 3, 3), "u2"))
     with refused(path) as caught:
         open_dataset(path, dtype=dtype)
     assert caught.value.found is not None
 
 
-def test_records_in_their_own_type(tmp_path):
-    """A type that says what is there is no conversion."""
+def test_structured_dtype_of_the_file_is_accepted(tmp_path):
     frames = np.zeros((2, 3), [("a", "<u2"), ("b", ">f4")])
     frames["a"], frames["b"] = 3, 4
     path = write_npy(tmp_path / "scan.npy", frames)

@@ -1,4 +1,4 @@
-"""Corrections as values: what they take, how they compare, and means of neighbours by hand."""
+"""`Corrections` as values: accepted arguments, equality, and hand-computed means of neighbours."""
 
 import copy
 import itertools
@@ -13,7 +13,7 @@ from dask_tiled.reading.correction_plans import Plan
 
 
 def test_means_are_summed_in_float64():
-    """In float32, 2**24 + 1 is 2**24."""
+    """float32 would round 2**24 + 1 to 2**24."""
     frame = np.ones((1, 3, 3), "f4")
     frame[0, 0, 0] = 2**24
     out = np.empty_like(frame)
@@ -21,8 +21,8 @@ def test_means_are_summed_in_float64():
     assert out[0, 1, 1] == np.float32((2**24 + 7) / 8)
 
 
-def test_a_halo_by_hand():
-    """A pixel in the corner of a tile: one dead neighbour, the others on four tiles."""
+def test_halo_by_hand():
+    """An excluded pixel in a tile's corner has good neighbours in four tiles."""
     frame = np.arange(25, dtype="u2").reshape(1, 5, 5)
     corrections = Corrections(excluded_pixels=[(2, 2), (1, 1)])
     plan = Plan(corrections, [(2, 1, 3), (2, 1, 3)], (5, 5))
@@ -84,12 +84,12 @@ def test_different_content_is_different():
 
 
 def test_tokens_are_plain_values():
-    """They are the same in every process: dask hashes what an object says of itself."""
+    """Plain values make the same token in every process."""
     token = Corrections(np.ones((64, 64))).__dask_tokenize__()
     assert all(type(part) is str for part in token)
 
 
-def test_the_same_content_is_the_same_however_given():
+def test_equal_content_is_equal():
     by_float = Corrections(dark=np.arange(6.0).reshape(2, 3), excluded_pixels=[(1, 2), (0, 0)])
     by_int = Corrections(dark=np.arange(6).reshape(2, 3), excluded_pixels=[(0, 0), (1, 2), (0, 0)])
     fortran = Corrections(np.asfortranarray(np.arange(6).reshape(2, 3)), None, [(0, 0), (1, 2)])
@@ -99,8 +99,7 @@ def test_the_same_content_is_the_same_however_given():
     assert Corrections(excluded_pixels=[3]) == Corrections(excluded_pixels=[[3]])
 
 
-def test_type_of_stored_values():
-    """Half the memory, and half of what a graph carries, where nothing is lost by it."""
+def test_values_are_stored_as_float32_if_exact():
     assert Corrections(dark=np.arange(3)).dark.dtype == "f4"
     assert Corrections(dark=[0.1]).dark.dtype == "f8"
 
@@ -122,7 +121,7 @@ def test_repr():
     ],
     ids=str,
 )  # fmt: skip
-def test_values_that_are_no_numbers(name, values):
+def test_invalid_values_are_refused(name, values):
     with pytest.raises(DatasetError, match=name) as caught:
         Corrections(**{name: values})
     assert caught.value.found is not None
@@ -146,7 +145,7 @@ def test_sparse_masks_are_masks():
         assert Corrections(excluded_pixels=one) == dense
 
 
-def test_an_error_tells_the_pixel():
+def test_errors_name_the_pixel():
     dark = np.ones((4, 5))
     dark[2, 3] = np.nan
     with pytest.raises(DatasetError, match=r"nan at \(2, 3\), one of 1"):
@@ -161,7 +160,7 @@ def test_an_error_tells_the_pixel():
     ],
     ids=str,
 )  # fmt: skip
-def test_excluded_pixels_that_are_none(pixels):
+def test_invalid_excluded_pixels_are_refused(pixels):
     with pytest.raises(DatasetError, match="excluded_pixels") as caught:
         Corrections(excluded_pixels=pixels)
     assert caught.value.found is not None
@@ -180,7 +179,7 @@ def test_excluded_pixels_that_are_none(pixels):
         (Corrections(excluded_pixels=np.ones((5, 4), bool)), "all pixels are excluded"),
     ],
 )
-def test_corrections_that_do_not_suit_the_frames(corrections, problem):
+def test_corrections_of_other_frame_shapes_are_refused(corrections, problem):
     with pytest.raises(DatasetError, match=problem) as caught:
         corrections.check((5, 4), "scan.mib")
     assert caught.value.path == "scan.mib"
@@ -188,14 +187,14 @@ def test_corrections_that_do_not_suit_the_frames(corrections, problem):
     assert caught.value.found is not None
 
 
-def test_which_pixel_is_wrong():
+def test_errors_name_the_pixel_outside():
     with pytest.raises(DatasetError) as caught:
         Corrections(excluded_pixels=[(1, 1), (2, 9), (3, 1)]).check((5, 4), "scan.mib")
     assert caught.value.found == (2, 9)
 
 
 def test_coordinates_need_the_shape_of_the_frame():
-    """Where the frame ends decides what a pixel's neighbours are."""
+    """The frame shape decides which neighbours a pixel at the edge has."""
     corrections = Corrections(excluded_pixels=[(2, 2)])
     assert corrections.sig_shape is None
     with pytest.raises(DatasetError, match="the frame shape is needed"):
@@ -206,7 +205,7 @@ def test_coordinates_need_the_shape_of_the_frame():
     assert Plan(shaped, [(0, 1, 3), (0, 1, 3)]).halos == ()
 
 
-def test_one_position_of_an_axis_may_have_any_step():
+def test_single_positions_may_have_any_step():
     frame = np.arange(20, dtype="u2").reshape(1, 4, 5)
     corrections = Corrections(dark=frame[0], excluded_pixels=[(1, 1)])
     plan = Plan(corrections, [(1, 0, 1), (1, -7, 1)])

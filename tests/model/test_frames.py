@@ -1,4 +1,4 @@
-"""Which frames are shown, and where: nav_shape, sync_offset, roi, and frames that are missing."""
+"""Placement of frames: nav_shape, sync_offset, roi, and missing frames."""
 
 import math
 import os
@@ -46,7 +46,7 @@ def assert_same(arr, expected):
     np.testing.assert_array_equal(found, expected)
 
 
-# Everything at once
+# All options together
 
 
 @given(selection=selections())
@@ -76,7 +76,7 @@ def test_frames_are_where_they_belong_or_missing(path, selection):
 # nav_shape
 
 
-def test_a_larger_nav_shape_ends_in_missing_frames(path):
+def test_larger_nav_shape_ends_in_missing_frames(path):
     arr = opened(path, nav_shape=(4, 4), fill_value=9)
     assert arr.description.missing.tolist() == [12, 13, 14, 15]
     assert arr.description.missing.dtype == np.int64
@@ -86,7 +86,7 @@ def test_a_larger_nav_shape_ends_in_missing_frames(path):
     assert_same(arr[2:], shown(FRAMES, (4, 4), fill_value=9)[0][2:])
 
 
-def test_missing_frames_are_warned_of_unless_they_are_meant(path):
+def test_missing_frames_warn_unless_filled_on_request(path):
     with pytest.warns(
         MissingFramesWarning, match=r"4 of 16 frames are missing, and read as 9"
     ) as w:
@@ -111,8 +111,8 @@ def test_missing_frames_are_warned_of_unless_they_are_meant(path):
         arr[1:].sum().compute()
 
 
-def test_a_scan_of_a_trillion_frames_of_which_twelve_are_there(path):
-    """Missing frames cost nothing until they are looked at."""
+def test_trillion_missing_frames(path):
+    """Missing frames take neither time nor memory until they are computed."""
     arr = opened(path, nav_shape=(1 << 20, 1 << 20), chunks=(1 << 14, 1 << 14, 3, 4))
     assert f"{(1 << 40) - 12} of {1 << 40} frames" in str(arr.description)
     assert_same(arr[0, :14], shown(FRAMES, (14,))[0])
@@ -121,8 +121,8 @@ def test_a_scan_of_a_trillion_frames_of_which_twelve_are_there(path):
         opened(path, nav_shape=(1 << 20, 1 << 20), missing="raise")
 
 
-def test_the_shape_of_the_scan_may_come_from_the_file(tmp_path):
-    """An offset or a choice of places keeps the shape that a .hdr file tells."""
+def test_scan_shape_from_the_file(tmp_path):
+    """sync_offset and roi apply to the scan shape that a file gives."""
     frames = counting_frames((3, 4, 8, 8), "u2", bits=12)
     mib = write_mib(tmp_path / "scan.mib", frames)
     npy = write_npy(tmp_path / "scan.npy", frames)
@@ -133,8 +133,8 @@ def test_the_shape_of_the_scan_may_come_from_the_file(tmp_path):
         assert_same(open_dataset(scan, roi=mask), frames[mask])
 
 
-def test_a_single_image_may_be_a_scan(tmp_path):
-    """A file without navigation axes has one place."""
+def test_single_image_as_a_scan(tmp_path):
+    """A file without navigation axes has one position."""
     image = counting_frames((5, 6), "u2")
     path = write_npy(tmp_path / "image.npy", image)
     assert_same(open_dataset(path), image)
@@ -147,7 +147,7 @@ def test_a_single_image_may_be_a_scan(tmp_path):
 
 
 def test_pixels_as_frames(tmp_path):
-    """So do frames without signal axes."""
+    """Options of frames apply to frames without signal axes."""
     values = counting_frames((3, 4), "u2")
     path = write_npy(tmp_path / "values.npy", values)
     arr = open_dataset(path, sig_dims=0, nav_shape=(5, 4), sync_offset=-2, fill_value=1)
@@ -162,8 +162,7 @@ def test_pixels_as_frames(tmp_path):
 
 @pytest.mark.parametrize("sync_offset", [2**62, -(2**63), 2**63 - 1, 2**200])
 @pytest.mark.parametrize("roi", [None, [11, 0]])
-def test_an_offset_beyond_all_numbers(path, sync_offset, roi):
-    """Nothing wraps around: all frames are missing."""
+def test_huge_offsets_do_not_wrap_around(path, sync_offset, roi):
     arr = opened(path, sync_offset=sync_offset, roi=roi, fill_value=5)
     assert (arr.compute() == 5).all()
     assert (arr[1].compute() == 5).all()
@@ -171,7 +170,7 @@ def test_an_offset_beyond_all_numbers(path, sync_offset, roi):
 
 
 @pytest.mark.parametrize("sync_offset", [1.0, "1", None, True, np.float64(2), (1,), np.array([1])])
-def test_what_is_no_offset(path, sync_offset):
+def test_invalid_offsets_are_refused(path, sync_offset):
     with refused(path, "sync_offset") as caught:
         opened(path, sync_offset=sync_offset)
     assert caught.value.found == repr(sync_offset)
@@ -180,7 +179,7 @@ def test_what_is_no_offset(path, sync_offset):
 # roi
 
 
-def test_what_a_roi_masks_is_not_selected(path):
+def test_masked_places_of_a_roi_are_not_selected(path):
     mask, hidden = np.arange(12).reshape(3, 4) % 3 == 0, np.arange(12).reshape(3, 4) > 5
     arr = opened(path, nav_shape=(3, 4), roi=np.ma.array(mask, mask=hidden, fill_value=True))
     assert_same(arr, FRAMES[[0, 3]])
@@ -190,8 +189,8 @@ def test_what_a_roi_masks_is_not_selected(path):
         opened(path, roi=np.ma.masked_all(12, bool))
 
 
-def test_roi_of_places_in_any_order(path):
-    """Indices as numpy takes them: again, backwards, negative."""
+def test_roi_of_indices(path):
+    """Indices may repeat, run backwards and be negative, as in NumPy."""
     places = (5, 0, 11, 5, 5, -1, -12, 3)
     for roi in (places, np.array(places, "i1")):
         arr = opened(path, nav_shape=(3, 4), roi=roi, sync_offset=np.int8(0))
@@ -201,7 +200,7 @@ def test_roi_of_places_in_any_order(path):
 
 
 def test_roi_has_known_chunks(path):
-    """Unlike dask's own selection by a mask."""
+    """A roi gives known chunks, unlike dask's indexing by a mask."""
     mask = np.arange(12) % 3 == 0
     arr = opened(path, roi=mask, chunks=(3, -1, -1))
     assert arr.chunks == ((3, 1), (3,), (4,))
@@ -211,8 +210,7 @@ def test_roi_has_known_chunks(path):
     assert math.isnan(plain.shape[0])
 
 
-def test_a_roi_is_taken_as_it_is(path):
-    """Changing it later changes nothing."""
+def test_roi_is_copied(path):
     roi = np.array([3, 1])
     arr = opened(path, roi=roi)
     roi[:] = 0
@@ -224,7 +222,7 @@ def test_a_roi_is_taken_as_it_is(path):
 
 
 @pytest.mark.parametrize("roi", [[12], [-13], [0, 99, 1], np.array([2**63 + 5, 2**64 - 1], "u8")])
-def test_places_outside_of_the_scan(path, roi):
+def test_roi_outside_of_the_scan_is_refused(path, roi):
     with refused(path, "outside of the scan") as caught:
         opened(path, nav_shape=(3, 4), roi=roi)
     assert caught.value.found not in range(-12, 12)
@@ -240,8 +238,8 @@ def test_places_outside_of_the_scan(path, roi):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_no_roi(path, roi):
-    """Numbers of 0 and 1 are places, no mask; a mask has the shape of the scan."""
+def test_invalid_rois_are_refused(path, roi):
+    """Masks are boolean and have the scan's shape."""
     with refused(path, "roi"):
         opened(path, nav_shape=(3, 4), roi=roi)
 
@@ -249,8 +247,7 @@ def test_what_is_no_roi(path, roi):
 # Missing frames
 
 
-def test_only_frames_that_are_there_are_read(path, monkeypatch):
-    """No byte is fetched for a missing frame, and no file opened for nothing but such."""
+def test_missing_frames_open_no_file(path, monkeypatch):
     arr = opened(path, nav_shape=(20,), fill_value=4)
     opens = []
 
@@ -262,12 +259,12 @@ def test_only_frames_that_are_there_are_read(path, monkeypatch):
     monkeypatch.setattr(os, "open", refuse)
     assert (arr[12:].compute() == 4).all()
     assert opens == []
-    with pytest.raises(OSError):  # noqa: PT011 - the one of above
+    with pytest.raises(OSError):  # noqa: PT011 - raised by refuse
         arr[11:13].compute()
 
 
 @pytest.mark.parametrize("missing", ["", "ignore", False, True, 0, ["fill"]])
-def test_other_rules_for_missing_frames(path, missing):
+def test_invalid_rules_for_missing_frames_are_refused(path, missing):
     with refused(path, "missing frames") as caught:
         opened(path, missing=missing)
     assert caught.value.expected == "fill or raise"
@@ -288,7 +285,7 @@ FILLS = {
 
 @pytest.mark.parametrize(("dtype", "value"), [(d, v) for d in FILLS for v in FILLS[d]])
 def test_fill_values_of_every_type(tmp_path, dtype, value):
-    """The very bits of it, also of zero with a sign."""
+    """Fill values keep their bits, also negative zero."""
     path = write_raw(tmp_path / "scan.raw", np.zeros((1, 2, 2), dtype))
     arr = open_dataset(path, "raw", dtype=dtype, sig_shape=(2, 2), nav_shape=(2,), fill_value=value)
     found = arr.compute()
@@ -307,8 +304,8 @@ MISFITS = {
 
 
 @pytest.mark.parametrize(("dtype", "value"), [(d, v) for d in MISFITS for v in MISFITS[d]], ids=str)
-def test_fill_values_that_do_not_fit(tmp_path, dtype, value):
-    """Refused when the file is opened, also where no frame is missing."""
+def test_invalid_fill_values_are_refused(tmp_path, dtype, value):
+    """The error is raised on opening, even if no frame is missing."""
     path = write_raw(tmp_path / "scan.raw", np.zeros((1, 2, 2), dtype))
     with refused(path, "fill_value") as caught:
         open_dataset(path, "raw", dtype=dtype, sig_shape=(2, 2), fill_value=value)
@@ -318,8 +315,8 @@ def test_fill_values_that_do_not_fit(tmp_path, dtype, value):
 # Names
 
 
-def test_names_tell_selections_apart(path):
-    """Whatever changes a pixel, or could, changes the name."""
+def test_selections_have_different_names(path):
+    """Each option that may change a pixel changes the array's name."""
     variants = [
         {},
         {"nav_shape": (3, 4)},

@@ -1,4 +1,4 @@
-"""What is said of the instrument: names, units, and what counts as said."""
+"""Instrument facts: names, units, and which values of a header count."""
 
 import functools
 import math
@@ -17,7 +17,7 @@ SAID = {"a": {"b c": {"energy": 200.0, "energy@units": "kV"}, "d/e": {"name": " 
 
 
 def told(value, name="beam_energy", unit="", read=None):
-    """Read one fact of metadata that hold one value."""
+    """Return the value of a fact read from metadata with one value."""
     entries = {name: [Entry("there/it", unit, read)]}
     fact = Instrument({}, {"there": {"it": value}}, entries).get(name)
     return fact and fact.value
@@ -36,10 +36,10 @@ def test_paths_lead_to_values_with_units_and_places():
         "microscope": Fact("Titan", "", ("a", "d/e", "name")),
         "beam_energy": Fact(200e3, "V", ("a", "b c", "energy")),
     }
-    assert list(found) == ["microscope", "beam_energy"]  # in the order of the vocabulary
+    assert list(found) == ["microscope", "beam_energy"]  # the vocabulary's order
 
 
-def test_units_that_stand_beside_values():
+def test_units_from_attributes():
     found = Instrument({}, SAID, {"beam_energy": [Entry("a/*/energy", "@")]})
     assert found["beam_energy"].value == 200e3
     other = {"a": 200.0, "a_units": "kV", "b": 200.0}
@@ -48,15 +48,15 @@ def test_units_that_stand_beside_values():
     assert not Instrument({}, other, {"beam_energy": [Entry("b", "@")]})
 
 
-def test_paths_may_leave_keys_out():
+def test_paths_with_wildcards():
     tree = {"top": {"x": {"y": {"energy": 3.0}}, "energy": 2.0}, "energy": 1.0}
     for path, where in {"top/**/energy": ("top",), "**/y/energy": ("top", "x", "y")}.items():
         found = Instrument({}, tree, {"beam_energy": [Entry(path, "V")]})
         assert found["beam_energy"].where == (*where, "energy")
 
 
-def test_entries_are_made_of_rows():
-    """Tables go on from their places, in their order; an empty path stands for all there is."""
+def test_entries_of_tables():
+    """Entries join a table's path and a row's; an empty path means the table's path itself."""
     first = ("beam_energy", "energy", "kV"), ("date", "", "", len)
     made = entries({"a": first, "b/*": [("beam_energy", "HT", "V", None, bool)]})
     assert made == {
@@ -73,9 +73,9 @@ def test_entries_are_made_of_rows():
     ],
     ids=["wide", "deep"],
 )
-def test_looking_everywhere_has_an_end(tree):
+def test_wildcard_search_is_bounded(tree):
     assert not Instrument({}, {"top": tree}, {"beam_energy": [Entry("top/**/energy", "V")]})
-    while tree:  # or taking it apart would need a deep stack
+    while tree:  # freeing nested dicts at once would overflow the stack
         _, tree = tree.popitem()
 
 
@@ -101,12 +101,12 @@ def test_units_are_converted_exactly_or_not_at_all(number, unit, to, expected):
         b"1",
     ],
 )  # fmt: skip
-def test_what_is_no_voltage_is_left_out(value):
+def test_invalid_voltages_are_ignored(value):
     assert told(value, unit="V") is None
 
 
 @pytest.mark.parametrize("value", [200_000, 2e5, "2e5", "200 kV", "+2E5", " 200kV ", "2.e5 V"])
-def test_numbers_may_be_text_with_their_own_units(value):
+def test_numbers_as_text_with_units(value):
     assert told(value, unit="V") == 200e3
 
 
@@ -125,16 +125,16 @@ def test_numbers_may_be_text_with_their_own_units(value):
         ("", None),
     ],
 )
-def test_dates_are_of_iso_8601_and_nothing_is_added(value, expected):
+def test_dates_follow_iso_8601(value, expected):
     assert told(value, "date") == expected
 
 
-def test_zero_is_a_position_but_no_magnification():
+def test_zero_is_a_valid_position_but_no_magnification():
     assert told(0, "stage_x", "m") == 0
     assert told(0, "magnification") is None
 
 
-def test_what_reading_raises_is_not_there():
+def test_unreadable_values_are_ignored():
     assert told("x", read=int) is None
     assert told({}, read=lambda tags: tags["missing"]) is None
     assert told(3, "microscope") is None
@@ -148,7 +148,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.sampled_from([*VOCABULARY]), st.sampled_from(["", "V", "mm", "@", "@V", "?"]))
-def test_nothing_that_a_header_holds_raises(value, name, unit):
+def test_no_header_value_raises(value, name, unit):
     entries = [Entry("there/it", unit), Entry("there/*", unit), Entry("**/*/*", unit)]
     found = Instrument({}, {"there": {"it": value, "it@units": value}}, {name: entries})
     for fact in found.values():
@@ -156,7 +156,7 @@ def test_nothing_that_a_header_holds_raises(value, name, unit):
         assert isinstance(fact.value, str) or math.isfinite(fact.value)
 
 
-def test_an_instrument_prints_as_a_table_and_pickles():
+def test_instrument_repr_and_pickling():
     found = Instrument({"beam_energy": Fact(2e5, "V", ("a", "b/c")), "date": Fact("<now>", "", ())})
     assert repr(found).splitlines() == ["beam_energy  200000 V  a / b/c", "date         <now>"]
     assert "&lt;now&gt;" in found._repr_html_()
@@ -164,6 +164,6 @@ def test_an_instrument_prints_as_a_table_and_pickles():
     assert repr(Instrument({})) == Instrument({})._repr_html_() != ""
 
 
-def test_a_format_speaks_the_vocabulary_only():
+def test_formats_use_the_vocabulary_only():
     with pytest.raises(DatasetError, match="unknown name in the instrument vocabulary"):
         Format("mine", (), "", "", print, print, instrument={"voltage": [tools.Entry("mine/v")]})

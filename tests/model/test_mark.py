@@ -1,4 +1,4 @@
-"""What is said of an array in terms of JSON."""
+"""Exported metadata: JSON of any value, missing frames, instrument and file names."""
 
 import json
 from dataclasses import replace
@@ -22,18 +22,18 @@ from dask_tiled.testing import counting_frames, write_blo, write_empad, write_mi
         (np.complex64(1j), "1j"),
         (np.longdouble(2), "2.0"),
         (b"raw", "b'raw'"),
-        (datetime(2020, 1, 2), "2020-01-02 00:00:00"),  # noqa: DTZ001 - as files have them
+        (datetime(2020, 1, 2), "2020-01-02 00:00:00"),  # noqa: DTZ001 - files store no time zone
         (True, True),
     ],
 )
-def test_everything_has_a_form(value, expected):
+def test_json_values(value, expected):
     found = json_value(value)
     assert found == expected
     assert json.loads(json.dumps(found, allow_nan=False)) == expected
 
 
 def exported(arr, folder):
-    """Export an array; give what stands in strict JSON beside it, and what opening it gives."""
+    """Export an array; return its metadata, which must be strict JSON, and the JSON text."""
     to_zarr(arr, folder, overwrite=True)
     text = (folder / "data/zarr.json").read_text()
 
@@ -47,7 +47,7 @@ def exported(arr, folder):
     ("dtype", "fill"), [("u2", 7), ("f4", np.nan), ("f8", -np.inf), ("c8", 2 + 1j)]
 )
 def test_missing_frames_are_listed_and_stay_missing(tmp_path, dtype, fill):
-    """With their value, through slices; without one where they were computed."""
+    """Exports keep missing frames and their value, also of slices; results only list them."""
     path = write_mib(tmp_path / "scan.mib", counting_frames((3, 4, 8, 8), "u2"))
     options = {"nav_shape": (4, 4), "sync_offset": -2, "missing": "fill"}
     arr = open_dataset(path, **options, dtype=dtype, fill_value=fill)
@@ -89,8 +89,8 @@ def test_missing_frames_are_listed_and_stay_missing(tmp_path, dtype, fill):
         [{"nav_shape": [4, 3]}], [{"fill_value": "seven"}], [{"fill_value": None}],
     ],
 )  # fmt: skip
-def test_exports_that_were_changed(tmp_path, missing):
-    """What makes no sense is left out: all frames are there, as they are stored."""
+def test_invalid_metadata_of_exports_is_ignored(tmp_path, missing):
+    """With an invalid list of missing frames all frames count as present."""
     path = write_mib(tmp_path / "scan.mib", counting_frames((3, 4, 8, 8), "u2"))
     arr = open_dataset(path, nav_shape=(4, 4), fill_value=9, missing="fill")
     to_zarr(arr, tmp_path / "scan.zarr")
@@ -109,8 +109,7 @@ def test_exports_that_were_changed(tmp_path, missing):
     np.testing.assert_array_equal(again.compute(), arr.compute())
 
 
-def test_the_instrument_survives(tmp_path):
-    """Each fact comes back as it was, with its unit and place."""
+def test_instrument_round_trips(tmp_path):
     path = write_blo(tmp_path / "scan.blo", counting_frames((2, 3, 8, 8), "u1"))
     arr = open_dataset(path)
     facts = {"beam_energy": Fact(2e5, "V", ("blo", "header", "E")), "detector": Fact("D", "", ())}
@@ -123,8 +122,8 @@ def test_the_instrument_survives(tmp_path):
     assert dict(again) == dict(arr.description.instrument)
 
 
-def test_no_path_of_the_users_machine(tmp_path, monkeypatch):
-    """Files are named, whatever the path by which they are opened; folders are not."""
+def test_exports_hold_no_folders(tmp_path, monkeypatch):
+    """Exports name files without folders, for any path by which they were opened."""
     folder = tmp_path / "secret"
     folder.mkdir()
     write_mib(folder / "scan.mib", counting_frames((3, 4, 8, 8), "u2"))

@@ -1,4 +1,4 @@
-"""Arrays of pieces of every kind: strided boxes, boxes that decode as a whole, rows that repeat."""
+"""Layouts of pieces: strided boxes, blocks that decode as a whole, repeated rows."""
 
 import math
 import zlib
@@ -27,7 +27,7 @@ decoded = []
 
 
 def inflate(block, fetch, *, factor):
-    """Decode a compressed box."""
+    """Decode a compressed block."""
     decoded.append(block.start)
     data = zlib.decompress(fetch(block.file, block.offset, block.offset + block.nbytes))
     return np.frombuffer(data, "u2").reshape(block.shape) * np.uint16(factor)
@@ -41,8 +41,8 @@ INFLATE = BlockDecoder("test_pieces:inflate", np.dtype("u2"), (("factor", 3),))
 STORED = [plain(np.dtype("<u2")), plain(np.dtype(">u2"))]
 
 
-def test_blocks_are_decoded_once_for_a_chunk(tmp_path):
-    """However many tiles are made of a block."""
+def test_blocks_are_decoded_once_per_chunk(tmp_path):
+    """A block is decoded once even if several tiles need it."""
     pixels = counting_frames((8, 64, 64), "u2", bits=12) * np.uint16(3)
     contents, pieces = b"", []
     for first in (0, 4):
@@ -69,8 +69,8 @@ def test_blocks_are_decoded_once_for_a_chunk(tmp_path):
     assert decoded == [(4, 32, 0)]
 
 
-def test_blocks_that_decode_to_something_else(tmp_path):
-    """The file, the place, and what was expected are said."""
+def test_blocks_of_unexpected_shape_raise(tmp_path):
+    """The error names the file, the offset and the expected shape."""
     (tmp_path / "b").write_bytes(b"12345678")
     piece = Piece(0, (0, 0, 0), (1, 2, 2), 4, (0, 0, 0), 0, 4)
     wrong = BlockDecoder("test_pieces:wrong_shape", np.dtype("u2"))
@@ -83,8 +83,7 @@ def test_blocks_that_decode_to_something_else(tmp_path):
 
 
 @pytest.mark.parametrize("io", sorted(BACKENDS))
-def test_blocks_of_files_that_have_changed(tmp_path, io):
-    """Two versions of a file never mix."""
+def test_blocks_of_changed_files_raise(tmp_path, io):
     data = zlib.compress(np.zeros(4, "u2").tobytes())
     (tmp_path / "b").write_bytes(data)
     piece = Piece(0, (0, 0, 0), (1, 2, 2), 0, (0, 0, 0), 0, len(data))
@@ -98,8 +97,8 @@ def test_blocks_of_files_that_have_changed(tmp_path, io):
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
-def test_rows_that_repeat(tmp_path_factory, data):
-    """What was binned is spread over its pixels again, in two chips of which one is turned."""
+def test_repeated_rows(tmp_path_factory, data):
+    """Binned rows of two chips, one of them rotated, are repeated to full height."""
     folder = tmp_path_factory.mktemp("repeats")
     times, n, height, width = (data.draw(st.integers(1, k)) for k in (4, 6, 5, 70))
     raw = counting_frames((n, height, 2, width), "u2")
@@ -129,8 +128,7 @@ def test_rows_that_repeat(tmp_path_factory, data):
     np.testing.assert_allclose(apply_masks(some, masks).compute(), expected)
 
 
-def test_tables_of_columns():
-    """Columns give the same as pieces one by one."""
+def test_tables_of_columns_equal_tables_of_pieces():
     pieces = [Piece(i, (i, 0), (1, 9), 7 + 5 * i, (0, 2), 1, 3) for i in range(4)]
     i = np.arange(4)
     start = np.stack([i, 0 * i], axis=1)

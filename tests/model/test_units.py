@@ -1,4 +1,4 @@
-"""How much one unit is in another."""
+"""Conversion of units, and readable prefixes."""
 
 import sys
 
@@ -23,7 +23,7 @@ def test_prefixes_need_no_pint(monkeypatch, unit, other, factor):
 @pytest.mark.parametrize(
     ("unit", "other", "factor"), [("deg", "mrad", 17.4532925), ("1/angstrom", "1/nm", 10)]
 )
-def test_other_units_are_those_of_pint(monkeypatch, unit, other, factor):
+def test_other_units_need_pint(monkeypatch, unit, other, factor):
     pytest.importorskip("pint")
     assert conversion(unit, other) == pytest.approx(factor)
     monkeypatch.setitem(sys.modules, "pint", None)
@@ -42,7 +42,7 @@ def test_other_units_are_those_of_pint(monkeypatch, unit, other, factor):
         ("nm", "?"),
     ],
 )
-def test_units_of_other_kinds(unit, other):
+def test_incompatible_units_have_no_factor(unit, other):
     assert conversion(unit, other) is None
 
 
@@ -54,5 +54,5 @@ def test_units_of_other_kinds(unit, other):
         ("m", 1e-20, "pm", 1e12), ("px", 1e6, "px", 1.0), ("", 1e6, "", 1.0), ("m", 0.0, "m", 1.0),
     ],
 )  # fmt: skip
-def test_prefixes_suit_sizes(unit, size, shown, factor):
+def test_readable_prefixes(unit, size, shown, factor):
     assert readable(unit, size) == (shown, pytest.approx(factor))
