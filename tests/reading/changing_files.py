@@ -1,8 +1,8 @@
-"""Files that are changed at random moments while others read them; run as a program.
+"""A program that changes files at random moments while other processes read them.
 
-``changing_files.py FOLDER RUNS SEED`` prints what came of it. It starts readers, one on threads and
-one with a cluster of processes, which open what they are told to, and compute again and again: so
-a signal ends a reader, and not this.
+``changing_files.py FOLDER RUNS SEED`` prints counts of outcomes. Its two readers, one with threads
+and one with a cluster, are child processes that open files and compute repeatedly: a signal ends a
+reader, never the program.
 """
 
 import json
@@ -26,9 +26,9 @@ from distributed.scheduler import KilledWorker
 from dask_tiled import DatasetError, map_tiles, open_dataset
 from dask_tiled.testing import write_mib, write_mrc, write_npy, write_raw
 
-SHAPE, BITS = (48, 256, 256), 7  # sums are exact in single precision, too
+SHAPE, BITS = (48, 256, 256), 7  # sums are exact in float32
 SECONDS = 0.25
-"""So long a reader goes on, unless there is an error."""
+"""Duration of a reader's computations, unless an error ends them."""
 RAW = {"format": "raw", "sig_shape": SHAPE[1:], "chunks": (8, -1, -1)}
 RESTS = {"dask-tiled.rest-seconds": 0}
 
@@ -74,7 +74,7 @@ def one_more(tile, _):
     return tile + 1
 
 
-# What changes a file
+# Changes of files
 
 
 def truncate(path, _, draw):
@@ -96,7 +96,7 @@ def rewrite(path, content, _):
 
 
 def rewrite_and_put_back(path, content, _):
-    """As far as that can be done."""
+    """Rewrite a file, then restore its size and time of modification."""
     before = os.stat(path)
     write(path, content[: before.st_size].ljust(before.st_size, b"\0"), "r+b")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -107,7 +107,7 @@ def write_anew(path, content, _):
 
 
 def store(path, content, draw):
-    """Through a mapping, some of it."""
+    """Change part of a file through a memory map."""
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as view:
         at = draw.randrange(max(1, min(len(view), len(content)) - (1 << 20)))
         part = content[at : at + (1 << 20)]
@@ -133,7 +133,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
-# Who reads
+# Readers
 
 
 def answer(**told):
@@ -142,21 +142,21 @@ def answer(**told):
 
 
 def outcome(made, expected):
-    """Return what comes of computing."""
+    """Compute, and return "right", "WRONG" or the error."""
     try:
         found = made.compute()
     except DatasetError as error:
         return type(error).__name__
     except KilledWorker:
         return "a signal"
-    except Exception as error:  # noqa: BLE001 - it is counted
+    except Exception as error:  # noqa: BLE001 - every error is counted
         return f"other: {error!r}"
     same = found.shape == expected.shape and np.allclose(found, expected, rtol=0, atol=0.01)
-    return "right" if same else "WRONG"  # one other pixel makes a difference of 1 at least, or 1/48
+    return "right" if same else "WRONG"  # a wrong pixel differs by 1 at least, its mean by 1/48
 
 
 def read(options, job, first):
-    """Compute what is told until there is an error, and once more after the change."""
+    """Compute a job until an error, and once more after the change."""
     frames = np.load(first)
     expected = JOBS[job](frames)
     arr = open_dataset(**options)
@@ -198,11 +198,11 @@ def serve(kind):
                 read(*told)
 
 
-# Who changes
+# The program
 
 
 class Reader:
-    """A process that reads; another one when it has died."""
+    """A reader process, restarted after it died."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -214,7 +214,7 @@ class Reader:
             self.process.stdin.flush()
 
     def ask(self):
-        """Return the next answer, or the signal that the process has died of."""
+        """Return the next answer, or the signal that ended the process."""
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)
@@ -241,7 +241,7 @@ class Reader:
 
 
 class Files:
-    """Two versions of a file of each format, of which no pixel is the same in both."""
+    """Two versions of a file of each format, which differ in every pixel."""
 
     def __init__(self, folder, draw):
         self.folder, self.draw, self.count = folder, draw, 0
@@ -272,10 +272,10 @@ COUNTS = [
 
 
 def run(reader, files, *, during, rests):
-    """Have a file read and changed; tell what came of it."""
+    """Change a file while a reader computes, and return counts of the outcomes."""
     draw = files.draw
     name, job = draw.choice([*FORMATS]), draw.choice([*JOBS])
-    cuts = during and (rests or draw.random() < 0.5)  # what would be a signal in a mapped file
+    cuts = during and (rests or draw.random() < 0.5)  # would end readers of mapped files by SIGBUS
     change = draw.choice([truncate, empty] if cuts else CHANGES)
     reader.start()
     path = files.write(name)
@@ -316,16 +316,16 @@ KINDS = {
     "files at rest, cut during tasks": {"during": True, "rests": True},
 }
 SHARES = [5, 2, 1, 2]
-"""Of eight runs; those that may end in a signal come beside them."""
+"""Runs of each kind per eight runs; the last, which may end in a signal, are additional."""
 
 
 def main(folder, runs, seed):
-    draw = random.Random(seed)  # noqa: S311 - nobody has to be kept from guessing
+    draw = random.Random(seed)  # noqa: S311 - no cryptography
     files, readers = Files(folder, draw), [Reader("threads"), Reader("distributed")]
     for (kind, options), share in zip(KINDS.items(), SHARES, strict=True):
         total = Counter()
         for k in range(runs * share // 8):
-            # Workers of a cluster map nothing.
+            # Workers of a cluster map no files.
             reader = readers[0 if options["during"] and options["rests"] else k % 3 == 2]
             total += run(reader, files, **options)
         answer(**{kind: {key: total[key] for key in COUNTS}})

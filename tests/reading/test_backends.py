@@ -1,4 +1,4 @@
-"""How bytes are fetched: every backend gives the same, in bounded memory, or says why not."""
+"""Backends: each reads the same bytes in bounded memory, or raises a typed error."""
 
 import errno
 import mmap
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 EVERY_BACKEND = pytest.mark.parametrize("io", BACKENDS)
 READING = pytest.mark.parametrize("io", ["buffered", "direct"])
 FRAMES = counting_frames((9, 16, 16), "u2")
-# Neither in native byte order, which would need no reading, nor aligned to anything.
+# Neither native byte order, whose tiles would be views, nor aligned.
 RAW = {"format": "raw", "dtype": ">u2", "sig_shape": (16, 16), "frame_header": 3}
 
 
 @pytest.fixture(autouse=True)
 def no_idle_descriptors():
-    """Begin and end without descriptors of other tests."""
+    """Close idle file descriptors before and after each test."""
     close_idle()
     yield
     close_idle()
@@ -52,12 +52,12 @@ def open_descriptors():
     return len(os.listdir("/proc/self/fd"))
 
 
-# All backends give the same
+# Equal results
 
 
 @given(data=st.data())
 def test_every_layout_through_every_backend(layouts, data):
-    """Whatever is cut, and however little is fetched at a time."""
+    """All backends agree for any slice and any block size."""
     options, frames = layouts[data.draw(st.sampled_from(sorted(layouts)), label="layout")]
     count = len(frames)
     places = st.lists(st.integers(0, count - 1), min_size=1, max_size=20)
@@ -85,14 +85,14 @@ def test_every_layout_through_every_backend(layouts, data):
 
 
 def sparse(path, nbytes):
-    """Make a large file that takes no space."""
+    """Write a large file that takes no disk space."""
     with path.open("wb") as stream:
         stream.truncate(nbytes)
     return path
 
 
 def large_files(folder):
-    """Open files of frames that are larger than a block, and cut them in all ways."""
+    """Yield names, open functions and unit sizes of files whose frames exceed a block."""
     size = 1024  # frames of 2 MiB and more
     raw = {"format": "raw", "sig_shape": (size, size), "nav_shape": (3,)}
     path = sparse(folder / "scan.raw", 3 * size * size * 2)
@@ -109,8 +109,8 @@ def large_files(folder):
 
 
 @READING
-def test_buffers_are_of_about_a_block(tmp_path, monkeypatch, io):
-    """Whatever is wanted of however large a frame: a block, and what one run of units spans."""
+def test_buffers_are_about_a_block(tmp_path, monkeypatch, io):
+    """Each read uses one buffer of a block and one unit, for any slice of large frames."""
     sizes = []
     allocate = backends._aligned
 
@@ -135,8 +135,8 @@ def test_buffers_are_of_about_a_block(tmp_path, monkeypatch, io):
             assert len(sizes) == 1, (name, index)
 
 
-def test_maps_are_of_bounded_size(path, monkeypatch):
-    """Touched pages count as memory of the process, and only small files stay mapped."""
+def test_maps_are_bounded(path, monkeypatch):
+    """Large files are mapped in parts: touched pages count as memory of the process."""
     sizes = []
 
     class Spy(mmap.mmap):
@@ -155,8 +155,7 @@ def test_maps_are_of_bounded_size(path, monkeypatch):
 
 
 @READING
-def test_reads_that_are_cut_short_go_on(path, monkeypatch, io):
-    """The system may give less than what was asked for."""
+def test_short_reads_are_continued(path, monkeypatch, io):
     read = os.preadv
     least = 1 if io == "buffered" else ALIGNMENT  # direct reads stay aligned
 
@@ -167,11 +166,11 @@ def test_reads_that_are_cut_short_go_on(path, monkeypatch, io):
     np.testing.assert_array_equal(open_dataset(path, io=io, **RAW).compute(), FRAMES)
 
 
-# What cannot be read
+# Errors
 
 
 @READING
-def test_an_error_of_a_read_names_the_file(path, monkeypatch, io):
+def test_read_errors_name_the_file(path, monkeypatch, io):
     arr = open_dataset(path, io=io, **RAW)
 
     def fail(*_):
@@ -184,12 +183,12 @@ def test_an_error_of_a_read_names_the_file(path, monkeypatch, io):
     assert caught.value.errno == errno.EIO
     assert caught.value.filename == str(path)
     monkeypatch.undo()
-    assert open_descriptors() <= before  # it is not used again
+    assert open_descriptors() <= before  # the failed descriptor is closed
     np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
 def refuse_direct(monkeypatch, folder=""):
-    """Let the file system of a folder know no direct reads."""
+    """Make direct reads fail below a folder."""
     real = os.open
 
     def open_file(path, flags, *args, **options):
@@ -200,8 +199,8 @@ def refuse_direct(monkeypatch, folder=""):
     monkeypatch.setattr(os, "open", open_file)
 
 
-def test_direct_reads_are_refused_clearly(path, monkeypatch):
-    """When the file is opened, with what to do instead."""
+def test_unsupported_direct_reads_are_refused(path, monkeypatch):
+    """Opening raises an error that names the alternative."""
     refuse_direct(monkeypatch)
     with refused(path, "direct reads") as caught:
         open_dataset(path, io="direct", **RAW)
@@ -213,7 +212,7 @@ def test_direct_reads_are_refused_clearly(path, monkeypatch):
 
 
 def test_direct_reads_of_a_series_on_two_file_systems(tmp_path, monkeypatch):
-    """The member that does not do them is named."""
+    """The error names the file that does not support direct reads."""
     paths = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -224,19 +223,19 @@ def test_direct_reads_of_a_series_on_two_file_systems(tmp_path, monkeypatch):
         open_dataset(paths, io="direct", **RAW).compute()
 
 
-def test_a_system_without_direct_reads(path, monkeypatch):
+def test_systems_without_direct_reads(path, monkeypatch):
     monkeypatch.delattr(os, "O_DIRECT")
     with pytest.raises(DatasetError, match="direct reads"):
         open_dataset(path, io="direct", **RAW)
 
 
-# What kernels read themselves
+# Reads by kernels
 
 
 @READING
 @pytest.mark.parametrize("nbytes", [1, 2000, 5000, 1 << 20])
 def test_kernels_read_frames_in_any_order(path, monkeypatch, io, nbytes):
-    """However many at a time, far apart or near, and also those that become one result."""
+    """Sums are right for any request size, frame order and reduction axes."""
     monkeypatch.setattr(backends, "KERNEL_BYTES", nbytes)
     frames = FRAMES.reshape(3, 3, 16, 16)
     arr = open_dataset(path, io=io, nav_shape=(3, 3), chunks=-1, **RAW)
@@ -247,7 +246,7 @@ def test_kernels_read_frames_in_any_order(path, monkeypatch, io, nbytes):
 
 
 def reads_badly(monkeypatch, times):
-    """Let kernels read from a descriptor that is not open."""
+    """Make kernels read from an invalid descriptor."""
     calls, take = [], FrameSink.take_window
 
     def bad(sink, window):
@@ -261,7 +260,7 @@ def reads_badly(monkeypatch, times):
 
 
 @READING
-def test_a_kernel_that_was_interrupted_goes_on(path, monkeypatch, io):
+def test_failed_kernel_reads_are_retried(path, monkeypatch, io):
     monkeypatch.setattr(backends, "MAPPED_BYTES", 2000)
     calls = reads_badly(monkeypatch, 1)
     found = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0).compute()
@@ -270,7 +269,7 @@ def test_a_kernel_that_was_interrupted_goes_on(path, monkeypatch, io):
 
 
 @READING
-def test_an_error_of_a_kernel_names_the_file(path, monkeypatch, io):
+def test_kernel_errors_name_the_file(path, monkeypatch, io):
     arr = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0)
     reads_badly(monkeypatch, 9)
     with pytest.raises(OSError, match=r"scan\.raw") as caught:
@@ -281,7 +280,7 @@ def test_an_error_of_a_kernel_names_the_file(path, monkeypatch, io):
 @READING
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("change", ["touch", "rewrite", "grow", "shrink"])
-def test_files_that_change_before_a_kernel_reads(path, monkeypatch, io, at, change):
+def test_files_changed_before_a_kernel_reads(path, monkeypatch, io, at, change):
     monkeypatch.setattr(backends, "MAPPED_BYTES", 2000)
     arr = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0)
     calls, take = [], FrameSink.take_window
@@ -298,7 +297,7 @@ def test_files_that_change_before_a_kernel_reads(path, monkeypatch, io, at, chan
     assert len(calls) > at
 
 
-# Files that change
+# Changing files
 
 
 def touch(path):
@@ -338,8 +337,8 @@ CHANGES = [touch, rewrite, grow, shrink, vanish, replace]
 @EVERY_BACKEND
 @pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("warm", [False, True])
-def test_files_that_change_between_open_and_compute(path, io, change, warm):
-    """Also where a descriptor of the old file is still open."""
+def test_files_changed_between_open_and_compute(path, io, change, warm):
+    """Changes raise, also while a descriptor of the old file is open."""
     arr = open_dataset(path, io=io, **RAW)
     if warm:
         arr.compute()
@@ -352,8 +351,7 @@ def test_files_that_change_between_open_and_compute(path, io, change, warm):
 
 @EVERY_BACKEND
 @pytest.mark.parametrize("change", [touch, rewrite, grow], ids=lambda f: f.__name__)
-def test_files_that_change_during_compute(path, monkeypatch, io, change):
-    """Two versions never mix: what was read of the first is thrown away."""
+def test_files_changed_during_compute(path, monkeypatch, io, change):
     arr = open_dataset(path, io=io, chunks=-1, **RAW)
     run, calls = reading_module.run_kernel, []
 
@@ -372,8 +370,8 @@ def test_files_that_change_during_compute(path, monkeypatch, io, change):
 
 @READING
 @pytest.mark.parametrize("at", [0, 1])
-def test_files_that_shrink_during_compute(path, monkeypatch, io, at):
-    """Between the look at its length and a read."""
+def test_files_shortened_during_compute(path, monkeypatch, io, at):
+    """The file may shrink between the check of its size and a read."""
     monkeypatch.setattr(backends, "BLOCK_BYTES", 600)
     arr = open_dataset(path, io=io, chunks=-1, **RAW)
     read, calls = os.preadv, []
@@ -392,8 +390,8 @@ def test_files_that_shrink_during_compute(path, monkeypatch, io, at):
 
 @EVERY_BACKEND
 @pytest.mark.parametrize("change", [vanish, replace], ids=lambda f: f.__name__)
-def test_files_that_lose_their_name_during_compute(path, monkeypatch, io, change):
-    """The chunk that has it open reads to its end; the next one says that it is gone."""
+def test_files_removed_or_replaced_during_compute(path, monkeypatch, io, change):
+    """A chunk that has the file open is completed; the next raises."""
     arr = open_dataset(path, io=io, chunks=-1, **RAW)
     run, calls = reading_module.run_kernel, []
 
@@ -418,11 +416,11 @@ def test_idle_descriptors_are_used_again(path, monkeypatch):
     monkeypatch.setattr(os, "open", lambda *args, **kw: opens.append(args[0]) or real(*args, **kw))
     for _ in range(3):
         arr.compute()
-    assert opens.count(str(path)) == len(descriptors._idle) == 2  # map, lease
+    assert opens.count(str(path)) == len(descriptors._idle) == 2  # for the map and the lease
 
 
-def test_direct_descriptors_are_others(path):
-    """One that reads past the page cache is not lent to somebody who does not."""
+def test_direct_descriptors_are_separate(path):
+    """Descriptors opened with O_DIRECT are reused only by direct reads."""
     for io in ("direct", "buffered", "direct", "mmap"):
         arr = open_dataset(path, io=io, **RAW)
         np.testing.assert_array_equal(arr.compute(), FRAMES)
@@ -431,7 +429,7 @@ def test_direct_descriptors_are_others(path):
 
 @EVERY_BACKEND
 def test_threads_share_descriptors(tmp_path, io):
-    """They take them from each other while others look for theirs."""
+    """Eight threads that borrow descriptors at once read correct pixels."""
     paths = [write_raw(tmp_path / f"{i}.raw", FRAMES[i : i + 1].astype(">u2")) for i in range(9)]
     arr = open_dataset(paths, **{**RAW, "frame_header": 0}, io=io, chunks=(1, 4, 16))
     interval = sys.getswitchinterval()
@@ -445,7 +443,7 @@ def test_threads_share_descriptors(tmp_path, io):
     assert len(descriptors._idle) <= descriptors.IDLE
 
 
-def test_descriptors_change_while_one_is_looked_for(tmp_path, monkeypatch):
+def test_descriptors_changed_during_iteration(tmp_path, monkeypatch):
     class Changing(type(descriptors._idle)):
         def __iter__(self):
             raise RuntimeError("deque mutated during iteration")
@@ -472,7 +470,7 @@ arr = dask_tiled.open_dataset(
 )
 expected = arr.compute()  # descriptors are open, kernels compiled
 ((_, fd),) = descriptors._idle
-os.lseek(fd, 7, os.SEEK_SET)  # whoever shares the open file shares its position, and its leases
+os.lseek(fd, 7, os.SEEK_SET)  # a shared open file would show this position, and share leases
 children = []
 for _ in range(2):
     child = os.fork()
@@ -489,13 +487,13 @@ assert [os.waitpid(child, 0)[1] for child in children] == [0] * 2
 
 @pytest.mark.slow
 def test_forks_have_their_own_descriptors(path):
-    """A lease of an open file that two processes share would belong to both."""
+    """Forks open files anew: a shared open file would share leases."""
     ran(FORKS, path, "buffered")
 
 
 @EVERY_BACKEND
 @pytest.mark.usefixtures("nothing_kept")
-def test_no_descriptor_is_lost_to_errors(path, io):
+def test_errors_leak_no_descriptors(path, io):
     arr = open_dataset(path, io=io, **RAW)
     arr.compute()
     before = open_descriptors()
@@ -511,7 +509,7 @@ def test_no_descriptor_is_lost_to_errors(path, io):
 
 
 @EVERY_BACKEND
-def test_a_file_that_became_a_pipe_is_not_waited_for(path, io):
+def test_file_replaced_by_a_pipe_does_not_block(path, io):
     arr = open_dataset(path, io=io, **RAW)
     path.unlink()
     os.mkfifo(path)

@@ -1,6 +1,6 @@
-"""Files that change: whoever has opened them gets what was there, or an error; and no signal.
+"""Changing files: readers get the opened version or an error, never a mixture or a signal.
 
-A few times each here; ``make fuzz-files`` does so as often as it takes to be sure.
+A few runs of each kind; ``make fuzz-files`` runs hundreds.
 """
 
 import json
@@ -17,10 +17,10 @@ from hypothesis import settings
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_zarr
 
 LONG = settings.default.max_examples >= 500
-"""Whether as many are asked for as ``make fuzz-files`` does."""
+"""Whether ``make fuzz-files`` runs these tests."""
 PROGRAM = Path(__file__).with_name("changing_files.py")
 
-# What was changed since it was opened
+# Changes after opening
 
 
 def put_back(path, before):
@@ -28,7 +28,7 @@ def put_back(path, before):
 
 
 def rewrite(path):
-    """Other content, and size and time of modification as before."""
+    """Change a byte, and restore the time of modification."""
     before = path.stat()
     with path.open("r+b") as file:
         file.seek(before.st_size // 2)
@@ -39,7 +39,7 @@ def rewrite(path):
 
 
 def cut_and_grow(path):
-    """To the size that it had, with zeros."""
+    """Truncate a file, and extend it with zeros to its former size."""
     before = path.stat()
     os.truncate(path, before.st_size // 2)
     os.truncate(path, before.st_size)
@@ -51,7 +51,7 @@ def truncate(path):
 
 
 def replace(path):
-    """By a file of the same size and time of modification."""
+    """Replace a file by another of the same size and time of modification."""
     before, content = path.stat(), path.read_bytes()
     other = path.with_name("other")
     other.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -60,7 +60,7 @@ def replace(path):
 
 
 def touch(path):
-    """Who can tell that nothing was written?"""
+    """Set the time of modification, as a write would."""
     os.utime(path)
 
 
@@ -78,7 +78,7 @@ SPELLINGS = {
 @pytest.mark.parametrize("rests", [False, True], ids=["recent", "at rest"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_change_is_noticed(tmp_path, request, name, rests):
-    """Of files of which nothing is open, and of such as were read before."""
+    """Changes raise, whether the file was read before or not."""
     if rests:
         request.getfixturevalue("at_rest")
     for number, change in enumerate(CHANGES):
@@ -98,25 +98,25 @@ def test_every_change_is_noticed(tmp_path, request, name, rests):
             assert told.path == str(sample.members[-1])
 
 
-# What changes while it is read
+# Changes during reads
 
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
-    """Run the program that changes files, and give its counts."""
+    """Run the program that changes files, and return its counts."""
     runs = 400 if LONG else 8
     command = [sys.executable, PROGRAM, tmp_path_factory.mktemp("files"), str(runs), "7"]
     done = subprocess.run(
         [*map(str, command)], capture_output=True, text=True, check=False, timeout=3000
     )
     assert done.returncode == 0, done.stderr
-    sys.stdout.write(done.stdout + done.stderr)  # which ``make fuzz-files`` shows
+    sys.stdout.write(done.stdout + done.stderr)  # shown by ``make fuzz-files``
     return dict(pair for line in done.stdout.splitlines() for pair in json.loads(line).items())
 
 
 @pytest.mark.slow
-def test_data_are_right_or_there_is_an_error(changed):
-    """Whatever happens to a file, at whatever moment: on threads, and on processes of a cluster."""
+def test_results_are_right_or_raise(changed):
+    """Changes at any moment give right pixels or an error, with threads and with a cluster."""
     for kind, found in changed.items():
         assert found["runs"] > 0
         assert found["wrong"] == found["other errors"] == found["not noticed"] == 0, kind
@@ -125,7 +125,7 @@ def test_data_are_right_or_there_is_an_error(changed):
 
 @pytest.mark.slow
 def test_no_signal_ends_a_process(changed):
-    """But for files that nobody had touched for a minute, and that are cut while they are read."""
+    """The exception: files unchanged for a minute that are truncated during reads."""
     signals = {kind: found["signals"] for kind, found in changed.items()}
     del signals["files at rest, cut during tasks"]
     assert set(signals.values()) == {0}

@@ -1,4 +1,4 @@
-"""Large regions of excluded pixels, as behind a beam stop."""
+"""Repair of large regions of excluded pixels, as behind a beam stop."""
 
 import itertools
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 def repaired(frames, excluded):
-    """Repair frames of float64 pixel by pixel: from good ones, then from those, and so on."""
+    """Repair frames in float64, pixel by pixel, from the edge of each region inwards."""
     frames, good = frames.astype("f8"), ~excluded
     steps = [*itertools.product((-1, 0, 1), repeat=excluded.ndim)]
     while not good.all():
@@ -41,10 +41,10 @@ def scan(tmp_path_factory):
     return frames, write_npy(tmp_path_factory.mktemp("stop") / "scan.npy", frames)
 
 
-def test_a_beam_stop_is_filled_from_its_edge_inwards(scan):
+def test_beam_stop_is_filled_from_its_edge_inwards(scan):
     frames, path = scan
     stop = beam_stop((24, 32))
-    stop[20, 3] = True  # a single pixel beside
+    stop[20, 3] = True  # a single pixel elsewhere
     arr = open_dataset(path, corrections=Corrections(excluded_pixels=stop))
     found = arr.compute()
     expected = repaired(frames.reshape(-1, 24, 32), stop).reshape(frames.shape)
@@ -61,8 +61,8 @@ def test_a_beam_stop_is_filled_from_its_edge_inwards(scan):
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_cut_out_of_a_beam_stop_is_the_same(scan, index):
-    """To the bit, wherever the pixels that it is filled from lie."""
+def test_slices_of_a_beam_stop_are_the_same(scan, index):
+    """Slices equal the whole bit for bit, though the good pixels lie outside."""
     _, path = scan
     corrections = Corrections(np.full((24, 32), 0.3), None, beam_stop((24, 32)))
     whole = open_dataset(path, corrections=corrections).compute()
@@ -70,7 +70,7 @@ def test_what_is_cut_out_of_a_beam_stop_is_the_same(scan, index):
     np.testing.assert_array_equal(arr[index].compute(), whole[index])
 
 
-def test_chunks_that_cut_a_beam_stop(scan):
+def test_chunks_across_a_beam_stop(scan):
     _, path = scan
     corrections = Corrections(excluded_pixels=beam_stop((24, 32)))
     whole = open_dataset(path, corrections=corrections).compute()
@@ -98,7 +98,7 @@ def test_any_mask(tmp_path_factory, data):
 
 
 @pytest.mark.parametrize("fill", [0, np.nan, -1.5])
-def test_a_value_for_excluded_pixels(scan, fill):
+def test_fill_of_excluded_pixels(scan, fill):
     frames, path = scan
     stop = beam_stop((24, 32))
     dark = np.full((24, 32), 2.0)
@@ -110,7 +110,7 @@ def test_a_value_for_excluded_pixels(scan, fill):
     assert masked is None or (masked == expected.sum((2, 3))).all()
 
 
-def test_all_pixels_may_have_a_value(scan):
+def test_all_pixels_may_be_filled(scan):
     _, path = scan
     every = np.ones((24, 32), bool)
     arr = open_dataset(path, corrections=Corrections(excluded_pixels=every, fill=7))
@@ -119,7 +119,7 @@ def test_all_pixels_may_have_a_value(scan):
         open_dataset(path, corrections=Corrections(excluded_pixels=every))
 
 
-def test_a_value_for_frames_without_axes(tmp_path):
+def test_fill_of_frames_without_axes(tmp_path):
     path = write_npy(tmp_path / "points.npy", np.arange(6, dtype="u2").reshape(2, 3))
     corrections = Corrections(excluded_pixels=True, fill=3)
     assert (open_dataset(path, sig_dims=0, corrections=corrections).compute() == 3).all()

@@ -1,4 +1,4 @@
-"""Files that may change are not mapped: as their times say, who writes to them, or their place."""
+"""Files that may change are not mapped: recent, open for writing, growing, or remote."""
 
 import errno
 import mmap
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("synchronous", "nothing_kept")
 FRAMES = counting_frames((9, 16, 16), "u2")
 RAW = {"format": "raw", "dtype": "u2", "sig_shape": (16, 16)}
 AT_REST = {"dask-tiled.rest-seconds": 0}
+NO_LEASES = "this system cannot detect writers"
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def path(tmp_path):
 
 
 def is_mapped(arr):
-    """Return whether the pixels that a function gets lie in a mapped file."""
+    """Return whether `map_tiles` passes views of a mapped file."""
     seen = []
 
     def note(tile, _):
@@ -50,13 +51,13 @@ def is_mapped(arr):
 
 
 def later(monkeypatch, seconds):
-    """Let so many seconds go by."""
+    """Set the clock forward."""
     now = time.time_ns()
     monkeypatch.setattr(rest.time, "time_ns", lambda: now + round(seconds * 1e9))
 
 
-def test_files_that_were_just_written_are_read(path, monkeypatch):
-    """For a minute: it is the task that looks at the clock."""
+def test_recent_files_are_not_mapped(path, monkeypatch):
+    """The age of a file is checked in each task; a minute is old enough."""
     arr = open_dataset(path, **RAW)
     for seconds, mapped in ((0, False), (58, False), (60, True), (-3600, False), (1e9, True)):
         later(monkeypatch, seconds)
@@ -64,8 +65,8 @@ def test_files_that_were_just_written_are_read(path, monkeypatch):
 
 
 @pytest.mark.parametrize("age", [10**9, -(10**9)], ids=["old", "of the future"])
-def test_a_time_of_modification_that_was_set_makes_no_file_older(path, monkeypatch, age):
-    """Archives and copies have the times of their originals. A time to come tells no age."""
+def test_set_times_of_modification_do_not_count(path, monkeypatch, age):
+    """Copies keep the times of their originals; files with future times are never mapped."""
     os.utime(path, (0, time.time() - age))
     arr = open_dataset(path, **RAW)
     assert not is_mapped(arr)
@@ -73,7 +74,7 @@ def test_a_time_of_modification_that_was_set_makes_no_file_older(path, monkeypat
     assert is_mapped(arr) == (age > 0)
 
 
-def test_the_time_of_rest_can_be_set(path, monkeypatch):
+def test_rest_seconds(path, monkeypatch):
     arr = open_dataset(path, **RAW)
     with dask.config.set(AT_REST):
         assert is_mapped(arr)
@@ -83,7 +84,7 @@ def test_the_time_of_rest_can_be_set(path, monkeypatch):
 
 
 @pytest.mark.parametrize("seconds", [-1, "soon", None, 0.5])
-def test_no_time_of_rest(path, seconds):
+def test_invalid_rest_seconds_are_refused(path, seconds):
     arr = open_dataset(path, **RAW)
     name = "dask-tiled.rest-seconds"
     with dask.config.set({name: seconds}), pytest.raises(DatasetError, match=name):
@@ -93,7 +94,7 @@ def test_no_time_of_rest(path, seconds):
 # Writers
 
 
-def test_files_that_grow_are_read(path):
+def test_followed_files_are_not_mapped(path):
     with dask.config.set(AT_REST):
         assert not is_mapped(open_dataset(path, follow=True, **RAW))
 
@@ -112,7 +113,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def writer(path):
-    """Open the file for writing in another process."""
+    """Yield a function that opens the file for writing in another process."""
     writers = []
 
     def start(kind):
@@ -129,15 +130,15 @@ def writer(path):
 
 
 def leases(path):
-    """Return whether this system says who writes."""
+    """Return whether this system can detect writers."""
     with open(path, "rb") as file, open(path, "ab"):
         return rest.is_written(file.fileno())
 
 
 @pytest.mark.parametrize("kind", ["open", "mapped"])
-def test_files_that_are_open_for_writing_are_read(path, writer, kind):
+def test_files_open_for_writing_are_not_mapped(path, writer, kind):
     if not leases(path):
-        pytest.skip("nobody tells here who writes")
+        pytest.skip(NO_LEASES)
     arr = open_dataset(path, **RAW)
     with dask.config.set(AT_REST):
         assert is_mapped(arr)
@@ -158,10 +159,10 @@ print(len(waits), max(waits))
 """
 
 
-def test_who_writes_is_not_held_up(path):
-    """A lease that is asked for a hundred thousand times; and nobody is sent a deadly signal."""
+def test_leases_do_not_block_writers(path):
+    """Frequent leases neither delay processes that open the file, nor end one by a signal."""
     if not leases(path):
-        pytest.skip("nobody tells here who writes")
+        pytest.skip(NO_LEASES)
     command = [sys.executable, "-c", OPENS, str(path)]
     answers = set()
     with (
@@ -171,13 +172,13 @@ def test_who_writes_is_not_held_up(path):
         while other.poll() is None:
             answers |= {rest.is_written(file.fileno()) for _ in range(1000)}
         count, longest = map(float, other.stdout.read().split())
-    assert answers == {False, True}  # now and then it was open
+    assert answers == {False, True}  # the other process had it open at times
     assert count > 100
-    assert longest < 20  # a lease that is not given back holds them up for 45 s
+    assert longest < 20  # a lease that is never released blocks for 45 s
 
 
-def test_without_leases_nobody_writes(path, monkeypatch):
-    """As on other systems, and where the file belongs to somebody else."""
+def test_without_leases_files_count_as_not_written(path, monkeypatch):
+    """Leases are absent on other systems and for files of other users."""
     monkeypatch.setitem(sys.modules, "fcntl", None)
     with open(path, "ab") as file:
         assert not rest.is_written(file.fileno())
@@ -185,13 +186,13 @@ def test_without_leases_nobody_writes(path, monkeypatch):
 
 # Leases
 
-REVERSED = {**RAW, "dtype": ">u2", "chunks": -1}  # decoded in the order of the file
+REVERSED = {**RAW, "dtype": ">u2", "chunks": -1}  # needs decoding
 
 
-def test_nobody_cuts_what_is_mapped_under_a_lease(path, monkeypatch):
-    """Who does not want to wait is refused while pixels are decoded, and no longer."""
+def test_leases_keep_writers_out_during_decoding(path, monkeypatch):
+    """A non-blocking open for writing fails while pixels are decoded, and works afterwards."""
     if not leases(path):
-        pytest.skip("nobody tells here who writes")
+        pytest.skip(NO_LEASES)
     arr = open_dataset(path, **REVERSED)
     decode, refused = decoding.run_kernel, []
 
@@ -209,17 +210,16 @@ def test_nobody_cuts_what_is_mapped_under_a_lease(path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["open", "mapped"])
 def test_without_a_lease_nothing_is_mapped(path, writer, kind):
-    """Who writes was there first."""
+    """A file already open for writing gets no lease."""
     if not leases(path):
-        pytest.skip("nobody tells here who writes")
+        pytest.skip(NO_LEASES)
     arr = open_dataset(path, **REVERSED)
     writer(kind)
     np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
     assert not any(mapped._populated.any() for mapped in backends._kept.values())
 
 
-def test_a_lease_that_is_refused_later(path, monkeypatch):
-    """Other windows are read."""
+def test_windows_without_a_lease_are_read(path, monkeypatch):
     asked = []
 
     @contextmanager
@@ -235,7 +235,7 @@ def test_a_lease_that_is_refused_later(path, monkeypatch):
 
 
 def test_hdf5_files_are_read_without_a_lease(tmp_path, monkeypatch):
-    """h5py opens a file for writing with the GIL held, without which no lease ends."""
+    """h5py holds the GIL while it opens a file for writing, so that no lease could be released."""
     monkeypatch.setattr(backends, "leased", None)
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         file["frames"] = FRAMES
@@ -272,7 +272,7 @@ def test_mounts(line):
     assert "{}:{}".format(*device) == line.split()[2]
 
 
-def test_the_mounts_of_this_machine_can_be_read(path):
+def test_mounts_of_this_machine_can_be_read(path):
     table = rest._types()
     with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
         assert len(table) == len({line.split()[2] for line in lines})
@@ -280,7 +280,7 @@ def test_the_mounts_of_this_machine_can_be_read(path):
     assert not rest.is_remote("/no/such/file")
 
 
-def test_without_a_table_of_mounts_files_are_local(path, monkeypatch):
+def test_without_mountinfo_files_are_local(path, monkeypatch):
     def fail(*_, **__):
         raise FileNotFoundError(errno.ENOENT, "no /proc")
 
@@ -293,8 +293,7 @@ def test_without_a_table_of_mounts_files_are_local(path, monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "mapped"), [("ext4", True), (None, True), ("nfs4", False)])
-def test_files_on_other_machines_are_not_mapped(path, monkeypatch, kind, mapped):
-    """Unless that is asked for."""
+def test_network_files_are_mapped_only_on_request(path, monkeypatch, kind, mapped):
     device = path.stat().st_dev
     types = {} if kind is None else {(os.major(device), os.minor(device)): kind}
     monkeypatch.setattr(rest, "_types", lambda: types)

@@ -1,4 +1,4 @@
-"""Chunks that are a frame each: many in one go, into the memory where they are wanted."""
+"""Files with one frame per chunk: many chunks are decoded in one call, into the result."""
 
 import dask
 import h5py
@@ -27,7 +27,7 @@ FILTERS = {
 
 @pytest.fixture(params=FILTERS)
 def filters(request):
-    """Return how chunks are written."""
+    """Return h5py's options of a filter."""
     return FILTERS[request.param]
 
 
@@ -39,7 +39,7 @@ def write(path, frames=FRAMES, chunk=(1, 1, 40, 24), **options):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Count the chunks that are decoded one by one, and the runs of many."""
+    """Record calls that decode single chunks, and runs of chunks."""
     found = {"decode": [], "decode_many": []}
     for name, some in found.items():
         original = getattr(chunks, name)
@@ -54,7 +54,7 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["u1", ">u2", "u4", "?"])
 def test_whole_frames(tmp_path, filters, calls, dtype):
-    """Those of the other byte order take the way of single ones, and are the same."""
+    """Whole frames are decoded in runs; those of foreign byte order one by one."""
     frames = FRAMES.astype(dtype)
     arr = open_dataset(write(tmp_path / "a.h5", frames, **filters), chunks=(4, 5, 40, 24))
     with dask.config.set(scheduler="synchronous"):
@@ -66,8 +66,8 @@ def test_whole_frames(tmp_path, filters, calls, dtype):
     assert bool(calls["decode"]) == (dtype == ">u2")
 
 
-def test_frames_that_fail_once_are_decoded_again(tmp_path, monkeypatch):
-    """Such as for want of memory: none is left as the memory was before."""
+def test_failed_frames_are_decoded_again(tmp_path, monkeypatch):
+    """After a MemoryError no frame is left undecoded in the result."""
     original, failed = Pipeline.decode, []
 
     def decode(self, *args, **options):
@@ -83,14 +83,14 @@ def test_frames_that_fail_once_are_decoded_again(tmp_path, monkeypatch):
     assert failed
 
 
-def test_parts_of_frames_are_cut_out_of_single_ones(tmp_path, filters, calls):
+def test_parts_of_frames_are_decoded_one_by_one(tmp_path, filters, calls):
     arr = open_dataset(write(tmp_path / "a.h5", **filters))
     with dask.config.set(scheduler="synchronous"):
         np.testing.assert_array_equal(arr[:, :, 3:30:2, 5:], FRAMES[:, :, 3:30:2, 5:])
     assert not calls["decode_many"]
 
 
-def test_frames_that_are_missing_or_wanted_again(tmp_path, filters):
+def test_missing_and_repeated_frames(tmp_path, filters):
     frames = FRAMES.reshape(30, 40, 24)
     path = write(tmp_path / "a.h5", frames, (1, 40, 24), **filters)
     arr = open_dataset(path, nav_shape=(5, 8), sync_offset=-4, fill_value=9)
@@ -103,7 +103,6 @@ def test_frames_that_are_missing_or_wanted_again(tmp_path, filters):
 
 
 def test_corrections_and_types(tmp_path, filters):
-    """Tiles of frames are converted as those of any file."""
     dark, bad = np.full((40, 24), 0.5), [(3, 3), (20, 7)]
     arr = open_dataset(
         write(tmp_path / "a.h5", **filters), corrections=Corrections(dark=dark, excluded_pixels=bad)
@@ -115,7 +114,7 @@ def test_corrections_and_types(tmp_path, filters):
     np.testing.assert_allclose(found[..., good], (FRAMES - dark)[..., good], rtol=1e-6)
 
 
-def test_the_bytes_of_chunks_are_counted(tmp_path, filters):
+def test_bytes_of_chunks_are_counted(tmp_path, filters):
     path = write(tmp_path / "a.h5", **filters)
     with h5py.File(path) as file:
         stored = file["d"].id.get_storage_size()
@@ -125,8 +124,8 @@ def test_the_bytes_of_chunks_are_counted(tmp_path, filters):
     assert counter.nbytes == stored
 
 
-def test_a_damaged_chunk_among_others(tmp_path, filters):
-    """The error names it as if it were alone, and frames of other tasks are right."""
+def test_damaged_chunk_in_a_run(tmp_path, filters):
+    """The error names the chunk, and other chunks decode."""
     path = write(tmp_path / "a.h5", **filters)
     with h5py.File(path) as file:
         place = file["d"].id.get_chunk_info_by_coord((2, 3, 0, 0))
@@ -140,7 +139,7 @@ def test_a_damaged_chunk_among_others(tmp_path, filters):
             arr.compute()
 
 
-def test_chunks_that_were_never_written(tmp_path, filters):
+def test_unwritten_chunks_read_as_fill_value(tmp_path, filters):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         made = file.create_dataset("d", SHAPE, "u2", chunks=(1, 1, 40, 24), fillvalue=7, **filters)
@@ -154,8 +153,8 @@ def test_chunks_that_were_never_written(tmp_path, filters):
 
 @pytest.mark.parametrize("compressors", [zarr.codecs.GzipCodec(), zarr.codecs.ZstdCodec()])
 @pytest.mark.parametrize("order", ["filters", "serializer"])
-def test_axes_and_bytes_in_another_order(tmp_path, calls, compressors, order):
-    """Chunks are unpacked where their pixels go, and put in order there."""
+def test_transposed_and_big_endian_chunks(tmp_path, calls, compressors, order):
+    """Chunks decompress into the result, and are reordered there."""
     last = {
         "filters": zarr.codecs.TransposeCodec(order=(0, 2, 1)),
         "serializer": zarr.codecs.BytesCodec(endian="big"),
@@ -169,8 +168,8 @@ def test_axes_and_bytes_in_another_order(tmp_path, calls, compressors, order):
 
 
 @pytest.mark.parametrize("compressor", [numcodecs.Zlib(), numcodecs.Blosc()])
-def test_columns_first(tmp_path, compressor):
-    """In zarr format 2, frames may be stored in the order of Fortran."""
+def test_fortran_order(tmp_path, compressor):
+    """zarr format 2 may store chunks in Fortran order."""
     frames = FRAMES.reshape(30, 40, 24)
     options = {"zarr_format": 2, "order": "F", "compressors": compressor}
     zarr.create_array(tmp_path / "a.zarr", data=frames, chunks=(1, 40, 24), **options)
@@ -178,8 +177,8 @@ def test_columns_first(tmp_path, compressor):
         np.testing.assert_array_equal(open_dataset(tmp_path / "a.zarr"), frames)
 
 
-def test_a_chunk_that_is_damaged_at_the_first_look(tmp_path, filters, monkeypatch):
-    """It is looked at again, and so are those behind it: none is left as memory was."""
+def test_chunks_damaged_once_are_decoded_again(tmp_path, filters, monkeypatch):
+    """A chunk that fails once, and those after it in the run, are decoded again."""
     path = write(tmp_path / "a.h5", **filters)
     original, broken = chunks.decode_many, []
 

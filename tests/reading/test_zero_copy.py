@@ -1,4 +1,4 @@
-"""Nothing is copied that need not be, and nothing is read that is not shown."""
+"""Pixels are copied only where necessary, and only the bytes of a slice are read."""
 
 import ctypes
 import gc
@@ -29,7 +29,7 @@ def path(tmp_path):
 
 
 def owner(array):
-    """Walk to what the memory of an array belongs to."""
+    """Return the object that owns the memory of an array."""
     while isinstance(array, (np.ndarray, memoryview)):
         array = array.obj if isinstance(array, memoryview) else array.base
     return array
@@ -40,12 +40,12 @@ def is_mapped(array):
 
 
 def chunk(arr):
-    """Return the first chunk as a task gets it."""
+    """Return the first chunk as a task loads it."""
     return pixels_of(arr._source, arr._grid, (0,) * arr.ndim)
 
 
 def tiles_of(arr):
-    """Show an array to a function, and tell of each tile whether it is a view of a mapped file."""
+    """Return for each tile that `map_tiles` passes whether it is a view of a mapped file."""
     seen = []
 
     def note(tile, _):
@@ -60,7 +60,7 @@ def tiles_of(arr):
         return tile
 
     expected = arr.compute()
-    made = map_tiles(note, arr)  # which is tried on zeros
+    made = map_tiles(note, arr)  # calls note on zeros
     seen.clear()
     found = made.compute()
     np.testing.assert_array_equal(found, expected)
@@ -68,12 +68,12 @@ def tiles_of(arr):
     return seen
 
 
-# Tiles that lie in the file as they are
+# Tiles as views
 
 
 @pytest.mark.parametrize(("io", "scheduler"), [("auto", "synchronous"), ("mmap", "threads")])
 def test_no_view_leaves_a_task(path, io, scheduler):
-    """What a file becomes after its task is nothing to who has the pixels."""
+    """Chunks are copies: later changes of the file do not reach them."""
     arr = open_dataset(path, io=io, chunks=(4, -1, -1), **RAW)
     seen = []
 
@@ -107,7 +107,7 @@ NATIVE = {
 
 @pytest.mark.parametrize("options", NATIVE.values(), ids=NATIVE)
 def test_native_types_are_views(path, options):
-    """Of mapped memory and no other, and nobody can write to them."""
+    """Tiles of native dtypes are read-only views of the mapped file."""
     options = {**RAW, **options}
     arr = open_dataset(path, nav_shape=(3,), **options)
     assert all(tiles_of(arr))
@@ -116,7 +116,7 @@ def test_native_types_are_views(path, options):
 
 
 def test_slices_of_whole_runs_are_views(path, tmp_path):
-    """Frames that follow each other, and rows of one frame."""
+    """Slices of consecutive frames, or of consecutive rows of a frame, are views."""
     arr = open_dataset(path, chunks=-1, **RAW)
     for index in (np.s_[3:7], np.s_[5], np.s_[5, 3:9], np.s_[5, 3]):
         assert all(tiles_of(arr[index])), index
@@ -158,7 +158,7 @@ def test_other_tiles_are_decoded(path, opened):
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 @pytest.mark.parametrize("chunks", [-1, (4, -1, -1)], ids=str)
 def test_results_are_writeable(path, scheduler, chunks):
-    """What compute() returns is the user's own, of one chunk as of many."""
+    """compute() returns writeable copies, of one chunk or many."""
     arr = open_dataset(path, chunks=chunks, **RAW)
     before = path.read_bytes()
     with dask.config.set(scheduler=scheduler, num_workers=1):
@@ -173,8 +173,7 @@ def test_results_are_writeable(path, scheduler, chunks):
     assert path.read_bytes() == before
 
 
-def test_a_file_that_changes_while_it_is_mapped(path):
-    """What a function made of a view is thrown away."""
+def test_file_changed_while_mapped_raises(path):
     arr = open_dataset(path, chunks=-1, **RAW)
 
     def change(tile, _):
@@ -187,15 +186,15 @@ def test_a_file_that_changes_while_it_is_mapped(path):
 
 
 def maps_of(path):
-    """Count the maps of a file."""
+    """Return the number of maps of a file."""
     with open("/proc/self/maps") as maps:
         return sum(line.rstrip().endswith(str(path)) for line in maps)
 
 
 @pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("dtype", ["<u2", ">u2"])
-def test_a_small_file_stays_mapped_while_it_is_open(path, dtype):
-    """Once, for all arrays of it; its pages are not mapped again for each chunk."""
+def test_small_file_stays_mapped(path, dtype):
+    """All arrays over a file share one map, until the last is deleted."""
     arr = open_dataset(path, chunks=(2, -1, -1), **{**RAW, "dtype": dtype})
     for part in (arr, arr[3:5], arr[:, 4:9]):
         part.compute()
@@ -211,8 +210,8 @@ def test_a_small_file_stays_mapped_while_it_is_open(path, dtype):
 
 
 @pytest.mark.usefixtures("nothing_kept")
-def test_sparse_pixels_come_from_what_stays_mapped(path, monkeypatch):
-    """Reading frame by frame would ask the system for each of them, every time."""
+def test_sparse_pixels_come_from_the_kept_map(path, monkeypatch):
+    """The kept map avoids a system call per frame."""
     monkeypatch.delattr(backends.Buffered, "windows")
     arr = open_dataset(path, chunks=(5, -1, -1), **RAW)
     np.testing.assert_array_equal(arr[:, 3, 4].compute(), FRAMES[:, 3, 4])
@@ -220,8 +219,8 @@ def test_sparse_pixels_come_from_what_stays_mapped(path, monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_kept")
-def test_windows_of_what_stays_mapped_have_as_many_pages_each(tmp_path, monkeypatch):
-    """However far apart they lie, a file is looked at once for so many that are touched."""
+def test_windows_of_kept_maps_have_equal_numbers_of_pages(tmp_path, monkeypatch):
+    """Windows are bounded by touched pages, not by the bytes between them."""
     frame = 8 * mmap.PAGESIZE
     frames = counting_frames((64, 2, frame // 4), "u2")
     arr = open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=-1)
@@ -242,8 +241,7 @@ def test_windows_of_what_stays_mapped_have_as_many_pages_each(tmp_path, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_kept")
-def test_little_stays_mapped(path, tmp_path, monkeypatch):
-    """Not more than so many bytes and files together."""
+def test_kept_maps_are_limited_in_bytes_and_files(path, tmp_path, monkeypatch):
     paths = [write_raw(tmp_path / f"{k}.raw", FRAMES) for k in range(4)]
     for limits, count in (((3, 8), 3), ((8, 2), 2), ((0, 8), 0)):
         monkeypatch.setattr(backends, "KEPT_BYTES", limits[0] * path.stat().st_size)
@@ -257,8 +255,8 @@ def test_little_stays_mapped(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_kept")
-def test_a_file_that_stays_mapped_may_change(path):
-    """It is looked at for every chunk, and its new version is mapped anew."""
+def test_file_with_a_kept_map_may_change(path):
+    """Each chunk checks the file, and a new version gets a new map."""
     arr = open_dataset(path, chunks=-1, **{**RAW, "dtype": ">u2"})
     arr.compute()
     write_raw(path, FRAMES[:6])
@@ -269,14 +267,14 @@ def test_a_file_that_stays_mapped_may_change(path):
 
 
 def describe_block(block):
-    """Return how a block came to a worker."""
+    """Return whether a block is mapped, writeable, and owns its memory."""
     return np.array([[[is_mapped(block), block.flags.writeable, block.flags.owndata]]])
 
 
 @pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.slow
 def test_workers_own_their_chunks(path):
-    """Results are kept there, and sent: a view would count as memory that cannot be given back."""
+    """Workers keep and send copies: a view would count as memory that cannot be released."""
     options = {"n_workers": 1, "threads_per_worker": 1, **ANY_PORT}
     arr = open_dataset(path, chunks=(4, -1, -1), **RAW)
     told = arr.map_blocks(describe_block, chunks=((1,) * 3, (1,), (3,)), dtype=bool)
@@ -288,20 +286,20 @@ def test_workers_own_their_chunks(path):
         np.testing.assert_array_equal(client.compute(kept[3:5]).result(), FRAMES[3:5])
         inside = client.run(lambda: len(backends._kept))
         assert set(inside.values()) == {0}
-        with dask.config.set(scheduler="synchronous"):  # not the cluster's, though there is one
+        with dask.config.set(scheduler="synchronous"):  # in spite of the client
             assert all(tiles_of(arr))
 
 
-# Sparse cuts
+# Sparse slices
 
 PAGE = mmap.PAGESIZE
 
 
 def resident(path):
-    """Count the pages of a file that have been read: mincore tells what is in the page cache."""
+    """Return the number of pages of a file in the page cache, by mincore."""
     size = os.path.getsize(path)
     libc = ctypes.CDLL(None, use_errno=True)
-    # A private map that can be written to has an address that ctypes can take.
+    # ctypes accepts only writeable buffers, hence a private map.
     with open(path, "rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as view:
         pages = (ctypes.c_ubyte * -(-size // PAGE))()
         start = ctypes.c_char.from_buffer(view)
@@ -316,7 +314,7 @@ def resident(path):
 
 @pytest.fixture
 def large(tmp_path):
-    """A file of 1 GB that takes no space: 500 frames of 1024 x 1024 pixels."""
+    """Write a sparse file of 500 frames of 1024 x 1024 pixels, 1 GB."""
     path = tmp_path / "large.raw"
     with path.open("wb") as file:
         file.truncate(500 * (2 << 20))
@@ -334,12 +332,12 @@ def large(tmp_path):
 
 @pytest.mark.parametrize("io", BACKENDS)
 @pytest.mark.parametrize("dtype", ["<u2", ">u2"])
-def test_a_pixel_of_each_frame_touches_its_pages_alone(large, io, dtype):
-    """500 pages of 250 000; direct reads leave none behind."""
+def test_one_pixel_per_frame_reads_one_page_per_frame(large, io, dtype):
+    """500 of 250 000 pages enter the page cache; none with direct reads."""
     arr = open_dataset(large, "raw", dtype=dtype, sig_shape=(1024, 1024), io=io)
     found = arr[:, 300, 700].compute()
     np.testing.assert_array_equal(found, np.arange(1, 501, dtype="<u2").view(dtype))
-    # A few more where a file system reads several pages at a time.
+    # Some file systems read several pages at a time.
     assert resident(large) <= (500 * 4 if io != "direct" else 500)
     if io == "mmap":
-        assert resident(large) >= 400  # otherwise nothing is measured here
+        assert resident(large) >= 400  # otherwise mincore shows nothing

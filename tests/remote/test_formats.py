@@ -1,4 +1,4 @@
-"""Every format is read from a server as it is from this machine."""
+"""Every format reads the same from a server as from local files."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ from dask_tiled.testing import counting_frames, write_mrc, write_seq
 
 
 def remote(server, sample):
-    """Return what opens a sample over HTTP."""
+    """Return the options that open a sample over HTTP."""
     path = sample.options["path"]
     urls = [server.url(p) for p in path] if isinstance(path, list) else server.url(path)
     return {**sample.options, "path": urls}
@@ -23,7 +23,7 @@ def remote(server, sample):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_pixels(sample_of, name):
-    """Whether the server lists the folder or not."""
+    """Remote files open whether or not the server lists the folder."""
     sample = sample_of(name)
     with serving(Path(os.path.commonpath([path.parent for path in sample.members]))) as server:
         there = open_dataset(**remote(server, sample))
@@ -35,8 +35,8 @@ def test_pixels(sample_of, name):
         assert again.description == there.description
 
 
-def test_what_the_hdf5_library_reads(tmp_path):
-    """Chunks with a filter of its own or of a plugin: another process asks this one for bytes."""
+def test_filters_of_the_hdf5_library(tmp_path):
+    """Chunks that only the HDF5 library decodes are read by a child process through this one."""
     expected = counting_frames((6, 8, 8), "i4")
     with h5py.File(tmp_path / "own.h5", "w") as file:
         file.create_dataset("data", data=expected, chunks=(2, 8, 8), scaleoffset=0)
@@ -49,7 +49,7 @@ def test_what_the_hdf5_library_reads(tmp_path):
 
 
 def test_corrections(tmp_path):
-    """They lie beside the file, on the server too."""
+    """Dark and gain files next to a remote file are found."""
     frames = counting_frames((6, 8, 8), "u2")
     path = write_seq(tmp_path / "scan.seq", frames)
     for name in ("dark", "gain"):

@@ -1,4 +1,4 @@
-"""Files on an HTTP server: only what is wanted is asked for, and whatever goes wrong is said."""
+"""Files on an HTTP server: few requests, only for the bytes needed, and typed errors."""
 
 import os
 import pickle
@@ -25,7 +25,7 @@ from dask_tiled.testing import counting_frames, write_mib, write_mib_series, wri
 
 BLOCK = fetching.BLOCK_BYTES
 FRAME = 384 + 2 * 256 * 256
-"""Bytes of a frame of the scan, with its header."""
+"""Bytes of a frame and its header."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def url(server, path):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Wait less between attempts."""
+    """Shorten the pause between attempts, and clear the cache of blocks."""
     monkeypatch.setattr(fetching, "PAUSE", 0.001)
     fetching._blocks.clear()
 
@@ -72,9 +72,9 @@ def test_opening_reads_headers(server, url):
         ({}, np.s_[35:36], 1, FRAME - 384),
         ({"roi": [71, 3, 40, 4]}, np.s_[[71, 3, 40, 4]], 3, 5 * FRAME),
     ],
-    ids=["one frame", "in any order"],
+    ids=["one frame", "any order"],
 )
-def test_frames_alone(server, url, frames, options, index, requests, sent):
+def test_only_requested_frames_are_sent(server, url, frames, options, index, requests, sent):
     arr = open_dataset(url, nav_shape=None if options else (80,), **options)
     server.reset()
     expected = frames.reshape(-1, 256, 256)[index]
@@ -84,7 +84,7 @@ def test_frames_alone(server, url, frames, options, index, requests, sent):
 
 
 def test_rows_of_large_frames(server, tmp_path):
-    """Of frames much larger than what is wanted of them, the rest is left where it is."""
+    """Slices of large frames are requested without the rest of the frame."""
     frames = counting_frames((6, 1024, 1024), "u2")
     arr = open_dataset(server.url(write_npy(tmp_path / "large.npy", frames)))
     server.reset()
@@ -93,7 +93,7 @@ def test_rows_of_large_frames(server, tmp_path):
     assert server.sent < 6 * 4096
 
 
-def test_a_chunk_is_few_requests_at_once(server, url, frames):
+def test_chunks_are_few_parallel_requests(server, url, frames):
     arr = scan(url, chunks=-1)
     server.reset()
     server.slowness = 0.05
@@ -106,11 +106,11 @@ def test_a_chunk_is_few_requests_at_once(server, url, frames):
     assert len(server.asked) <= 3
 
 
-def test_headers_are_kept(server, url):
+def test_headers_are_cached(server, url):
     describe(url)
     server.reset()
     describe(url)
-    assert [name for name, _ in server.asked].count("/scan.mib") == 1  # for the version
+    assert [name for name, _ in server.asked].count("/scan.mib") == 1  # checks the version
 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
@@ -124,8 +124,8 @@ def test_schedulers(request, url, frames, scheduler):
 
 
 @pytest.mark.parametrize("fault", ["drop", "cut", "short", 500, 503])
-def test_faults_that_heal(server, url, frames, fault):
-    """Each request fails twice before it succeeds."""
+def test_temporary_faults(server, url, frames, fault):
+    """Requests that fail twice are repeated until they succeed."""
     failures = {}
 
     def fail_twice(_number, _path):
@@ -139,7 +139,7 @@ def test_faults_that_heal(server, url, frames, fault):
 
 
 @pytest.mark.parametrize("fault", ["drop", "cut", "short", 500])
-def test_faults_that_stay(server, url, fault):
+def test_permanent_faults_raise(server, url, fault):
     arr = scan(url)
     server.fault = lambda _number, _path: fault
     with pytest.raises(RemoteError, match="the server failed") as caught:
@@ -151,7 +151,7 @@ def test_faults_that_stay(server, url, fault):
 
 @pytest.mark.slow
 def test_slow_servers(server, url):
-    """They are given up after a time that one can choose."""
+    """Slow requests raise after the timeout in storage_options."""
     times = {"client_options": {"timeout": "200ms", "allow_http": True}}
     arr = scan(url, storage_options=times)
     server.fault = lambda _number, _path: "slow"
@@ -169,7 +169,7 @@ def test_server_without_ranges(server, url):
 @pytest.mark.parametrize(
     ("status", "kind"), [(401, PermissionError), (403, PermissionError), (400, RemoteError)]
 )
-def test_requests_that_are_refused_are_not_repeated(server, url, status, kind):
+def test_refused_requests_are_not_repeated(server, url, status, kind):
     arr = scan(url)
     server.fault = lambda _number, _path: status
     for ask in (lambda: open_dataset(url), arr[0, 0].compute):
@@ -179,7 +179,7 @@ def test_requests_that_are_refused_are_not_repeated(server, url, status, kind):
     assert len(server.asked) == 1
 
 
-def test_nothing_is_there(server, tmp_path):
+def test_missing_and_empty_files_raise(server, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.mib"):
         open_dataset(server.url() + "nothing.mib")
     with pytest.raises(RemoteError, match="the server failed"):
@@ -189,8 +189,8 @@ def test_nothing_is_there(server, tmp_path):
         open_dataset(server.url(tmp_path / "empty.mib"))
 
 
-def test_bodies_that_do_not_end(server, url):
-    """Nothing is read beyond the bytes that were asked for, and nothing is asked for again."""
+def test_endless_bodies_raise(server, url):
+    """Reading stops after the requested bytes, and the request is not repeated."""
     arr = scan(url)
     server.reset()
     server.fault = lambda _number, _path: "endless"
@@ -198,10 +198,10 @@ def test_bodies_that_do_not_end(server, url):
         arr[0, 0].compute()
     assert caught.value.path == url
     assert len(server.asked) == 1
-    assert server.sent < 32 << 20  # and what waits in buffers of the connection
+    assert server.sent < 32 << 20  # sockets buffer some
 
 
-def test_file_that_is_gone(url, path):
+def test_removed_file_raises(url, path):
     arr = scan(url)
     path.unlink()
     with pytest.raises(StaleFileError, match="has been removed"):
@@ -209,8 +209,8 @@ def test_file_that_is_gone(url, path):
 
 
 @pytest.mark.parametrize("tags", [True, False])
-def test_file_that_changes(server, url, path, frames, tags):
-    """With a tag, any change is seen; without one, another size."""
+def test_changed_file_raises(server, url, path, frames, tags):
+    """Changes are detected by ETag, or by size without ETag."""
     server.tags = tags
     arr = scan(url)
     write_mib(path, frames[::-1] if tags else frames[1:], hdr=False)
@@ -224,7 +224,7 @@ def test_file_that_changes(server, url, path, frames, tags):
     np.testing.assert_array_equal(again[:7].compute(), first[:7])
 
 
-def test_file_that_changes_while_it_is_read(server, url, path):
+def test_file_changed_during_reading_raises(server, url, path):
     arr = scan(url, chunks=-1)
     server.reset()
 
@@ -238,7 +238,7 @@ def test_file_that_changes_while_it_is_read(server, url, path):
 
 
 def test_queries(server, path, frames):
-    """They are sent with every request, and shown nowhere."""
+    """Queries are sent with every request, and never shown."""
     server.query = "signature=s3cret%2F&x=1"
     arr = scan(f"{server.url(path)}?{server.query}")
     np.testing.assert_array_equal(arr.compute(), frames)
@@ -294,7 +294,7 @@ def test_patterns(server, tmp_path, frames):
 
 @pytest.mark.parametrize(("lists", "status"), [(True, 200), (True, 500), (False, 200)])
 def test_series(server, tmp_path, lists, status):
-    """One file stands for its series, whether the server lists its folder, or fails to."""
+    """One file opens its series, whether or not the server lists the folder."""
     server.lists, server.listing_status = lists, status
     frames = counting_frames((12, 4, 128), "u2", bits=12)
     members = write_mib_series(tmp_path / "scan-", frames, frames_per_file=5, hdr=False)
@@ -303,7 +303,7 @@ def test_series(server, tmp_path, lists, status):
 
 
 def test_series_of_a_failing_server(server, tmp_path):
-    """A member that the server does not give is not taken for the end of the series."""
+    """A file that the server fails to send does not end the series."""
     frames = counting_frames((12, 4, 128), "u2", bits=12)
     members = write_mib_series(tmp_path / "scan-", frames, frames_per_file=5, hdr=False)
     server.fault = lambda _number, path: 500 if path.endswith(members[2].name) else None
@@ -313,14 +313,14 @@ def test_series_of_a_failing_server(server, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["https", "ftp", "zip://scan.mib::ftp"])
 def test_passwords_in_urls(scheme):
-    """They would be shown in texts and errors."""
+    """URLs with passwords are refused: texts and errors would show the password."""
     with pytest.raises(DatasetError, match="password") as caught:
         open_dataset(f"{scheme}://user:s3cret@127.0.0.1:1/scan.mib")
     assert "s3cret" not in str(caught.value)
 
 
 def test_many_files_at_once(server, tmp_path, frames):
-    """Requests run ahead from file to file."""
+    """Requests run ahead across files."""
     paths = [write_npy(tmp_path / f"{n:02}.npy", frames[n % 8, n % 10]) for n in range(40)]
     arr = open_volumes([server.url(path) for path in paths], chunks=-1)
     server.reset()
@@ -331,8 +331,8 @@ def test_many_files_at_once(server, tmp_path, frames):
     assert 4 < server.most_at_once <= 16
 
 
-def test_answers_that_wait_are_few(url, frames, monkeypatch):
-    """However large the chunk is, and in whatever order it is gone through."""
+def test_waiting_answers_are_bounded(url, frames, monkeypatch):
+    """Few answers are held in memory, for any chunk size and order of reading."""
     from dask_tiled.reading import remote
 
     monkeypatch.setattr(fetching, "REQUEST_BYTES", 1 << 20)
@@ -359,12 +359,12 @@ def test_answers_that_wait_are_few(url, frames, monkeypatch):
     assert not any(backend._answers for backend in backends)
 
 
-def test_files_here_and_there(url, path):
+def test_local_and_remote_files_together_are_refused(url, path):
     with pytest.raises(DatasetError, match="local files and URLs"):
         open_dataset([url, path])
 
 
-def test_backends_and_options(url, path):
+def test_invalid_options_are_refused(url, path):
     with pytest.raises(DatasetError, match="io cannot be chosen"):
         open_dataset(url, io="mmap")
     with pytest.raises(DatasetError, match="URL"):
@@ -394,13 +394,13 @@ os._exit(2)
 
 
 @pytest.mark.slow
-def test_forks_say_so(url):
-    """Instead of waiting for ever."""
+def test_forks_raise(url):
+    """Reading in a forked process raises instead of blocking."""
     done = subprocess.run([sys.executable, "-c", FORK, url], timeout=60, check=False)
     assert done.returncode == 7
 
 
-def test_address_of_a_file_of_this_machine(path, frames):
+def test_file_urls(path, frames):
     np.testing.assert_array_equal(scan(f"file://{path}").compute(), frames)
 
 

@@ -1,4 +1,4 @@
-"""Who else than HTTP servers gives bytes: buckets, and whatever fsspec knows."""
+"""Object stores, and file systems of fsspec."""
 
 import json
 import pickle
@@ -25,7 +25,7 @@ def members(tmp_path):
 
 @pytest.fixture
 def memory(members):
-    """The members in memory, which fsspec calls a file system."""
+    """Copy the members to fsspec's memory file system."""
     system = fsspec.filesystem("memory")
     for path in members:
         system.pipe(f"/series/{path.name}", path.read_bytes())
@@ -34,14 +34,14 @@ def memory(members):
 
 
 def test_file_systems_of_fsspec(memory, members):
-    """By the names of their URLs, or as they are given."""
+    """File systems are found by the URL's scheme, or passed as storage_options."""
     one = f"memory://series/{members[1].name}"
     for url, given in ((one, None), ("memory://series/*.mib", None), (one, memory)):
         arr = open_dataset(url, storage_options=given)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(arr)).compute(), FRAMES)
 
 
-def test_files_that_change(memory, members):
+def test_changed_files_raise(memory, members):
     name = f"/series/{members[0].name}"
     arr = open_dataset(f"memory:/{name}")
     memory.pipe(name, members[0].read_bytes())
@@ -54,7 +54,7 @@ def test_files_that_change(memory, members):
         open_dataset(f"memory:/{name}")
 
 
-def test_who_has_no_credentials_is_told_so(monkeypatch):
+def test_missing_credentials_raise(monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     nobody = {"metadata_endpoint": "http://127.0.0.1:9", "region": "eu-west-1"}
@@ -63,13 +63,12 @@ def test_who_has_no_credentials_is_told_so(monkeypatch):
 
 
 @pytest.mark.usefixtures("memory")
-def test_folders_are_no_files():
+def test_folders_are_refused():
     with pytest.raises(DatasetError, match="not a file"):
         open_dataset("memory://series")
 
 
-def test_file_systems_that_cannot_be_opened(tmp_path):
-    """Some are looked at as soon as they are named."""
+def test_unreachable_file_systems_raise(tmp_path):
     archive = tmp_path / "a.zip"
     for url in ("ftp://127.0.0.1:9/scan.mib", f"zip://scan.mib::{archive}"):
         archive.write_bytes(b"none")
@@ -79,7 +78,7 @@ def test_file_systems_that_cannot_be_opened(tmp_path):
 
 
 def test_chained_urls(tmp_path, members):
-    """A file in an archive; with those beside it."""
+    """A file in an archive opens with the other files of its series."""
     with zipfile.ZipFile(tmp_path / "scan.zip", "w") as archive:
         for path in members:
             archive.write(path, f"inside/{path.name}")
@@ -89,7 +88,7 @@ def test_chained_urls(tmp_path, members):
 
 @pytest.fixture(scope="module")
 def bucket():
-    """An S3 server on this machine, with an empty bucket."""
+    """Run a local S3 server with an empty bucket."""
     server = ThreadedMotoServer("127.0.0.1", 0)
     server.start()
     host, port = server.get_host_and_port()
@@ -120,7 +119,7 @@ def test_buckets(bucket, members):
     assert "secret" not in repr(arr.description) + repr(arr.description.files) + arr.name
 
 
-def test_objects_that_change(bucket, tmp_path):
+def test_changed_objects_raise(bucket, tmp_path):
     client, options = bucket
     path = write_mib(tmp_path / "changing.mib", FRAMES, hdr=False)
     upload(client, [path])
@@ -136,9 +135,9 @@ def test_objects_that_change(bucket, tmp_path):
 
 
 def cloud(kind, address, folder):
-    """Return the URL of a folder in a bucket of Google or Azure, and options that lead to a server.
+    """Return the URL of a folder at Google or Azure, and options that redirect it to a server.
 
-    It stands for theirs: what is asked of either is a path, and a range of bytes.
+    The local server suffices, as both stores are asked for a path and a range of bytes.
     """
     if kind == "gs":
         key = dict.fromkeys(("private_key", "private_key_id", "client_email"), "")
@@ -152,7 +151,7 @@ def cloud(kind, address, folder):
 
 @pytest.mark.parametrize("kind", ["gs", "az", "abfss"])
 def test_google_and_azure(tmp_path, kind):
-    """URLs, options and ranges are understood; nothing of the options is shown."""
+    """URLs and options of both stores work, and secrets are never shown."""
     (tmp_path / "scans").mkdir()
     path = write_mib(tmp_path / "scans" / "scan.mib", FRAMES, hdr=False)
     with serving(tmp_path) as server:
@@ -179,23 +178,22 @@ def test_google_and_azure(tmp_path, kind):
         ("gs://scans/scan.mib", {"service_account_key": "{no json"}),
         ("gs://scans/scan.mib", {"service_account_path": "/nowhere.json"}),
         ("gs://", {"skip_signature": True}),
-        ("az://scans/scan.mib", {"skip_signature": True}),  # of which account?
+        ("az://scans/scan.mib", {"skip_signature": True}),  # without an account
         ("az://scans/scan.mib", {"account_name": "lab", "account_key": "no base64!"}),
         ("az://scans/scan.mib", {"account_name": "lab", "sas_key": "secret"}),
         ("abfss://scans@lab.dfs.core.windows.net/a", {"skip_signature": True, "colour": "red"}),
         ("adl://", {"account_name": "lab"}),
     ],
 )
-def test_options_that_google_and_azure_do_not_have(url, options):
-    """They are refused before anything is asked."""
+def test_invalid_options_of_google_and_azure_are_refused(url, options):
     with pytest.raises(DatasetError, match="unknown store") as caught:
         open_dataset(url, storage_options=options)
     assert caught.value.path
     assert "secret" not in str(caught.value)
 
 
-def test_pieces_behind_urls(bucket, tmp_path):
-    """Files of pieces are read with storage options, too."""
+def test_remote_pieces(bucket, tmp_path):
+    """`from_pieces` reads remote files with storage options."""
     client, options = bucket
     paths = [tmp_path / "a.raw", tmp_path / "b.raw"]
     for path, part in zip(paths, (FRAMES[:5], FRAMES[5:]), strict=True):
@@ -209,8 +207,8 @@ def test_pieces_behind_urls(bucket, tmp_path):
         from_pieces(pieces, shape=FRAMES.shape, dtype="u2", files=paths, storage_options=options)
 
 
-def test_pieces_behind_urls_with_queries(tmp_path):
-    """What follows a "?" is asked with, and shown nowhere."""
+def test_remote_pieces_with_queries(tmp_path):
+    """The query of a piece's URL is sent, and never shown."""
     (tmp_path / "a.raw").write_bytes(FRAMES.tobytes())
     with serving(tmp_path) as server:
         server.query = "signature=secret"
