@@ -1,4 +1,4 @@
-"""Samples are kept whole or not at all, where the system or the user has caches."""
+"""Samples are cached completely or not at all, in the folder of the system or the user."""
 
 import os
 import sys
@@ -26,10 +26,10 @@ def write(place, text="pixels"):
 
 
 def never(_):
-    pytest.fail("it is there")
+    pytest.fail("the sample exists already")
 
 
-def test_a_sample_is_made_once(cache):
+def test_samples_are_made_once(cache):
     path = kept("a-1", "a.raw", write)
     assert path == cache / "a-1" / "a.raw"
     assert sorted(p.name for p in path.parent.iterdir()) == ["a.hdr", "a.raw"]
@@ -38,7 +38,7 @@ def test_a_sample_is_made_once(cache):
     assert sorted(os.listdir(cache)) == ["a-1", "a-2"]
 
 
-def test_what_fails_leaves_nothing(cache):
+def test_failures_leave_nothing(cache):
     def stop(place):
         write(place)
         raise KeyboardInterrupt
@@ -56,8 +56,8 @@ def test_what_fails_leaves_nothing(cache):
     assert os.listdir(cache) == []
 
 
-def test_several_make_it_at_once(cache):
-    """The first one wins, and the others take what it has made."""
+def test_concurrent_threads_share_one_sample(cache):
+    """The sample that is complete first is used by all threads."""
     there, found = threading.Barrier(4), []
 
     def together(place):
@@ -77,13 +77,13 @@ def test_several_make_it_at_once(cache):
     assert os.listdir(cache) == ["a-1"]
 
 
-def test_half_a_sample_is_made_anew(cache):
+def test_incomplete_samples_are_made_again(cache):
     kept("a-1", "a.raw", write)
     (cache / "a-1" / "a.raw").unlink()
     assert kept("a-1", "a.raw", write).read_text() == "pixels"
 
 
-def test_what_a_killed_process_leaves_goes(cache):
+def test_remains_of_killed_processes_are_removed(cache):
     for name, age in (("old", 1e5), ("new", 0)):
         (cache / f".a-1-{name}" / "a-1").mkdir(parents=True)
         made = (cache / f".a-1-{name}").stat().st_mtime - age
@@ -101,7 +101,7 @@ def test_what_a_killed_process_leaves_goes(cache):
         ("darwin", "{}/xdg", "home/Library/Caches"),
     ],
 )
-def test_the_usual_folder(platform, xdg, expected, tmp_path, monkeypatch):
+def test_default_folder(platform, xdg, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -112,15 +112,15 @@ def test_the_usual_folder(platform, xdg, expected, tmp_path, monkeypatch):
     assert path == tmp_path / expected / "dask-tiled" / "samples" / "a-1" / "a.raw"
 
 
-def test_the_environment_names_a_folder(monkeypatch):
+def test_folder_from_the_environment(monkeypatch):
     monkeypatch.setenv("DASK_DASK_TILED__SAMPLES_FOLDER", "~/elsewhere")
     monkeypatch.setenv("HOME", "/home/of")
     with dask.config.set(dask.config.collect_env()):
         assert folder._configured() == Path("/home/of/elsewhere")
 
 
-def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
-    """It is an error where somebody named it, and otherwise a warning: once."""
+def test_unwritable_folder(tmp_path, monkeypatch):
+    """An unwritable configured folder raises; the default folder warns once."""
     (tmp_path / "file").touch()
     with (
         dask.config.set({SETTING: tmp_path / "file" / "samples"}),
@@ -139,14 +139,14 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch):
         assert kept("a-1", "a.raw", never) == path
 
 
-def test_a_user_without_a_home(monkeypatch):
+def test_user_without_a_home(monkeypatch):
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     with dask.config.set({SETTING: None}):
         assert folder._configured().is_relative_to(os.devnull)
 
 
-def test_a_closed_folder_is_read(cache):
+def test_read_only_folder_is_read(cache):
     path = kept("a-1", "a.raw", write)
     cache.chmod(0o555)
     try:

@@ -1,4 +1,4 @@
-"""Samples are genuine files of their formats, and the same on every machine."""
+"""Samples are valid files of their formats, and equal on every machine."""
 
 import hashlib
 import sys
@@ -26,11 +26,11 @@ VERSIONS = {
     "gold": ("gold-1", "3cdcd0c48840752d"),
     "shapes": ("shapes-1", "7c8d7985db309650"),
 }
-"""The folder of each sample, and the digest of its pixels. Other pixels are another version."""
+"""The folder of each sample, and the digest of its pixels. New pixels need a new version."""
 
 
 @pytest.mark.parametrize("name", samples.__all__)
-def test_all_machines_make_the_same(name, samples_folder):
+def test_samples_are_reproducible(name, samples_folder):
     path = getattr(samples, name)()
     version, digest = VERSIONS[name]
     assert path.parent == samples_folder / version
@@ -44,9 +44,9 @@ def test_gold_is_a_merlin_scan():
     arr = open_dataset(samples.gold())
     (read,) = rsciio.quantumdetector.file_reader(str(samples.gold()), lazy=True)
     assert read["data"].shape == arr.shape
-    np.testing.assert_array_equal(read["data"][7], arr[7][:, ::-1])  # it turns frames over
+    np.testing.assert_array_equal(read["data"][7], arr[7][:, ::-1])  # RosettaSciIO flips frames
     assert arr.instrument["threshold"].value == 2000
-    assert arr.axes == scan.AXES  # saved beside it: MIB cannot hold them
+    assert arr.axes == scan.AXES  # saved in a separate file: MIB stores no axes
     assert [axis.units for axis in arr.axes] == ["nm", "nm", "mrad", "mrad"]
 
 
@@ -59,7 +59,7 @@ def test_gold_shows_discs_rings_and_phase():
         dask_tiled.tiles.apply_masks(arr, [disc, dark]),
         dask_tiled.tiles.center_of_mass(arr, disc),
     )
-    # As bright as the counters allow; most electrons are in the disc, where there is no gold.
+    # Within the counters' 12 bits; without gold, most electrons are in the disc.
     assert arr.max().compute() < 4096
     assert seen[0, 0, 0] > 0.8 * scan.ELECTRONS
     assert np.corrcoef(seen[..., 1].ravel(), specimen.gold.ravel())[0, 1] > 0.9
@@ -67,7 +67,7 @@ def test_gold_shows_discs_rings_and_phase():
     for k in range(2):
         found = np.corrcoef(centre[..., k].ravel(), slope[..., k].ravel())[0, 1]
         assert found > 0.98
-    # Rings of gold: brighter than half a milliradian beside them.
+    # Rings of gold are brighter than the valleys next to them.
     of_ring = (angle / 0.4).astype(int).ravel()
     ring = np.bincount(of_ring, mean.ravel()) / np.bincount(of_ring)
     for squares, valley in ((3, 9.2), (3, 11.2), (4, 11.2), (4, 14), (8, 15.6), (8, 19)):
@@ -76,7 +76,7 @@ def test_gold_shows_discs_rings_and_phase():
 
 
 def test_electrons_are_counted():
-    """Their number has Poisson noise, and none is counted twice."""
+    """Counts have Poisson noise, and no electron is counted twice."""
     (row,) = scan.Specimen().counts(1)
     np.testing.assert_array_equal(row, open_dataset(samples.gold())[0])
     sums = row.sum(axis=(1, 2), dtype=int)
@@ -98,7 +98,7 @@ def test_bad_pixels_are_planted(tmp_path, monkeypatch):
         assert str(place) in samples.gold.__doc__
 
 
-def test_cells_are_a_set_of_ome_tiff():
+def test_cells_are_an_ome_tiff_set():
     path, counts = samples.cells(), stack.draw_cells()
     files = sorted(path.parent.iterdir())
     assert len(files) == 6
@@ -119,7 +119,7 @@ def test_cells_are_a_set_of_ome_tiff():
     assert {"microscope", "magnification", "date"} <= {*arr.instrument}
 
 
-def test_alloy_is_a_file_of_hyperspy():
+def test_alloy_is_a_hyperspy_file():
     path = samples.alloy()
     found = rsciio.hspy.file_reader(str(path))
     assert {one["metadata"]["General"]["title"] for one in found} == {"EDS", "HAADF", "BF"}
@@ -171,7 +171,7 @@ def test_shapes_are_a_sample_file():
     for name, column in zip(drawn, zip(*found, strict=True), strict=True):
         np.testing.assert_array_equal(np.stack(column), drawn[name])
         np.testing.assert_array_equal(open_dataset(samples.shapes(), field=name), drawn[name])
-    # Of one size, a circle covers less than a square, and more than a triangle.
+    # At equal size, a circle covers less than a square and more than a triangle.
     bright = drawn["image"].mean(-1) > 120
     areas = [bright[drawn["label"] == k].mean() for k in range(3)]
     assert areas[1] > areas[0] > areas[2] > 0
@@ -181,7 +181,7 @@ def test_shapes_are_a_sample_file():
     ("name", "library", "extra"),
     [("cells", "tifffile", "tiff"), ("alloy", "h5py", "hdf5")],
 )
-def test_a_library_is_missing(name, library, extra, tmp_path, monkeypatch):
+def test_missing_library_names_its_extra(name, library, extra, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     with (
         dask.config.set({"dask_tiled.samples-folder": tmp_path}),

@@ -1,4 +1,4 @@
-"""What happens to files, disks and workers while somebody reads and writes."""
+"""Faults of files and disks during reads and writes."""
 
 import os
 import shutil
@@ -6,20 +6,20 @@ import time
 from contextlib import suppress
 
 RENAMED = ("replaced", "removed")
-"""Where there is one file, these may happen while it is opened: each is one step of the system."""
+"""Atomic changes, which may happen to a single file while it is opened."""
 SHORTENED = ("truncated", "rewritten shorter")
 CHANGED = (*RENAMED, *SHORTENED, "rewritten", "put back", "grown", "status")
 NOTICED = (*RENAMED, "truncated")
-"""Of files that grow: what is appended, or written over, is taken for what they are."""
+"""Changes that followed files detect; appended and overwritten bytes count as new data."""
 
 
 def is_written(path):
-    """Return whether a file that grows, or a series of them, has come so far."""
+    """Return whether a growing file exists and has content."""
     return path.exists() and path.stat().st_size > 0
 
 
 def change(kind, folder, versions, draw):
-    """Do something to the files of a sample; tell whether there was one to do it to."""
+    """Change the files of a sample, and return whether any file was there."""
     if kind in {"truncated", "grown", "status", "removed"}:
         names = [name for name in versions.cut if is_written(folder / name)]
         if not names:
@@ -36,7 +36,7 @@ def change(kind, folder, versions, draw):
         else:
             path.unlink()
         return True
-    # Headers go with the pixels where they differ: it is another scan.
+    # Copy headers, too: the other version is another scan.
     root = versions.folders[1]
     for source in sorted(path for path in root.rglob("*") if path.is_file()):
         target = folder / source.relative_to(root)
@@ -56,7 +56,7 @@ def change(kind, folder, versions, draw):
 
 
 def fill(disk, free):
-    """Fill a disk but for so many bytes, while others write to it."""
+    """Fill a disk up to `free` bytes, while other processes write to it."""
     with (disk / "ballast").open("wb") as file:
         for _ in range(10):
             left = shutil.disk_usage(disk).free - free
@@ -67,7 +67,7 @@ def fill(disk, free):
 
 
 def empty(disk):
-    """Make room again: a process that is just being started, or a late task, may hold it longer."""
+    """Free the disk, and wait, as starting processes or late tasks may hold the space longer."""
     ballast, patience = disk / "ballast", time.monotonic() + 10
     if ballast.exists():
         wanted = shutil.disk_usage(disk).free + ballast.stat().st_blocks * 512

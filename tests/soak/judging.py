@@ -1,4 +1,4 @@
-"""What is right: the pixels that were written, and no frame that is filled without a word."""
+"""Judge results: pixels equal those written, and no frame is filled without a warning."""
 
 import re
 
@@ -8,7 +8,7 @@ RESTS = re.compile(r".*: the file has stopped growing; (\d+) of (\d+) frames are
 
 
 class FoundError(Exception):
-    """Something is not as it has to be: ``kind`` says of what it is one."""
+    """A wrong result; ``kind`` is its category."""
 
     def __init__(self, kind, problem):
         super().__init__(problem)
@@ -16,7 +16,7 @@ class FoundError(Exception):
 
 
 def compare(found, truths):
-    """Make sure that what was found is one of the truths, and no mixture of them."""
+    """Check that a result equals one of the truths, and is no mixture."""
     for truth in map(np.asarray, truths):
         same = found.shape == truth.shape and found.dtype.kind == truth.dtype.kind
         if same and (
@@ -28,19 +28,19 @@ def compare(found, truths):
 
 
 def compare_rested(found, truth, sig_dims, told, most, absent):
-    """Make sure that an export says how many frames it has filled, that others are right.
+    """Check that an export warns of the frames it filled, and that other frames are right.
 
-    Files that are cut off before anybody has seen the frames rest there, as any that an acquisition
-    has ended with.
+    Files truncated before their frames were seen count as complete, as after an interrupted
+    acquisition.
 
     Parameters
     ----------
     told : list of str
-        The warnings.
+        Warnings of the export.
     most : int
-        So many frames may be missing: those that were not there when the files were opened.
+        Largest number of missing frames: those absent when the files were opened.
     absent : int
-        So many are missing in the files now.
+        Number of frames missing in the files now.
     """
     said = [x for x in map(RESTS.fullmatch, told) if x]
     if not said:

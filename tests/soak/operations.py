@@ -1,4 +1,4 @@
-"""One operation: what somebody does with an array, what happens meanwhile, what may come of it."""
+"""Operations of a soak: work on an array, a fault at the same time, and the allowed outcomes."""
 
 import shutil
 import threading
@@ -27,7 +27,7 @@ from dask_tiled import (
     verify_zarr,
 )
 
-# Each is done with the opened array and with the pixels that were written, with equal draws.
+# Each function runs on the opened array and on the written pixels, with equal random numbers.
 
 
 def everything(x, _):
@@ -116,7 +116,7 @@ READING = {
 
 
 class Told:
-    """What this thread was warned of; ``warnings.catch_warnings`` is for one thread alone."""
+    """Warnings by thread; ``warnings.catch_warnings`` would mix those of all threads."""
 
     def __init__(self):
         self.here, self.show = threading.local(), warnings.showwarning
@@ -128,7 +128,7 @@ class Told:
         self.show(message, *args, **kwargs)
 
     def taken(self):
-        """Return what was told since this was asked last."""
+        """Return this thread's warnings since the last call."""
         return self.here.__dict__.pop("messages", [])
 
 
@@ -137,7 +137,7 @@ TOLD = Told()
 
 @dataclass
 class Operation:
-    """What is done, all of it drawn from the seed and the number of the operation."""
+    """An operation, drawn from the seed and its number."""
 
     number: int
     name: str
@@ -149,11 +149,11 @@ class Operation:
     delay: float
     draw: np.random.Generator
     fate: np.random.Generator
-    """Of what happens, at the same time as what is done."""
+    """Random numbers of the fault, which runs at the same time as the work."""
 
     @classmethod
     def of(cls, seed, number, ios, *, full_disks):
-        """Draw an operation; the first ones go through all formats, and nothing happens."""
+        """Draw an operation; the first operations cover all formats, without faults."""
         draw = np.random.default_rng((seed, number))
         names = list(TABLE)
         turn, place = divmod(number, len(names))
@@ -170,7 +170,7 @@ class Operation:
                 some += ["disk full"] * 4
             fault = some[draw.integers(len(some))]
         if io == "mmap" and fault in faults.SHORTENED:
-            io = "buffered"  # what is mapped must not be cut off: that is written down
+            io = "buffered"  # truncating a mapped file ends the process, as documented
         phases = ["between", "computing", "computing"]
         if fault in faults.RENAMED:
             phases.append("opening")
@@ -186,7 +186,7 @@ class Operation:
 
 
 class Run:
-    """One operation on the way, in a folder of its own."""
+    """A running operation, in a folder of its own."""
 
     def __init__(self, operation, root, disk, cluster):
         self.operation, self.cluster = operation, cluster
@@ -202,12 +202,12 @@ class Run:
         self.lock = threading.Lock()
 
     def __call__(self):
-        """Do it.
+        """Run the operation.
 
         Raises
         ------
         FoundError, Exception
-            Something that may never be.
+            A result or an error that the operation does not allow.
         """
         try:
             self._follow() if self.operation.work == "follow" else self._read()
@@ -218,7 +218,7 @@ class Run:
 
     @contextmanager
     def _allowed(self):
-        """Let errors pass that say what has happened."""
+        """Suppress and record errors that the fault explains."""
         fault = self.operation.fault
         try:
             yield
@@ -235,7 +235,7 @@ class Run:
             self.errors.append(type(error).__name__)
 
     def _happens(self):
-        """Let the fault happen."""
+        """Cause the fault."""
         fault, draw = self.operation.fault, self.operation.fate
         if fault == "none" or self.faults:
             return
@@ -251,7 +251,7 @@ class Run:
 
     @contextmanager
     def _meanwhile(self, phase):
-        """Let the fault happen during a phase, if it is that of the operation."""
+        """Cause the fault during the block, if this is the operation's phase."""
         if self.phase != phase or self.operation.fault == "none":
             yield
             return
@@ -331,7 +331,7 @@ class Run:
             raise FoundError("leftovers", f"an export has left {beside} {inside[:3]}")
 
     def _afterwards(self, sample):
-        """Open once more what is there now."""
+        """Open the files again, and check what they hold after the fault."""
         fault, versions = self.operation.fault, self.versions
         shutil.rmtree(self.out, ignore_errors=True)
         faults.empty(self.disk)
@@ -342,7 +342,7 @@ class Run:
             self._work(self._open(sample), truths)
             return
         if fault == "removed" and len(versions.pixels) > 1:
-            return  # of zarr, what has gone is what was never written
+            return  # zarr takes a removed chunk for one never written
         with self._allowed():
             arr = open_dataset(**sample.options)
             if fault in {"truncated", "grown"}:
@@ -351,7 +351,7 @@ class Run:
                 compare(arr.compute(), truths)
 
     def _follow(self):
-        """Read a file, or export it, while it is written."""
+        """Read or export a file while it grows."""
         operation, versions = self.operation, self.versions
         sample = versions.put(self.folder)
         options, acquisition = growing(sample)
@@ -391,7 +391,7 @@ class Run:
             writer.join()
 
     def _export_growing(self, arr, options, sample):
-        """Export files while they are written, and look at them once more where they rest."""
+        """Export growing files, and check the frames that the export reports as missing."""
         nav_shape, most = arr.description.nav_shape, len(arr.description.missing)
         TOLD.taken()
         to_zarr(arr, self.out, follow=True, rest=30, layout="array", progress=False)
@@ -405,7 +405,7 @@ class Run:
 
     @staticmethod
     def _open_growing(options, nav_shape, ended):
-        """Open a file as soon as there is a whole frame."""
+        """Open a file as soon as it has a complete frame."""
         while True:
             last = ended.is_set()
             try:
@@ -417,7 +417,7 @@ class Run:
 
 
 def assert_prefix(arr, truths, sig_dims):
-    """Compare frames that are not said to be missing, of as many as there are."""
+    """Compare the present frames of an array with the truths."""
     found, missing = arr.compute(), arr.description.missing
     found = found.reshape(-1, *found.shape[found.ndim - sig_dims :])
     truths = [truth.reshape(-1, *truth.shape[truth.ndim - sig_dims :]) for truth in truths]

@@ -1,7 +1,7 @@
-"""What every process of a soak loads first: many small chunks, and faults that were asked for.
+"""Loaded first by every process of a soak: many small chunks, and planted faults on request.
 
-A soak that finds nothing proves nothing, unless it finds what is known to be there:
-``SOAK_PLANTED`` names faults that are put into the package, as ``a_descriptor,a_pixel=100``.
+Planted faults prove that a soak detects them: ``SOAK_PLANTED`` names faults to put into the
+package, for example ``a_descriptor,a_pixel=100``.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from dask_tiled.reading import reader
 
 
 def a_descriptor():
-    """Leak a descriptor with each file that is opened."""
+    """Leak a descriptor with each opened file."""
     look = File.at.__func__
 
     def leaking(cls, path):
@@ -28,7 +28,7 @@ def a_descriptor():
 
 
 def a_pixel(often=1000):
-    """Get a pixel wrong, of one in a thousand tiles, or of so many."""
+    """Flip a bit in one of `often` tiles."""
     read, count = reader.read_into, itertools.count(1)
 
     def wrong(tile, *args):
@@ -40,7 +40,7 @@ def a_pixel(often=1000):
 
 
 def a_hang(late=1000):
-    """Wait for ever, after so many tiles: one that waits may belong to what fails anyway."""
+    """Hang after `late` tiles, every time: a single hang may hit an operation that fails anyway."""
     read, count = reader.read_into, itertools.count(1)
 
     def waiting(*args):
@@ -63,7 +63,7 @@ def memory():
 
 
 def a_thread():
-    """Leave a thread with every tile."""
+    """Leak a thread with every tile."""
     read = reader.read_into
 
     def leaving(*args):
@@ -89,7 +89,7 @@ PLANTED = {f.__name__: f for f in (a_descriptor, a_pixel, a_hang, a_thread, a_fi
 
 
 def prepare():
-    """Make this process one of a soak."""
+    """Set up this process for a soak."""
     plan.LEAST_BYTES, results.FEW_PIXELS = 1, 0
     for planted in filter(None, os.environ.get("SOAK_PLANTED", "").split(",")):
         name, *numbers = planted.split("=")

@@ -1,4 +1,4 @@
-"""Two versions of a sample of each format, whose pixels are known before anything is written."""
+"""Two versions of a sample of each format, with known pixels."""
 
 import shutil
 from functools import cache, partial
@@ -16,7 +16,7 @@ from formats_table import Sample
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 SHAPE = (24, 64, 256)
-"""Of larger samples, so that there is time for something to happen while they are read."""
+"""Shape of the large samples, which take long enough to read for faults to hit."""
 
 
 def make_large(folder, stem, *, write, suffix, options=None, **written):
@@ -47,7 +47,7 @@ TABLE = {
 
 
 class Versions(NamedTuple):
-    """What a sample is, and what somebody may put in its place."""
+    """A sample, and another that may replace it."""
 
     folders: tuple[Path, Path]
     samples: tuple[Sample, Sample]
@@ -55,7 +55,7 @@ class Versions(NamedTuple):
     @classmethod
     @cache
     def of(cls, root, name):
-        """Write both, once; in the second one all axes are turned round."""
+        """Write both versions once; the second has all axes reversed."""
         folders = tuple(root / f"{list(TABLE).index(name)}-{k}" for k in range(2))
         samples = []
         for folder, turned in zip(folders, (False, True), strict=True):
@@ -70,7 +70,7 @@ class Versions(NamedTuple):
         return cls(folders, tuple(samples))
 
     def put(self, folder):
-        """Copy the first version to a folder, and give it as the sample that it is there."""
+        """Copy the first version to a folder, and return the sample there."""
         shutil.copytree(self.folders[0], folder, dirs_exist_ok=True)
         sample = self.samples[0]
         moved = partial(_moved, old=self.folders[0], new=folder)
@@ -79,12 +79,12 @@ class Versions(NamedTuple):
 
     @property
     def truths(self):
-        """The pixels of both."""
+        """Pixels of both versions."""
         return [sample.expected for sample in self.samples]
 
     @property
     def pixels(self):
-        """The files that hold pixels, by their names."""
+        """Names of the files that hold pixels."""
         sample = self.samples[0]
         return [
             self._name(path)
@@ -94,7 +94,7 @@ class Versions(NamedTuple):
 
     @property
     def cut(self):
-        """Those of them that can be cut off, which is noticed when they are opened again."""
+        """Names of the files whose truncation opening detects."""
         sample = self.samples[0]
         return [self._name(path) for path in sample.cut] if sample.cut else self.pixels
 

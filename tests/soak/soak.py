@@ -1,8 +1,8 @@
-"""Somebody opens, slices, computes, exports and follows, while workers, files and disks fail.
+"""Open, slice, compute, export and follow files while workers, files and disks fail.
 
-Run as a program: ``python soak.py --minutes 60``. Each operation and what happens to it is drawn
-from ``--seed`` and its number, and its pixels are known before they are written. At the end stands
-PASS, or FAIL and why.
+Run as a program: ``python soak.py --minutes 60``. Each operation and its fault are drawn from
+``--seed`` and the operation's number, and its pixels are known. The last line is PASS, or FAIL with
+the reason.
 """
 
 import argparse
@@ -30,19 +30,21 @@ USERS = 2
 
 def options_of(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, help="how long")
-    parser.add_argument("--operations", type=int, help="or how much")
+    parser.add_argument("--minutes", type=float, help="duration")
+    parser.add_argument("--operations", type=int, help="number of operations")
     parser.add_argument("--seed", type=int, default=18)
-    parser.add_argument("--warm-up", type=int, help="so many operations tell nothing of growth")
-    parser.add_argument("--only", type=int, help="nothing but the operation of this number")
-    parser.add_argument("--limit", type=float, default=120, help="seconds: longer is a hang")
-    parser.add_argument("--plant", default="", help="faults of preloaded.py, with commas between")
+    parser.add_argument("--warm-up", type=int, help="operations before growth is measured")
+    parser.add_argument("--only", type=int, help="run only the operation of this number")
+    parser.add_argument(
+        "--limit", type=float, default=120, help="seconds before a hang is reported"
+    )
+    parser.add_argument("--plant", default="", help="faults of preloaded.py, comma-separated")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 
 def main(arguments):
-    """Make a place where disks can be filled, have it done there, and look at what is left."""
+    """Run the soak in a child process that may mount disks, and report processes left behind."""
     options = options_of(arguments)
     if options.inside:
         return Soak(options).run()
@@ -59,9 +61,9 @@ def main(arguments):
             "PYTHONPATH": os.pathsep.join(map(str, paths)),
             "TMPDIR": f"{folder}/tmp",
             "DASK_TEMPORARY_DIRECTORY": f"{folder}/scratch",
-            # Of profiles, and graphs in messages, a thousand are kept by default: 100 MiB.
+            # By default a thousand profiles and messages with graphs are kept: 100 MiB.
             "DASK_DISTRIBUTED__ADMIN__LOW_LEVEL_LOG_LENGTH": "100",
-            # What is freed goes back to the system, as far as it can: what grows is in use.
+            # Return freed memory to the system, so that growth shows memory in use.
             "MALLOC_ARENA_MAX": "2",
             "MALLOC_TRIM_THRESHOLD_": "65536",
             "SOAK_MARK": mark,
@@ -69,7 +71,7 @@ def main(arguments):
         }
         command = [*alone, sys.executable, __file__, *arguments, "--inside", folder]
         process = subprocess.Popen(command, env=os.environ | environment)
-        for number in (signal.SIGINT, signal.SIGTERM):  # it is told of what was found, too
+        for number in (signal.SIGINT, signal.SIGTERM):  # the child then stops and reports
             signal.signal(number, lambda *_: process.send_signal(signal.SIGTERM))
         code = process.wait()
         patience = time.monotonic() + 10
@@ -82,19 +84,19 @@ def main(arguments):
 
 
 def processes(mark):
-    """Return the processes that a soak has started and that are left, and their commands."""
+    """Return the running processes of a soak, with their commands."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if f"SOAK_MARK={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                if command:  # it is no zombie
+                if command:  # zombies have none
                     found[int(folder.name)] = command
     return found
 
 
 class Cluster:
-    """A scheduler and two workers, one of which is killed now and then."""
+    """A scheduler and two workers, one of which is killed at times."""
 
     def __init__(self, folder, stack):
         from clusters import started
@@ -118,13 +120,13 @@ class Cluster:
     def _worker(self):
         where = self.folder / str(next(self.lives))
         command = ["worker", *self.common, "--no-nanny", "--nthreads", "2", "--death-timeout", "60"]
-        command += ["--memory-limit", "2GB"]  # room to grow: what is paused tells nothing of that
+        command += ["--memory-limit", "2GB"]  # room to grow: a paused worker would hide growth
         process = self.stack.enter_context(self.started(where, *command))
         self.logs[process.pid] = where / "log"
         return process
 
     def kill(self):
-        """Kill one worker, if it works already, and start another one; tell whether that was so."""
+        """Kill and restart a worker if both run; return whether it was killed."""
         with self.lock:
             works = len(self.client.scheduler_info(n_workers=-1)["workers"]) == 2
             if works:
@@ -135,7 +137,7 @@ class Cluster:
         return works
 
     def tasks_left(self):
-        """Count what the scheduler still has, after a while."""
+        """Return the number of tasks that stay on the scheduler for ten seconds."""
         for _ in range(100):
             gc.collect()
             count = self.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
@@ -145,7 +147,7 @@ class Cluster:
         return count
 
     def look_for_deaths(self):
-        """Count workers that have ended though nobody has killed them, and start others."""
+        """Count and restart workers that ended by themselves."""
         with self.lock:
             for name in ("steady", "mortal"):
                 process = getattr(self, name)
@@ -158,7 +160,7 @@ class Cluster:
 
 
 class Soak:
-    """All of it."""
+    """Users that run operations, and the judgement of the whole run."""
 
     def __init__(self, options):
         import preloaded  # noqa: F401 - prepares this process
@@ -177,14 +179,14 @@ class Soak:
         self.stop, self.parent = False, os.getppid()
 
     def mount(self, folder, size):
-        """Mount memory, where nobody else sees it."""
+        """Mount a tmpfs in this namespace, and return whether that worked."""
         folder.mkdir(exist_ok=True)
         command = ["mount", "-t", "tmpfs", "-o", f"size={size}m", "none", str(folder)]
         done = subprocess.run(command, check=False, capture_output=True)
         return done.returncode == 0
 
     def run(self):
-        """Do it, tell of it, and give the exit code."""
+        """Run the soak, print the report, and exit."""
         from watching import Course, files_in, taken_by
 
         options = self.options
@@ -195,7 +197,7 @@ class Soak:
         mounted = all(self.mount(disk, 96) for disk in self.disks) and self.mount(shared, 512)
         if not mounted:
             self.disks = []
-            print("nothing can be mounted here: no disk is filled", flush=True)
+            print("no tmpfs can be mounted: no disk is filled", flush=True)
         self.ios = ["auto", "auto", "mmap", "buffered"] + ["direct"] * self._takes_direct()
         temporary = [Path(tempfile.gettempdir())] + [shared] * mounted
         with ExitStack() as stack:
@@ -237,7 +239,7 @@ class Soak:
             grown = course.judge(self.warm, ["client", "worker"])
             failed += [f"{name} {grew}" for name, grew in grown.items()]
         print("FAIL: " + ", ".join(failed) if failed else "PASS", flush=True)
-        # A thread that hangs would keep the process.
+        # A hanging thread would keep the process alive.
         sys.stdout.flush()
         os._exit(bool(failed))
 
@@ -251,7 +253,7 @@ class Soak:
         return True
 
     def _work(self, began):
-        """Have users do operations until it is enough; look for those that hang."""
+        """Run users until the end, and report operations that hang."""
         options = self.options
         threads = [self._user(k) for k in range(USERS if options.only is None else 1)]
         while any(thread.is_alive() for thread in threads):
@@ -265,7 +267,7 @@ class Soak:
                     print(f"HANGS: {what}", flush=True)
                     faulthandler.dump_traceback(file=sys.stderr)
                     self.wrong["hangs"] += 1
-                    self.stop = True  # what hangs keeps workers and locks from all that comes
+                    self.stop = True  # a hang holds workers and locks that later operations need
                     threads = [other for other in threads if other is not thread]
 
     def _user(self, k):

@@ -1,4 +1,4 @@
-"""What processes take: descriptors, memory, threads and temporary files, and whether it grows."""
+"""Resources of processes over time: descriptors, memory, threads and temporary files."""
 
 import threading
 import time
@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 
 LIMITS = {"descriptors": 16, "threads": 16, "RSS MiB": 48, "PSS MiB": 48}
-"""So much may each have grown, on the line through what was seen after the warm-up."""
+"""Allowed growth of each, along the trend after the warm-up."""
 CODE, LOADED = 144, 8000
-"""So many MiB more where code is still loaded: before so many operations were done."""
+"""Further MiB allowed while code is still loaded: if the warm-up ends before LOADED operations."""
 USUAL = 0.004
-"""MiB more for each operation: what is freed in small pieces is not all given back."""
+"""Further MiB allowed per operation: freed small blocks are not all returned to the system."""
 LEAST_SAMPLES = 12
 
 
 def taken_by(pid):
-    """Return what a process takes; nothing if it has gone."""
+    """Return the resources of a process; empty if it has ended."""
     with suppress(OSError):
         process = Path(f"/proc/{pid}")
         memory = dict(line.split(":") for line in _lines(process / "smaps_rollup")[1:])
@@ -36,7 +36,7 @@ def _lines(path):
 
 
 def files_in(*folders):
-    """Count the files in folders, and their bytes."""
+    """Return number and size of the files in folders."""
     sizes = []
     for folder in folders:
         for path in folder.rglob("*"):
@@ -46,7 +46,7 @@ def files_in(*folders):
 
 
 def drift(counts, values):
-    """Return by how much something grew: the median of all slopes, times the length."""
+    """Return the growth of a series: the median of all slopes, times the length (Theil-Sen)."""
     some = np.unique(np.linspace(0, len(counts) - 1, 400).astype(int))
     counts, values = (np.asarray(seen, float)[some] for seen in (counts, values))
     i, j = np.triu_indices(len(counts), 1)
@@ -56,7 +56,7 @@ def drift(counts, values):
 
 
 class Course(threading.Thread):
-    """Looks at processes now and then."""
+    """Thread that samples processes at intervals."""
 
     def __init__(self, seconds, look):
         super().__init__(daemon=True)
@@ -64,22 +64,22 @@ class Course(threading.Thread):
         self.samples, self.ended = [], threading.Event()
 
     def run(self):
-        """Look until it is stopped."""
+        """Sample until stopped."""
         while not self.ended.wait(self.seconds):
             self.samples.append((time.monotonic(), *self.look()))
 
     def stop(self):
-        """Look no more."""
+        """Stop sampling."""
         self.ended.set()
         self.join()
 
     def series(self, warm, who, what):
-        """Return the numbers of operations after the warm-up, and one figure beside them."""
+        """Return operation counts after the warm-up, and the values of one resource."""
         found = [(n, seen[who][what]) for _, n, seen in self.samples if n >= warm and seen.get(who)]
         return ([n for n, _ in found], [value for _, value in found]) if found else ([], [])
 
     def judge(self, warm, judged):
-        """Return what has grown by more than it may."""
+        """Return the resources that grew more than allowed."""
         grown = {}
         for who in judged:
             for what, least in LIMITS.items():
@@ -88,13 +88,13 @@ class Course(threading.Thread):
                 if what.endswith("MiB") and counts:
                     limit += USUAL * (counts[-1] - counts[0]) + CODE * (warm < LOADED)
                 if len(counts) < LEAST_SAMPLES:
-                    grown[f"{what} of the {who}"] = f"{len(counts)} samples tell nothing"
+                    grown[f"{what} of the {who}"] = f"has too few samples: {len(counts)}"
                 elif drift(counts, values) > limit:
                     grown[f"{what} of the {who}"] = f"{drift(counts, values):+.1f}"
         return grown
 
     def table(self, warm, rows=12):
-        """Write the course as text."""
+        """Return the samples as a table."""
         if not self.samples:
             return "no samples"
         began = self.samples[0][0]

@@ -1,4 +1,4 @@
-"""What exports leave when they are stopped: gone on with or removed, and nothing beside it is."""
+"""Stopped exports: their remains are resumed or removed, and other files are never touched."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from dask_tiled.storing.folders import place_in
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames
 
-to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
+to_zarr = partial(to_zarr, layout="array")  # its keys are all chunks
 pytestmark = pytest.mark.usefixtures("synchronous")
 
 PIXELS = counting_frames((6, 4, 8), "uint16")
@@ -27,12 +27,12 @@ ARR = da.from_array(PIXELS, chunks=(2, 4, 8))
 
 
 def everything(folder):
-    """List all files with what they hold."""
+    """Return all files with their content."""
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def stop(monkeypatch, path, arr=ARR, after=1, **options):
-    """Stop an export when it has noted so many of its chunks, and give the folder that it left."""
+    """Stop an export after `after` chunks, and return the folder that it left."""
     stop_export(monkeypatch, Place, arr, path, after, **{"layout": "array"} | options)
     (left,) = (path.parent / f"{path.name}.part").iterdir()
     return left
@@ -48,8 +48,8 @@ def stop(monkeypatch, path, arr=ARR, after=1, **options):
         ("notes", {"resume": False}),
     ],
 )
-def test_what_was_put_into_the_folder_of_an_export_stays(tmp_path, monkeypatch, where, options):
-    """Also where it goes on, or starts afresh."""
+def test_foreign_files_in_an_export_are_kept(tmp_path, monkeypatch, where, options):
+    """A file of the user stops the export, whether it resumes or starts again."""
     place = tmp_path / "out.zarr"
     file = stop(monkeypatch, place) / where
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -69,11 +69,11 @@ def test_what_was_put_into_the_folder_of_an_export_stays(tmp_path, monkeypatch, 
 
 
 class Stop(BaseException):
-    """Stands for the end of a process."""
+    """Simulated end of a process."""
 
 
 def stop_at(monkeypatch, step, action):
-    """Do something until it has touched the names of files so many times; tell whether it ended."""
+    """Stop an action after `step` changes of file names; return whether it completed."""
     with monkeypatch.context() as patch:
         steps = 0
 
@@ -81,7 +81,7 @@ def stop_at(monkeypatch, step, action):
             def call(*args, **kwargs):
                 nonlocal steps
                 steps += 1
-                if steps > step:  # nothing happens after the end of a process
+                if steps > step:  # an ended process changes nothing
                     raise Stop
                 return true(*args, **kwargs)
 
@@ -97,8 +97,8 @@ def stop_at(monkeypatch, step, action):
 
 
 @pytest.mark.slow
-def test_no_stop_blocks_the_place(tmp_path, monkeypatch):
-    """Not even one between the removal of two files. What was in its place comes back, whole."""
+def test_stops_at_any_step_keep_the_place_usable(tmp_path, monkeypatch):
+    """After any stop, an intact array is there or comes back, and a new export succeeds."""
     place, export = tmp_path / "out.zarr", partial(to_zarr, layout="group")
     export(ARR + 1, place)
     old, step, ended, back = PIXELS + 1, 0, False, 0
@@ -121,7 +121,7 @@ def test_no_stop_blocks_the_place(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("made", ["out.zarr.part", "out.zarr.part/{}", "out.zarr.part/{}/store/c"])
 def test_empty_folders_are_no_obstacle(tmp_path, made):
-    """Such as one that was stopped at once has left."""
+    """Empty folders of exports that stopped at once do not block a new export."""
     (tmp_path / made.format("-".join(["0f" * 16] * 2))).mkdir(parents=True)
     if made.endswith("part"):
         to_zarr(ARR, tmp_path / "out.zarr")
@@ -131,16 +131,16 @@ def test_empty_folders_are_no_obstacle(tmp_path, made):
     assert os.listdir(tmp_path) == ["out.zarr"]
 
 
-def test_who_was_stopped_after_the_move_starts_nothing_afresh(tmp_path):
-    """What is left has no store any more; another export goes on without a word."""
+def test_remains_after_the_move_give_no_warning(tmp_path):
+    """Remains without a store are removed by the next export without a warning."""
     for name in ("journal", "writing"):
         (tmp_path / "out.zarr.part" / "-".join(["0f" * 16] * 2) / name).mkdir(parents=True)
     to_zarr(ARR, tmp_path / "out.zarr")
     assert os.listdir(tmp_path) == ["out.zarr"]
 
 
-def test_what_comes_while_an_old_array_is_removed_stays(tmp_path, monkeypatch):
-    """Files are removed by name."""
+def test_files_added_during_removal_are_kept(tmp_path, monkeypatch):
+    """An old array is removed file by file, by name."""
     place, removed = tmp_path / "out.zarr", os.remove
     part = tmp_path / "out.zarr.part"
     to_zarr(ARR + 1, place)
@@ -155,8 +155,7 @@ def test_what_comes_while_an_old_array_is_removed_stays(tmp_path, monkeypatch):
     assert list(everything(part).values()) == [b"mine"]
 
 
-def test_what_is_being_removed_does_not_come_back(tmp_path, monkeypatch):
-    """Half of an old array is nothing to put back, whatever happens to the new one."""
+def test_partly_removed_arrays_do_not_come_back(tmp_path, monkeypatch):
     place, removed = tmp_path / "out.zarr", []
     to_zarr(ARR + 1, place)
 
@@ -177,8 +176,8 @@ def test_what_is_being_removed_does_not_come_back(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("late", ["made", "moved"])
-def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkeypatch, late):
-    """They make a file, or put it in its place, just when what is to be removed has been listed."""
+def test_errors_leave_no_files_of_running_tasks(tmp_path, monkeypatch, late):
+    """Files that a task writes or moves after the files to remove were listed are removed, too."""
     done, files = [], nodes.files
 
     def listing(folder, *folders):
@@ -206,12 +205,11 @@ def test_an_error_leaves_nothing_of_tasks_that_are_on_their_way(tmp_path, monkey
 
 
 @pytest.mark.parametrize("late", ["put", "note"])
-def test_tasks_do_not_make_an_export_again_that_is_over(tmp_path, monkeypatch, late):
-    """What they are writing when it is removed goes nowhere."""
+def test_late_tasks_do_not_recreate_a_removed_export(tmp_path, monkeypatch, late):
     place = place_in(str(tmp_path / "attempt"))
 
     def opening(path, *args, **options):
-        file = open(path, *args, **options)  # noqa: SIM115 - closed by who opens it
+        file = open(path, *args, **options)  # noqa: SIM115 - closed by the caller
         claims.discard(str(tmp_path / "attempt"))
         return file
 
@@ -221,8 +219,8 @@ def test_tasks_do_not_make_an_export_again_that_is_over(tmp_path, monkeypatch, l
     assert not os.listdir(tmp_path)
 
 
-def test_nothing_is_left_beside_what_is_stored(tmp_path):
-    """Two exports of one array are the same, to the last file."""
+def test_exports_are_reproducible(tmp_path):
+    """Two exports of one array have the same files, which are metadata and chunks alone."""
     to_zarr(ARR, tmp_path / "a.zarr")
     to_zarr(ARR, tmp_path / "b.zarr")
     one, other = (
@@ -234,8 +232,8 @@ def test_nothing_is_left_beside_what_is_stored(tmp_path):
     assert {*one} == {"/zarr.json", *(f"/c/{k}/0/0" for k in range(3))}
 
 
-def test_what_a_version_before_has_left(tmp_path, monkeypatch, written):
-    """It kept a record beside the chunks, which is no part of the array now."""
+def test_records_of_earlier_versions_are_removed(tmp_path, monkeypatch, written):
+    """Earlier versions kept a record among the chunks."""
     place = tmp_path / "out.zarr"
     record = stop(monkeypatch, place) / "store" / ".dask_tiled" / "export.json"
     record.parent.mkdir()
@@ -247,8 +245,8 @@ def test_what_a_version_before_has_left(tmp_path, monkeypatch, written):
     np.testing.assert_array_equal(zarr.open_array(place)[:], PIXELS)
 
 
-def test_what_was_replaced_when_an_export_was_stopped_comes_back(tmp_path):
-    """Whoever wrote it."""
+def test_replaced_arrays_come_back(tmp_path):
+    """An array that a stopped export was replacing is restored."""
     place = tmp_path / "out.zarr"
     (tmp_path / "out.zarr.part").mkdir()
     zarr.create_array(tmp_path / "out.zarr.part" / "replaced", data=PIXELS + 1)
@@ -258,8 +256,8 @@ def test_what_was_replaced_when_an_export_was_stopped_comes_back(tmp_path):
     assert os.listdir(tmp_path) == ["out.zarr"]
 
 
-def test_a_folder_given_as_a_path_in_a_store_is_a_path(tmp_path):
-    """So that nothing incomplete is seen there, either."""
+def test_store_paths_of_folders_are_folders(tmp_path):
+    """A StorePath of a local store exports as atomically as a path."""
     group = zarr.create_group(tmp_path / "group.zarr")
     to_zarr(ARR, zarr.storage.StorePath(group.store, "scan"))
     np.testing.assert_array_equal(group["scan"][:], PIXELS)

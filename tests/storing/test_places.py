@@ -1,4 +1,4 @@
-"""A place is filled with bytes under keys, gone on with, and shown at once; whatever these are."""
+"""Places: keys are stored, resumed, and committed at once, in folders and other stores."""
 
 import os
 import pickle
@@ -19,7 +19,7 @@ ATTEMPT = "-".join(["0f" * 16] * 2)
 
 @pytest.fixture(params=["folder", "memory", "below a path"])
 def target(request, tmp_path):
-    """Return where bytes go."""
+    """Return a folder, a store, or a path in a store."""
     if request.param == "folder":
         return tmp_path / "out"
     store = zarr.storage.MemoryStore()
@@ -31,7 +31,7 @@ def begun(target, attempt=ATTEMPT, *, overwrite=False, resume=True):
 
 
 def fill(target, chunks=CHUNKS, wanted=CHUNKS, documents=DOCUMENTS, *, noting=True, **options):
-    """Store chunks, and commit those that are wanted; tell which were whole before."""
+    """Store chunks and commit the wanted keys; return the keys that were complete before."""
     with begun(target, **options) as (place,):
         whole = place.whole()
         for key, data in chunks.items():
@@ -42,18 +42,18 @@ def fill(target, chunks=CHUNKS, wanted=CHUNKS, documents=DOCUMENTS, *, noting=Tr
 
 
 def shown(target):
-    """Return all that a reader finds."""
+    """Return all keys and values that a reader sees."""
     if isinstance(target, os.PathLike):
         paths = [path for path in target.rglob("*") if path.is_file()]
         return {str(path.relative_to(target)): path.read_bytes() for path in paths}
     store = target if isinstance(target, zarr.storage.MemoryStore) else target.store
     path = "" if store is target else f"{target.path}/"
-    found = store._store_dict.items()  # the keys of a dictionary, in memory
+    found = store._store_dict.items()
     return {key.removeprefix(path): data.to_bytes() for key, data in found}
 
 
 def stop(target, chunks, *, noting=True):
-    """Stop when some chunks are stored."""
+    """Store chunks, and stop before the commit."""
     with pytest.raises(KeyboardInterrupt):
         fill(target, chunks, documents=_Interrupting(DOCUMENTS), noting=noting)
 
@@ -63,22 +63,22 @@ class _Interrupting(dict):
         raise KeyboardInterrupt
 
 
-def test_what_is_committed_is_there_and_nothing_else(target):
-    """Neither the journal nor what else was stored meanwhile."""
+def test_committed_keys_are_there_and_no_others(target):
+    """The journal and unwanted keys are removed."""
     fill(target, CHUNKS | {"a/c/7/0": b"of an end that was too early"})
     assert shown(target) == CHUNKS | DOCUMENTS
 
 
-def test_what_was_stored_and_noted_is_whole(target):
-    """When it was changed since, it is not."""
+def test_whole_lists_stored_and_noted_keys(target):
+    """Keys overwritten since are not whole."""
     stop(target, CHUNKS)
     stop(target, {"a/c/1/0": CHUNKS["a/c/2/0"]}, noting=False)
     assert fill(target) == {*CHUNKS} - {"a/c/1/0"}
     assert shown(target) == CHUNKS | DOCUMENTS
 
 
-def test_a_missing_key_is_an_error(target):
-    """Nothing shows then."""
+def test_missing_keys_raise(target):
+    """Nothing is committed then."""
     some = dict([*CHUNKS.items()][:2])
     with pytest.raises(DatasetError, match="missing") as caught:
         fill(target, some)
@@ -87,8 +87,8 @@ def test_a_missing_key_is_an_error(target):
 
 
 @pytest.mark.parametrize("why", ["source", "settings"])
-def test_what_another_attempt_has_left(target, why):
-    """It is thrown away, with a warning; without one if nobody wants to go on."""
+def test_remains_of_other_attempts_are_removed(target, why):
+    """Removal warns, unless resume is off."""
     other = {"source": "1f" * 16 + ATTEMPT[32:], "settings": ATTEMPT[:33] + "1f" * 16}[why]
     stop(target, CHUNKS)
     with pytest.warns(UserWarning, match=f"another {why}|other {why}"):
@@ -97,8 +97,7 @@ def test_what_another_attempt_has_left(target, why):
     assert fill(target, **stop_again) == set()
 
 
-def test_places_are_for_all_workers(target):
-    """A copy that was pickled writes to the same place."""
+def test_pickled_places_write_to_the_same_target(target):
     with begun(target) as (place,):
         copy = pickle.loads(pickle.dumps(place))
         for key, data in CHUNKS.items():
@@ -127,5 +126,5 @@ def test_places_are_for_all_workers(target):
     ],
 )
 def test_keys_of_nodes(keys, odd):
-    """Metadata, chunks beside the metadata of their array, and what exports note."""
+    """Metadata, chunks of arrays and the records of exports are known keys; others are not."""
     assert unknown_key(keys) == odd
