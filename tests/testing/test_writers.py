@@ -1,13 +1,12 @@
-"""The synthetic writers, checked by readers that share no code with this package."""
+"""The synthetic writers, checked by independent readers."""
 
 import itertools
-import os
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
 from checks import peak_memory
+from conftest import DATA
 from libertem_reader import libertem_reads
 
 from dask_tiled.testing import (
@@ -24,8 +23,6 @@ from dask_tiled.testing import (
 )
 from dask_tiled.testing.mib_pixels import encode_frame
 
-ROOT = Path(__file__).parents[2]
-DATA = Path(os.environ.get("DASK_TILED_TESTDATA", ROOT / "../shared/data"))
 CAPTURES = "mib/Merlin_Single_Quad"
 
 PROCESSED = {
@@ -58,7 +55,7 @@ LIBERTEM_CASES = {
     "no_dacs": ((4, 8, 8), "uint16", 12, {"kind": "R64", "header_size": 200, "dacs": False}),
     "scan_keys": ((2, 3, 8, 8), "uint16", 16, {"scan_keys": True}),
 }
-# LiberTEM reads the first frame of a 24-bit raw file only, so these have one frame in each.
+# One frame per file: LiberTEM reads only the first frame of a 24-bit raw file.
 LIBERTEM_SERIES = {
     "series": ((5, 2, 16, 64), "uint8", 1, {"kind": "R64", "depth": 1, "frames_per_file": 3}),
     "r64_24bit": ((4, 128, 128), "uint32", 24, {"kind": "R64", "depth": 24, "frames_per_file": 1}),
@@ -79,16 +76,6 @@ PROCESSED_CAPTURES = [
 ]
 
 
-def capture(name, suffix=".mib"):
-    path = DATA / CAPTURES / f"{name}{suffix}"
-    if not path.exists():
-        reason = f"real capture {path} is absent"
-        if os.environ.get("DASK_TILED_REQUIRE_DATA") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return path
-
-
 def made(case):
     shape, dtype, bits, options = case
     return counting_frames(shape, dtype, bits=bits), options
@@ -96,11 +83,11 @@ def made(case):
 
 @pytest.fixture(scope="module")
 def libertem_arrays(tmp_path_factory):
-    """What LiberTEM reads from every file above, by name."""
+    """Return LiberTEM's frames of every case, by name."""
     folder = tmp_path_factory.mktemp("libertem")
     jobs = {}
     for name, case in {**LIBERTEM_CASES, **LIBERTEM_SERIES}.items():
-        # A folder for each: LiberTEM takes every file that starts alike for a part of the scan.
+        # A folder for each, as LiberTEM takes files with a common prefix for one scan.
         (folder / name).mkdir()
         frames, options = made(case)
         if name in LIBERTEM_SERIES:
@@ -116,18 +103,18 @@ def libertem_arrays(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*LIBERTEM_CASES, *LIBERTEM_SERIES])
-def test_libertem_reads_back_what_was_written(libertem_arrays, name):
+def test_libertem_reads_the_written_frames(libertem_arrays, name):
     frames, _ = made((LIBERTEM_CASES | LIBERTEM_SERIES)[name])
     found = libertem_arrays[name]
-    # LiberTEM makes a scan of one row of frames without a scan shape.
+    # Without a scan shape LiberTEM returns a scan of one row.
     assert found.shape == (frames.shape if frames.ndim == 4 else (1, *frames.shape))
     np.testing.assert_array_equal(found.reshape(frames.shape), frames)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RAW_CAPTURES)
-def test_raw_captures_are_reproduced_from_the_pixels_libertem_sees(libertem_arrays, name, tmp_path):
-    real = capture(name)
+def test_raw_captures_are_reproduced_from_libertem_pixels(data, libertem_arrays, name, tmp_path):
+    real = data / CAPTURES / f"{name}.mib"
     frames = libertem_arrays[name].astype("uint8")[0]
     quad = name.startswith("Quad")
     ours = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=1, quad=quad)
@@ -136,9 +123,9 @@ def test_raw_captures_are_reproduced_from_the_pixels_libertem_sees(libertem_arra
 
 
 @pytest.mark.parametrize("name", PROCESSED_CAPTURES)
-def test_processed_captures_are_reproduced_from_the_pixels_rosettasciio_sees(name, tmp_path):
+def test_processed_captures_are_reproduced_from_rosettasciio_pixels(data, name, tmp_path):
     reader = pytest.importorskip("rsciio.quantumdetector", reason="RosettaSciIO is not installed")
-    real = capture(name)
+    real = data / CAPTURES / f"{name}.mib"
     frames = np.array(reader.load_mib_data(str(real)))
     quad, depth = name.startswith("Quad"), int(name.split("_")[4])
     kind = {1: "U08", 6: "U08", 12: "U16", 24: "U32"}[depth]
@@ -162,8 +149,8 @@ def assert_same_but_for_times(ours, real, *, count, header_size):
 
 
 @pytest.mark.parametrize("name", [RAW_CAPTURES[2], *PROCESSED_CAPTURES[1:4]])
-def test_hdr_files_have_the_lines_of_real_ones(name, tmp_path):
-    real = capture(name, ".hdr").read_bytes()
+def test_hdr_files_have_the_lines_of_real_ones(data, name, tmp_path):
+    real = (data / CAPTURES / f"{name}.hdr").read_bytes()
     quad, depth = name.startswith("Quad"), int(name.split("_")[4])
     count = 1 if quad else 9
     write_mib(
@@ -266,7 +253,7 @@ def test_values_that_do_not_fit_are_refused(tmp_path, frame, options):
         write_mib(tmp_path / "scan.mib", [np.array(frame)], **options)
 
 
-def test_frames_that_are_no_integers_or_differ_are_refused(tmp_path):
+def test_noninteger_and_ragged_frames_are_refused(tmp_path):
     with pytest.raises(TypeError, match="float64"):
         write_mib(tmp_path / "scan.mib", np.zeros((2, 4, 4)))
     ragged = [np.zeros((4, 4), int), np.zeros((4, 5), int)]
@@ -286,7 +273,7 @@ def test_frames_that_are_no_integers_or_differ_are_refused(tmp_path):
         ([], "at least one frame"),
     ],
 )
-def test_frames_of_two_types_and_no_frames_are_refused(tmp_path, write, frames, message):
+def test_mixed_dtypes_and_empty_scans_are_refused(tmp_path, write, frames, message):
     with pytest.raises(ValueError, match=message):
         write(tmp_path / "scan", frames, nav_shape=(2,))
 
@@ -321,7 +308,7 @@ def test_raw_files_are_records_with_headers_and_footers(tmp_path, dtype, gaps):
     ("version", "order", "dtype"),
     [((1, 0), "C", "u1"), ((2, 0), "F", ">u2"), ((3, 0), "C", "c16"), ((1, 0), "F", "<f4")],
 )
-def test_npy_files_are_what_numpy_reads(tmp_path, version, order, dtype):
+def test_numpy_reads_npy_files(tmp_path, version, order, dtype):
     array = counting_frames((3, 4, 5), dtype)
     path = write_npy(tmp_path / "array.npy", array, version=version, order=order)
     assert path.read_bytes()[:8] == b"\x93NUMPY" + bytes(version)
@@ -351,12 +338,12 @@ def test_writers_hold_a_few_frames_only(tmp_path):
     for name, write in writes.items():
         with peak_memory() as peak:
             write()
-        # Hashing a frame takes uint64 intermediates: 4 times a frame each.
+        # Hashing a frame makes uint64 intermediates of 4 frames each.
         assert peak[0] < 24 * frame_bytes, name
 
 
 class IndexedOnly:
-    """An array that counts what is taken from it, like one that lies in a file."""
+    """An array that records its indices, and has no other array methods."""
 
     def __init__(self, array):
         self.array, self.shape, self.taken = array, array.shape, []
@@ -380,7 +367,7 @@ def test_arrays_are_only_indexed_frame_by_frame(tmp_path):
     ("dtype", "bits"),
     [("uint8", None), ("int8", None), (">i2", None), ("uint16", 12), (">f4", 12), ("c8", 12)],
 )
-def test_counting_frames_have_no_value_twice_where_that_is_possible(dtype, bits):
+def test_counting_frames_are_unique_if_possible(dtype, bits):
     frames = counting_frames((2, 8, 16), dtype, bits=bits)
     assert frames.dtype == np.dtype(dtype)
     assert np.unique(frames).size == frames.size
@@ -388,7 +375,7 @@ def test_counting_frames_have_no_value_twice_where_that_is_possible(dtype, bits)
         assert frames.real.max() < 2**bits
 
 
-def test_counting_frames_lazily_are_the_same():
+def test_lazy_counting_frames_are_the_same():
     shape = (3, 5, 7, 11)
     frames = counting_frames(shape, "uint16", bits=10)
     one_by_one = list(iter_counting_frames(shape, "uint16", bits=10))

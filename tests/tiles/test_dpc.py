@@ -1,4 +1,4 @@
-"""The phase that centres of mass come from, and the angle between scan and detector."""
+"""`phase_from_com` and `scan_rotation`: phase from centres of mass, and detector rotation."""
 
 import dask.array as da
 import numpy as np
@@ -18,7 +18,7 @@ Y, X = (STEP * places for places in np.indices(SHAPE))
 
 
 def periodic():
-    """A phase that is periodic in the map, and its gradient (y, x)."""
+    """Return a phase that is periodic in the map, and its gradient (y, x)."""
     ky, kx = 2 * np.pi * 2 / (SHAPE[0] * STEP), 2 * np.pi * 3 / (SHAPE[1] * STEP)
     phase = 0.4 * np.sin(ky * Y) * np.cos(kx * X) + 0.1 * np.cos(2 * kx * X)
     dy = 0.4 * ky * np.cos(ky * Y) * np.cos(kx * X)
@@ -27,7 +27,7 @@ def periodic():
 
 
 def bounded():
-    """Atoms on a wedge: the phase goes on beyond the edges, and is not periodic."""
+    """Return the phase of atoms on a wedge, which is not periodic, and its gradient (y, x)."""
     phase, gradient = 0.05 * X + 0.03 * Y, np.broadcast_to([0.03, 0.05], (*SHAPE, 2)).copy()
     for y, x in [(2, 3), (5, 5.5), (8.7, 1), (4, 11.4)]:
         atom = np.exp(-((Y - y) ** 2 + (X - x) ** 2) / (2 * 0.8**2))
@@ -37,7 +37,7 @@ def bounded():
 
 
 def maps(gradient, units="1/nm", factor=1 / (2 * np.pi), **axes):
-    """Centres of mass on a scan, around a beam that is not in the middle."""
+    """Return maps of centres of mass around an off-centre beam."""
     scan = [Axis("scan_y", "nm", STEP), Axis("scan_x", "nm", STEP)]
     axes = [*[None] * (gradient.ndim - 3), *scan, Axis("component", labels=("y", "x"))]
     com = gradient * factor + BEAM
@@ -45,12 +45,12 @@ def maps(gradient, units="1/nm", factor=1 / (2 * np.pi), **axes):
 
 
 def error_of(found, phase):
-    """The largest difference, as a share of the range of the phase."""
+    """Return the largest error relative to the range of the phase."""
     difference = found - (phase - phase.mean())
     return abs(difference).max() / np.ptp(phase)
 
 
-def test_a_periodic_phase_is_exact():
+def test_periodic_phase_is_exact():
     phase, gradient = periodic()
     found = tiles.phase_from_com(maps(gradient), padding="periodic")
     assert (found.shape, found.dtype) == (SHAPE, "f8")
@@ -61,7 +61,7 @@ def test_a_periodic_phase_is_exact():
 
 
 @pytest.mark.parametrize("make", [periodic, bounded])
-def test_with_mirrors_any_phase_is_right_to_some_percent(make):
+def test_mirror_padding_is_accurate_to_three_percent(make):
     phase, gradient = make()
     found = tiles.phase_from_com(maps(gradient), center=BEAM).compute()
     assert error_of(found, phase) < 0.03
@@ -69,14 +69,14 @@ def test_with_mirrors_any_phase_is_right_to_some_percent(make):
     assert np.ptp(inner) < 0.02 * np.ptp(phase)
 
 
-def test_without_a_center_the_slope_is_lost():
+def test_without_center_the_slope_is_lost():
     phase, gradient = bounded()
     found = tiles.phase_from_com(maps(gradient)).compute()
     slope = gradient.mean((0, 1))
     assert error_of(found, phase - slope[0] * Y - slope[1] * X) < 0.03
 
 
-def test_mirrors_are_needed_where_a_phase_is_not_periodic():
+def test_aperiodic_phase_needs_mirror_padding():
     phase, gradient = bounded()
     found = tiles.phase_from_com(maps(gradient), padding="periodic").compute()
     assert error_of(found, phase) > 0.1
@@ -102,9 +102,9 @@ def test_wavelengths_are_those_of_textbooks(volts, picometres):
     assert wavelength(volts) * 1e3 == pytest.approx(picometres, abs=1e-4)
 
 
-def test_pixels_and_steps_with_units_that_are_said():
+def test_units_of_scale_and_step():
     phase, gradient = periodic()
-    pixels = gradient / (2 * np.pi) / 0.04  # of 0.04 1/nm
+    pixels = gradient / (2 * np.pi) / 0.04  # pixels of 0.04 1/nm
     plain = da.from_array(pixels)
     found = tiles.phase_from_com(plain, scale="0.04 1/nm", step="250 pm", padding="periodic")
     assert error_of(found.compute(), phase) < 1e-12
@@ -117,15 +117,15 @@ def test_pixels_and_steps_with_units_that_are_said():
     np.testing.assert_allclose(scaled.compute(), (phase - phase.mean()) / (2 * np.pi), atol=1e-12)
 
 
-def test_steps_that_differ():
+def test_different_steps_in_y_and_x():
     phase, gradient = periodic()
-    wide = gradient * [1, 0.5]  # of a map that is twice as wide
+    wide = gradient * [1, 0.5]  # the map is twice as wide
     found = tiles.phase_from_com(maps(wide), step=("0.25 nm", "0.5 nm"), padding="periodic")
     assert error_of(found.compute(), phase) < 1e-12
 
 
 def turned(gradient, degrees, flip):
-    """What a detector sees that is turned so that the rotation by so many degrees puts it right."""
+    """Return the gradient as seen by a detector that a rotation by `degrees` corrects."""
     angle = np.deg2rad(degrees)
     back = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     return gradient @ back.T * ([-1, 1] if flip else [1, 1])
@@ -133,7 +133,7 @@ def turned(gradient, degrees, flip):
 
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("degrees", [0, 30, -75, 90, 137])
-def test_turned_detectors(degrees, flip):
+def test_rotated_detectors(degrees, flip):
     _, gradient = bounded()
     com = maps(turned(gradient, degrees, flip))
     straight = tiles.phase_from_com(maps(gradient)).compute()
@@ -148,8 +148,8 @@ def test_turned_detectors(degrees, flip):
     np.testing.assert_allclose(sign * by_hand, straight, atol=0.01)
 
 
-def test_the_same_directions_as_libertem():
-    """A positive rotation turns shifts clockwise, after the flip."""
+def test_rotation_agrees_with_libertem():
+    """A positive rotation turns vectors clockwise, after the flip."""
     com = pytest.importorskip("libertem.udf.com")
     rng = np.random.default_rng(0)
     y, x = rng.normal(size=(2, *SHAPE))
@@ -175,7 +175,7 @@ def test_several_maps_and_empty_frames():
 
 
 def test_from_a_file_to_a_phase(tmp_path):
-    """A beam of one pixel's width whose shifts are the gradient of a phase."""
+    """A beam shifted by the gradient of a phase gives this phase."""
     phase, gradient = periodic()
     shifts = gradient / (2 * np.pi) / 0.01  # in pixels of 0.01 1/nm
     y, x = np.indices((32, 32))
@@ -205,13 +205,13 @@ def test_from_a_file_to_a_phase(tmp_path):
     ],
     ids=str,
 )  # fmt: skip
-def test_options_that_are_none(options, problem):
+def test_invalid_options_are_refused(options, problem):
     with pytest.raises(TilingError, match=problem):
         tiles.phase_from_com(maps(periodic()[1]), **options)
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (4, 5, 3), (0, 5, 2)])
-def test_maps_that_are_none(shape):
+def test_invalid_maps_are_refused(shape):
     for call in (tiles.phase_from_com, tiles.scan_rotation):
         with pytest.raises(TilingError, match="not have the shape of maps of centres") as caught:
             call(da.zeros(shape))

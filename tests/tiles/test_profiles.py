@@ -1,4 +1,4 @@
-"""Radial profiles are those of a loop over frames."""
+"""`radial_profile` equals a loop over frames."""
 
 import pickle
 
@@ -29,7 +29,7 @@ def path(tmp_path_factory, frames):
 
 
 def profile(frames, distance, step, bins=None, weights=None):
-    """Calculate the profile of one frame after the other."""
+    """Return the profiles, computed frame by frame."""
     rings = np.floor(distance / step * (1 + 1e-12)).astype(int).ravel()
     weights = np.ones(rings.size) if weights is None else weights.ravel()
     bins = rings[weights != 0].max() + 1 if bins is None else bins
@@ -42,7 +42,7 @@ def profile(frames, distance, step, bins=None, weights=None):
     return np.reshape(rows, (*frames.shape[: frames.ndim - distance.ndim], bins))
 
 
-def test_rings_of_a_pixel(path, frames):
+def test_rings_of_one_pixel(path, frames):
     found = tiles.radial_profile(open_dataset(path), (11, 14.5))
     distance = np.hypot(Y - 11, X - 14.5)
     expected = profile(frames, distance, 1)
@@ -55,7 +55,7 @@ def test_rings_of_a_pixel(path, frames):
 
 
 def test_axis_units(frames):
-    """Of axes that are not scaled alike; some rings may hold no pixel."""
+    """Axes may have different scales, and rings may be empty."""
     axes = Axis("y", "mrad", 0.5, -5.0), Axis("x", "mrad", 0.75, -9.0)
     arr = labelled(
         da.from_array(frames, chunks=(2, 5, *SIG)), [Axis("a"), Axis("b", "nm", 2), *axes]
@@ -81,7 +81,7 @@ def test_axis_units(frames):
     assert shown_of(pixels).axes[-1] == Axis("radius", "px", 2.0, 1.0)
 
 
-def test_a_mask_leaves_pixels_out(path, frames):
+def test_mask_weights_pixels(path, frames):
     mask = (abs(X - 14) > 2).astype("f4")
     mask[3:5] = 0.5
     holes = frames.astype("f4")
@@ -108,7 +108,7 @@ def test_pixels_of_all_types(dtype):
     np.testing.assert_allclose(found.compute(), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_a_found_centre_slices_and_expressions(tmp_path):
+def test_default_centre_slices_and_expressions(tmp_path):
     rng = np.random.default_rng(0)
     rates = np.where(np.hypot(Y - 12, X - 15) < 5, 30, 2)
     frames = rng.poisson(rates, (*NAV, *SIG)).astype("u2")
@@ -138,7 +138,7 @@ def test_computed_together_with_masks(path, frames):
 
 
 def test_results_pickle_and_have_names(path):
-    """What a task carries is a few numbers, not masks of the size of a frame."""
+    """Tasks carry a few numbers, not masks of a frame's size."""
     arr = open_dataset(path)
     one = tiles.radial_profile(arr, (11, 14))
     assert one.name == tiles.radial_profile(arr, (11, 14)).name
@@ -165,6 +165,6 @@ def test_spectra_and_volumes(frames):
 
 
 @pytest.mark.parametrize("options", [{"bins": 0}, {"bins": 2.5}, {"step": 0}], ids=str)
-def test_rings_that_are_none(path, options):
+def test_invalid_rings_are_refused(path, options):
     with pytest.raises(TilingError, match=r"bins|step"):
         tiles.radial_profile(open_dataset(path), (11, 14), **options)

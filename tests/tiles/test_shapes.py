@@ -1,4 +1,4 @@
-"""Disks and rings in the units of axes, around centres that are given or found."""
+"""`disk` and `ring` in units of the axes, with given or detected centres."""
 
 import dask.array as da
 import numpy as np
@@ -19,7 +19,7 @@ def calibrated(y=("1/nm", 0.5, -6.0), x=("1/nm", 0.25, -3.0)):
     return labelled(da.zeros((4, *SIG)), [None, *axes])
 
 
-def test_pixels_where_axes_have_no_units():
+def test_uncalibrated_axes_are_in_pixels():
     arr = da.zeros((4, *SIG))
     distance = np.hypot(Y - 10, X - 12.5)
     np.testing.assert_array_equal(tiles.disk(arr, 6, (10, 12.5)), distance < 6)
@@ -29,7 +29,7 @@ def test_pixels_where_axes_have_no_units():
     assert tiles.disk(arr, 6, (10, 12.5)).dtype == bool
 
 
-def test_a_disk_and_a_ring_make_a_disk():
+def test_disk_and_ring_complement_each_other():
     arr = calibrated()
     for inner, outer in ((0, 2), (1.5, 4), ("2 1/nm", 3.3), (2, 2)):
         around = (0.3, "0.4 1/nm")
@@ -39,7 +39,7 @@ def test_a_disk_and_a_ring_make_a_disk():
 
 
 def test_units_of_calibrated_axes():
-    """Ellipses in pixels where these are not square; offsets tell where 0 is."""
+    """Disks are ellipses of pixels if these are not square, and offsets count."""
     arr = calibrated()
     y, x = -6 + 0.5 * Y, -3 + 0.25 * X
     np.testing.assert_array_equal(tiles.disk(arr, 2.1, (0, 0)), np.hypot(y, x) < 2.1)
@@ -65,8 +65,8 @@ def test_units_are_converted():
     np.testing.assert_array_equal(tiles.disk(nm, "0.3 1/angstrom", (5, 5)), expected)
 
 
-def test_a_pixel_at_the_radius_is_outside_whatever_the_scale():
-    """Five steps of 0.02 are not 0.1 in binary; the disk has all symmetries anyway."""
+def test_pixel_at_the_radius_is_outside_for_any_scale():
+    """Rounding, as of five steps of 0.02, does not break the disk's symmetry."""
     for scale in (0.02, 0.1, 1 / 3, 7.0):
         axes = ("mrad", scale, -12 * scale), ("mrad", scale, -12 * scale)
         found = tiles.disk(calibrated(*axes), 5 * scale, (0, 0))
@@ -104,7 +104,7 @@ def disc_scan(y, x, radius=6.0):
 
 
 @pytest.mark.parametrize("at", [(11, 14), (8.5, 17.25)])
-def test_a_centre_is_found(tmp_path, at):
+def test_centre_of_the_bright_disc_is_found(tmp_path, at):
     frames, inside = disc_scan(*at)
     middle = np.argwhere(inside).mean(axis=0)
     path = write_npy(tmp_path / "scan.npy", frames)
@@ -116,7 +116,7 @@ def test_a_centre_is_found(tmp_path, at):
         np.testing.assert_array_equal(found[away], (expected < 3)[away])
 
 
-def test_missing_frames_and_no_numbers_do_not_move_the_centre(tmp_path):
+def test_missing_frames_and_nan_do_not_move_the_centre(tmp_path):
     frames, _ = disc_scan(11, 14)
     path = write_npy(tmp_path / "scan.npy", frames)
     expected = tiles.disk(open_dataset(path), 4)
@@ -127,7 +127,7 @@ def test_missing_frames_and_no_numbers_do_not_move_the_centre(tmp_path):
     np.testing.assert_array_equal(tiles.disk(da.from_array(holes), 4), expected)
 
 
-def test_where_no_disc_is_the_centre_is_asked_for():
+def test_without_a_disc_the_centre_is_required():
     flat = da.ones((4, *SIG))
     with pytest.raises(TilingError, match=r"no bright disc.*center="):
         tiles.disk(flat, 3)
@@ -138,7 +138,7 @@ def test_where_no_disc_is_the_centre_is_asked_for():
 @pytest.mark.parametrize(
     "length", [-1, "-2 1/nm", np.nan, np.inf, None, True, "3", "far", "2 kg", [1]]
 )
-def test_lengths_that_are_none(length):
+def test_invalid_lengths_are_refused(length):
     arr = calibrated()
     for call in (
         lambda: tiles.disk(arr, length, (0, 0)),
@@ -154,13 +154,13 @@ def test_lengths_that_are_none(length):
 @pytest.mark.parametrize(
     "center", [3, (1,), (1, 2, 3), "1 px", ("a", 2), (None, 2), (1, "2 kg"), {}]
 )
-def test_centres_that_are_none(center):
+def test_invalid_centres_are_refused(center):
     with pytest.raises(TilingError, match=r"center|axis") as caught:
         tiles.disk(calibrated(), 3, center)
     assert caught.value.found is not None
 
 
-def test_units_that_do_not_fit():
+def test_incompatible_units_are_refused():
     with pytest.raises(TilingError, match="different units"):
         tiles.disk(calibrated(x=("mrad", 1, 0)), 3, (0, 0))
     with pytest.raises(TilingError, match=r"axis y;.*mrad or pixels.*found 1/nm"):

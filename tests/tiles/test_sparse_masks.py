@@ -1,4 +1,4 @@
-"""Sparse masks give what dense ones give."""
+"""Sparse masks give the same results as dense masks."""
 
 import dask
 import dask.array as da
@@ -32,7 +32,7 @@ def dense_masks(dtype="f8", share=0.1):
 
 
 def forms(masks):
-    """The same masks, as people have them."""
+    """Yield the same masks in all supported forms."""
     flat = masks.reshape(len(masks), -1)
     yield from (make(flat) for make in (scipy.sparse.csr_matrix, scipy.sparse.csc_array))
     yield from (make(masks) for make in (scipy.sparse.coo_array, sparse.COO, sparse.GCXS))
@@ -52,7 +52,7 @@ def test_all_forms(path, dtype):
         np.testing.assert_allclose(found.compute(), expected.compute(), rtol=1e-6)
 
 
-def test_one_mask_of_the_shape_of_a_frame(path):
+def test_single_mask(path):
     arr, mask = open_dataset(path), dense_masks()[0]
     expected = tiles.apply_masks(arr, mask).compute()
     for form in (scipy.sparse.csr_array(mask), sparse.COO(mask), [sparse.COO(mask)]):
@@ -87,7 +87,7 @@ def test_any_masks(seed, sig_ndim, n, share):
 
 
 def test_many_masks_of_large_frames_take_little_memory():
-    """A thousand dense masks of this size would take 32 GiB."""
+    """As dense masks these would take 32 GiB."""
     frame = (2048, 2048)
     rng = np.random.default_rng(0)
     rows, places = np.repeat(np.arange(1000), 100), rng.integers(0, 2048**2, 100_000)
@@ -118,7 +118,7 @@ def test_computed_together_and_named(path):
     ],
     ids=range(6),
 )
-def test_masks_that_are_none(path, masks, problem):
+def test_invalid_masks_are_refused(path, masks, problem):
     with pytest.raises(TilingError, match=problem) as caught:
         tiles.apply_masks(open_dataset(path), masks)
     assert caught.value.expected is not None

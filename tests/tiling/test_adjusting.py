@@ -1,4 +1,4 @@
-"""The word of a format about its tiles: checked, explained, and followed."""
+"""`adjust_tile`: formats may adjust tile shapes, which are checked and explained."""
 
 import pickle
 from dataclasses import replace
@@ -50,7 +50,7 @@ def answers(answer):
     register_format(replace(MINE, adjust_tile=lambda _shape, _request: answer))
 
 
-def test_its_reason_is_among_the_others(desc):
+def test_reason_is_the_first_line_of_the_docstring(desc):
     plain = negotiate(desc, SMALL)
     assert plain.tile_shape == (1, 4, 8)
     assert "adjusted tile" not in dict(plain.reasons)
@@ -64,7 +64,7 @@ def test_its_reason_is_among_the_others(desc):
         assert scheme.reasons == (*plain.reasons, ("adjusted tile", reason))
 
 
-def test_what_it_is_told(desc):
+def test_arguments_of_adjust_tile(desc):
     told = []
     register_format(replace(MINE, adjust_tile=lambda shape, request: told.append(request) or shape))
     wishes = [SMALL, TilingRequest("tile", depth=3), TilingRequest("pixel")]
@@ -106,7 +106,7 @@ def test_wrong_answers(path, desc, answer, expected):
     assert repr(answer) in str(caught.value)
 
 
-def test_frames_and_chunks_that_consumers_want_stay_whole(desc):
+def test_requested_frames_and_chunks_stay_whole(desc):
     answers((1, 8, 8))
     assert negotiate(desc, SMALL).tile_shape == (1, 8, 8)
     assert negotiate(desc, "chunk").tile_shape == (12, 16, 8)
@@ -114,15 +114,15 @@ def test_frames_and_chunks_that_consumers_want_stay_whole(desc):
         negotiate(desc, "frame")
 
 
-def test_whole_numbers_of_numpy_and_lists_are_shapes(desc):
+def test_numpy_integers_and_lists_are_accepted(desc):
     answers([np.int64(2), np.uint8(16), 8])
     tile = negotiate(desc, SMALL).tile_shape
     assert tile == (2, 16, 8)
     assert {*map(type, tile)} == {int}
 
 
-def test_tiles_are_as_the_format_wants_them(path):
-    """Also of a slice of the array, and where the package of the format is not there."""
+def test_tiles_have_the_adjusted_shape(path):
+    """Slices are adjusted, too; descriptions work without the format, unadjusted."""
     register_format(replace(MINE, adjust_tile=whole_frames))
     arr = dask_tiled.open_dataset(path)
     shapes = set()

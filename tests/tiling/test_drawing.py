@@ -1,4 +1,4 @@
-"""Pictures of schemes: they show what the numbers say, are small, and well formed."""
+"""Pictures of tiling schemes: correct, small and well-formed."""
 
 import dataclasses
 import re
@@ -15,7 +15,7 @@ from dask_tiled.model.indexing import Cut
 
 @pytest.fixture(scope="module")
 def describe(tmp_path_factory):
-    """Describe files that are holes."""
+    """Return a function that describes a sparse file of given shapes."""
     folder = tmp_path_factory.mktemp("drawing")
 
     def make(nav, sig):
@@ -51,7 +51,7 @@ SHAPES = [
 def test_pictures_are_well_formed(describe, nav, sig, wish):
     scheme = negotiate(describe(nav, sig), wish, chunk_bytes=100_000)
     page = scheme._repr_html_()
-    root = ET.fromstring(page)  # noqa: S314 - it is our own
+    root = ET.fromstring(page)  # noqa: S314 - trusted
     (svg,) = root.findall("{*}svg")
     _, _, width, height = map(float, svg.get("viewBox").split())
     texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
@@ -99,7 +99,7 @@ def test_names_are_escaped(describe):
     assert "&lt;script&gt;&amp;" in page
 
 
-def test_pictures_take_the_colour_of_the_text(describe):
+def test_pictures_use_the_text_colour(describe):
     page = negotiate(describe((4, 4), (8, 8)))._repr_html_()
     assert "currentColor" in page
     assert "black" not in page
@@ -125,7 +125,7 @@ def test_plots_without_matplotlib(describe, monkeypatch):
         scheme.plot()
 
 
-def test_plots_show_themselves(describe):
+def test_plots_have_a_png_repr(describe):
     data, told = negotiate(describe((4, 4), (8, 8))).plot()._repr_png_()
     assert data.startswith(b"\x89PNG")
     assert 300 < told["width"] <= 960

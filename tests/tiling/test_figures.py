@@ -1,4 +1,4 @@
-"""Figures are shown once: by pyplot in windows and notebooks, by nobody where there are none."""
+"""Figures of `show` appear exactly once: in windows and notebooks through pyplot, else not."""
 
 import sys
 import threading
@@ -33,7 +33,7 @@ IMAGE = np.arange(12.0).reshape(3, 4)
 
 @pytest.fixture
 def backend(tmp_path, monkeypatch):
-    """Return what makes pyplot use a backend of a name, whose figures may be windows."""
+    """Yield a function that switches pyplot to a fake backend, with windows if `framework`."""
     plt = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.syspath_prepend(tmp_path)
     former = plt.get_backend()
@@ -68,10 +68,10 @@ def test_prompts_open_windows_at_once(backend, monkeypatch):
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     figure = show(IMAGE)
     assert windows.shown == [figure]
-    assert figure._repr_png_() is None  # the window has it
+    assert figure._repr_png_() is None  # shown in the window already
 
 
-def test_windows_that_nobody_closes_do_not_collect(backend, monkeypatch):
+def test_number_of_open_windows_is_limited(backend, monkeypatch):
     from matplotlib import pyplot as plt
 
     backend("fake_many", "fake")
@@ -88,11 +88,11 @@ def test_notebooks_show_pictures_once(backend):
 
     backend("fake_inline")
     figure = show(IMAGE)
-    assert len(plt.get_fignums()) == 1  # pyplot shows it at the end of the cell
+    assert len(plt.get_fignums()) == 1  # for pyplot to show at the end of the cell
     data, told = figure._repr_mimebundle_(include=None, exclude=None)
     assert data["image/png"].startswith(b"\x89PNG")
     assert 200 < told["image/png"]["width"] <= 960
-    assert plt.get_fignums() == []  # but if the cell has shown it
+    assert plt.get_fignums() == []  # the cell has shown it
 
 
 def test_other_threads_open_no_windows(backend):
@@ -105,8 +105,8 @@ def test_other_threads_open_no_windows(backend):
     assert plt.get_fignums() == []
 
 
-def test_nothing_is_kept_where_nothing_is_shown(tmp_path):
-    """There is no warning either, of many figures or of a missing display."""
+def test_without_display_no_figures_are_kept(tmp_path):
+    """Neither many figures nor the missing display causes a warning."""
     ran(
         """
 import matplotlib, numpy as np, dask_tiled
@@ -125,7 +125,7 @@ assert figure._repr_png_()[0].startswith(b"\\x89PNG")
 
 
 @pytest.mark.slow
-def test_a_notebook_has_one_picture_for_each(tmp_path):
+def test_notebook_cells_show_each_picture_once(tmp_path):
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     cells = {
         "import dask_tiled, numpy as np": 0,

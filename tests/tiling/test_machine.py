@@ -1,4 +1,4 @@
-"""What is read from the machine, and from the workers of a cluster."""
+"""Cache, memory and processors of the machine and of cluster workers."""
 
 import os
 
@@ -14,7 +14,7 @@ LOOKED_UP = {name: getattr(machine, name) for name in ("cache_bytes", "memory", 
 
 @pytest.fixture(autouse=True)
 def this_machine(monkeypatch):
-    """Look things up here, where all other tests have one machine."""
+    """Restore the real functions in place of the simulated machine."""
     for name, function in LOOKED_UP.items():
         monkeypatch.setattr(machine, name, function)
 
@@ -38,7 +38,7 @@ def write_caches(root, *caches):
         ("65536", "0,4", 32768),
     ],
 )
-def test_the_second_level_is_shared_by_threads(tmp_path, size, shared, expected):
+def test_second_level_cache_is_divided_by_threads(tmp_path, size, shared, expected):
     write_caches(
         tmp_path,
         (1, "Data", "32K", "0"),
@@ -49,7 +49,7 @@ def test_the_second_level_is_shared_by_threads(tmp_path, size, shared, expected)
     assert machine._sysfs_cache(tmp_path) == expected
 
 
-def test_machines_that_say_nothing(tmp_path, monkeypatch):
+def test_machines_without_information(tmp_path, monkeypatch):
     assert machine._sysfs_cache(tmp_path) == 0
     write_caches(tmp_path, (2, "Unified", "", "0"), (2, "Unified", "1M", "none"))
     assert machine._sysfs_cache(tmp_path) == 0
@@ -108,7 +108,7 @@ def test_distributed_is_never_imported():
 
 
 class Client:
-    """What a client says of its workers."""
+    """Client with given workers."""
 
     def __init__(self, *workers):
         self.workers = workers
@@ -128,7 +128,7 @@ class Client:
         ([{"memory_limit": None, "nthreads": 1}], None),
     ],
 )
-def test_the_smallest_worker_counts(monkeypatch, workers, expected):
+def test_smallest_worker_counts(monkeypatch, workers, expected):
     distributed = pytest.importorskip("distributed")
     monkeypatch.setattr(distributed, "default_client", lambda: Client(*workers))
     memory, whose = machine.thread_memory()
@@ -136,7 +136,7 @@ def test_the_smallest_worker_counts(monkeypatch, workers, expected):
     assert expected in (memory, None)
 
 
-def test_a_real_client():
+def test_real_client():
     distributed = pytest.importorskip("distributed")
     cluster = distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, memory_limit="64MiB", **ANY_PORT

@@ -1,4 +1,4 @@
-"""Properties of the negotiation: what holds for every file, every budget and every wish."""
+"""Properties of the negotiation for any file, budget and request."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ unhurried = settings(deadline=None, max_examples=settings.default.max_examples *
 
 
 def describe(nav, sig, dtype="u2", per_file=None, pixels=1):
-    """Describe files that are not there: the negotiation looks at numbers only."""
+    """Return a description of absent files: the negotiation needs only numbers."""
     n_frames = math.prod(nav)
     whole, rest = divmod(n_frames, per_file or n_frames)
     counts = [per_file or n_frames] * whole + [rest] * (rest > 0)
@@ -42,7 +42,7 @@ def describe(nav, sig, dtype="u2", per_file=None, pixels=1):
 
 @pytest.fixture(autouse=True, scope="module")
 def usual_machine():
-    """Answers about tiles are those of one machine, wherever the tests run."""
+    """Fix the size of tiles, which depends on the machine."""
     with dask.config.set({"dask-tiled.tile-bytes": MIB}):
         yield
 
@@ -57,7 +57,7 @@ requests = st.builds(
 
 @st.composite
 def cases(draw, n_budgets=1):
-    """Draw what `describe` takes, wishes, and budgets that matter for that many frames."""
+    """Draw arguments of `describe`, requests, and budgets near the size of frames and files."""
     nav = tuple(draw(st.lists(st.integers(1, 60), max_size=3)))
     sig = tuple(draw(st.lists(st.integers(1, 200), min_size=1, max_size=3)))
     dtype = draw(st.sampled_from(["u1", ">u2", "<f4", "c16"]))
@@ -92,7 +92,7 @@ def kinds(wishes):
 @example((((9,), (1,), "u1", 4, 1), [], 4))
 @example((((20, 9), (1,), "u1", 20, 1), [], 4))
 def test_chunks(case):
-    """They cover the array, are bounded, no stubs, and cut frames for pixels only."""
+    """Chunks cover the array, are bounded and even, and cut frames only if by="pixel"."""
     file, wishes, chunk_bytes = case
     desc = describe(*file)
     scheme = negotiate(desc, wishes, chunk_bytes=chunk_bytes)
@@ -105,7 +105,7 @@ def test_chunks(case):
     if kinds(wishes) != {"pixel"}:
         assert sizes[desc.nav_ndim :] == desc.sig_shape
 
-    # Scan rows, and planes of rows: an axis is cut only if those after it are whole.
+    # A chunk of several positions along a scan axis spans all later scan axes.
     frame = math.prod(sizes[desc.nav_ndim :]) * desc.dtype.itemsize
     for k in range(desc.nav_ndim):
         inner = desc.nav_shape[k:]
@@ -123,7 +123,7 @@ def test_chunks(case):
 
 @unhurried
 @given(cases(n_budgets=2))
-def test_a_larger_budget_gives_no_smaller_chunks(case):
+def test_larger_budgets_never_give_smaller_chunks(case):
     file, wishes, *budgets = case
     desc = describe(*file)
     small, large = (
@@ -135,7 +135,7 @@ def test_a_larger_budget_gives_no_smaller_chunks(case):
 @unhurried
 @given(cases())
 def test_tiles(case):
-    """They are as large as somebody wishes, even, the same in any order, and explained."""
+    """Tiles fit the requests in any order, are even, and are explained."""
     file, wishes, chunk_bytes = case
     desc = describe(*file)
     scheme = negotiate(desc, wishes, chunk_bytes=chunk_bytes)
@@ -181,7 +181,7 @@ def test_tiles(case):
 
 
 def borders(nav, scheme):
-    """First frames of the chunks, counted in C order."""
+    """Return the first frame of each chunk, counted in C order."""
     axes = [np.cumsum((0, *axis[:-1])) for axis in scheme.chunks[: len(nav)]]
     sizes = [math.prod(nav[k + 1 :]) for k in range(len(nav))]
     firsts = np.zeros((), int)
@@ -195,7 +195,7 @@ def borders(nav, scheme):
 @example((((2, 10), (1,), "u1", 5, 1), [], 4))
 @example((((3, 10), (1,), "u1", 4, 1), [], 5))
 @example((((20, 9), (1,), "u1", 20, 1), [], 4))
-def test_what_is_said_about_files_is_true(case):
+def test_reasons_about_files_are_true(case):
     file, wishes, chunk_bytes = case
     desc = describe(*file)
     scheme = negotiate(desc, wishes, chunk_bytes=chunk_bytes)
@@ -205,7 +205,7 @@ def test_what_is_said_about_files_is_true(case):
     if "in whole files" in text:
         assert borders(desc.nav_shape, scheme) <= files
     if "within files" in text:
-        # A chunk is a stretch of frames here: the first axis that is cut is the only one.
+        # Each chunk is a run of consecutive frames, as only one axis is cut.
         ends = sorted({*borders(desc.nav_shape, scheme), math.prod(desc.nav_shape)})
         for first, stop in itertools.pairwise(ends):
             assert not files & set(range(first + 1, stop))
@@ -215,8 +215,8 @@ def test_what_is_said_about_files_is_true(case):
 
 @unhurried
 @given(st.data())
-def test_chunks_are_whole_files_where_they_divide_the_series(data):
-    """Of frames, and of scan rows; the budget is a number of files and a part of one more."""
+def test_chunks_are_whole_files_that_divide_the_series(data):
+    """The budget holds a number of files and a part of another."""
     row = data.draw(st.integers(1, 6))
     per_file = row * data.draw(st.integers(1, 40))
     per_chunk = per_file * data.draw(st.integers(1, 6))
@@ -230,15 +230,14 @@ def test_chunks_are_whole_files_where_they_divide_the_series(data):
 
 @unhurried
 @given(st.integers(1, 10), st.integers(2, 8), st.integers(2, 9))
-def test_chunks_do_not_cross_files_that_do_not_fit(part, n_parts, n_files):
-    """The budget is a part of a file: a chunk is such a part."""
+def test_chunks_divide_files_larger_than_the_budget(part, n_parts, n_files):
     desc = describe((part * n_parts * n_files,), (8, 8), "u1", part * n_parts)
     scheme = negotiate(desc, chunk_bytes=64 * part)
     assert set(scheme.chunks[0]) == {part}
 
 
-def test_files_are_no_borders_in_a_part_of_the_rows():
-    """Two rows of seven are a file's worth of frames, but no file."""
+def test_cropped_rows_do_not_align_with_files():
+    """Two rows of seven frames are as many frames as a file, but from several files."""
     whole = describe((10, 10), (1,), "u1", 14)
     part = whole.cut([Cut(0, 1, 10), Cut(0, 1, 7), Cut(0, 1, 1)])
     assert "files" not in dict(negotiate(part, chunk_bytes=14).reasons)["navigation"]
@@ -276,7 +275,7 @@ def test_packed_pixels_are_cut_between_words():
     assert scheme.chunks == ((1000,), (1, 1, 1, 1), (64, 64, 64, 64))
 
 
-def test_the_budget_is_dask_s():
+def test_default_budget_is_dasks():
     desc = describe((1000,), (8, 8), "u1")
     with dask.config.set({"array.chunk-size": "6400 B"}):
         assert set(negotiate(desc).chunks[0]) == {100}
@@ -288,8 +287,8 @@ def test_the_budget_is_dask_s():
 @pytest.mark.parametrize(
     ("frames", "size"), [(100, 100), (512, 128), (4096, 128), (8192, 256), (1 << 17, 1024)]
 )
-def test_compressed_frames_are_shared_among_cores(frames, size):
-    """Frames of 128 KiB: chunks of 16 MiB or more, some 32 of them, until they are as usual."""
+def test_chunks_of_compressed_frames(frames, size):
+    """Compressed frames get about 32 chunks of 16 MiB or more, up to the usual size."""
     desc = describe((frames,), (256, 256), "u2")
     one = np.ones((frames, 3), np.int64)
     one[:, 1:] = 256
@@ -320,7 +319,7 @@ def test_processors_have_two_chunks_each(mib, processors, size):
     )
 
 
-def test_processors_are_those_of_the_machine():
+def test_default_processors_are_the_machines():
     desc = describe((1920,), (256, 256), "u1")
     assert negotiate(desc).chunks == negotiate(desc, processors=2).chunks
     assert "of 2 processors, of this machine" in negotiate(desc).explain()
@@ -336,13 +335,13 @@ def test_processors_are_those_of_the_machine():
         {"nbytes": 0},
     ],
 )  # fmt: skip
-def test_nonsense_is_no_request(options):
+def test_invalid_requests_are_refused(options):
     with pytest.raises(TilingError):
         TilingRequest(**options)
 
 
 @pytest.mark.parametrize("wish", ["frames", ["frames"], [None], 3])
-def test_nonsense_is_not_negotiated(raw, wish):
+def test_negotiation_refuses_invalid_requests(raw, wish):
     with pytest.raises(TilingError):
         negotiate(describe((9,), (8, 8)), wish)
     with pytest.raises(TilingError):
@@ -351,7 +350,7 @@ def test_nonsense_is_not_negotiated(raw, wish):
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory):
-    """Options that open a file of 30 frames which is a hole."""
+    """Return the options that open a sparse file of 30 frames."""
     path = tmp_path_factory.mktemp("tiling") / "hole.raw"
     with path.open("wb") as file:
         file.truncate(30 * 64 * 96 * 2)
@@ -380,7 +379,7 @@ def test_chunks_mean_what_they_mean_in_dask(raw, chunks):
         assert arr.blocks[index].compute().shape == sizes
 
 
-def test_chunks_of_nothing_between_others(raw):
+def test_empty_chunks(raw):
     arr = open_raw(raw, chunks=((0, 5, 0), 6, (64, 0), 96))
     assert arr.chunks == ((0, 5, 0), (6,), (64, 0), (96,))
     assert arr.compute().shape == (5, 6, 64, 96)
@@ -388,7 +387,7 @@ def test_chunks_of_nothing_between_others(raw):
 
 
 @pytest.mark.parametrize("chunks", [(2, 3), 0, ((1, 2), 6, 64, 96), "much", 1.5, (0, 6, 64, 96)])
-def test_chunks_that_cannot_be(raw, chunks):
+def test_invalid_chunks_are_refused(raw, chunks):
     with pytest.raises(TilingError):
         open_raw(raw, chunks=chunks)
 
@@ -403,7 +402,7 @@ def test_chunks_that_cannot_be(raw, chunks):
         {"frame": 2},
     ],
 )
-def test_settled_chunks_have_to_cover_the_array(raw, chunks):
+def test_chunks_must_cover_the_array(raw, chunks):
     arr = open_raw(raw)
     with pytest.raises(TilingError):
         negotiate(arr.description, chunks=chunks)
@@ -411,14 +410,14 @@ def test_settled_chunks_have_to_cover_the_array(raw, chunks):
         arr.with_chunks(chunks)
 
 
-def test_other_chunks_of_the_same_array(raw):
+def test_with_chunks(raw):
     arr = open_raw(raw)
     other = arr.with_chunks(((2, 3), (6,), (64,), (90, 6)))
     assert other.description == arr.description
     assert other.blocks[1, 0, 0, 1].compute().shape == (3, 6, 64, 6)
 
 
-def test_wishes_at_opening(raw):
+def test_requests_of_open_dataset(raw):
     wish = TilingRequest("frame", depth=3)
     arr = open_raw(raw, tiling=wish)
     assert scheme_of(arr) == negotiate(arr.description, wish)
@@ -443,7 +442,7 @@ def test_slices_have_schemes(raw, index, wish, chunks):
     assert tuple(map(sum, again.chunks)) == arr.shape
 
 
-def test_schemes_are_of_opened_arrays_only(raw):
+def test_only_opened_arrays_have_schemes(raw):
     arr = open_raw(raw)
     copy = arr.copy()
     assert scheme_of(copy) == scheme_of(arr)
@@ -453,23 +452,23 @@ def test_schemes_are_of_opened_arrays_only(raw):
             scheme_of(other)
 
 
-# Blocks of files, formats that have a say, conversions, and what the machine has.
+# Blocks of files, base shapes, conversions and limits of the machine.
 
 
 def blocky(draw):
-    """Draw a file of blocks, and a slice of it, or all."""
+    """Draw a description of a file with blocks, or of a slice."""
     nav = tuple(draw(st.lists(st.integers(1, 30), max_size=2)))
     sig = tuple(draw(st.lists(st.integers(1, 60), min_size=1, max_size=2)))
     pixels = draw(st.sampled_from([1, 1, 4]))
     desc = describe(nav, sig, draw(st.sampled_from(["u1", ">u2", "<f4"])), pixels=pixels)
-    grid = draw(st.sampled_from([None, nav or (1,)]))  # HDF5 files have scan axes of their own
+    grid = draw(st.sampled_from([None, nav or (1,)]))  # as in HDF5 files with scan axes
     if grid is not None:
         desc = on_a_grid(grid, sig, (), desc.dtype)
     base = [draw(st.integers(1, n + 3)) for n in desc.layout.grid + sig]
     desc = dataclasses.replace(desc, base_shape=tuple(base))
     if draw(st.booleans()):
         *cuts, (start, step, count, kept) = [draw(cuts_of(n)) for n in desc.shape]
-        if pixels > 1:  # single pixels are picked out of units
+        if pixels > 1:  # units of several pixels are not sliced with a step
             step, count = 1, min(count, desc.shape[-1] - start)
         desc = desc.cut([*cuts, Cut(start, step, count, kept)])
     return desc
@@ -484,7 +483,7 @@ def cuts_of(draw, size):
 
 @st.composite
 def questions(draw):
-    """Draw a description with blocks, and every argument that the negotiation has."""
+    """Draw a description with blocks, requests, and all other arguments of `negotiate`."""
     desc = blocky(draw)
     n = desc.nbytes
     options = {
@@ -498,7 +497,7 @@ def questions(draw):
 
 
 def block_numbers(desc):
-    """For each axis that is shown, the block of the file that each of its positions lies in."""
+    """Return for each axis the number of the file's block at each position."""
     layout = desc.layout
     nav = layout.nav_shape
     units = (1,) * (len(layout.sig_shape) - 1) + (layout.decoders[0].pixels,)
@@ -516,7 +515,7 @@ def edges_of(axis):
 
 @unhurried
 @given(questions())
-def test_no_question_breaks_cover_or_blocks(question):
+def test_chunks_and_tiles_cover_and_keep_blocks_whole(question):
     desc, wishes, options = question
     scheme = negotiate(desc, wishes, **options)
     assert tuple(map(sum, scheme.chunks)) == desc.shape
@@ -549,8 +548,8 @@ def test_no_question_breaks_cover_or_blocks(question):
 
 @unhurried
 @given(questions())
-def test_no_question_breaks_bounds(question):
-    """A chunk is within its limit, or one block of frames; a tile, or a block of the file."""
+def test_chunks_and_tiles_are_bounded(question):
+    """Chunks and tiles stay within their limits, or are a single block."""
     desc, wishes, options = question
     scheme = negotiate(desc, wishes, **options)
     itemsize = scheme.dtype.itemsize
@@ -576,7 +575,7 @@ def test_no_question_breaks_bounds(question):
 
 @unhurried
 @given(questions())
-def test_no_question_breaks_even_division(question):
+def test_chunks_are_even(question):
     desc, wishes, options = question
     scheme = negotiate(desc, wishes, **options)
     for axis, base in zip(scheme.chunks, scheme.bases, strict=True):
@@ -587,7 +586,7 @@ def test_no_question_breaks_even_division(question):
             assert axis[0] + base.lead == axis[1]
 
 
-# Worked results, some of which LiberTEM's tests assert of its negotiator.
+# Worked results, some taken from the tests of LiberTEM's negotiator.
 
 
 def with_base(nav, sig, base, dtype="<f4"):
@@ -635,14 +634,14 @@ def test_worked_tiles(case):
     assert negotiate(desc, **options).tile_shape == tile
 
 
-def test_conversion_counts_the_bytes_of_what_comes_out():
+def test_budgets_count_converted_bytes():
     assert negotiate(SCAN, dtype="f4", chunk_bytes=64 * MIB).chunks[0][0] == 1
     assert "float32" in negotiate(SCAN, dtype="f4").explain()
 
 
 @unhurried
 @given(st.sets(st.integers(0, 999), min_size=1), st.integers(1, 200), st.integers(1, 1000))
-def test_selections_spread_over_files(numbers, per_file, frames):
+def test_chunks_of_scattered_selections(numbers, per_file, frames):
     layout = describe((1000,), (8, 8), "u1", per_file=per_file).layout
     numbers = sorted(numbers)
     desc = Description.of(
@@ -672,8 +671,8 @@ def test_regular_selections_are_cut_between_files():
     ("first", "rows"),
     [(0, (2,) * 5), (10, (1, 2, 2, 2, 2)), (-10, (1, 2, 2, 2, 2, 1)), (3, (3, 3, 3))],
 )
-def test_files_of_scans_that_begin_elsewhere(first, rows):
-    """Rows of ten, files of twenty frames: from frame 3 on, files begin within rows."""
+def test_chunks_of_scans_with_an_offset(first, rows):
+    """Rows have ten frames, files twenty; with an offset of 3, files begin within rows."""
     layout = describe((100,), (8, 8), "u1", per_file=20).layout
     nav = (sum(rows), 10)
     desc = Description.of("raw", layout.show(nav, first), {})
@@ -687,7 +686,7 @@ def test_blocks_of_the_scan():
     scheme = negotiate(desc, chunk_bytes=24 * MIB)
     assert sizes_of(scheme) == (32, 96, 64, 64)
     assert "blocks of (32, 32)" in scheme.explain()
-    assert scheme.tile_shape[0] == 32 * 96  # the frames of a block are not one after the other
+    assert scheme.tile_shape[0] == 32 * 96  # the frames of a block are not consecutive
     shifted = desc.cut([Cut(5, 1, 200), Cut(0, 1, 256), Cut(0, 1, 64), Cut(0, 1, 64)])
     rows = negotiate(shifted, chunk_bytes=64 * MIB).chunks[0]
     assert rows == (27, 32, 32, 32, 32, 32, 13)
@@ -697,7 +696,7 @@ def test_blocks_of_the_scan():
 
 
 def on_a_grid(nav, sig, base, dtype=">u2"):
-    """Describe a file whose frames lie on a grid, in blocks."""
+    """Return a description of a file whose frames lie on a grid, in blocks."""
     layout = describe(nav, sig, dtype).layout
     strides = layout.columns().strides[0].tolist()
     records = [strides[0] * math.prod(nav[k + 1 :]) for k in range(len(nav))]
@@ -706,8 +705,8 @@ def on_a_grid(nav, sig, base, dtype=">u2"):
     return Description.of("h5", grid, {}, base_shape=base)
 
 
-def test_tiles_end_where_blocks_of_a_row_end():
-    """Rows of ten are blocks of 4, 4 and 2 frames: only whole rows are alike."""
+def test_tiles_end_with_blocks_of_a_row():
+    """Rows of ten frames are blocks of 4, 4 and 2: tiles are whole rows, or blocks of one row."""
     desc = on_a_grid((6, 10), (8, 8), (1, 4, 8, 8))
     wish = TilingRequest(nbytes=128 * 24)
     assert negotiate(desc, wish).tile_shape == (20, 8, 8)
@@ -718,7 +717,7 @@ def test_tiles_end_where_blocks_of_a_row_end():
 
 
 @pytest.mark.parametrize("base", [(1, 8), (1, 8, 0), (1, 1, 8, 8)])
-def test_base_shapes_that_are_none(base):
+def test_invalid_base_shapes_are_refused(base):
     with pytest.raises(TilingError, match="the format raw returns an invalid base_shape"):
         negotiate(with_base((9,), (8, 8), base))
 
@@ -729,11 +728,11 @@ def test_given_chunks_may_cut_blocks():
     scheme = negotiate(desc, chunks=chunks)
     assert scheme.chunks == chunks
     tiles = list(negotiate(desc, TilingRequest(nbytes=4), chunks=chunks).tiles((0, 0, 1)))
-    assert {(t[2].start, t[2].stop) for t in tiles} == {(0, 1), (1, 5)}  # 3 + 1 is a block's end
+    assert {(t[2].start, t[2].stop) for t in tiles} == {(0, 1), (1, 5)}  # a block ends at 3 + 1
 
 
-def test_chunks_begin_at_aligned_bytes_where_that_costs_nothing():
-    frames = describe((1024,), (8, 8), "u1")  # 64 bytes each: 64 of them make 4096
+def test_chunks_are_aligned_if_their_size_allows():
+    frames = describe((1024,), (8, 8), "u1")  # 64 frames are 4096 bytes
     usual = negotiate(frames, chunk_bytes=64 * 300)
     assert set(usual.chunks[0]) == {256}
     assert negotiate(frames, chunk_bytes=64 * 300, align_bytes=4096).chunks == usual.chunks
@@ -748,7 +747,7 @@ def test_chunks_begin_at_aligned_bytes_where_that_costs_nothing():
     assert set(negotiate(better, chunk_bytes=64 * 135, align_bytes=4096).chunks[0]) == {128}
 
 
-def test_memory_limits_chunks_that_nobody_asked_for():
+def test_memory_limits_default_chunks():
     desc = describe((4096,), (64, 64), ">u2")
     small = negotiate(desc, memory_bytes=8 * MIB)
     assert set(small.chunks[0]) == {128}
@@ -757,7 +756,7 @@ def test_memory_limits_chunks_that_nobody_asked_for():
     assert negotiate(desc, memory_bytes=1 << 40).chunks == negotiate(desc).chunks
 
 
-def test_bytes_of_tiles_can_be_set():
+def test_tile_bytes_setting():
     desc = describe((4096,), (64, 64), ">u2")
     with dask.config.set({"dask-tiled.tile-bytes": "64 KiB"}):
         assert negotiate(desc).tile_shape == (8, 64, 64)
@@ -766,7 +765,7 @@ def test_bytes_of_tiles_can_be_set():
 
 
 @pytest.mark.parametrize("size", ["much", [], 0, -1])
-def test_tile_bytes_that_are_none(size):
+def test_invalid_tile_bytes_are_refused(size):
     with dask.config.set({"dask-tiled.tile-bytes": size}), pytest.raises(TilingError):
         negotiate(describe((9,), (8, 8)))
 
@@ -775,12 +774,12 @@ def test_tile_bytes_that_are_none(size):
     "option", ["chunk_bytes", "cache_bytes", "memory_bytes", "processors", "align_bytes"]
 )
 @pytest.mark.parametrize("value", [0, -1, "1 MiB", 1.5, True])
-def test_options_that_are_no_sizes(option, value):
+def test_invalid_sizes_are_refused(option, value):
     with pytest.raises(TilingError, match=option):
         negotiate(describe((9,), (8, 8)), **{option: value})
 
 
-def test_too_many_chunks_listed_one_by_one():
+def test_too_many_explicit_chunks_are_refused():
     frames = 2**22 + 1
     with pytest.raises(TilingError, match="too many chunks"):
         negotiate(describe((frames,), (4, 4), "u1"), chunks=((1,) * frames, 4, 4))
@@ -797,8 +796,8 @@ def test_too_many_chunks_listed_one_by_one():
     ],
     ids=repr,
 )  # fmt: skip
-def test_too_many_chunks_are_refused_before_they_are_made(frames, options):
-    """However many frames a header claims, or a user asks for: numbers, and no memory."""
+def test_too_many_chunks_are_refused_without_memory(frames, options):
+    """Huge numbers of frames, from a header or a user, raise before chunks are listed."""
     claimed = describe((frames,), (4, 4), "u1")
     asked = describe((3,), (4, 4), "u1").with_frames((frames // 2**24, 2**24))
     for desc in (claimed, asked):
@@ -812,8 +811,8 @@ def test_too_many_chunks_are_refused_before_they_are_made(frames, options):
 
 
 @pytest.mark.parametrize("terabytes", [10, 100])
-def test_honest_sizes_have_chunks_as_ever(terabytes):
-    """Of 128 MiB: so many fewer than are refused."""
+def test_large_files_have_usual_chunks(terabytes):
+    """100 TB in chunks of 128 MiB stay well below the limit on chunks."""
     frames = terabytes * 10**12 // 2**19
     count = len(negotiate(describe((frames,), (512, 512)), memory_bytes=1 << 40).chunks[0])
     assert frames / 256 <= count <= 1.02 * frames / 256

@@ -1,4 +1,4 @@
-"""Batches of samples: the order of an epoch, resumed, read ahead, bounded."""
+"""`iter_batches`: order of epochs, resuming, reading ahead, and bounded memory."""
 
 import threading
 
@@ -28,7 +28,7 @@ def _no_thread_stays():
 
 
 @pytest.mark.parametrize("shuffle", [False, "pages", "all"])
-def test_an_epoch_has_every_sample_once(path, shuffle):
+def test_epoch_has_every_sample_once(path, shuffle):
     labels, other = [], iter_batches(path, 10, shuffle=shuffle, seed=3)
     for batch in iter_batches(path, 10, shuffle=shuffle, seed=3, epoch=1):
         assert list(batch) == ["x", "label", "text", "meta"]
@@ -46,7 +46,7 @@ def test_an_epoch_has_every_sample_once(path, shuffle):
 
 
 @given(data=st.data())
-def test_order_depends_on_seed_and_epoch_alone(data):
+def test_order_depends_only_on_seed_and_epoch(data):
     count, size = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 20))
     values = np.arange(count)
     arrays = {"a": da.from_array(values, data.draw(st.integers(1, 60))), "b": values * 2}
@@ -76,7 +76,7 @@ def test_pages_are_read_in_large_pieces(path, monkeypatch):
     fields = {"x": open_dataset(path, field="x")}
     for batch in iter_batches(fields, 20, shuffle="pages"):
         pages = np.unique(batch["x"][:, 0, 0] // 10)
-        assert len(pages) <= 4  # of two groups
+        assert len(pages) <= 4  # a batch may span two groups of two pages
 
 
 def test_memory_is_bounded():
@@ -97,14 +97,14 @@ def test_memory_is_bounded():
     assert most[0] <= 5
 
 
-def test_batches_are_nobody_elses():
+def test_batches_are_copies():
     values = np.zeros((20, 3))
     for batch in iter_batches({"x": values}, 5):
         batch["x"] += 1
     assert not values.any()
 
 
-def test_memory_is_bounded_where_objects_are_computed():
+def test_memory_is_bounded_for_object_arrays():
     sizes = []
 
     def load(values):
@@ -137,7 +137,7 @@ def test_wrong_arguments(fields, options, problem):
         iter_batches(fields, **{"batch_size": 2, **options})
 
 
-def test_errors_come_where_their_turn_is():
+def test_errors_are_raised_in_order():
     def load(block_id):
         if block_id == (3,):
             raise ValueError("chunk 3")

@@ -1,4 +1,4 @@
-"""Sample files that are written: as FFCV does, whole or not at all, and never for ever."""
+"""`to_beton`: files equal FFCV's, complete or absent, and errors never hang."""
 
 import fcntl
 import io
@@ -39,7 +39,7 @@ FEW = da.arange(9, chunks=3)
 
 
 class Dataset:
-    """Samples in memory; some may fail, or take long."""
+    """Samples in memory, some of which may fail or be slow."""
 
     def __init__(self, samples, fails=(), slow=0.0):
         self.samples, self.fails, self.slow = samples, fails, slow
@@ -62,7 +62,7 @@ def save(path, source, types=None, **options):
 @pytest.mark.parametrize(
     "name", ["all_fields_idx", "all_fields_w1", "dtypes_page4M", "scalars_only"]
 )
-def test_files_are_those_of_ffcv_byte_for_byte(data, tmp_path, name):
+def test_files_equal_ffcvs_byte_for_byte(data, tmp_path, name):
     path = data / "beton" / f"{name}.beton"
     header, fields, records, _ = beton_reader.read(path)
     types = {}
@@ -75,9 +75,9 @@ def test_files_are_those_of_ffcv_byte_for_byte(data, tmp_path, name):
     to_beton(out, samples, types, page_size=header["page_size"], progress=False)
     expected, found = bytearray(path.read_bytes()), out.read_bytes()
     for k, (type_id, field, _) in enumerate(fields):
-        if type_id == 6:  # a tensor is an array by another name
+        if type_id == 6:  # tensors are stored as arrays
             expected[24 + 1041 * k] = 4
-        if type_id in (4, 6) and types[field][0][0] == ">":  # FFCV cannot read what it writes then
+        if type_id in (4, 6) and types[field][0][0] == ">":  # FFCV cannot read its own file
             at = expected.index(b">", 24 + 1041 * k)
             expected[at : at + 1] = b"<"
             dtype, shape = np.dtype(types[field][0]), types[field][1]
@@ -88,7 +88,7 @@ def test_files_are_those_of_ffcv_byte_for_byte(data, tmp_path, name):
 
 
 @given(data=st.data())
-def test_what_is_written_is_read_by_anybody(tmp_path_factory, data):
+def test_independent_reader_reads_the_samples(tmp_path_factory, data):
     count = data.draw(st.integers(0, 20))
     scale = data.draw(st.sampled_from([1, 1000, 60_000]))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -149,7 +149,7 @@ def test_dask_arrays_are_written_chunk_by_chunk(tmp_path, chunks, scheduler):
     np.testing.assert_array_equal(open_dataset(some, field="x"), values[[5, 99, 5, 99]])
 
 
-def test_workers_and_processes_give_the_same_file(tmp_path):
+def test_threads_and_processes_write_the_same_file(tmp_path):
     samples = Dataset([(bytes(100 * i), np.full(30, i, "u2")) for i in range(200)])
     types = {"text": "bytes", "x": ("u2", (30,))}
     one = save(tmp_path / "1.beton", samples, types, workers=1).read_bytes()
@@ -159,8 +159,8 @@ def test_workers_and_processes_give_the_same_file(tmp_path):
     assert path.read_bytes() == one
 
 
-def test_error_in_a_sample_ends_it_at_once_and_names_the_sample(tmp_path):
-    """FFCV's writer waits for ever for a worker that has failed."""
+def test_errors_stop_the_export_and_name_the_sample(tmp_path):
+    """FFCV's writer hangs after a worker's error."""
     samples = Dataset([(i,) for i in range(10_000)], fails={700}, slow=0.001)
     with pytest.raises(DatasetError, match=r"sample 700.*no sample 700"):
         save(tmp_path / "a.beton", samples, {"n": "int"})
@@ -170,7 +170,7 @@ def test_error_in_a_sample_ends_it_at_once_and_names_the_sample(tmp_path):
         save(tmp_path / "a.beton", wrong, {"x": ("f4", (3,))})
     with pytest.raises(DatasetError, match="float64"):
         save(tmp_path / "a.beton", Dataset([(np.zeros(3),)]), {"x": ("f4", (3,))})
-    several = [(np.ones(3, "f4"),)] * 50  # stacked with others, one would be cast to their type
+    several = [(np.ones(3, "f4"),)] * 50  # stacking would cast a deviating sample
     with pytest.raises(DatasetError, match=r"sample 50, field 'x'.*int16"):
         save(
             tmp_path / "a.beton",
@@ -180,7 +180,7 @@ def test_error_in_a_sample_ends_it_at_once_and_names_the_sample(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_error_does_not_wait_for_samples_that_take_long(tmp_path):
+def test_errors_do_not_wait_for_slow_samples(tmp_path):
     done = threading.Event()
 
     class Slow(Dataset):
@@ -197,7 +197,7 @@ def test_an_error_does_not_wait_for_samples_that_take_long(tmp_path):
 
 
 def test_sample_larger_than_a_page_is_refused(tmp_path):
-    """FFCV's writer waits for ever here, too."""
+    """FFCV's writer hangs in this case."""
     samples = Dataset([(bytes(10),), (bytes(PAGE + 1),)])
     with pytest.raises(DatasetError, match=r"sample 1.*page"):
         save(tmp_path / "a.beton", samples, {"text": "bytes"})
@@ -236,14 +236,14 @@ def test_sample_larger_than_a_page_is_refused(tmp_path):
         (7, {"x": "int"}, "no samples"),
     ],
 )
-def test_what_cannot_be_written_is_refused(tmp_path, fields, types, problem):
+def test_invalid_arguments_are_refused(tmp_path, fields, types, problem):
     with pytest.raises(DatasetError, match=problem):
         save(tmp_path / "a.beton", fields, types)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_arrays_are_stored_in_little_endian_order(tmp_path):
-    """FFCV refuses others."""
+    """FFCV refuses big-endian arrays."""
     values = np.arange(6).reshape(3, 2)
     nested = np.zeros((3, 2), [("a", ">i4"), ("b", [("c", ">f8", (2,))])])
     nested["a"] = values
@@ -255,8 +255,8 @@ def test_arrays_are_stored_in_little_endian_order(tmp_path):
         np.testing.assert_array_equal(open_dataset(path, field=name), expected)
 
 
-def test_empty_values_have_places_of_their_own(tmp_path):
-    """FFCV looks up the length of a value by its place."""
+def test_empty_values_have_distinct_offsets(tmp_path):
+    """FFCV looks up the length of a value by its offset."""
     samples = [(b"", {}, b"a"), (b"bc", {"n": 1}, b""), (b"", {}, b"")]
     types = {"first": "bytes", "meta": "json", "last": "bytes"}
     path = save(tmp_path / "a.beton", Dataset(samples), types)
@@ -278,8 +278,8 @@ def test_arrays_of_objects_are_written(tmp_path):
     assert open_dataset(path, field="text").compute().tolist() == fields["text"].tolist()
 
 
-def test_arrays_in_memory_are_made_by_several_threads(tmp_path, monkeypatch):
-    """A batch of all samples would hold all images, made by one thread."""
+def test_arrays_in_memory_are_encoded_in_batches(tmp_path, monkeypatch):
+    """A single batch would hold all encoded images, and use one thread."""
     sizes = []
     encode = sample_fields._images
 
@@ -294,7 +294,7 @@ def test_arrays_in_memory_are_made_by_several_threads(tmp_path, monkeypatch):
     assert max(sizes) * 40 * 40 * 3 <= PAGE // 2
 
 
-def test_writer_sleeps_while_a_sample_takes_long(tmp_path, monkeypatch):
+def test_writer_does_not_poll_slow_samples(tmp_path, monkeypatch):
     waits = []
     wait = ahead.wait
 
@@ -314,7 +314,7 @@ def test_writer_sleeps_while_a_sample_takes_long(tmp_path, monkeypatch):
 
 
 class Dying(Dataset):
-    """Takes its process along."""
+    """Samples, one of which ends its process."""
 
     def __getitem__(self, number):
         if number == 20:
@@ -323,15 +323,15 @@ class Dying(Dataset):
 
 
 @pytest.mark.slow
-def test_process_that_dies_ends_it(tmp_path):
+def test_dead_process_raises(tmp_path):
     with ProcessPoolExecutor(1) as pool, pytest.raises(DatasetError, match=r"process.*samples"):
         save(tmp_path / "a.beton", Dying(range(30)), {"n": "int"}, executor=pool)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_children_of_a_killed_writer_do_not_keep_others_out(tmp_path):
-    """Processes that make samples live on when their parent is killed."""
+def test_children_of_a_killed_writer_do_not_block_others(tmp_path):
+    """Processes that make samples survive their killed parent."""
     path, part = tmp_path / "a.beton", tmp_path / "a.beton.part"
     script = tmp_path / "write.py"
     script.write_text(KILLED)
@@ -351,7 +351,7 @@ def test_children_of_a_killed_writer_do_not_keep_others_out(tmp_path):
     assert open_dataset(path).compute().tolist() == [0, 1, 2]
 
 
-def test_errors_name_samples_as_their_source_does(tmp_path):
+def test_errors_name_samples_by_source_index(tmp_path):
     samples = Dataset([(bytes(10),), (bytes(PAGE + 1),)])
     with pytest.raises(DatasetError, match=r"sample 1;.*page"):
         save(tmp_path / "a.beton", samples, {"text": "bytes"}, indices=[1, 0])
@@ -366,8 +366,8 @@ def test_errors_name_samples_as_their_source_does(tmp_path):
 
 
 @pytest.mark.slow
-def test_clusters_compute_arrays_but_not_for_their_workers(tmp_path):
-    """A worker that writes a file would wait for itself."""
+def test_workers_compute_arrays_by_themselves(tmp_path):
+    """A worker that writes a file would deadlock if the cluster computed the arrays."""
     distributed = pytest.importorskip("distributed")
     arr = da.from_array(np.arange(60), 9)
     with (
@@ -382,7 +382,7 @@ def test_clusters_compute_arrays_but_not_for_their_workers(tmp_path):
     np.testing.assert_array_equal(open_dataset(other), np.arange(60) + 1)
 
 
-def test_urls_are_no_names_of_folders(tmp_path, monkeypatch):
+def test_invalid_paths_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fields = {"x": np.zeros((3, 4))}
     for path in ("s3://bucket/a.beton", "a\0.beton", 3):
@@ -392,7 +392,7 @@ def test_urls_are_no_names_of_folders(tmp_path, monkeypatch):
     assert os.listdir() == ["a.beton"]
 
 
-def test_what_is_replaced_may_be_what_is_read(tmp_path):
+def test_file_may_replace_its_own_source(tmp_path):
     fields = {"x": np.zeros((3, 4))}
     path = save(tmp_path / "a.beton", fields)
     save(path, {"x": open_dataset(path) + 1}, overwrite=True)
@@ -441,8 +441,8 @@ def test_two_writers_do_not_mix(tmp_path):
     assert open_dataset(path).compute().tolist() == [1]
 
 
-def test_a_file_that_was_moved_to_its_place_is_not_written_to(tmp_path, monkeypatch):
-    """A writer that waits for the lock of another may get that of the file that is complete."""
+def test_completed_file_is_not_overwritten_by_a_waiting_writer(tmp_path, monkeypatch):
+    """A writer that waits for a lock may get it for the other writer's completed file."""
     path = tmp_path / "a.beton"
     opened, lock = [], fcntl.flock
 
@@ -489,7 +489,7 @@ def test_tar_shards_are_written(tmp_path):
     types = {"jpg": ImageField("jpg"), "cls": "int", "meta.json": "json", "empty": "bytes"}
     path = save(tmp_path / "a.beton", samples, types)
     found = beton_reader.samples(path)
-    assert [sample[0] for sample in found] == images  # as they were
+    assert [sample[0] for sample in found] == images  # not encoded again
     assert [sample[1:] for sample in found] == [[3 * i, {"i": i}, b""] for i in range(4)]
     with pytest.raises(DatasetError, match="'png'"):
         save(tmp_path / "b.beton", samples, {"png": "image"})
@@ -502,7 +502,7 @@ def test_damaged_tar_files_are_refused(tmp_path):
     members = {f"{i}.cls": b"%d" % i for i in range(4)}
     path = tar_of(tmp_path / "a.tar", members)
     content = bytearray(path.read_bytes())
-    content[2 * 1024 + 20] ^= 255  # the third header: Python's module takes it for the end
+    content[2 * 1024 + 20] ^= 255  # the third header, which tarfile takes for the end
     path.write_bytes(content)
     with pytest.raises(CorruptFileError, match="byte 2048"):
         TarSamples(path)
@@ -521,7 +521,7 @@ def test_damaged_tar_files_are_refused(tmp_path):
         ("TIFF", np.full((4, 4), 0.5, "f4")),
     ],
 )
-def test_images_that_would_lose_something_are_refused(tmp_path, kind, pixels):
+def test_images_not_in_8_bit_rgb_are_refused(tmp_path, kind, pixels):
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, kind)
     with pytest.raises(DatasetError, match=r"of mode .*not 8-bit RGB"):
@@ -549,7 +549,7 @@ def test_wrong_options(tmp_path, wrong):
         save(tmp_path / "a.beton", {"x": np.zeros(3)}, shuffle=True, seed=-1)
 
 
-def test_images_are_made_smaller(tmp_path):
+def test_images_are_downscaled(tmp_path):
     pixels = np.arange(40 * 20 * 3, dtype="u2").reshape(40, 20, 3).astype("u1")
     field = ImageField("raw", max_resolution=10)
     (found,) = beton_reader.samples(
