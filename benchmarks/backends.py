@@ -111,7 +111,7 @@ def compute(result: da.Array, seconds: int) -> Any:
 
 
 def limits_of(scan: Scan, pool: ThreadPoolExecutor) -> dict[str, Callable[[], Any]]:
-    """Return what no backend that copies can beat: from the page cache, and from the disk."""
+    """Return the limits of copying backends: for reads from the page cache and from disk."""
     copy = copied(scan, pool, core_count())
     command = ["dd", f"if={scan.path}", "of=/dev/null", f"bs={BLOCK_BYTES}", "status=none"]
     return {"warm": partial(copy, 0), "cold": partial(subprocess.run, command, check=True)}

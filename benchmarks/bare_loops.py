@@ -1,9 +1,10 @@
-"""What users type beside loops written by hand for it: the share of what the machine can do.
+"""Compare common expressions with hand-written loops, as a share of the machine's speed.
 
-Run ``python benchmarks/bare_loops.py``, with ``--help`` for what there is to choose. The loops are
-those of ``comparison/bare.py``: compiled by numba, each for one expression, on a mapping that is
-kept; sixteen masks are products of matrices by BLAS. They have as many threads as dask. Results
-are compared first. All take turns; rates are of medians, and the share is that of the loop's rate.
+Run ``python benchmarks/bare_loops.py``; ``--help`` lists the options. The loops of
+``comparison/bare.py`` are compiled by numba for one expression each, and read a mapping that is
+kept; sixteen masks are a matrix product by BLAS. They use as many threads as dask. Results are
+compared first. Both are timed in turns; rates come from medians, and the share is dask-tiled's rate
+divided by the loop's.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ FORMATS = ("merlin-u16", "raw-f4")
 
 
 def arguments() -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mib", type=float, default=512, help="size of each file")
-    parser.add_argument("--dir", type=Path, help="where the files are kept; otherwise they are not")
-    parser.add_argument("--threads", default="2", help="of dask and of the loops: 1, 2, all")
+    parser.add_argument("--dir", type=Path, help="folder to keep the files in; default: deleted")
+    parser.add_argument("--threads", default="2", help="threads of dask and the loops: 1, 2, all")
     parser.add_argument("--formats", nargs="+", metavar="KEY", default=FORMATS)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="of comparison/bare.py")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="names in comparison/bare.py")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="write every time that was taken")
+    parser.add_argument("--json", type=Path, help="write all measured times")
     parser.add_argument("--rst", type=Path, help="write the table for the documentation")
     return parser.parse_args()
 
 
 def found_by(call: Callable[..., Any], *args: object) -> Any:
-    """Call something on all arguments but the last, which is the number of the repeat."""
+    """Wrap a call so that it ignores the last argument, the number of the repeat."""
     return call(*args[:-1])
 
 
 def time_loops(scan: Scan, names: Sequence[str], repeats: int, threads: str) -> list[Timing]:
-    """Time both on a scan, in turns."""
+    """Time expressions and loops on a scan, in turns."""
     import dask_tiled
     from comparison.bare import BARE, frames_of
     from comparison.evaluation import check, evaluate
@@ -77,7 +78,7 @@ def time_loops(scan: Scan, names: Sequence[str], repeats: int, threads: str) -> 
 
 
 def report(timings: Sequence[Timing], about: Mapping[str, str], path: Path | None) -> None:
-    """Print the table, and write it for the documentation."""
+    """Print the table, and write it to the documentation."""
     from comparison import table as tables
     from comparison.expressions import code
     from comparison.facts import sentence
@@ -107,9 +108,11 @@ def report(timings: Sequence[Timing], about: Mapping[str, str], path: Path | Non
 
 
 def main() -> None:
-    """Measure, and show."""
+    """Run the benchmark and print the table."""
     args = arguments()
-    pin(args.threads)  # numpy and numba count the cores when they are imported, which is later
+    pin(
+        args.threads
+    )  # numpy and numba count the cores when they are imported, which happens later.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each thread calls it
 
     import dask

@@ -1,9 +1,9 @@
-"""Whole chunks against the same pixels of a memory map, with dask and without: ratios.
+"""Compare whole chunks with the same pixels of a memory map, with and without dask.
 
-Run ``python benchmarks/chunks.py``. All get one Merlin file of big-endian pixels, which is in the
-page cache, in the chunks that are chosen for it, and take turns. The map stays open. Jobs that do
-next to nothing with a chunk get pixels of the map in native byte order. A ratio above 1 says that
-this package is faster; the processor's time counts where others use the machine.
+Run ``python benchmarks/chunks.py``. All variants read one Merlin file of big-endian pixels from the
+page cache, in its negotiated chunks, in turns. The map stays open; for jobs that hardly use a
+chunk, its pixels are converted to native byte order. Ratios above 1: this package is faster.
+Compare processor times if other programs use the machine.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ Make = Callable[[], Any]
 
 
 def corner(block: np.ndarray) -> np.ndarray:
-    """Use next to nothing of a chunk, so that its decoding is what is measured."""
+    """Return one pixel of a chunk, so that decoding dominates the time."""
     return block[:, :, :1, :1].copy()
 
 
 def one_pixel_each(arr: Any) -> Any:
-    """Return the array of what ``corner`` makes of every chunk."""
+    """Apply ``corner`` to every chunk."""
     return arr.map_blocks(corner, chunks=(*arr.chunks[:2], 1, 1), dtype=arr.dtype)
 
 
 def frame_sums(block: np.ndarray) -> np.ndarray:
-    """Sum frames of a block: what a user might write."""
+    """Sum the frames of a block, as a user of map_blocks would."""
     return block.sum(axis=(2, 3), dtype="f4")
 
 
@@ -66,7 +66,7 @@ DECODED: dict[str, Job] = {
 
 
 def mapped(path: Path, arr: Any) -> np.ndarray:
-    """Map the frames of the file, which have a header each."""
+    """Map the frames of the file, without their headers."""
     count = arr.shape[0] * arr.shape[1]
     header = path.stat().st_size // count - np.dtype(DTYPE).itemsize * SIG[0] * SIG[1]
     record = np.dtype([("header", f"V{header}"), ("pixels", DTYPE, SIG)])
@@ -74,12 +74,12 @@ def mapped(path: Path, arr: Any) -> np.ndarray:
 
 
 def computed(job: Job, arr: Any) -> Any:
-    """Compute what a job makes of an array."""
+    """Compute the result of a job on an array."""
     return job(arr).compute()
 
 
 def times(makers: Sequence[Make], repeats: int) -> list[tuple[float, float]]:
-    """Return the medians of the seconds of each, by the clock and by the processor, in turns."""
+    """Time variants in turns; return medians of wall time and CPU time in seconds."""
     taken: list[list[tuple[float, float]]] = [[] for _ in makers]
     for _ in range(repeats + 1):
         for make, seconds in zip(makers, taken, strict=True):
@@ -92,7 +92,7 @@ def times(makers: Sequence[Make], repeats: int) -> list[tuple[float, float]]:
 
 
 def main() -> None:
-    """Measure, and print a line for each job."""
+    """Run the benchmark and print a line for each job."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

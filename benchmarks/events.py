@@ -1,4 +1,4 @@
-"""Sums of events of Velox, on one core, and those of RosettaSciIO, which makes the array.
+"""Compare sums of Velox event streams on one core with RosettaSciIO, which fills a dense array.
 
 Run ``python benchmarks/events.py [folder] [events in millions]``. RosettaSciIO is left out from
 100 million events on.
@@ -30,7 +30,7 @@ SUMS: dict[str, Callable[[Any], Any]] = {
 
 
 def write(path: Path, events: float) -> int:
-    """Write about so many events, in one detector's stream."""
+    """Write about `events` events to the stream of one detector."""
     rng = np.random.default_rng(0)
     parts, starts, at = [], [], 0
     for _ in range(FRAMES):

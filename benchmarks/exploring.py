@@ -1,7 +1,7 @@
-"""How soon the page shows what is asked for: opening, dragging a detector, moving the position.
+"""Response times of `explore`: opening, dragging a detector, moving the position.
 
-Run ``python benchmarks/exploring.py``. A session is timed by itself, and where there is a browser
-(Chromium) the page in it, from the event of the pointer to the picture. The file is warm.
+Run ``python benchmarks/exploring.py``. It times a session by itself and, if Chromium is installed,
+the page in a browser, from the pointer event to the picture. The file is in the page cache.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def told(name: str, seconds: list[float]) -> None:
 
 
 class Timed:
-    """Takes the messages of a session, and the times when they come."""
+    """Records the messages of a session with their times."""
 
     def __init__(self, arr: Any) -> None:
         from dask_tiled.exploring.pictures import Pictures
@@ -67,7 +67,7 @@ class Timed:
             self.came.notify_all()
 
     def first(self, kind: str, act: Any) -> float:
-        """Return the seconds until the first picture of a kind comes."""
+        """Act, and return the seconds until the first message of a kind."""
         with self.came:
             self.messages.clear()
         start = time.perf_counter()
@@ -78,7 +78,7 @@ class Timed:
 
 
 def of_session(path: str, options: dict[str, Any], patience: float) -> None:
-    """Time a session by itself, which waits so many seconds for exact images."""
+    """Time a session by itself; wait up to `patience` seconds for exact images."""
     import dask_tiled
 
     opening = []
@@ -124,7 +124,7 @@ def of_page(path: str, options: dict[str, Any]) -> None:
     sys.path.insert(0, str(TESTS))
     chromium = import_module("chromium")
     if chromium.path_of_browser() is None:
-        print("there is no Chromium: the page is not timed")
+        print("Chromium is not installed: the page is not timed")
         return
     import uvicorn
 
@@ -162,7 +162,7 @@ def of_page(path: str, options: dict[str, Any]) -> None:
 
 
 def of_others(path: str, options: dict[str, Any]) -> None:
-    """Time the same with LiberTEM, a disk of the same size, and HyperSpy, its navigator."""
+    """Time LiberTEM with an equal disk, and HyperSpy's navigator."""
     nav, sig = options["nav_shape"], options["sig_shape"]
     api = import_module("libertem.api")
     with api.Context.make_with("threads") as context:
@@ -196,10 +196,10 @@ def of_others(path: str, options: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=1.0)
-    parser.add_argument("--sparse", action="store_true", help="a file of holes, of any size")
+    parser.add_argument("--sparse", action="store_true", help="a sparse file of any size")
     parser.add_argument("--others", action="store_true", help="LiberTEM and HyperSpy, too")
     parser.add_argument("--folder", default=None)
     args = parser.parse_args()
@@ -227,7 +227,7 @@ def main() -> None:
         if args.others:
             of_others(path, options)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"most memory of the process: {peak:.0f} MiB")
+        print(f"peak memory of the process: {peak:.0f} MiB")
 
 
 if __name__ == "__main__":

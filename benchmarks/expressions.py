@@ -26,13 +26,17 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--mib", type=float, default=512, help="size of each file")
-    parser.add_argument("--dir", type=Path, help="where the files are kept; otherwise they are not")
-    parser.add_argument("--threads", default="2", help="of dask, each on a core: 1, 2, all, sync")
+    parser.add_argument("--dir", type=Path, help="folder to keep the files in; default: deleted")
+    parser.add_argument(
+        "--threads", default="2", help="dask threads, one per core: 1, 2, all, sync"
+    )
     formats = ("merlin-u16", "raw-u16", "raw-f4", "merlin-r12")
     parser.add_argument("--formats", nargs="+", metavar="KEY", default=formats)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="of comparison/expressions.py")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="names in comparison/expressions.py"
+    )
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write every time that was taken")
+    parser.add_argument("--json", type=Path, help="write all measured times")
     parser.add_argument("--rst", type=Path, help="write the tables for the documentation")
     return parser.parse_args()
 

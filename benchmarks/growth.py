@@ -1,12 +1,12 @@
-"""Seconds for each GB of files of growing size, with a growing number of threads.
+"""Seconds per GB for files of increasing size and numbers of threads.
 
-Run ``python benchmarks/growth.py``, with ``--gb 0.1 1 10 100`` for all sizes. The files are sparse,
-of zeros, in frames of 256 x 256 pixels of 16 bits; a pass sums every frame. The first pass, which
-compiles and fills the page cache, is not counted where the file fits into a quarter of the memory.
-Larger files are dropped from the page cache and read once, so that the system makes pages of zeros,
-and drops others, meanwhile. ``dd``, in one thread, shows what that costs without a sum.
+Run ``python benchmarks/growth.py``, with ``--gb 0.1 1 10 100`` for all sizes. The files are sparse
+and hold frames of 256 x 256 uint16 zeros; a pass sums every frame. For files up to a quarter of the
+memory, a first pass, which compiles kernels and fills the page cache, is not counted. Larger files
+are dropped from the page cache and read once: the time includes making and dropping pages of zeros.
+``dd``, in one thread, shows that cost without the sum.
 
-"spread" is how far the slowest size is from the fastest, for a number of threads.
+"spread" compares the slowest with the fastest size for a number of threads.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ KEPT_SHARE = 4
 
 
 def sparse(path: Path, gb: float) -> Path:
-    """Make a file of zeros that takes no space."""
+    """Write a sparse file of zeros."""
     with path.open("wb") as file:
         file.truncate(max(1, round(gb * GB / FRAME_BYTES)) * FRAME_BYTES)
     return path
 
 
 def job(path: Path, io: str, threads: int) -> Callable[[], object]:
-    """Return a pass over a file: the sums of all frames, or plain reading by ``dd``."""
+    """Return a function that sums all frames of a file, or reads it with ``dd``."""
     if io == PLAIN:
         command = ["dd", f"if={path}", "of=/dev/null", f"bs={BLOCK_BYTES}", "status=none"]
         return partial(subprocess.run, command, check=True)
@@ -53,7 +53,7 @@ def job(path: Path, io: str, threads: int) -> Callable[[], object]:
 
 
 def seconds_of(path: Path, run: Callable[[], object], repeats: int) -> float:
-    """Return the median time of a pass for each GB."""
+    """Return the median seconds per GB of a pass."""
     nbytes = path.stat().st_size
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     is_cached = nbytes < memory // KEPT_SHARE
@@ -68,14 +68,14 @@ def seconds_of(path: Path, run: Callable[[], object], repeats: int) -> float:
 
 
 def main() -> None:
-    """Measure, and show."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--gb", type=float, nargs="+", default=(0.1, 1, 10))
     parser.add_argument("--threads", type=int, nargs="+", default=(1, 2, 4))
     parser.add_argument("--io", nargs="+", default=("auto", "buffered"))
-    parser.add_argument("--dir", type=Path, help="where the files are made, and removed again")
+    parser.add_argument("--dir", type=Path, help="folder for the temporary files")
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     body = []

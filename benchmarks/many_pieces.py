@@ -10,7 +10,7 @@ Every case runs in its own process:
 - pickled: size of the array; task: size of the largest task of one chunk, without the parts shared
   by all tasks;
 - tree: ms to sort the pieces, once, for the first chunk;
-- 1, 100, 10,000: ms to plan the reads of a chunk that overlaps so many pieces;
+- 1, 100, 10,000: ms to plan the reads of a chunk that overlaps this number of pieces;
 - slice: ms to define a slice.
 """
 

@@ -1,7 +1,7 @@
-"""A million frames of ND2 and a million tiles of CZI: what opening takes, and what graphs take.
+"""Time of opening, and of graphs, for a million frames of ND2 and a million tiles of CZI.
 
-Run ``python benchmarks/microscopes.py``. Files are written with tiny frames; opening is to take
-less than a second, and the graph of a slice less than 10 ms.
+Run ``python benchmarks/microscopes.py``. Files have tiny frames. Targets: opening in less than a
+second, the graph of a slice in less than 10 ms.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ RUNS = 5
 
 
 def records(first: bytes, count: int) -> np.ndarray:
-    """Repeat a record, as rows of bytes."""
+    """Return `count` copies of a record as rows of bytes."""
     return np.tile(np.frombuffer(first, np.uint8), (count, 1))
 
 
 def long_nd2(path: Path, count: int) -> None:
-    """Write many frames between the chunks and the map of a short file."""
+    """Write an ND2 file of many frames, from the chunks and the chunk map of a short file."""
     write_nd2(path, np.zeros((2, SIDE, SIDE), "u2"), "tyx")
     data = path.read_bytes()
     size, room = 8 + 2 * SIDE * SIDE, 32
@@ -50,7 +50,7 @@ def long_nd2(path: Path, count: int) -> None:
 
 
 def long_czi(path: Path, count: int) -> None:
-    """Write many tiles, each of a time, a channel and a height of its own."""
+    """Write a CZI file of many tiles, each with its own time, channel and z."""
     tile = np.zeros((SIDE, SIDE), "u2")
     start = {"X": 0, "Y": 0, "C": 0, "Z": 0, "T": 0, "M": 0}
     write_czi(path, [Tile(start, tile)])
@@ -81,11 +81,11 @@ def long_czi(path: Path, count: int) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the benchmark and print the times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=1_000_000, help="of frames and tiles")
+    parser.add_argument("--count", type=int, default=1_000_000, help="number of frames and tiles")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="microscopes-") as folder:
         for suffix, write in {"nd2": long_nd2, "czi": long_czi}.items():

@@ -1,9 +1,9 @@
-"""Small reads of an opened scan, as of a viewer, against a memory map with dask: milliseconds.
+"""Compare small reads of an opened scan, as by a viewer, with dask over a memory map.
 
-Run ``python benchmarks/small_reads.py``. Both get one Merlin file of big-endian pixels, which is in
-the page cache, in the same chunks, and take turns; what is timed is all from the opened array to
-the result. The map stays open, and what is read of it is converted to native byte order. The last
-line is a pixel of all frames of a raw file without pixels but zeros, beside the sum of them all.
+Run ``python benchmarks/small_reads.py``. Both read one Merlin file of big-endian pixels from the
+page cache, in the same chunks, in turns; times in milliseconds are from the opened array to the
+result. The map stays open, and its pixels are converted to native byte order. The last line
+compares one pixel of all frames of a sparse raw file with the sum of all pixels.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ READS: dict[str, Callable[[Any], Any]] = {
 
 
 def native(read: Callable[[Any], Any], plain: Any) -> Any:
-    """Read what is shown in native byte order."""
+    """Wrap a read so that its result has native byte order."""
     found = read(plain)
     return found.astype(found.dtype.newbyteorder("="))
 
 
 def medians(makers: Mapping[str, Callable[[], Any]], repeats: int) -> list[float]:
-    """Return the milliseconds of each, which take turns."""
+    """Time reads in turns; return median milliseconds."""
     times: dict[str, list[float]] = {name: [] for name in makers}
     for _ in range(repeats + 1):
         for name, make in makers.items():
@@ -57,7 +57,7 @@ def medians(makers: Mapping[str, Callable[[], Any]], repeats: int) -> list[float
 
 
 def main() -> None:
-    """Measure, and print a line for each read."""
+    """Run the benchmark and print a line for each read."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

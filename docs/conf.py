@@ -34,25 +34,25 @@ extensions = [
 exclude_patterns = ["_build", "_generated", "tutorials/*/*"]
 templates_path = ["_templates"]
 
-# Notebooks are executed whenever they are read. Errors, and words on stderr, end the build.
+# Notebooks are executed in every build. Errors and output on stderr fail the build.
 nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_timeout = 120
 nb_execution_raise_on_error = True
 nb_output_stderr = "warn"
 SAMPLES = Path(__file__).parent / "_generated" / "samples"
-os.environ["DASK_DASK_TILED__SAMPLES_FOLDER"] = str(SAMPLES)  # of the notebooks
+os.environ["DASK_DASK_TILED__SAMPLES_FOLDER"] = str(SAMPLES)  # for the notebooks' kernels
 dask.config.set({"dask_tiled.samples-folder": SAMPLES})
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # its threads wait for each other on busy cores
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # more threads are slow on busy cores
 
-autodoc_typehints = "none"  # the docstrings say it in words
+autodoc_typehints = "none"  # docstrings name the types
 numpydoc_class_members_toctree = False
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
-# Whoever is documented has a docstring, and what its sections name exists.
+# Each documented object has a docstring, whose parameters exist.
 numpydoc_validation_checks = {"GL01", "GL06", "GL08", "PR02", "PR03", "YD01"}
 
-# A page for each public name, below docs/api. Templates look names up in these tables.
+# Members and pictures on the pages of public names, by name; used in the autosummary templates.
 MEMBERS = {
     "Axis": "calibrated",
     "Corrections": "check, dtype",
@@ -90,14 +90,14 @@ PICTURES = {
 autosummary_context = {"shown_members": MEMBERS, "shown_pictures": PICTURES}
 
 nitpicky = True
-# Their inventories would have to be fetched.
+# The build fetches no inventories of other projects.
 nitpick_ignore_regex = [("py:.*", r"(collections|dask|xarray|zarr)\..*")]
 
 html_theme = "pydata_sphinx_theme"
 html_title = "dask-tiled"
 html_static_path = ["_static"]
 html_css_files = ["custom.css"]
-# Wide tables have the whole page.
+# Pages with wide tables have no sidebar.
 html_sidebars = {"**": ["guide.html"], "index": [], "formats": [], "performance": []}
 html_copy_source = False
 html_show_sphinx = False
@@ -114,9 +114,9 @@ html_theme_options = {
 
 
 def draw_schemes(app: Sphinx) -> None:
-    """Draw the scheme that the page about chunks explains, in the colours of the page."""
+    """Draw the tiling schemes of the page about chunks, in the text colour of the page."""
     with tempfile.NamedTemporaryFile(suffix=".raw") as file:
-        file.truncate(256**4 * 2)  # a hole: it takes no space
+        file.truncate(256**4 * 2)  # sparse
         shapes = {"nav_shape": (256, 256), "sig_shape": (256, 256)}
         desc = dask_tiled.describe(file.name, "raw", dtype="uint16", **shapes)
     folder = Path(app.srcdir) / "_generated"
@@ -129,7 +129,7 @@ def draw_schemes(app: Sphinx) -> None:
 
 
 def list_formats(app: Sphinx) -> None:
-    """Write the table of formats, and below it what their options mean."""
+    """Write the table of formats, and the descriptions of their options."""
     heads = ("Format", "Files", "What is read", "Shape of the scan", "Options", "Also read by")
     meanings = [".. options", ""]
     rows = [heads]
@@ -151,8 +151,8 @@ def list_formats(app: Sphinx) -> None:
 
 
 def list_facts(app: Sphinx) -> None:
-    """Write the table of what files say of the instrument, and which formats do."""
-    rows = [("Name", "Unit", "What it is", "Formats that tell it")]
+    """Write the table of instrument facts, with the formats that provide each."""
+    rows = [("Name", "Unit", "Meaning", "Formats")]
     formats = sorted(dask_tiled.formats().items())
     for name, term in VOCABULARY.items():
         telling = ", ".join(f"``{key}``" for key, format in formats if name in format.instrument)
@@ -161,7 +161,7 @@ def list_facts(app: Sphinx) -> None:
 
 
 def list_table(rows: list[tuple[str, ...]], widths: str) -> list[str]:
-    """Give the lines of a table, the first row of which is its head."""
+    """Return the lines of a table whose first row is its head."""
     lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
     for row in rows:
         lines += [f"   {'  ' if k else '* '}- {cell}".rstrip() for k, cell in enumerate(row)]
@@ -180,14 +180,14 @@ c.InlineBackend.figure_formats = {"retina"}
 c.Application.log_level = "ERROR"
 c.IPKernelApp.exec_lines = [
     "import logging",
-    "logging.getLogger('dask_tiled').setLevel('ERROR')",  # what has to be compiled
-    "logging.getLogger('distributed.nanny').setLevel('ERROR')",  # what ends slowly
+    "logging.getLogger('dask_tiled').setLevel('ERROR')",  # messages about compilation
+    "logging.getLogger('distributed.nanny').setLevel('ERROR')",  # messages about slow shutdown
 ]
 """
 
 
 def configure_kernels(app: Sphinx) -> None:
-    """Have notebooks executed with fine pictures, and no word that depends on the machine."""
+    """Configure kernels: pictures in high resolution, and no output that depends on the machine."""
     profile = Path(app.srcdir) / "_generated" / "ipython" / "profile_default"
     profile.mkdir(parents=True, exist_ok=True)
     (profile / "ipython_kernel_config.py").write_text(KERNEL, "utf8")
@@ -195,26 +195,26 @@ def configure_kernels(app: Sphinx) -> None:
 
 
 def outdated_notebooks(_: Sphinx, env: BuildEnvironment, *_changes: set[str]) -> list[str]:
-    """Have notebooks executed again when anything they may import has changed since."""
+    """Return the notebooks to execute again, as the package has changed."""
     sources = Path(dask_tiled.__file__).parent.rglob("*.py")
     newest = max(source.stat().st_mtime_ns for source in sources) // 1000
     return [name for name, read in env.all_docs.items() if "tutorials/" in name and read < newest]
 
 
 def outdated_pages(_: Sphinx, env: BuildEnvironment, *_changes: set[str]) -> list[str]:
-    """Read the pages of the guide in every build: Sphinx forgets index entries of all others."""
+    """Return all pages of the guide: Sphinx drops the index entries of pages it does not read."""
     return [name for name in env.all_docs if "/" not in name]
 
 
 def publish_notebooks(app: Sphinx, exception: Exception | None) -> None:
-    """Put what can be downloaded beside the pages."""
+    """Copy the executed notebooks next to their pages, for download."""
     if exception is None:
         for path in (Path(app.outdir).parent / "jupyter_execute" / "tutorials").glob("*.ipynb"):
             shutil.copy(path, Path(app.outdir) / "tutorials")
 
 
 def setup(app: Sphinx) -> None:
-    """Make what is generated before the pages are read."""
+    """Connect the functions that generate parts of pages."""
     app.connect("builder-inited", configure_kernels)
     app.connect("env-get-outdated", outdated_notebooks)
     app.connect("env-get-outdated", outdated_pages)

@@ -15,10 +15,10 @@ import dask_tiled
 
 PAGE = Path(__file__).parent / "api.rst"
 IGNORED = {
-    "ES01",  # a summary says it all for many functions
-    "SA01",  # pages of the guide show what belongs together
+    "ES01",  # a summary is enough for many functions
+    "SA01",  # the guide links related functions
 }
-"""Codes of numpydoc that are not checked."""
+"""Codes of numpydoc to ignore."""
 
 
 def names() -> list[str]:
@@ -29,7 +29,7 @@ def names() -> list[str]:
 
 
 def problems(name: str) -> list[str]:
-    """List what numpydoc finds in the docstring of a public name, a line each."""
+    """Return numpydoc's findings on the docstring of a public name, as lines."""
     value = attrgetter(name)(dask_tiled)
     found = validate(f"{value.__module__}.{value.__qualname__}")
     place = f"{found['file']}:{found['file_line']}: {name}:"
@@ -40,9 +40,9 @@ def problems(name: str) -> list[str]:
 
 
 def missing_parameters(kind: type) -> set[str]:
-    """Return the parameters of a class that are documented neither so nor as attributes.
+    """Return the parameters of a class that are documented neither as parameters nor attributes.
 
-    Errors have those of the class that they derive from; opened arrays are made by functions.
+    Errors inherit documented parameters; opened arrays are made by functions, not by the class.
     """
     if kind is dask_tiled.TiledArray:
         return set()
@@ -62,7 +62,7 @@ def main() -> None:
     if len(public) < 60:
         sys.exit(f"{PAGE}: found {len(public)} names; expected all of the package")
     lines = [line for name in public for line in problems(name)]
-    print("\n".join(lines or [f"{len(public)} public docstrings are as numpydoc wants them"]))
+    print("\n".join(lines or [f"numpydoc finds no problem in {len(public)} public docstrings"]))
     sys.exit(bool(lines))
 
 

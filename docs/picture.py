@@ -1,8 +1,8 @@
-"""Run the lines of a page, and keep the pictures that they draw.
+"""Run the examples of pages, and save the pictures that they draw.
 
-Sphinx does so for the examples of ``docs/*.rst``: the last figure drawn before an image below
-``_generated/pages`` is that image, and a square from each of its axes a thumbnail. ``make picture``
-does so for the first lines of README.md; a test runs them all, and compares the picture.
+Sphinx runs the examples of ``docs/*.rst``: each image below ``_generated/pages`` is the figure
+drawn last before it, and squares cut from its axes are thumbnails. ``make picture`` runs the first
+example of README.md; a test runs all of them, and compares the picture.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ DRAWN = "scan.png"
 PAGES = Path("_generated") / "pages"
 SHOWN = re.compile(rf"{PAGES}/([\w-]+\.(?:png|html))$", re.MULTILINE)
 FIGURE = re.compile(r"^ *<ShownFigure.*$", re.MULTILINE)
-"""What a prompt prints for a figure; the page has the picture there."""
+"""Printed representation of a figure, which the page replaces by the picture."""
 FOLDERS = re.compile(r"(?<=>)/[^<>]*/(?=[^<>/]+<)")
-"""What comes before the name of a file, which depends on the machine."""
+"""Folders before file names, which depend on the machine."""
 DOTS_PER_INCH = 192
 THUMBNAIL = 360
 """Side of a thumbnail in pixels."""
@@ -52,13 +52,13 @@ def lines_of_readme() -> list[str]:
 def main() -> None:
     """Draw the picture of README.md."""
     with drawing():
-        exec(lines_of_readme()[0], {})  # noqa: S102 - they are ours
+        exec(lines_of_readme()[0], {})  # noqa: S102 - trusted
         shutil.copy(DRAWN, PICTURE)
 
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Run code in an empty folder, without windows and messages of the compiler."""
+    """Run code in an empty folder, without windows and messages about compilation."""
     mpl.use("Agg")
     logging.getLogger("dask_tiled").setLevel("ERROR")
     before = Path.cwd()
@@ -71,7 +71,7 @@ def drawing() -> Iterator[None]:
 
 
 def draw_pages(app: Sphinx) -> None:
-    """Draw the pictures of all pages that have changed."""
+    """Draw the pictures of all changed pages."""
     for page in sorted(Path(app.srcdir).glob("*.rst")):
         text = page.read_text("utf8")
         wanted = [Path(app.srcdir) / PAGES / name for name in SHOWN.findall(text)]
@@ -82,7 +82,7 @@ def draw_pages(app: Sphinx) -> None:
 
 
 def draw_page(text: str, folder: Path) -> None:
-    """Run the examples of a page, and save what the last one before each picture returned."""
+    """Run the examples of a page, and save the last result before each picture."""
     found = {
         match[1]: text.count("\n", 0, match.start()) for match in reversed([*SHOWN.finditer(text)])
     }
@@ -100,7 +100,7 @@ def draw_page(text: str, folder: Path) -> None:
 
 
 def save(value: Any, path: Path) -> None:
-    """Save a figure with its thumbnail, or the page of an object."""
+    """Save a figure with its thumbnail, or the HTML repr of an object."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
         path.write_text(FOLDERS.sub("", value._repr_html_()), "utf8")
@@ -122,12 +122,12 @@ def save(value: Any, path: Path) -> None:
 
 
 def hide_figures(_: Sphinx, __: str, source: list[str]) -> None:
-    """Leave out what a prompt prints for a figure: the picture stands there."""
+    """Remove printed representations of figures: the picture follows."""
     source[0] = FIGURE.sub("", source[0])
 
 
 def setup(app: Sphinx) -> None:
-    """Draw before pages are read."""
+    """Draw pictures before pages are read."""
     app.connect("builder-inited", draw_pages)
     app.connect("source-read", hide_figures)
 

@@ -1,4 +1,4 @@
-"""From a Merlin scan to images and to zarr: the main way through dask-tiled, step by step.
+"""From a Merlin scan to images and to zarr: the main functions of dask-tiled, step by step.
 
 Run it with ``make demo``, or ``python examples/demo.py --help``.
 """
@@ -21,9 +21,9 @@ from dask.diagnostics import ProgressBar
 
 import dask_tiled
 
-mpl.use("Agg")  # a file is all that is drawn to
+mpl.use("Agg")  # draws to files only
 
-DISC = 1.6  # mrad, outside of the direct beam
+DISC = 1.6  # radius of the bright-field detector, mrad: just outside of the direct beam
 ANNULUS = (8.0, 25.0)  # inner and outer angle of the annular detector, mrad
 
 
@@ -65,11 +65,11 @@ def main() -> None:
 
 
 def compute_images(arr: da.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sum what falls on two detectors, and average over the scan.
+    """Compute the images of two virtual detectors, and the mean pattern.
 
-    Both work on tiles, and what is computed together reads the file once.
+    All run on tiles; computed together, they read the file once.
     """
-    first, step = arr.axes[-1].offset, arr.axes[-1].scale  # those of y are the same
+    first, step = arr.axes[-1].offset, arr.axes[-1].scale  # the same for y
     angle = np.hypot(*(first + step * np.indices(arr.shape[-2:])))
     low, high = ANNULUS
     detectors = dask_tiled.tiles.apply_masks(arr, [angle < DISC, (angle >= low) & (angle < high)])
@@ -91,7 +91,7 @@ def prove_equal(stored: zarr.Array, arr: da.Array) -> None:
 
 @contextmanager
 def step(title: str) -> Iterator[None]:
-    """Announce a step, and say how long it took."""
+    """Print the title of a step, and its duration."""
     print(f"\n== {title}", flush=True)
     started = time.perf_counter()
     yield

@@ -1,7 +1,7 @@
-"""Loops written by hand for one expression each: what could be had without any package.
+"""Hand-written loops for one expression each: the speed limit without any package.
 
-They go through a mapping that is kept, frame by frame, and may add up in any order. Floats are
-added up in double precision where dask-tiled does so.
+The loops read a mapping that is kept, frame by frame, and may sum in any order. They sum floats in
+double precision where dask-tiled does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEPTH = 64
 
 @intrinsic
 def reversed_bytes(typingctx, value):
-    """Reverse the bytes of a whole number."""
+    """Reverse the bytes of an integer."""
 
     def codegen(context, builder, signature, values):
         return builder.bswap(values[0])
@@ -36,12 +36,12 @@ def reversed_bytes(typingctx, value):
 
 @njit
 def as_it_is(value):
-    """Take a pixel of the order of this machine."""
+    """Return a pixel in native byte order."""
     return value
 
 
 def _compiled(*, swapped: bool) -> dict[str, Any]:  # noqa: C901, PLR0915 - they share these
-    """Compile the loops for one order of bytes; ``native`` is an empty array of the pixels."""
+    """Compile the loops for a byte order; ``native`` is an empty array of the native dtype."""
     load = reversed_bytes if swapped else as_it_is
     fast = njit(nogil=True, fastmath=True)
 
@@ -152,7 +152,7 @@ def _compiled(*, swapped: bool) -> dict[str, Any]:  # noqa: C901, PLR0915 - they
 
 
 class Frames(NamedTuple):
-    """The frames of a file, where they lie in memory, and threads that go through them."""
+    """The mapped frames of a file, and threads that process them."""
 
     data: Array
     offsets: Array
@@ -165,27 +165,27 @@ class Frames(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """Number of a frame."""
+        """Number of pixels in a frame."""
         return self.sig[0] * self.sig[1]
 
     @property
     def arguments(self) -> tuple[Array, Array, Array, int]:
-        """What every loop begins with."""
+        """First arguments of every loop."""
         return self.data, self.offsets, self.native, self.pixels
 
     @property
     def parts(self) -> list[slice]:
-        """The frames of each thread."""
+        """Slices of frames, one per thread."""
         step = -(-len(self.offsets) // self.threads)
         return [slice(k * step, (k + 1) * step) for k in range(self.threads)]
 
     @property
     def wide(self) -> np.dtype[Any]:
-        """Type of sums of a frame, or of all frames."""
+        """Dtype of sums."""
         return np.dtype("u4" if self.native.dtype.kind == "u" else "f8")
 
     def by_frame(self, name: str, out: Array, *beside: Array) -> Array:
-        """Find something of each frame."""
+        """Run a loop with a result per frame."""
 
         def run(part: slice) -> None:
             data, offsets, native, pixels = self.arguments
@@ -195,7 +195,7 @@ class Frames(NamedTuple):
         return out.reshape(self.nav)
 
     def by_pixel(self, name: str, make: Callable[[], Array]) -> list[Array]:
-        """Find something of each pixel: for each thread."""
+        """Run a loop with a result per pixel; return the results of the threads."""
 
         def run(part: slice) -> Array:
             data, offsets, native, pixels = self.arguments

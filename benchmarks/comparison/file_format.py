@@ -81,5 +81,5 @@ class FileFormat:
 
 
 def stored(dtype: str, shape: tuple[int, ...], header: int = 0, footer: int = 0) -> np.dtype[Any]:
-    """Return the dtype of a stored frame with a header and a footer of so many bytes."""
+    """Return the dtype of a stored frame with a header and a footer of given sizes in bytes."""
     return np.dtype([("header", f"V{header}"), ("pixels", dtype, shape), ("footer", f"V{footer}")])

@@ -21,7 +21,7 @@ ALLOWED = {**dict.fromkeys(SIZES, tools.POSITIVE), "datatype": tuple(DTYPES)}
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Look for fields that make sense together; there is no magic number."""
+    """Check that header fields are plausible; there is no magic number."""
     if len(head) < tools.size_of(FIELDS):
         return "is shorter than an SPE header"
     header = tools.parse_fields(head, FIELDS)
@@ -30,7 +30,7 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(paths: list[str]) -> tools.Description:
-    """Read the header, and say where the frames lie."""
+    """Read the header, and return the layout of the frames."""
     file = tools.File.only(paths, "spe")
     header = tools.read_fields(file.path, FIELDS)
     tools.check_fields(file.path, header, FIELDS, ALLOWED, "not an SPE header")
