@@ -45,7 +45,7 @@ from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 pytestmark = pytest.mark.usefixtures("synchronous")
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
-SAID = {"scan_x": "0.5 nm", "scan_y": (0.25, "nm", 3), "x": "0.02 1/nm from -0.16 1/nm"}
+CALIBRATION = {"scan_x": "0.5 nm", "scan_y": (0.25, "nm", 3), "x": "0.02 1/nm from -0.16 1/nm"}
 SCAN_Y, SCAN_X = Axis("scan_y", "nm", 0.25, 3), Axis("scan_x", "nm", 0.5)
 Y, X = Axis("y"), Axis("x", "1/nm", 0.02, -0.16)
 AXES = SCAN_Y, SCAN_X, Y, X
@@ -58,13 +58,13 @@ def path(tmp_path):
 
 @pytest.fixture
 def arr(path):
-    return open_dataset(path).with_axes(SAID)
+    return open_dataset(path).with_axes(CALIBRATION)
 
 
 # Where calibrated axes appear
 
 
-def of_labels(found):
+def xarray_axes(found):
     """Return the axes of a DataArray."""
     coords = ((name, found.coords.get(name)) for name in found.dims)
     return tuple(
@@ -75,12 +75,12 @@ def of_labels(found):
     )
 
 
-def of_signal(told):
+def hyperspy_axes(told):
     """Return the axes of HyperSpy's dictionaries."""
     return tuple(Axis(one["name"], one["units"], one["scale"], one["offset"]) for one in told)
 
 
-def of_image(group):
+def ome_zarr_axes(group):
     """Return the axes of OME-Zarr's attributes."""
     (image,) = group.attrs["ome"]["multiscales"]
     scale, offset = image["datasets"][0]["coordinateTransformations"]
@@ -91,7 +91,7 @@ def of_image(group):
     )
 
 
-def in_napari(path, arr):
+def napari_axes(path, arr):
     """Return the axes of a napari layer: the file is opened with the axes saved next to it."""
     arr.save_axes()
     ((_, told, _),) = read_layers(str(path))
@@ -100,7 +100,7 @@ def in_napari(path, arr):
     return tuple(map(Axis, *columns))
 
 
-def drawn(path, arr):
+def check_shown_axes(path, arr):
     """Check names, units and extents of the axes that `show` draws, and return `AXES`."""
     del path
     shown = {(axes.get_ylabel(), axes.get_xlabel()): axes for axes in show(arr).axes}
@@ -110,47 +110,51 @@ def drawn(path, arr):
     return AXES
 
 
-def in_a_folder(path, arr, read):
+def export_and_read(path, arr, read):
     to_zarr(arr, path.parent / "out.zarr")
     return read(path.parent / "out.zarr")
 
 
-SEES = {
+CONSUMERS = {
     "the array": lambda _, arr: arr.axes,
     "the description": lambda _, arr: arr.description.axes,
-    "describe": lambda path, _: describe(path, axes=SAID).axes,
-    "open_dataset": lambda path, _: open_dataset(path, axes=SAID).axes,
+    "describe": lambda path, _: describe(path, axes=CALIBRATION).axes,
+    "open_dataset": lambda path, _: open_dataset(path, axes=CALIBRATION).axes,
     "every axis": lambda path, _: open_dataset(path, axes=AXES).axes,
-    "keywords": lambda path, _: open_dataset(path).with_axes({"x": X}, **SAID_OF_SCAN).axes,
+    "keywords": lambda path, _: open_dataset(path).with_axes({"x": X}, **SCAN_CALIBRATION).axes,
     "pickles": lambda _, arr: pickle.loads(pickle.dumps(arr)).axes,
     "expressions": lambda _, arr: shown_of(np.sqrt(arr) + 1).axes,
-    "xarray": lambda _, arr: of_labels(to_xarray(arr)),
-    "xarray of a path": lambda path, _: of_labels(to_xarray(path, axes=SAID)),
-    "the engine of xarray": lambda path, _: of_labels(
-        xr.open_dataset(path, engine="dask_tiled", axes=SAID)["data"]
+    "xarray": lambda _, arr: xarray_axes(to_xarray(arr)),
+    "xarray of a path": lambda path, _: xarray_axes(to_xarray(path, axes=CALIBRATION)),
+    "the engine of xarray": lambda path, _: xarray_axes(
+        xr.open_dataset(path, engine="dask_tiled", axes=CALIBRATION)["data"]
     ),
-    "zarr in xarray": lambda path, arr: of_labels(
-        in_a_folder(path, arr, partial(xr.open_zarr, consolidated=False))["data"]
+    "zarr in xarray": lambda path, arr: xarray_axes(
+        export_and_read(path, arr, partial(xr.open_zarr, consolidated=False))["data"]
     ),
-    "zarr opened again": lambda path, arr: in_a_folder(path, arr, open_dataset).axes,
-    "OME-Zarr": lambda path, arr: of_image(in_a_folder(path, arr, zarr.open_group)),
-    "HyperSpy": lambda _, arr: of_signal(to_hyperspy(arr).axes_manager.as_dictionary().values()),
-    "HyperSpy's reader": lambda path, _: of_signal(file_reader(path, axes=SAID)[0]["axes"]),
-    "napari": in_napari,
-    "show": drawn,
+    "zarr opened again": lambda path, arr: export_and_read(path, arr, open_dataset).axes,
+    "OME-Zarr": lambda path, arr: ome_zarr_axes(export_and_read(path, arr, zarr.open_group)),
+    "HyperSpy": lambda _, arr: hyperspy_axes(
+        to_hyperspy(arr).axes_manager.as_dictionary().values()
+    ),
+    "HyperSpy's reader": lambda path, _: hyperspy_axes(
+        file_reader(path, axes=CALIBRATION)[0]["axes"]
+    ),
+    "napari": napari_axes,
+    "show": check_shown_axes,
 }
-SAID_OF_SCAN = {name: SAID[name] for name in ("scan_x", "scan_y")}
+SCAN_CALIBRATION = {name: CALIBRATION[name] for name in ("scan_x", "scan_y")}
 
 
-@pytest.mark.parametrize("door", SEES)
-def test_axes_appear_everywhere(path, arr, door):
-    found = SEES[door](path, arr)
-    if door == "HyperSpy":  # lists navigation axes in reverse order
+@pytest.mark.parametrize("consumer", CONSUMERS)
+def test_axes_appear_everywhere(path, arr, consumer):
+    found = CONSUMERS[consumer](path, arr)
+    if consumer == "HyperSpy":  # lists navigation axes in reverse order
         found = tuple(sorted(found, key=lambda one: [axis.name for axis in AXES].index(one.name)))
     assert found == AXES
 
 
-LEFT = {
+RESULTS = {
     "a sum": (lambda a: a.sum(0), (SCAN_X, Y, X)),
     "a mean of frames": (lambda a: a.mean((2, 3)), (SCAN_Y, SCAN_X)),
     "masked sums": (lambda a: tiles.apply_masks(a, FRAMES[:2, 0])[..., 1], (SCAN_Y, SCAN_X)),
@@ -170,10 +174,10 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("case", LEFT)
+@pytest.mark.parametrize("case", RESULTS)
 def test_axes_of_results(path, arr, case):
     """Results keep the axes that are known, and their pixels; their name depends on the axes."""
-    make, expected = LEFT[case]
+    make, expected = RESULTS[case]
     found, plain = make(arr), make(open_dataset(path))
     for axis, wanted in zip(shown_of(found).axes, expected, strict=True):
         assert (axis.name, axis.units) == (wanted.name, wanted.units)
@@ -195,8 +199,8 @@ def test_name_depends_on_pixels_and_axes(path, arr):
     )
     unlike = plain, plain, plain, plain[2, 3, :, 0]
     assert [one.name for one in same] == [one.name for one in unlike]
-    assert open_dataset(path, axes=SAID).name == arr.name
-    assert plain.with_axes(SAID).with_axes(scan_x=(0.5, "nm")).name == arr.name
+    assert open_dataset(path, axes=CALIBRATION).name == arr.name
+    assert plain.with_axes(CALIBRATION).with_axes(scan_x=(0.5, "nm")).name == arr.name
 
 
 def test_arrays_of_different_axes_in_one_graph(path, arr):
@@ -214,16 +218,16 @@ def test_arrays_of_different_axes_in_one_graph(path, arr):
 
 def test_axes_of_other_nav_shapes_and_rois(path):
     """Axes describe the scan: frames chosen by `roi` have an uncalibrated axis of their own."""
-    shaped = open_dataset(path, nav_shape=(7, 5), sync_offset=2, axes=SAID)
+    shaped = open_dataset(path, nav_shape=(7, 5), sync_offset=2, axes=CALIBRATION)
     assert shaped.axes == AXES
-    chosen = open_dataset(path, roi=[3, 4, 9], axes=SAID)
+    chosen = open_dataset(path, roi=[3, 4, 9], axes=CALIBRATION)
     assert chosen.axes == (Axis("frame"), Y, X)
     assert chosen.description.calibrations == {"x": "the user"}
     assert open_dataset(path, nav_shape=(-1, 5), axes={"scan_y": 3}).axes[0] == Axis(
         "scan_y", "", 3
     )
     with pytest.raises(DatasetError, match="no such axis; expected one of frame, y, x"):
-        open_dataset(path, nav_shape=35, axes=SAID)
+        open_dataset(path, nav_shape=35, axes=CALIBRATION)
 
 
 def test_chunks_by_renamed_axes(path):
@@ -297,7 +301,7 @@ def test_saved_axes_are_read(path, arr):
     found = open_dataset(path)
     assert (found.axes, found.name) == (AXES, arr.name)
     assert found.description.metadata["mib"]["calibrated"] == dict.fromkeys(
-        SAID, "scan.mib.axes.json"
+        CALIBRATION, "scan.mib.axes.json"
     )
     assert open_dataset(path.with_suffix(".hdr")).axes == AXES
     assert {one.name for one in path.parent.iterdir()} == {"scan.hdr", "scan.mib", saved(path).name}
@@ -372,7 +376,7 @@ def test_damaged_axes_file(path, kind):
     assert caught.value.path == str(saved(path))
     assert len(str(caught.value)) < 1000
     saved(path).unlink()
-    arr = open_dataset(path, axes=SAID)
+    arr = open_dataset(path, axes=CALIBRATION)
     saved(path).write_bytes(DAMAGED[kind])
     if "labels" not in kind and "another axis" not in kind:
         with pytest.raises(CorruptFileError):
@@ -469,7 +473,7 @@ def test_axes_of_levels_and_folders(arr, tmp_path):
 
 
 def test_axes_of_remote_files_cannot_be_saved(path, monkeypatch):
-    arr = open_dataset(path, axes=SAID)
+    arr = open_dataset(path, axes=CALIBRATION)
     first = replace(arr.description.files[0], path="https://example.org/scan.mib")
     monkeypatch.setattr(arr.description.layout, "files", (first,))
     with pytest.raises(DatasetError, match=r"next to a remote file\. Pass axes="):

@@ -23,7 +23,7 @@ def arr(tmp_path):
     return open_dataset(path).with_chunks((2, 8, 16, 64))
 
 
-def runs_as_said(*arrays, threads=1):
+def explain_and_run(*arrays, threads=1):
     """Explain and compute; check that bytes match, and memory stays within the prediction."""
     dask.compute(*arrays, scheduler="synchronous")
     found = explain(*arrays, threads=threads, run=True)
@@ -34,7 +34,7 @@ def runs_as_said(*arrays, threads=1):
 
 def test_sum(arr):
     """A sum runs on tiles: the file is read once, and dask computes nothing."""
-    found = runs_as_said(arr.sum(axis=(2, 3)))
+    found = explain_and_run(arr.sum(axis=(2, 3)))
     assert found.files == tuple(file.path for file in arr.description.files)
     assert (found.bytes_read, found.bytes_decoded, found.passes) == (NBYTES, NBYTES, 1)
     assert len(found.plans) == 1
@@ -63,15 +63,17 @@ def test_html(arr):
 
 def test_reads_of_one_chunk_by_several_tasks(arr):
     """Blocks that dask computes again for each dependent are read as often."""
-    found = runs_as_said(arr.map_blocks(np.flip) + da.ones((3, 6, 1, 1, 1), chunks=(1, 2, 1, 1, 1)))
+    found = explain_and_run(
+        arr.map_blocks(np.flip) + da.ones((3, 6, 1, 1, 1), chunks=(1, 2, 1, 1, 1))
+    )
     assert found.passes == 3
     assert found.bytes_read == 3 * NBYTES
 
 
 def test_parts_and_nothing(arr):
     """A slice reads its own bytes; arrays without files read none."""
-    assert runs_as_said(arr[0, :, 3, ::2]).bytes_read == 8 * 32 * 2
-    assert runs_as_said(arr[1, 2, 3, 4]).bytes_read == 2
+    assert explain_and_run(arr[0, :, 3, ::2]).bytes_read == 8 * 32 * 2
+    assert explain_and_run(arr[1, 2, 3, 4]).bytes_read == 2
     nothing = explain(da.ones(3), run=True)
     assert (nothing.bytes_read, nothing.passes, nothing.files) == (0, 0, ())
 
@@ -80,13 +82,13 @@ def test_parts_and_nothing(arr):
 def test_masks(arr, number):
     """Virtual detectors read the file once, for any number of masks."""
     masks = np.arange(number * 16 * 64, dtype="f4").reshape(number, 16, 64)
-    assert runs_as_said(apply_masks(arr, masks)).bytes_read == NBYTES
+    assert explain_and_run(apply_masks(arr, masks)).bytes_read == NBYTES
 
 
 def test_results_computed_together(arr):
     """Results computed together read the file once."""
     apart = explain(arr.sum()).bytes_read + explain(arr.std()).bytes_read
-    together = runs_as_said(arr.sum(), arr.std())
+    together = explain_and_run(arr.sum(), arr.std())
     assert (apart, together.bytes_read) == (2 * NBYTES, NBYTES)
     assert len(together.results) == 2
 
@@ -114,9 +116,9 @@ def test_compressed_chunks(tmp_path):
         held = file.create_dataset("counts", data=counts, chunks=(2, 8, 16, 64), compression="gzip")
         stored = sum(held.id.get_chunk_info(k).size for k in range(3))
     arr = open_dataset(tmp_path / "scan.h5")
-    assert runs_as_said(arr.sum(axis=(2, 3))).bytes_read == stored
+    assert explain_and_run(arr.sum(axis=(2, 3))).bytes_read == stored
     cut = arr.with_chunks((1, 8, 16, 64))
-    assert runs_as_said(cut + 1).bytes_read == 2 * stored
+    assert explain_and_run(cut + 1).bytes_read == 2 * stored
 
 
 @pytest.mark.parametrize("kind", ["pixels", "blocks"])
@@ -129,8 +131,8 @@ def test_neighbours_of_excluded_pixels(tmp_path, kind):
         options = {"compression": "gzip", "chunks": (1, 4, 8, 32)} if kind == "blocks" else {}
         file.create_dataset("counts", data=counts, **options)
     arr = open_dataset(path, corrections=corrections).with_chunks((2, 8, 8, 32))
-    assert runs_as_said(arr + 1).passes == 1
-    assert runs_as_said(arr.sum(axis=(0, 1))).bytes_read > 0
+    assert explain_and_run(arr + 1).passes == 1
+    assert explain_and_run(arr.sum(axis=(0, 1))).bytes_read > 0
 
 
 def test_packed_pixels(tmp_path):
@@ -138,7 +140,10 @@ def test_packed_pixels(tmp_path):
     counts = counting_frames(SHAPE, "uint16") % 4096
     path = write_mib(tmp_path / "12.mib", counts, kind="R64", depth=12)
     arr = open_dataset(path, nav_shape=SHAPE[:2])
-    whole, cut = runs_as_said(arr.sum()), runs_as_said(arr.with_chunks((6, 8, 16, (33, 31))) + 1)
+    whole, cut = (
+        explain_and_run(arr.sum()),
+        explain_and_run(arr.with_chunks((6, 8, 16, (33, 31))) + 1),
+    )
     assert cut.bytes_read > whole.bytes_read
 
 

@@ -19,7 +19,7 @@ imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not inst
 ZEROS = bytes(1 << 20)
 
 
-def zipped(data):
+def szip_encode(data):
     """Compress bytes with szip through the HDF5 library."""
     with h5py.File.in_memory() as file:
         made = file.create_dataset(
@@ -37,7 +37,7 @@ ENCODERS = {
     "lz4": imagecodecs.lz4_encode,
     "deflate": lambda data: zlib.compress(data, 9),
     "lzw": imagecodecs.lzw_encode,
-    "szip": zipped,
+    "szip": szip_encode,
     "lzma": lzma.compress,
     "zstd": lambda data: imagecodecs.zstd_encode(data, level=19),
     "blosc": lambda data: imagecodecs.blosc_encode(data, compressor="zstd", level=9),

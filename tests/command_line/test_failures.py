@@ -32,7 +32,7 @@ def scan(tmp_path, monkeypatch):
     return write_mib("scan.mib", counting_frames((6, 8, 16, 16), "uint16"))
 
 
-def refused(*words, code=2):
+def error_of(*words, code=2):
     """Run a command that fails, and return its line on stderr."""
     done = CliRunner().invoke(app, [*map(str, words)])
     assert done.exit_code == code, done.output
@@ -76,26 +76,26 @@ def refused(*words, code=2):
     ],
 )
 def test_bad_input_gives_one_line(words, says):
-    assert says in refused(*words.split())
+    assert says in error_of(*words.split())
 
 
 def test_verify_exits_with_1_if_data_differ(scan):
-    assert "the store is empty or does not exist" in refused("verify", scan, "out.zarr", code=1)
+    assert "the store is empty or does not exist" in error_of("verify", scan, "out.zarr", code=1)
     dask_tiled.to_zarr(dask_tiled.open_dataset(scan), "out.zarr")
     zarr.open_array("out.zarr/data")[4, 3, 2, 1] = 0
-    assert "a pixel differs, at [4, 3, 2, 1]" in refused("verify", scan, "out.zarr", code=1)
+    assert "a pixel differs, at [4, 3, 2, 1]" in error_of("verify", scan, "out.zarr", code=1)
 
 
 @pytest.mark.filterwarnings("default")
 def test_messages_name_options_as_typed(scan):
     dask_tiled.to_zarr(dask_tiled.open_dataset(scan), "out.zarr")
-    assert "Pass --overwrite to replace it." in refused("convert", scan, "out.zarr")
+    assert "Pass --overwrite to replace it." in error_of("convert", scan, "out.zarr")
     with open("frames.raw", "wb") as file:
         file.write(bytes(1000))
-    assert "--dtype and --sig-shape" in refused("info", "frames.raw", "--format", "raw")
+    assert "--dtype and --sig-shape" in error_of("info", "frames.raw", "--format", "raw")
     with open("notes.txt", "w", encoding="utf8") as file:
         file.write("no pixels here")
-    assert "looks like text. Pass --format" in refused("info", "notes.txt")
+    assert "looks like text. Pass --format" in error_of("info", "notes.txt")
     done = CliRunner().invoke(app, ["info", str(scan), "--nav-shape", "9,9", "--json"])
     assert done.exit_code == 0
     assert "warning:" in done.stderr
@@ -121,7 +121,7 @@ def test_unreadable_files(scan, words):
     shutil.copy(scan, "other.mib")
     os.chmod(scan, 0)
     with unprivileged():
-        assert refused(*words.split()) == f"dask-tiled: {scan}: Permission denied"
+        assert error_of(*words.split()) == f"dask-tiled: {scan}: Permission denied"
 
 
 def test_unexpected_errors_give_one_line(scan, monkeypatch):
@@ -129,7 +129,7 @@ def test_unexpected_errors_give_one_line(scan, monkeypatch):
         raise ZeroDivisionError("a fault\nof ours")
 
     monkeypatch.setattr("dask_tiled.describing.describe", broken)
-    line = refused("info", scan, code=3)
+    line = error_of("info", scan, code=3)
     assert "unexpected ZeroDivisionError: a fault" in line
     assert "--traceback" in line
     done = CliRunner().invoke(app, ["--traceback", "info", str(scan)])

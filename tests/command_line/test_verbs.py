@@ -30,7 +30,7 @@ def scan(tmp_path, monkeypatch):
     return write_mib("scan.mib", FRAMES)
 
 
-def typed(*words):
+def run(*words):
     """Run a command that succeeds, and return its output."""
     done = CliRunner().invoke(app, [*map(str, words)])
     assert done.exit_code == 0, done.output
@@ -39,7 +39,7 @@ def typed(*words):
 
 def facts(*words):
     """Return the output of a command with --json, which must be strict JSON."""
-    return json.loads(typed(*words, "--json"), parse_constant=pytest.fail)
+    return json.loads(run(*words, "--json"), parse_constant=pytest.fail)
 
 
 def defaults(function):
@@ -78,7 +78,7 @@ def test_info_shows_description_and_scheme(scan):
     assert [axis["name"] for axis in told["axes"]] == ["scan_y", "scan_x", "y", "x"]
     assert "sequence_number" in told["frame_headers"]
     assert told["metadata"]["mib"]["header"]["width"] == "0016"
-    text = typed("info", scan)
+    text = run("info", scan)
     for word in ("scan_y 6, scan_x 8", "24 KiB", "frame headers", "tile", "pixel type"):
         assert word in text
 
@@ -90,17 +90,17 @@ def test_info_of_real_files(data):
         ("scan_x", 3, 64.0, "nm"),
     ]
     picture = data / "more/hdf5/Camera_Ceta_Imaging_Micro.emd"
-    short = typed("info", picture)
+    short = run("info", picture)
     assert "more lines: pass --all" in short
     assert "XFEG" in short
-    assert len(typed("info", picture, "--all").splitlines()) > len(short.splitlines()) + 200
+    assert len(run("info", picture, "--all").splitlines()) > len(short.splitlines()) + 200
 
 
 def test_control_characters_of_files_are_escaped(tmp_path):
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         file["frames"] = FRAMES
         file["frames"].attrs["note\x1b[2J"] = "\x1b]0;owned\x07 and [red]"
-    text = typed("info", tmp_path / "scan.h5", "--all")
+    text = run("info", tmp_path / "scan.h5", "--all")
     assert r"\x1b]0;owned\x07 and [red]" in text
     assert all(line.isprintable() for line in text.splitlines())
 
@@ -117,7 +117,7 @@ def test_options_reach_the_file(tmp_path):
     mask[2, 3:5] = True
     np.save(tmp_path / "mask.npy", mask)
     out = tmp_path / "roi.zarr"
-    typed("convert", path, out, *words, "--nav-shape", "6,8", "--roi", tmp_path / "mask.npy")
+    run("convert", path, out, *words, "--nav-shape", "6,8", "--roi", tmp_path / "mask.npy")
     assert np.array_equal(zarr.open_array(out / "data")[:], FRAMES[mask])
 
 
@@ -140,13 +140,13 @@ def test_datasets_are_chosen_by_number_or_name(data):
 
 
 def test_preview_equals_show(scan):
-    assert typed("preview", scan, "-o", "typed.png", "--frames", "12") == "typed.png\n"
+    assert run("preview", scan, "-o", "preview.png", "--frames", "12") == "preview.png\n"
     dask_tiled.show(scan, "shown.png", frames=12)
-    assert Path("typed.png").read_bytes() == Path("shown.png").read_bytes()
+    assert Path("preview.png").read_bytes() == Path("shown.png").read_bytes()
 
 
 def test_convert_to_zarr(scan):
-    out = typed(
+    out = run(
         *("convert", scan, "out.zarr", "--verify", "--chunks", "2,4,-1,-1", "--shards=4,8,-1,-1"),
         *("--compressor", "zstd:3", "--attribute", "sample=Au", "--attribute", "voltage=200.5"),
         *(f"--dimension-name={name}" for name in "abcd"),
@@ -159,19 +159,19 @@ def test_convert_to_zarr(scan):
     array = zarr.open_array("out.zarr/data")
     assert (array.chunks, array.shards) == ((2, 4, 16, 16), (4, 8, 16, 16))
     assert array.compressors[0].to_dict()["configuration"]["level"] == 3
-    assert "bit for bit" in typed("verify", scan, "out.zarr")
-    typed("convert", scan, "out.zarr", "--overwrite", "--layout", "array", "--compressor", "none")
+    assert "bit for bit" in run("verify", scan, "out.zarr")
+    run("convert", scan, "out.zarr", "--overwrite", "--layout", "array", "--compressor", "none")
     assert np.array_equal(zarr.open_array("out.zarr")[:], FRAMES)
 
 
 def test_convert_by_suffix(scan):
     """The suffix selects the format; options reach the formats that support them."""
     for name in ("a.npy", "a.tif", "a.hspy", "a.zspy", "a.zarr.zip"):
-        out = typed("convert", scan, name, "--verify", "--no-progress")
+        out = run("convert", scan, name, "--verify", "--no-progress")
         assert [line.partition(":")[0] for line in out.splitlines()] == [name, name]
-        assert typed("verify", scan, name) == f"{name}: equal to the file, bit for bit\n"
+        assert run("verify", scan, name) == f"{name}: equal to the file, bit for bit\n"
     assert np.array_equal(np.load("a.npy"), FRAMES)
-    typed("convert", scan, "a.hspy", "--overwrite", "--compressor", "none", "--chunks", "2,4,-1,-1")
+    run("convert", scan, "a.hspy", "--overwrite", "--compressor", "none", "--chunks", "2,4,-1,-1")
     with h5py.File("a.hspy") as file:
         data = file["Experiments/__unnamed__/data"]
         assert (data.chunks, data.compression) == ((2, 4, 16, 16), None)
@@ -194,25 +194,25 @@ def test_unknown_suffixes_and_options_are_refused(scan, words, line):
 
 
 def test_convert_with_pyramid(scan):
-    typed("convert", scan, "levels.zarr", "--pyramid", "2", "--verify")
+    run("convert", scan, "levels.zarr", "--pyramid", "2", "--verify")
     assert zarr.open_array("levels.zarr/level_2/data").shape == (6, 8, 4, 4)
 
 
 def test_convert_follows_growing_files(scan):
-    typed("convert", scan, "out.zarr", "--follow", "--rest", "0.1", "--verify", "--no-progress")
+    run("convert", scan, "out.zarr", "--follow", "--rest", "0.1", "--verify", "--no-progress")
     assert np.array_equal(zarr.open_array("out.zarr/data")[:], FRAMES)
 
 
 def test_formats_lists_the_registry():
     assert {*facts("formats")} == {*dask_tiled.formats()}
-    table = typed("formats")
+    table = run("formats")
     assert all(name in table for name in dask_tiled.formats())
-    assert typed("formats", "merlin") == typed("formats", "mib")
+    assert run("formats", "merlin") == run("formats", "mib")
 
 
 @pytest.mark.parametrize("name", dask_tiled.formats())
 def test_formats_describes_every_option(name):
-    text = typed("formats", name)
+    text = run("formats", name)
     known = {*dask_tiled.formats()[name].options()} - {"dtype", "nav_shape", "sig_shape"}
     assert all(f"\n{option}  " in text for option in known)
     assert "see the documentation" not in text
@@ -256,7 +256,7 @@ def test_maps_in_the_same_pass(tmp_path, monkeypatch):
     disc = np.hypot(*np.ogrid[-16:16, -16:16]) < 6
     pixels = np.where(disc, np.arange(12)[:, None, None] + 20, 1).astype("u2").reshape(3, 4, 32, 32)
     path = write_mib("scan.mib", pixels)
-    out = typed("convert", path, "out.zarr", "--maps", "bf,adf,com,mean,sum,max", "--no-progress")
+    out = run("convert", path, "out.zarr", "--maps", "bf,adf,com,mean,sum,max", "--no-progress")
     assert "bright disc at " in out
     assert " px, radius " in out
     group = zarr.open_group("out.zarr", mode="r")
@@ -264,7 +264,7 @@ def test_maps_in_the_same_pass(tmp_path, monkeypatch):
     np.testing.assert_array_equal(group["dark_field"][...], pixels[..., ~disc].sum(-1))
     np.testing.assert_array_equal(group["max"][...], pixels.max((0, 1)))
     words = "--overwrite", "--maps", "bf", "--disc", "16,16,1", "--no-progress"
-    typed("convert", path, "out.zarr", *words)
+    run("convert", path, "out.zarr", *words)
     found = zarr.open_array("out.zarr/bright_field", mode="r")[...]
     np.testing.assert_array_equal(found, pixels[..., 16, 16])
     flat = write_mib("flat.mib", np.ones((3, 4, 32, 32), "u2"))

@@ -32,7 +32,7 @@ def test_state_round_trips_through_json(name):
     assert State.read(scene, json.loads(json.dumps(state.as_json()))) == state
 
 
-def tried(read, *values):
+def read_or_none(read, *values):
     """Return the result of a reader, or None if it refuses with a short DatasetError."""
     try:
         return read(*values)
@@ -49,7 +49,7 @@ def tried(read, *values):
 @example("sliders", {})
 @example("detector", {**USUAL["detector"], "shape": "../../etc/passwd"})
 def test_any_value_in_a_message_is_read_or_refused(name, value):
-    state = tried(State.read, SCENES["scan"], {**USUAL, name: value})
+    state = read_or_none(State.read, SCENES["scan"], {**USUAL, name: value})
     if state is not None:
         check(SCENES["scan"], state)
 
@@ -57,7 +57,7 @@ def test_any_value_in_a_message_is_read_or_refused(name, value):
 @given(st.sampled_from([*USUAL["detector"]]), JSON)
 def test_any_value_in_a_detector_is_read_or_refused(name, value):
     detector = {**USUAL["detector"], name: value}
-    state = tried(State.read, SCENES["scan"], {**USUAL, "detector": detector})
+    state = read_or_none(State.read, SCENES["scan"], {**USUAL, "detector": detector})
     if state is not None:
         check(SCENES["scan"], state)
 
@@ -86,5 +86,5 @@ def check(scene, state):
 @example('{"type": 1}')
 @example("1" * 4096)
 def test_any_text_is_read_or_refused(text):
-    message = tried(read_message, text)
+    message = read_or_none(read_message, text)
     assert message is None or isinstance(message["type"], str)

@@ -16,7 +16,7 @@ from dask_tiled.model.instrument import VOCABULARY, Entry, converted, entries
 SAID = {"a": {"b c": {"energy": 200.0, "energy@units": "kV"}, "d/e": {"name": " Titan "}}}
 
 
-def told(value, name="beam_energy", unit="", read=None):
+def value_of(value, name="beam_energy", unit="", read=None):
     """Return the value of a fact read from metadata with one value."""
     entries = {name: [Entry("there/it", unit, read)]}
     fact = Instrument({}, {"there": {"it": value}}, entries).get(name)
@@ -102,12 +102,12 @@ def test_units_are_converted_exactly_or_not_at_all(number, unit, to, expected):
     ],
 )  # fmt: skip
 def test_invalid_voltages_are_ignored(value):
-    assert told(value, unit="V") is None
+    assert value_of(value, unit="V") is None
 
 
 @pytest.mark.parametrize("value", [200_000, 2e5, "2e5", "200 kV", "+2E5", " 200kV ", "2.e5 V"])
 def test_numbers_as_text_with_units(value):
-    assert told(value, unit="V") == 200e3
+    assert value_of(value, unit="V") == 200e3
 
 
 @pytest.mark.parametrize(
@@ -126,19 +126,19 @@ def test_numbers_as_text_with_units(value):
     ],
 )
 def test_dates_follow_iso_8601(value, expected):
-    assert told(value, "date") == expected
+    assert value_of(value, "date") == expected
 
 
 def test_zero_is_a_valid_position_but_no_magnification():
-    assert told(0, "stage_x", "m") == 0
-    assert told(0, "magnification") is None
+    assert value_of(0, "stage_x", "m") == 0
+    assert value_of(0, "magnification") is None
 
 
 def test_unreadable_values_are_ignored():
-    assert told("x", read=int) is None
-    assert told({}, read=lambda tags: tags["missing"]) is None
-    assert told(3, "microscope") is None
-    assert told("\x00\x01", "microscope") is None
+    assert value_of("x", read=int) is None
+    assert value_of({}, read=lambda tags: tags["missing"]) is None
+    assert value_of(3, "microscope") is None
+    assert value_of("\x00\x01", "microscope") is None
 
 
 JSON = st.recursive(

@@ -245,7 +245,7 @@ def test_kernels_read_frames_in_any_order(path, monkeypatch, io, nbytes):
             np.testing.assert_array_equal(part.sum(axis=axes).compute(), wanted.sum(axis=axes))
 
 
-def reads_badly(monkeypatch, times):
+def break_kernel_reads(monkeypatch, times):
     """Make kernels read from an invalid descriptor."""
     calls, take = [], FrameSink.take_window
 
@@ -262,7 +262,7 @@ def reads_badly(monkeypatch, times):
 @READING
 def test_failed_kernel_reads_are_retried(path, monkeypatch, io):
     monkeypatch.setattr(backends, "MAPPED_BYTES", 2000)
-    calls = reads_badly(monkeypatch, 1)
+    calls = break_kernel_reads(monkeypatch, 1)
     found = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0).compute()
     np.testing.assert_array_equal(found, FRAMES.sum(axis=0))
     assert calls
@@ -271,7 +271,7 @@ def test_failed_kernel_reads_are_retried(path, monkeypatch, io):
 @READING
 def test_kernel_errors_name_the_file(path, monkeypatch, io):
     arr = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0)
-    reads_badly(monkeypatch, 9)
+    break_kernel_reads(monkeypatch, 9)
     with pytest.raises(OSError, match=r"scan\.raw") as caught:
         arr.compute()
     assert caught.value.errno == errno.EIO

@@ -50,7 +50,7 @@ def is_mapped(arr):
 # Times
 
 
-def later(monkeypatch, seconds):
+def advance_clock(monkeypatch, seconds):
     """Set the clock forward."""
     now = time.time_ns()
     monkeypatch.setattr(rest.time, "time_ns", lambda: now + round(seconds * 1e9))
@@ -60,7 +60,7 @@ def test_recent_files_are_not_mapped(path, monkeypatch):
     """The age of a file is checked in each task; a minute is old enough."""
     arr = open_dataset(path, **RAW)
     for seconds, mapped in ((0, False), (58, False), (60, True), (-3600, False), (1e9, True)):
-        later(monkeypatch, seconds)
+        advance_clock(monkeypatch, seconds)
         assert is_mapped(arr) == mapped, seconds
 
 
@@ -70,7 +70,7 @@ def test_set_times_of_modification_do_not_count(path, monkeypatch, age):
     os.utime(path, (0, time.time() - age))
     arr = open_dataset(path, **RAW)
     assert not is_mapped(arr)
-    later(monkeypatch, 60)
+    advance_clock(monkeypatch, 60)
     assert is_mapped(arr) == (age > 0)
 
 
@@ -78,7 +78,7 @@ def test_rest_seconds(path, monkeypatch):
     arr = open_dataset(path, **RAW)
     with dask.config.set(AT_REST):
         assert is_mapped(arr)
-    later(monkeypatch, 1000)
+    advance_clock(monkeypatch, 1000)
     with dask.config.set({"dask-tiled.rest-seconds": 1001}):
         assert not is_mapped(arr)
 
@@ -129,7 +129,7 @@ def writer(path):
             one.communicate("\n", timeout=60)
 
 
-def leases(path):
+def detects_writers(path):
     """Return whether this system can detect writers."""
     with open(path, "rb") as file, open(path, "ab"):
         return rest.is_written(file.fileno())
@@ -137,7 +137,7 @@ def leases(path):
 
 @pytest.mark.parametrize("kind", ["open", "mapped"])
 def test_files_open_for_writing_are_not_mapped(path, writer, kind):
-    if not leases(path):
+    if not detects_writers(path):
         pytest.skip(NO_LEASES)
     arr = open_dataset(path, **RAW)
     with dask.config.set(AT_REST):
@@ -161,7 +161,7 @@ print(len(waits), max(waits))
 
 def test_leases_do_not_block_writers(path):
     """Frequent leases neither delay processes that open the file, nor end one by a signal."""
-    if not leases(path):
+    if not detects_writers(path):
         pytest.skip(NO_LEASES)
     command = [sys.executable, "-c", OPENS, str(path)]
     answers = set()
@@ -191,7 +191,7 @@ REVERSED = {**RAW, "dtype": ">u2", "chunks": -1}  # needs decoding
 
 def test_leases_keep_writers_out_during_decoding(path, monkeypatch):
     """A non-blocking open for writing fails while pixels are decoded, and works afterwards."""
-    if not leases(path):
+    if not detects_writers(path):
         pytest.skip(NO_LEASES)
     arr = open_dataset(path, **REVERSED)
     decode, refused = decoding.run_kernel, []
@@ -211,7 +211,7 @@ def test_leases_keep_writers_out_during_decoding(path, monkeypatch):
 @pytest.mark.parametrize("kind", ["open", "mapped"])
 def test_without_a_lease_nothing_is_mapped(path, writer, kind):
     """A file already open for writing gets no lease."""
-    if not leases(path):
+    if not detects_writers(path):
         pytest.skip(NO_LEASES)
     arr = open_dataset(path, **REVERSED)
     writer(kind)

@@ -26,7 +26,7 @@ PIXELS = counting_frames((6, 4, 8), "uint16")
 ARR = da.from_array(PIXELS, chunks=(2, 4, 8))
 
 
-def everything(folder):
+def files_in(folder):
     """Return all files with their content."""
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -54,11 +54,11 @@ def test_foreign_files_in_an_export_are_kept(tmp_path, monkeypatch, where, optio
     file = stop(monkeypatch, place) / where
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("mine")
-    before = everything(tmp_path)
+    before = files_in(tmp_path)
     with pytest.raises(DatasetError, match="other data") as caught:
         to_zarr(ARR, place, **options)
     assert file.name in caught.value.where
-    assert everything(tmp_path) == before
+    assert files_in(tmp_path) == before
     file.unlink()
     shutil.rmtree(tmp_path / "out.zarr.part" / "writing" / "a", ignore_errors=True)
     if "compressors" in options:
@@ -152,7 +152,7 @@ def test_files_added_during_removal_are_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "remove", adding)
     to_zarr(ARR, place, overwrite=True)
-    assert list(everything(part).values()) == [b"mine"]
+    assert list(files_in(part).values()) == [b"mine"]
 
 
 def test_partly_removed_arrays_do_not_come_back(tmp_path, monkeypatch):
@@ -226,7 +226,7 @@ def test_exports_are_reproducible(tmp_path):
     one, other = (
         {key.removeprefix(str(tmp_path / name)): data for key, data in found.items()}
         for name in ("a.zarr", "b.zarr")
-        for found in [everything(tmp_path / name)]
+        for found in [files_in(tmp_path / name)]
     )
     assert one == other
     assert {*one} == {"/zarr.json", *(f"/c/{k}/0/0" for k in range(3))}
