@@ -1,7 +1,7 @@
-"""Damaged files by the thousand: what any of them may do, and what none may.
+"""Damaged files by the thousand: each has to open or to raise a typed error, within bounds.
 
-``seeds`` are whole files, ``mutators`` damage them, ``structures`` are drawn by hypothesis in the
-place of their headers, ``bounds`` watches the kernels, a ``trial``
-opens and computes what is left, ``campaign`` runs trials in children of their own, ``planted`` are
-faults that it has to find. ``python -m fuzzing --help`` tells how it is run by hand.
+``seeds`` are whole files, ``mutators`` damage them, ``structures`` replaces their headers by
+headers drawn with hypothesis, ``bounds`` checks the arguments of kernels, a ``trial`` opens and
+computes one damaged file, ``campaign`` runs trials in child processes, ``planted`` holds faults
+that a campaign must find. ``python -m fuzzing --help`` lists the options.
 """

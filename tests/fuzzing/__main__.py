@@ -1,4 +1,4 @@
-"""The command: mutations of some or all formats, a table, and a command for every find."""
+"""Fuzz some or all formats; print a table, and a command that repeats each find."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread takes addresses
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread reserves address space
 
 from dask_tiled.formats.registry import _MODULES
 from fuzzing import campaign as campaigns
@@ -17,8 +17,8 @@ HEAD = f"{'format':10} {'mutations':>9} {'opened':>7} {'refused':>7} {'slowest':
 
 
 def row(result):
-    found = ", ".join(f"{count} {kind}" for kind, count in campaigns.kinds(result).items())
-    words = "FAIL: " + found if found else "PASS"
+    finds = ", ".join(f"{count} {kind}" for kind, count in campaigns.kinds(result).items())
+    words = "FAIL: " + finds if finds else "PASS"
     return (
         f"{result.format:10} {result.count:9} {result.opened:7} {result.refused:7}"
         f" {result.slowest:7.2f} s {result.peak >> 20:5} MiB  {words}"
@@ -37,7 +37,7 @@ def report(result, seed_number):
             print(finds[0].detail)
         print(f"        {command(finds[0], seed_number)}", flush=True)
     if result.doubtful:
-        print(f"    not again and again: {campaigns.Counter(f.kind for f in result.doubtful)}")
+        print(f"    not repeated: {campaigns.Counter(f.kind for f in result.doubtful)}")
 
 
 def command(find, seed_number):
@@ -48,16 +48,16 @@ def command(find, seed_number):
 
 
 def replay(format, seed_number, number, keep):
-    """Run one mutation here, and say all of it; its files stay in a folder."""
+    """Run one mutation in this process, print all about it, and keep its files."""
     others = campaigns.in_a_child(campaigns.samples)
-    one = campaigns.Campaign(format, seed_number, [number], others, patience=600)
-    seed, mutation, _ = campaigns.make(format, seed_number, number, one.seeds, others)
+    campaign = campaigns.Campaign(format, seed_number, [number], others, patience=600)
+    seed, mutation, _ = campaigns.make(format, seed_number, number, campaign.seeds, others)
     folder = Path(keep)
     campaigns.write(folder, seed, mutation.files, folder / "whole")
     print(f"{seed.name}, in {folder}")
     print("\n".join(mutation.notes), flush=True)
-    outcome = one.attempt(number)
-    one.close()
+    outcome = campaign.attempt(number)
+    campaign.close()
     print("opened" if outcome.opened else "refused", f"{outcome.seconds:.3f} s", outcome.memory)
     print(outcome.error)
     for kind, text in outcome.finds:
@@ -69,16 +69,20 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m fuzzing", description=__doc__)
     parser.add_argument("formats", nargs="*", help="by default all")
     parser.add_argument("--count", type=int, default=10_000, help="mutations of each format")
-    parser.add_argument("--first", type=int, default=0, help="number of the first one")
-    parser.add_argument("--seed", type=int, default=0, help="another one gives others")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="formats at once")
-    parser.add_argument("--patience", type=float, default=60, help="seconds until a child hangs")
+    parser.add_argument("--first", type=int, default=0, help="number of the first mutation")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the mutations")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="formats in parallel")
+    parser.add_argument(
+        "--patience", type=float, default=60, help="seconds until a child counts as hanging"
+    )
     parser.add_argument("--slow", type=float, default=1, help="seconds that opening may take")
     parser.add_argument(
-        "--structures", action="store_true", help="only such as hypothesis draws, where it can"
+        "--structures",
+        action="store_true",
+        help="only headers drawn with hypothesis, where possible",
     )
-    parser.add_argument("--only", type=int, help="run one mutation again, and say all of it")
-    parser.add_argument("--keep", default="fuzzed", help="where the files of that go")
+    parser.add_argument("--only", type=int, help="run one mutation, and print all about it")
+    parser.add_argument("--keep", default="fuzzed", help="folder for the files of --only")
     given = parser.parse_args()
     if "planted" in given.formats:
         planted.plant()

@@ -1,4 +1,4 @@
-"""Check of every call of a compiled kernel that it stays inside of the arrays that it is given."""
+"""Check that every call of a compiled kernel stays inside of its arrays."""
 
 import importlib
 import inspect
@@ -26,13 +26,13 @@ DECODERS = {
     "unpack12": 24,
     **dict.fromkeys(("swap8", "bits", "bits_reversed", "join24", "join24_reversed"), 8),
 }
-"""Units are made of whole words of so many bytes."""
+"""Bytes of a decoder's words; units are whole words."""
 WIDTHS = {
     **dict.fromkeys(("bits", "bits_reversed"), (8, 1)),
     **dict.fromkeys(("join24", "join24_reversed", "real"), (2, 1)),
     "unpack12": (4, 3),
 }
-"""Bytes that come out for those that go in, as a fraction, where these are not as many."""
+"""Bytes of output for bytes of input, where they differ."""
 
 NONE, ONE, PAIR, ALL, GROUPS, VALUES, TABLES, EDGES, BINS = range(9)
 PRIMITIVES = {
@@ -56,16 +56,16 @@ PRIMITIVES = {
     }.items()
     for name in some.split()
 }
-"""How many pixels a primitive touches of each operand."""
+"""Pixels of each operand that a primitive touches."""
 
 called: dict[int, tuple[str, list]] = {}
-"""Kernels that are called by their addresses: names, and bytes of the pixels of operands."""
+"""Kernels called by address: their names, and the item sizes of their operands."""
 loops: dict[tuple[int, int], list[int]] = {}
-"""Bytes of the operands of numpy's loops."""
+"""Item sizes of the operands of NumPy's loops, by address and data."""
 workers = weakref.WeakValueDictionary()
-"""Whose memory a program works in, by the address of its header."""
+"""Owners of the memory that programs work in, by the address of the program's header."""
 violations: list[str] = []
-"""What was wrong with calls: an error might be taken for another one on its way."""
+"""Problems of calls, kept because callers may turn the exception into another one."""
 
 
 class OutOfBoundsError(AssertionError):
@@ -73,7 +73,7 @@ class OutOfBoundsError(AssertionError):
 
 
 class Checked:
-    """A kernel, and what looks at its arguments first."""
+    """A kernel whose arguments are checked before each call."""
 
     def __init__(self, kernel, name):
         self._kernel, self.name, self._check = kernel, name, check_of(name)
@@ -90,11 +90,11 @@ class Checked:
 
 
 def kernel_names():
-    """List all functions that are there to be compiled: nothing else there has no annotations."""
+    """Return the names of all kernels: the only functions there without annotations."""
     modules = [
         importlib.import_module(f"{kernels.__name__}.{found.name}")
         for found in pkgutil.iter_modules(kernels.__path__)
-        if found.name != "words"  # which others are made of
+        if found.name != "words"  # inlined into kernels
     ]
     return {
         name
@@ -106,27 +106,21 @@ def kernel_names():
 
 
 def check_of(name):
-    """Find the check of a kernel.
-
-    Raises
-    ------
-    LookupError
-        There is none.
-    """
+    """Return the check of a kernel, or raise a LookupError."""
     if name in CHECKS:
         return CHECKS[name]
     if name.endswith(("_frames", "_pixels")):
         return partial(check_fold, name)
     if name in DECODERS:
         return partial(check_decoder, name)
-    if name in PRIMITIVES:  # programs alone have them
-        return lambda *_: "called by itself"
+    if name in PRIMITIVES:  # only programs call them
+        return lambda *_: "called outside of a program"
     raise LookupError(f"the kernel {name} has no check")
 
 
 def watch():
-    """Put a check before each kernel that is asked for from now on, in this process."""
-    kernel_names()  # all modules are there
+    """Check every kernel that is compiled from now on, in this process."""
+    kernel_names()  # imports all modules
     compiled, address_of, loop_of = decoding.compiled, fold_functions._address_of, vectors.loop_of
 
     @cache
@@ -134,7 +128,7 @@ def watch():
         return Checked(compiled(name, *args, **options), name.rpartition(":")[2])
 
     @wraps(address_of)
-    def known_address(kernel):
+    def recorded_address(kernel):
         address = address_of(kernel)
         (types,) = kernel.overloads
         called[address] = (
@@ -144,7 +138,7 @@ def watch():
         return address
 
     @wraps(loop_of)
-    def known_loop(*args):
+    def recorded_loop(*args):
         loop = loop_of(*args)
         if loop is not None:
             loops[loop.address, loop.data] = [dtype.itemsize for dtype in loop.dtypes]
@@ -153,39 +147,39 @@ def watch():
     for module in list(sys.modules.values()):
         if vars(module).get("compiled") is compiled:
             module.compiled = watched
-            for one in vars(module).values():  # what gives kernels that are not watched
+            for one in vars(module).values():  # caches of unchecked kernels
                 if one is not watched and hasattr(one, "cache_clear"):
                     one.cache_clear()
-    fold_functions._address_of, vectors.loop_of = known_address, known_loop
+    fold_functions._address_of, vectors.loop_of = recorded_address, recorded_loop
     watch_memory()
 
 
 def watch_memory():
-    """Know of the memory that programs work in."""
+    """Record the memory that programs work in."""
     begin, run = vectors.Vectors.__init__, evaluation.StageSink._run
 
     @wraps(begin)
-    def known(self, *args, **options):
+    def recorded(self, *args, **options):
         begin(self, *args, **options)
         workers[self.header.ctypes.data] = self
 
     @wraps(run)
-    def known_tiles(self, steps, places, values, start, tile):
+    def recorded_tiles(self, steps, places, values, start, tile):
         self._vectors._tiles = [np.asarray(values[register]) for *_, register in places]
         run(self, steps, places, values, start, tile)
 
-    vectors.Vectors.__init__, evaluation.StageSink._run = known, known_tiles
+    vectors.Vectors.__init__, evaluation.StageSink._run = recorded, recorded_tiles
 
 
 def outside(what, size, first, stop):
-    """Say that bytes or places are not inside; None if they are."""
+    """Describe a range that is not inside of ``size``; None if it is."""
     if first >= 0 and stop <= size:
         return None
     return f"{what} {first} to {stop} of {size}"
 
 
 def extent(starts, step, count, reach):
-    """Return the first byte of all runs, and the one after the last; in numbers without an end."""
+    """Return the first byte of all runs, and the end of the last, as integers without overflow."""
     if not starts.size or count <= 0:
         return 0, 0
     last = (int(count) - 1) * int(step)
@@ -221,7 +215,7 @@ def check_fold(name, data, offsets, width, rows, first, pixels, results, weights
 
 
 def check_request(request, size, offsets, low, high):
-    """Check that frames lie in memory, or that there is room for those read at a time."""
+    """Check that frames lie in memory, or that the buffer has room for each batch of reads."""
     if request[FD] < 0:
         return outside("bytes", size, *extent(offsets + low, 0, 1, high - low))
     if (
@@ -277,7 +271,7 @@ def check_fold_in_place(
 
 
 def check_decoded(decode, nbytes, out_nbytes):
-    """Check a decoder that is called by its address."""
+    """Check a decoder called by address."""
     name, _ = called[decode]
     more, less = WIDTHS.get(name, (1, 1))
     if nbytes % DECODERS[name] or out_nbytes != nbytes * more // less:
@@ -286,8 +280,8 @@ def check_decoded(decode, nbytes, out_nbytes):
 
 
 def check_folded(fold, dtype, rows, firsts, width, group, results, weights):
-    """Check a fold that is called by its address, for all runs of some frames."""
-    # Runs are taken for neighbours, but where nobody looks at their places, which are all 0 then.
+    """Check a fold called by address, for all runs of some frames."""
+    # A group is folded as one run: its runs must adjoin, unless their places are unused (all 0).
     if group > 1 and firsts.any() and (np.diff(firsts) != width).any():
         return f"runs of {width} pixels begin at {firsts}"
     first, last = extent(firsts, 0, 1, width)
@@ -375,7 +369,7 @@ def check_program(data, offsets, width, rows, first, pixels, program, header):
     """Check where all steps of a program read and write, for all pixels of some frames."""
     worker = workers.get(header.ctypes.data)
     if worker is None:
-        return "the memory of a program is not known"
+        return "unknown memory of a program"
     columns, per_frame, vector, piece = header[0, :4].tolist()
     if len(rows) != len(offsets) or min(columns, per_frame, vector) < 1 or header.shape < (2, 9):
         return f"{len(rows)} rows for {len(offsets)} frames, {header[0, :4]}"
@@ -390,7 +384,7 @@ def check_program(data, offsets, width, rows, first, pixels, program, header):
 
 
 def segments(first, width, columns, vector, piece):
-    """List the vectors of a frame: pixel of the tile, length, line and column."""
+    """Yield the vectors of a frame: pixel of the tile, length, line and column."""
     for begin in range(0, width, piece):
         done, stop = begin, min(begin + piece, width)
         while done < stop:
@@ -401,7 +395,7 @@ def segments(first, width, columns, vector, piece):
 
 
 class Work:
-    """What a program has to do with frames, and the ``memory`` that it may do it in."""
+    """Vectors of frames that a program works on, and the ``memory`` that it may touch."""
 
     def __init__(self, data, offsets, size, rows, parts, per_frame, memory):
         self.data, self.offsets, self.size, self.memory = data, offsets, size, memory
@@ -412,10 +406,12 @@ class Work:
         address, data, count, group = step[: step_layout.PLACES].tolist()
         if (self.n % group).any() or (self.column % group).any():
             return f"vectors of {self.n} pixels from {self.column} on, in groups of {group}"
-        known = called.get(address, ("", ())) if data < 0 else ("loop", loops.get((address, data)))
-        name, sizes = known
+        function = (
+            called.get(address, ("", ())) if data < 0 else ("loop", loops.get((address, data)))
+        )
+        name, sizes = function
         if not sizes or count != (4 if data < 0 else len(sizes)):
-            return f"nobody knows what is called, with {count} operands"
+            return f"unknown function with {count} operands"
         places = step[step_layout.PLACES :].reshape(-1, step_layout.PLACE_COLUMNS)[:count]
         bins = 0
         for k, (size, place) in enumerate(zip(sizes, places.tolist(), strict=False)):
@@ -431,7 +427,7 @@ class Work:
         return None
 
     def operand(self, what, place, reach, group):
-        """Find the memory of an operand, of which ``reach`` bytes are touched from its place on."""
+        """Return the memory of an operand, and the problem if ``reach`` bytes of it lie outside."""
         mode, base, row_bytes, numbers, step = place
         if mode == step_layout.TILE:
             at = base + self.offsets[:, None] + self.done * self.size
@@ -449,15 +445,15 @@ class Work:
         return self.inside(what, at.min(), (at + reach).max())
 
     def inside(self, what, first, stop):
-        """Find the array that has some bytes, or say that none has them."""
+        """Return the array that holds some bytes, and the problem if none does."""
         for array in self.memory:
             if array.ctypes.data <= first and stop <= array.ctypes.data + array.nbytes:
                 return array, None
-        return None, f"{what}: bytes {first} to {stop} of no array"
+        return None, f"{what}: bytes {first} to {stop} outside of all arrays"
 
 
 def touched(name, k, n, group, size, bins):
-    """Return how many pixels a primitive touches of an operand; ``size`` is that of its pixels."""
+    """Return how many pixels of an operand a primitive touches; ``size`` is the first item size."""
     several = {ALL: n, ONE: 1, PAIR: 2, GROUPS: n * group}
     several |= {VALUES: 1 << 8 * size, TABLES: 4 << 8 * size}
     return {**several, BINS: bins, EDGES: bins + 1, NONE: 0}[PRIMITIVES[name][k]]
@@ -554,7 +550,7 @@ def check_count_pixels(data, places, sizes, counts, ends):
 
 
 def check_places(rows, columns, out):
-    """Check the places of an output of events."""
+    """Check that pixels of events lie inside of the output."""
     if not len(rows) or not len(columns):
         return None
     return outside("room", len(out), 0, int(rows.max()) + int(columns.max()) + 1)

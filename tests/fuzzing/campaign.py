@@ -1,7 +1,7 @@
-"""Trials by the thousand, in children that may die, hang, and use 2 GiB of addresses.
+"""Trials in child processes, which may die, hang, and use 2 GiB of address space.
 
-All libraries are imported here once, and each child is a fork: the next one takes over in no time.
-What a child does stands in memory that it shares, and what it finds comes by a pipe.
+All libraries are imported once, before a child is forked, so that the next one starts at once.
+A child keeps its state in shared memory and sends its finds through a pipe.
 """
 
 import faulthandler
@@ -38,12 +38,12 @@ LIBRARIES = (
 FIELDS = ("number", "began", "phase", "opened", "refused", "slowest", "peak", "stderr")
 STATE = np.dtype([(name, "f8") for name in FIELDS])
 AGAIN = {"slow", "memory", "stderr"}
-"""What a busy machine, or a library that is used for the first time, may bring about as well."""
+"""Kinds of finds that a busy machine or the first use of a library can cause as well."""
 
 
 @dataclass
 class Find:
-    """What a mutation did that none may do."""
+    """Behaviour of a mutation that is not allowed."""
 
     format: str
     number: int
@@ -54,7 +54,7 @@ class Find:
 
 @dataclass
 class Result:
-    """What came of the mutations of a format."""
+    """Outcome of the mutations of a format."""
 
     format: str
     count: int = 0
@@ -64,11 +64,11 @@ class Result:
     peak: int = 0
     finds: list[Find] = field(default_factory=list)
     doubtful: list[Find] = field(default_factory=list)
-    """What did not happen again and again."""
+    """Finds that were not repeated."""
 
 
 def prepare():
-    """Import what children need, and watch the kernels."""
+    """Import the libraries that children need, and check the kernels from now on."""
     for name in LIBRARIES:
         __import__(name)
     import dask_tiled
@@ -76,7 +76,7 @@ def prepare():
     from dask_tiled.kernels.compiling import NOTICE
 
     dask_tiled.formats()
-    NOTICE._is_said, NOTICE._spent = True, -math.inf  # what is compiled is no matter of files
+    NOTICE._is_said, NOTICE._spent = True, -math.inf  # the notice about compiling is no find
     bounds.watch()
     for decoder in bounds.DECODERS:
         decoding.compiled(decoder)
@@ -88,7 +88,7 @@ def prepare():
 
 
 def load_kernels(path):
-    """Load what sums and expressions need, for all children."""
+    """Load the kernels of sums and expressions for all children."""
     import dask_tiled
 
     for dtype in SUMMED:
@@ -100,7 +100,7 @@ def load_kernels(path):
 
 
 def in_a_child(function):
-    """Return what a function returns in a child: what it leaves behind is gone with that."""
+    """Call a function in a child process, which takes its side effects along; return the result."""
     with tempfile.TemporaryFile() as file:
         pid = os.fork()
         if not pid:
@@ -134,18 +134,18 @@ class Campaign:
         self._unread = b""
 
     def repeated(self, numbers):
-        """Make a campaign of some of the same mutations."""
+        """Return a campaign that repeats some of the mutations."""
         return Campaign(
             self.format, self.seed_number, numbers, self.others,
             patience=self.patience, seeds=self.seeds,
         )  # fmt: skip
 
     def start(self):
-        """Start a child for the mutations that are left; tell whether there were any."""
+        """Start a child for the remaining mutations; return whether there are any."""
         if self._next >= len(self.numbers):
             return False
         read, write_end = os.pipe()
-        # What is lost while the child warms up counts as the first mutation's.
+        # A child that ends while it warms up counts as a find of the first mutation.
         first = self.numbers[self._next]
         self._state["number"], self._state["phase"] = first, 0
         self._state["began"] = time.monotonic()
@@ -167,7 +167,7 @@ class Campaign:
         return True
 
     def poll(self):
-        """Take what the child has found; tell whether it still runs."""
+        """Receive the finds of the child; return whether it is still running."""
         self._take()
         pid, status = os.waitpid(self._pid, os.WNOHANG)
         state = self._state[0]
@@ -187,7 +187,7 @@ class Campaign:
         return False
 
     def close(self):
-        """Return the result; files are removed."""
+        """Remove the files; return the result."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("opened", "refused"):
             setattr(self.result, name, int(self._state[name][0]))
@@ -199,8 +199,8 @@ class Campaign:
         number, phase = int(self._state["number"][0]), int(self._state["phase"][0])
         during = ("before opening", "at opening", "after opening")[phase]
         detail = self.folder / "stderr"
-        said = detail.read_text(errors="replace")[-3000:] if detail.exists() else ""
-        self.result.finds.append(Find(self.format, number, kind, f"{text}, {during}", said))
+        printed = detail.read_text(errors="replace")[-3000:] if detail.exists() else ""
+        self.result.finds.append(Find(self.format, number, kind, f"{text}, {during}", printed))
         self._next = self.numbers.index(number) + 1
 
     def _take(self):
@@ -216,19 +216,19 @@ class Campaign:
     def _work(self, pipe):
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        said = os.open(self.folder / "stderr", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
+        stderr = os.open(self.folder / "stderr", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        os.dup2(stderr, 1)
+        os.dup2(stderr, 2)
         faulthandler.enable(file=2)
         self._warm_up()
         for number in self.numbers[self._next :]:
             outcome = self.attempt(number)
-            length = os.fstat(said).st_size
+            length = os.fstat(stderr).st_size
             if length:
-                words = os.pread(said, 2000, 0).decode(errors="replace")
+                words = os.pread(stderr, 2000, 0).decode(errors="replace")
                 outcome.finds.append(("stderr", words))
-                os.ftruncate(said, 0)
-                os.lseek(said, 0, os.SEEK_SET)
+                os.ftruncate(stderr, 0)
+                os.lseek(stderr, 0, os.SEEK_SET)
             for kind, text in outcome.finds:
                 find = {"number": number, "kind": kind, "text": text, "detail": outcome.error}
                 os.write(pipe, json.dumps(find).encode() + b"\n")
@@ -239,7 +239,7 @@ class Campaign:
                 state["peak"] = max(state["peak"], outcome.memory)
 
     def _warm_up(self):
-        """Use a whole file first: what is loaded and started then is no matter of damage."""
+        """Run whole files first: nothing that is loaded or printed for the first time is a find."""
         seed = self.seeds[0]
         for content in (None, *self.others):
             files = {name: content or whole for name, whole in seed.files.items()}
@@ -248,7 +248,7 @@ class Campaign:
         os.lseek(2, 0, os.SEEK_SET)
 
     def attempt(self, number):
-        """Run one mutation here."""
+        """Run one mutation in this process."""
         state = self._state[0]
         state["number"], state["phase"], state["began"] = number, 0, time.monotonic()
         return self._try(*make(self.format, self.seed_number, number, self.seeds, self.others))
@@ -266,12 +266,12 @@ class Campaign:
 
 
 def shared_memory():
-    """Return a folder in memory, if there is one."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - with names of its own
+    """Return a folder in memory, or None."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - names are unique
 
 
 def samples():
-    """Return files of some formats, to be put in the place of others."""
+    """Return files of some formats, which mutations put in the place of other files."""
     made = [
         written_head(name) for name in ("npy C", "mrc i2", "tiff", "hdf5", "nrrd", "zarr", "gis")
     ]
@@ -285,7 +285,7 @@ def written_head(name):
 
 
 def run(formats, seed_number, numbers, *, patience=60, jobs=2, report=None):
-    """Run mutations of formats, some at once; give the results."""
+    """Run the mutations of formats, ``jobs`` at a time; return the results."""
     others = in_a_child(samples)
     waiting, running, results = list(formats), [], []
     while waiting or running:
@@ -305,7 +305,7 @@ def run(formats, seed_number, numbers, *, patience=60, jobs=2, report=None):
 
 
 def confirmed(campaign):
-    """Close a campaign; what may have another cause has to happen three times more."""
+    """Close a campaign; drop finds of the kinds in ``AGAIN`` unless three repetitions show them."""
     result = campaign.close()
     found = result.finds
     for _ in range(3):

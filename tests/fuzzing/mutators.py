@@ -1,4 +1,4 @@
-"""What is done to files: a bit, a field, a number in a text, a block, a file that others need."""
+"""Mutations: damage to bits, fields, numbers in texts, blocks, and whole files."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ from fuzzing.packings import unpacked
 
 NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 TEXT_BYTES = 1 << 16
-"""Numbers are looked for in so much of a file."""
+"""Bytes of a file in which numbers are searched."""
 NUMBERS = [
     *(
         b"0",
@@ -69,12 +69,12 @@ VALUES = [
     [[[]]],
     "9" * 5000,
 ]
-"""What takes the place of a value of JSON."""
+"""Replacements for values of JSON."""
 
 
 @dataclass
 class Mutation:
-    """Files as they are now, what was done, and the pixels that must have changed, if known."""
+    """Damaged files, notes on the damage, and the pixels that they must hold, if known."""
 
     files: dict[str, bytes]
     notes: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Mutation:
 
 
 def mutate(rng: random.Random, seed, seeds, others) -> Mutation:
-    """Damage a seed, perhaps with parts of other ones, or of ``others``, files of other formats."""
+    """Damage a seed, perhaps with parts of other seeds or of ``others``, files of other formats."""
     mutation = Mutation(dict(seed.files))
     if rng.random() < seed.pixel_share and seed.places:
         change_pixel(rng, seed, mutation)
@@ -100,17 +100,17 @@ def mutate(rng: random.Random, seed, seeds, others) -> Mutation:
 
 
 def target(rng, seed, files):
-    """Choose a file: one with a header rather than one of the others."""
+    """Choose a file, mostly the one that is opened."""
     path = seed.options["path"]
     first = path[0] if isinstance(path, list) else path
     return first if rng.random() < 0.6 else rng.choice(list(files))
 
 
-# Of whole files
+# Whole files
 
 
 def change_pixel(rng, seed, mutation):
-    """Change a byte of a pixel; the pixels are known then."""
+    """Change a bit of a pixel; the resulting pixels are known."""
     place = rng.choice(seed.places)
     frames = seed.expected.reshape(-1, *seed.expected.shape[seed.expected.ndim - seed.sig_dims :])
     at, bit = rng.randrange(place.nbytes), 1 << rng.randrange(8)
@@ -119,12 +119,14 @@ def change_pixel(rng, seed, mutation):
     changed = frames.copy()
     changed[place.number] = unpacked(place.packing, raw, place.dtype, frames[0].shape)
     mutation.pixels = changed.reshape(seed.expected.shape)
-    where = f"{place.packing}, of what is at byte {place.stream}" if place.stream else place.packing
+    where = (
+        f"{place.packing}, in the stream at byte {place.stream}" if place.stream else place.packing
+    )
     mutation.notes.append(f"{place.name}: a bit of a pixel, at byte {place.at + at}, {where}")
 
 
 def damage_files(rng, seed, mutation, others):
-    """Lose, empty, swap or replace whole files."""
+    """Remove, empty, swap, replace or truncate a whole file."""
     files, names = mutation.files, list(mutation.files)
     name = rng.choice(names)
     how = rng.choice(("lost", "empty", "swapped", "of another format", "cut"))
@@ -142,11 +144,11 @@ def damage_files(rng, seed, mutation, others):
     mutation.notes.append(f"{name}: {how}")
 
 
-# Of one file
+# One file
 
 
 def damaged(rng, content, seed, name, seeds):
-    """Damage the bytes of a file; give them, and what was done."""
+    """Damage the bytes of a file; return them and a note."""
     if content[:2] == b"\x1f\x8b" and rng.random() < 0.7:
         try:
             inner = gzip.decompress(content)
@@ -169,7 +171,7 @@ def is_text(content):
 
 
 def place_in(rng, content, seed, name):
-    """Choose a byte: mostly one that is no pixel, as far as that is known."""
+    """Choose a byte, mostly one outside of the known pixels."""
     size = max(1, len(content))
     chance = rng.random()
     if chance < 0.25:
@@ -199,7 +201,7 @@ def flipped(rng, content, place):
 
 
 def numbered(rng, content, place):
-    """Put a number that is on some border, in either byte order, mostly where a field begins."""
+    """Write a boundary value in either byte order, mostly where a field begins."""
     at, order = place(), rng.choice("<>")
     if rng.random() < 0.15:
         kind, value = rng.choice("fd"), rng.choice(FLOATS)
@@ -229,7 +231,7 @@ def removed(rng, content, place):
 
 
 def moved(rng, content, place):
-    """Copy a block over another one, or between others."""
+    """Copy a block over another one, or insert it."""
     source, at, size = place(), place(), rng.choice((2, 4, 8, 16, 64, 512))
     block = content[source : source + size]
     skip = size if rng.random() < 0.7 else 0
@@ -262,7 +264,7 @@ KINDS = (flipped, numbered, cut, inserted, removed, moved, exchanged, extended, 
 WEIGHTS = (30, 40, 5, 4, 4, 6, 4, 2, 5)
 
 
-# Of text: of headers with lines, XML, JSON and TOML
+# Text: headers with lines, XML, JSON and TOML
 
 
 def damaged_text(rng, content):
@@ -275,7 +277,7 @@ def damaged_text(rng, content):
 
 
 def number(rng, content):
-    """Put another number for one of those in a text, as long as it was or not."""
+    """Replace a number in a text by another one, of the same length or not."""
     found = list(NUMBER.finditer(content, 0, TEXT_BYTES))
     if not found:
         return letters(rng, content)
@@ -287,7 +289,7 @@ def number(rng, content):
 
 
 def line(rng, content):
-    """Lose a line, repeat it, exchange two, or end one elsewhere."""
+    """Remove, repeat, exchange or join lines."""
     lines = content.split(b"\n")
     a, b = rng.randrange(len(lines)), rng.randrange(len(lines))
     how = rng.choice(("lost", "repeated", "exchanged", "joined", "repeated often"))
@@ -303,7 +305,7 @@ def line(rng, content):
 
 
 def tag(rng, content):
-    """Lose, repeat or nest an element of XML, or a quoted text; else some letters."""
+    """Replace a tag of XML, a quoted text or a value; without any, damage letters."""
     tags = list(
         re.finditer(rb"<[^<>]{1,500}>|\"[^\"\n]{0,200}\"|=[^\n]{0,100}", content[:TEXT_BYTES])
     )
@@ -316,7 +318,7 @@ def tag(rng, content):
 
 
 def letters(rng, content):
-    """Damage a few letters, often where a separator is."""
+    """Replace a letter, often a separator."""
     places = [m.start() for m in re.finditer(rb"[=:,;\n<>\[\]{}\"'()/]", content[:TEXT_BYTES])]
     at = rng.choice(places) if places and rng.random() < 0.6 else rng.randrange(len(content) + 1)
     raw = rng.choice(
@@ -326,7 +328,7 @@ def letters(rng, content):
 
 
 def damaged_json(rng, document):
-    """Put another value for one of those of a document, lose it, or put it elsewhere."""
+    """Replace, remove, copy or nest a value of a document."""
     root = [document]
     places = list(walk(root))
     holder, key = rng.choice(places)
@@ -349,7 +351,7 @@ def damaged_json(rng, document):
 
 
 def walk(value):
-    """List holder and key of every value in a document."""
+    """Yield holder and key of every value in a document."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
         yield value, key

@@ -1,4 +1,4 @@
-"""How files store frames, as numpy and zlib have it: what else than the package can tell pixels."""
+"""Encodings of frames, written with NumPy and zlib: pixels known independently of the package."""
 
 import gzip
 import zlib
@@ -10,7 +10,7 @@ GZIP = b"\x1f\x8b\x08"
 
 
 class Place(NamedTuple):
-    """A frame that was found in a file, and how it is stored there."""
+    """A frame found in a file, and how it is stored there."""
 
     name: str
     at: int
@@ -19,10 +19,10 @@ class Place(NamedTuple):
     packing: str
     dtype: np.dtype
     stream: int | None = None
-    """Where what is compressed begins, which has the byte ``at`` then."""
+    """Start of the gzip stream whose decompressed bytes ``at`` counts, if any."""
 
     def changed(self, content, place, bit):
-        """Change a bit of the frame; give the file, and the pixels that it has now."""
+        """Change a bit of the frame; return the file and the bytes of the frame."""
         begin, inner = content[: self.stream or 0], content
         if self.stream is not None:
             inner = zlib.decompress(content[self.stream :], wbits=31)
@@ -40,19 +40,19 @@ def plain(frame):
 
 
 def words(frame):
-    """Write little-endian pixels in words of 64 bits, of which the most significant is first."""
+    """Pack little-endian pixels in words of 64 bits, stored big-endian."""
     raw = frame.tobytes()
     return np.frombuffer(raw, "u1").reshape(-1, 8)[:, ::-1].tobytes() if len(raw) % 8 == 0 else b""
 
 
 def bits_of_words(frame):
-    """Write a bit a pixel, in such words, of which the least significant bit is the first pixel."""
+    """Pack a bit per pixel in words of 64 bits, stored big-endian, least significant bit first."""
     bits = np.packbits(frame.ravel() & 1, bitorder="little")
     return b"" if frame.max(initial=0) > 1 else words(bits)
 
 
 def six_bits(frame):
-    """Write six bits a pixel, the most significant first; rows begin with a byte."""
+    """Pack six bits per pixel, most significant first; each row begins with a byte."""
     if frame.dtype.itemsize > 1 or frame.ndim != 2 or frame.max(initial=0) > 63:
         return b""
     bits = np.unpackbits(frame[..., None], axis=-1)[..., 2:].reshape(len(frame), -1)
@@ -60,7 +60,7 @@ def six_bits(frame):
 
 
 def unpacked(packing, raw, dtype, shape):
-    """Read what one of these wrote."""
+    """Decode the bytes of a frame."""
     data = np.frombuffer(raw, "u1")
     if packing == "plain":
         return np.frombuffer(raw, dtype).reshape(shape)
@@ -73,11 +73,11 @@ def unpacked(packing, raw, dtype, shape):
     return data.view(dtype).reshape(shape)
 
 
-PACKINGS = {one.__name__: one for one in (plain, words, bits_of_words, six_bits)}
+PACKINGS = {pack.__name__: pack for pack in (plain, words, bits_of_words, six_bits)}
 
 
 def places_of(files, frames):
-    """Find frames in files, each at one place."""
+    """Yield the places of frames that occur exactly once in a file."""
     contents = []
     for name, content in files.items():
         stream = content.find(GZIP)
@@ -90,7 +90,7 @@ def places_of(files, frames):
                 if packing != "plain" and (dtype.kind != "u" or dtype.byteorder == ">"):
                     continue
                 raw = pack(frame.astype(dtype))
-                if not raw or raw.count(raw[:1]) == len(raw):  # one byte over and over is anywhere
+                if not raw or raw.count(raw[:1]) == len(raw):  # constant bytes occur anywhere
                     continue
                 for name, stream, content in contents:
                     at = content.find(raw)

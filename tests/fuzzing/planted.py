@@ -1,4 +1,4 @@
-"""A format whose files have faults, each of which has to be found."""
+"""A format with planted faults, each of which a campaign has to find."""
 
 import ctypes
 import json
@@ -28,14 +28,14 @@ def refuse(*args):
 
 
 def read_beyond():
-    """Let a kernel read 8 bytes from the last one on, and 8 bytes before the first."""
+    """Call a kernel with runs of bytes that reach beyond both ends of its array."""
     data, out = np.zeros(16, np.uint8), np.zeros(16, np.uint8)
     starts, dests = np.array([15, -8]), np.array([0, 8])
     decoding.compiled("swap8")(data, starts, 8, out, dests, 8, 1, 8, 0)
 
 
 def refuse_trees(path):
-    """Fail for a list in a list in a list or document, which hardly any bytes are."""
+    """Fail for a tree in a list in a list, which hardly any damaged bytes form."""
     with suppress(ValueError):
         made = json.loads(path.read_bytes())
         for one in made if isinstance(made, list) else ():
@@ -65,7 +65,7 @@ def sniff(path, head):
 
 def describe(paths):
     fault = paths[0].split(".")[-2]
-    if fault == "nothing":  # but in what is drawn
+    if fault == "nothing":  # a fault of drawn structures only
         refuse_trees(Path(paths[0]))
     FAULTS[fault]()
     start = 0 if fault == "wrong" else len(HEADER)
@@ -83,7 +83,7 @@ SEEDS = [*map(seed_of, FAULTS)]
 
 
 def plant():
-    """Register the format, in this process alone."""
+    """Register the format, in this process only."""
     register_format(
         Format(
             name="planted",

@@ -1,4 +1,4 @@
-"""Whole files to be damaged: small ones of every format and variant, and real ones."""
+"""Whole files to damage: small ones of every format and variant, and real ones."""
 
 import shutil
 import tempfile
@@ -15,16 +15,16 @@ from dask_tiled.formats.describing import detect
 from fuzzing.packings import Place, places_of
 
 MOST_BYTES = 160 << 10
-"""Real files are no larger."""
+"""Size limit of real files."""
 
 
 @dataclass
 class Seed:
-    """Files that belong together, and what opens them.
+    """Files that belong together, and the arguments that open them.
 
-    ``files`` has their bytes by their names below a folder, ``options`` what opens them: ``path``
-    is a name, or a list of names. ``places`` are the frames that were found in the files. In
-    ``pixel_share`` of the mutations one of their pixels is changed.
+    ``files`` maps names below a folder to contents; ``path`` in ``options`` is a name, or a list of
+    names. ``places`` are the frames found in the files. A share of ``pixel_share`` of the mutations
+    changes one of their pixels.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Seed:
 
 
 def seeds_of(format):
-    """Make all seeds of a format, the same in every run."""
+    """Return all seeds of a format, the same in every run."""
     if format == "planted":
         from fuzzing.planted import SEEDS
 
@@ -56,9 +56,9 @@ def seeds_of(format):
 
 
 def written(name):
-    """Write a sample of the table."""
+    """Return a sample of the table as a seed."""
     folder = Path(tempfile.mkdtemp())
-    with mock.patch("time.time", return_value=1e9):  # stands in some headers
+    with mock.patch("time.time", return_value=1e9):  # some headers hold it
         sample = TABLE[name](folder, "scan")
     path = sample.options["path"]
     names = [str(Path(one).relative_to(folder)) for one in np.atleast_1d(path)]
@@ -68,7 +68,7 @@ def written(name):
     seed = Seed(name, files, {**sample.options, "path": path}, sample.expected, sample.sig_dims)
     seed.places = list(places_of(files, sample.frames))
     if any(place.packing != "plain" or place.stream is not None for place in seed.places):
-        seed.pixel_share *= 3  # there is more to be wrong
+        seed.pixel_share *= 3  # more can be wrong
     return seed
 
 
@@ -77,8 +77,8 @@ def contents(folder, paths):
 
 
 def real(format):
-    """Take small files from the folder of real ones, with all that they are read with."""
-    found = []
+    """Return small real files as seeds, with all files that are read with them."""
+    seeds = []
     for path in sorted(DATA.rglob("*.npy" if format == "npy" else "*")):
         if not path.is_file() or path.stat().st_size > MOST_BYTES:
             continue
@@ -94,5 +94,5 @@ def real(format):
         if all(path.parent in one.parents for one in members):
             files = contents(path.parent, members)
             if sum(map(len, files.values())) <= 2 * MOST_BYTES:
-                found.append(Seed(f"{format} {path.name}", files, {"path": path.name}))
-    return found
+                seeds.append(Seed(f"{format} {path.name}", files, {"path": path.name}))
+    return seeds

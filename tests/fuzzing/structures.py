@@ -1,6 +1,6 @@
-"""Files whose structure hypothesis draws: trees, directories, documents, texts and fields.
+"""Headers drawn with hypothesis: trees, directories, documents, texts and fields.
 
-What flips bytes hardly ever makes them: a tree in a tree, a directory that leads to itself.
+Flipped bytes hardly ever form a tree in a tree, or a directory that leads to itself.
 """
 
 import json
@@ -21,9 +21,9 @@ from dask_tiled.formats.tvips import descriptor as tvips
 from fuzzing.mutators import NUMBERS, POWERS, VALUES, Mutation
 
 SHARE = 8
-"""One of so many mutations is drawn."""
+"""Number of mutations of which one is drawn."""
 BATCH = 50
-"""So many are drawn at once: the same ones, however many there are in all."""
+"""Number drawn at once, so that a structure does not depend on the number of mutations."""
 PIXELS = bytes(range(256)) * 8
 
 hostile = st.sampled_from(POWERS)
@@ -31,15 +31,15 @@ small = st.integers(0, 12)
 
 
 def mostly(right, wrong):
-    """Draw what is right seven times of eight, or structures would be refused at once."""
+    """Draw a valid value seven times of eight; more wrong ones would be refused at once."""
     return st.integers(0, 7).flatmap(lambda k: wrong if k == 7 else right)
 
 
-# Trees of tags, of Digital Micrograph
+# Trees of tags, as in Digital Micrograph
 
 
 SIMPLE = {2: 2, 3: 4, 4: 2, 5: 4, 6: 4, 7: 8, 8: 1, 9: 1, 10: 1, 11: 8, 12: 8}
-"""Bytes of the types of a tag."""
+"""Item sizes of the types of a tag."""
 NAMES = ["Data", "DataType", "Dimensions", "PixelDepth", "Calibrations", "Units", "ImageData"]
 
 
@@ -70,7 +70,7 @@ tree = st.recursive(leaf, group, max_leaves=8)
 
 @st.composite
 def picture(draw):
-    """Draw an entry of ImageList, most of it as it should be."""
+    """Draw a mostly valid entry of ImageList."""
     sizes = draw(st.lists(mostly(st.integers(1, 8), hostile), min_size=1, max_size=4))
     types = draw(mostly(st.just((10, 2, 2)), st.tuples(small, small, hostile)))
     dimensions = [("", tag([5], (n % (1 << 32)).to_bytes(4, "little"))) for n in sizes]
@@ -110,7 +110,7 @@ def dm(draw):
     return struct.pack(">I", version) + packed(len(root) + shift) + b"\0\0\0\1" + root + bytes(8)
 
 
-# Directories of TIFF
+# Directories, as in TIFF
 
 
 TAGS = (256, 257, 258, 259, 262, 270, 273, 277, 278, 279, 284, 317, 322, 323, 324, 325, 330, 339)
@@ -146,7 +146,7 @@ def tiff(draw):
     return content
 
 
-# Documents of zarr
+# Documents, as in zarr
 
 
 value = st.recursive(
@@ -157,7 +157,7 @@ value = st.recursive(
 
 
 def document(right, **keys):
-    """Draw a JSON object, of which most values are right."""
+    """Draw a JSON object of mostly valid values."""
     return st.fixed_dictionaries(
         {key: mostly(st.just(one), value) for key, one in right.items()}
         | {key: mostly(one, value) for key, one in keys.items()}
@@ -183,11 +183,11 @@ zarr = document(
 ).map(lambda made: json.dumps(made).encode())
 
 
-# Texts of keys and values
+# Texts of keys and values, as in NRRD, MetaImage and EDF
 
 
 def text(begin, line, end, keys, room=0):
-    """Draw a header, of lines that may lack, come twice, or hold anything, padded to its room."""
+    """Draw a header whose lines may be missing, repeated or invalid, padded to ``room`` bytes."""
     number = st.sampled_from(NUMBERS)
     numbers = st.lists(mostly(small.map(b"%d".__mod__), number), max_size=5).map(b" ".join)
     lines = [st.just(line % (key.encode(), str(right).encode())) for key, right in keys.items()]
@@ -216,18 +216,18 @@ edf = text(
 )  # fmt: skip
 
 
-# Tables of fields, which are put into the header of a seed
+# Tables of fields, written into the header of a seed
 
 
 def fields(*tables):
-    known = {name: field for table in tables for name, field in table.items()}
-    return st.dictionaries(st.sampled_from(sorted(known)), length, min_size=1, max_size=4).map(
-        lambda drawn: [(*known[name], value) for name, value in drawn.items()]
+    table = {name: field for table in tables for name, field in table.items()}
+    return st.dictionaries(st.sampled_from(sorted(table)), length, min_size=1, max_size=4).map(
+        lambda drawn: [(*table[name], value) for name, value in drawn.items()]
     )
 
 
 def with_fields(content, drawn):
-    """Put numbers into fields, in the byte order of these."""
+    """Write numbers into fields, in the byte order of the fields."""
     data = bytearray(content)
     for at, kind, value in drawn:
         dtype = np.dtype(kind)
@@ -257,7 +257,7 @@ STRUCTURES = {
 @cache
 def batch(format, seed_number, number):
     """Draw some structures, the same in every run."""
-    found = []
+    structures = []
 
     @settings(
         max_examples=BATCH,
@@ -268,17 +268,17 @@ def batch(format, seed_number, number):
     )
     @seeded(zlib.crc32(f"{format} {seed_number} {number}".encode()))
     @given(STRUCTURES[format])
-    def draw(one):
-        found.append(one)
+    def draw(structure):
+        structures.append(structure)
 
     draw()
-    return found
+    return structures
 
 
 def drawn(format, seed_number, number, seeds):
-    """Put a structure in the place of the header of a seed."""
-    some = batch(format, seed_number, number // BATCH)
-    one, seed = some[number % BATCH % len(some)], seeds[0]
+    """Replace the header of a seed by a drawn structure."""
+    structures = batch(format, seed_number, number // BATCH)
+    header, seed = structures[number % BATCH % len(structures)], seeds[0]
     path = seed.options["path"]
-    content = with_fields(seed.files[path], one) if isinstance(one, list) else one
-    return seed, Mutation({**seed.files, path: content}, [f"{path}: drawn, {one!r}"[:2000]])
+    content = with_fields(seed.files[path], header) if isinstance(header, list) else header
+    return seed, Mutation({**seed.files, path: content}, [f"{path}: drawn, {header!r}"[:2000]])

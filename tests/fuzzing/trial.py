@@ -1,4 +1,4 @@
-"""One trial: open damaged files, look at what is described, and compute some of it."""
+"""One trial: open damaged files, check the description, and compute some pixels."""
 
 import math
 import os
@@ -20,19 +20,19 @@ from fuzzing import bounds, structures
 from fuzzing.mutators import mutate
 
 SLOW = 1.0
-"""Seconds that opening may take, beside those in which others have the cores."""
+"""Seconds that opening may take, without waiting for a core."""
 MOST_MEMORY = 200 << 20
-"""Bytes that may be used beside those of the result."""
+"""Bytes that may be used in addition to results."""
 WHOLE_BYTES, MOST_CHUNKS = 1 << 20, 64
-"""Arrays that are no larger are computed as a whole."""
+"""Limits of arrays that are computed as a whole."""
 LONGEST_MESSAGE = 4000
 SUMMED = (np.dtype("u1"), np.dtype("u2"))
-"""Types of which there are sums: those of others would be compiled first."""
+"""Types that are summed: sums of other types would be compiled first."""
 
 
 @dataclass
 class Outcome:
-    """What happened: ``finds`` are (kind, text) of all that must not."""
+    """Outcome of a trial; ``finds`` are (kind, text) of all that is not allowed."""
 
     opened: bool = False
     seconds: float = 0.0
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def make(format, seed_number, number, seeds, others):
-    """Make the mutation of a number, the same in every run: seeds take turns."""
+    """Return the mutation of a number, the same in every run: seeds take turns."""
     rng = random.Random(f"{format} {seed_number} {number}")
     turn, place = divmod(number, structures.SHARE)
     if format in structures.STRUCTURES and place == structures.SHARE - 1:
@@ -52,7 +52,7 @@ def make(format, seed_number, number, seeds, others):
 
 
 def write(folder, seed, files, large):
-    """Write the files of a seed; those that are large and as they were become links."""
+    """Write the files of a seed; large unchanged ones become links."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,31 +67,31 @@ def write(folder, seed, files, large):
 
 
 def reset_peak():
-    """Begin to measure the peak of memory afresh, and give what is used now."""
+    """Reset the peak of memory; return the resident bytes."""
     Path("/proc/self/clear_refs").write_text("5")
     return memory()[0]
 
 
 def memory():
-    """Return the resident bytes, now and at most since :func:`reset_peak`."""
+    """Return the resident bytes, now and at the peak since :func:`reset_peak`."""
     with open("/proc/self/status", "rb") as file:
         status = file.read()
     return [int(re.search(rb"%s:\s+(\d+)" % key, status)[1]) << 10 for key in (b"VmRSS", b"VmHWM")]
 
 
 def waited(pid="self"):
-    """Return the seconds for which this process and those below it were ready, and had no core."""
+    """Return the seconds that this process and its descendants waited for a core."""
     try:
         nanoseconds = int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[1])
         tasks = Path(f"/proc/{pid}/task").iterdir()
         below = [child for task in tasks for child in (task / "children").read_text().split()]
-    except (OSError, IndexError, ValueError):  # it has ended, or the system does not tell
+    except (OSError, IndexError, ValueError):  # the process has ended, or /proc is absent
         return 0
     return nanoseconds / 1e9 + sum(map(waited, below))
 
 
 class Trial:
-    """Runs the mutation of a number; ``phase`` is told what begins."""
+    """Runs one mutation; ``phase`` is called with the number of each phase."""
 
     def __init__(self, seed, mutation, rng, folder, phase):
         self.seed, self.mutation, self.rng, self.folder = seed, mutation, rng, folder
@@ -113,16 +113,16 @@ class Trial:
                 outcome.error = repr(error)
                 if outcome.opened or not error.filename:
                     self._find("error", error)
-            except Exception as error:  # noqa: BLE001 - that is what is looked for
+            except Exception as error:  # noqa: BLE001 - untyped errors are finds
                 self._find("error", error)
         outcome.memory = max(0, memory()[1] - before - self._needed)
         if outcome.memory > MOST_MEMORY:
             self._wrong(f"{outcome.memory >> 20} MiB", "memory")
         outcome.finds += [("bounds", text) for text in bounds.violations]
-        for one in caught:
-            if not issubclass(one.category, MissingFramesWarning):
-                place = f"{os.path.basename(one.filename)}:{one.lineno}"
-                self._wrong(f"{one.category.__name__}: {one.message} [{place}]", "warning")
+        for warning in caught:
+            if not issubclass(warning.category, MissingFramesWarning):
+                place = f"{os.path.basename(warning.filename)}:{warning.lineno}"
+                self._wrong(f"{warning.category.__name__}: {warning.message} [{place}]", "warning")
         return outcome
 
     def _run(self):
@@ -160,7 +160,7 @@ class Trial:
                 self._wrong(f"{self.outcome.seconds:.1f} s to open", "slow")
 
     def _look(self, arr):
-        """A description has to be printed and sent, and its numbers have to be numbers."""
+        """Check that a description is valid, printable and picklable."""
         desc = arr.description
         if not all(type(n) is int and n >= 0 for n in arr.shape):
             self._wrong(f"shape {arr.shape}")
@@ -180,29 +180,29 @@ class Trial:
             return
         whole = self._computed(arr)
         if pixels is not None and not same(whole, pixels):
-            self._wrong("other pixels than those that were changed")
+            self._wrong("pixels differ from the changed ones")
         part = cuts(rng, arr.shape)
         if rng.random() < 0.5 and not same(self._computed(arr[part]), whole[part]):
-            self._wrong(f"another part {part} than that of the whole")
+            self._wrong(f"part {part} differs from the whole")
         if arr.dtype in SUMMED and rng.random() < 0.3:
             axis = rng.choice(sum_axes(arr.ndim))
             if not same(self._computed(arr.sum(axis=axis)), whole.sum(axis=axis)):
-                self._wrong(f"another sum along {axis} than numpy's")
+                self._wrong(f"sum along {axis} differs from NumPy's")
         if arr.dtype in SUMMED and rng.random() < 0.2:
             made = [(some // 3 > 7).any(axis=tuple(range(arr.ndim - 1))) for some in (arr, whole)]
             if not same(self._computed(made[0]), made[1]):
-                self._wrong("another expression than numpy's")
+                self._wrong("expression differs from NumPy's")
 
     def _compute_facts(self, arr):
         try:
             facts = frame_facts(arr)
-        except DatasetError:  # there are none
+        except DatasetError:  # the format has none
             return
         if facts.nbytes < WHOLE_BYTES and facts.npartitions <= MOST_CHUNKS:
             self._computed(facts)
 
     def _computed(self, arr):
-        """Compute by dask, or do at once what a task does, which is quicker."""
+        """Compute with dask, or call the function of a task directly, which is faster."""
         self._needed += 2 * arr.nbytes
         source = getattr(arr, "_source", None)
         if source is not None and self.rng.random() < 0.7:
@@ -213,7 +213,7 @@ class Trial:
         self.outcome.finds.append((kind, text))
 
     def _judge(self, error):
-        """A refusal names a file, in a message that can be read."""
+        """Check that an error names a file, in a message of bounded length."""
         self.outcome.error = f"{type(error).__name__}: {error}"
         if len(str(error)) > LONGEST_MESSAGE:
             text = f"{len(str(error))} characters: {str(error)[:200]}"
@@ -232,7 +232,7 @@ class Trial:
 
 
 def sum_axes(ndim):
-    """Return the axes to sum over: all, the last, all others, the first."""
+    """Return axes to sum over: all, the last, all but the last, the first."""
     return None, (-1,), tuple(range(ndim - 1)), (0,)
 
 
@@ -246,7 +246,7 @@ def cuts(rng, shape):
 
 
 def same(a, b):
-    """Compare bit by bit: NaN are equal to themselves."""
+    """Compare shape, dtype and values; NaN equal NaN."""
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
