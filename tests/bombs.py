@@ -1,4 +1,4 @@
-"""XML that grows, in the places where XML is read."""
+"""XML bombs, and files of every format that reads XML with a bomb in its place."""
 
 import numpy as np
 import tifffile
@@ -30,7 +30,7 @@ BOMBS = {
     "namespaces": lambda: b"<r>%s</r>" % many(b"<a xmlns='u%d'/>"),
     "a comment": lambda: b"<r><!--%s--></r>" % (b"x" * SIZE),
 }
-"""What is refused, of eight kinds."""
+"""Documents that must be refused."""
 
 
 def in_ome_tiff(folder, bomb):
@@ -56,9 +56,9 @@ def in_emi(folder, bomb):
 def in_seq(folder, bomb):
     path = write_seq(folder / "a.seq", FRAMES)
     maps = [{"Rows": 4, "Columns": 5, "defects": []}]
-    for one in write_seq_corrections(path, maps=maps, shape=(4, 5)):
-        if one.suffix == ".xml":
-            one.write_bytes(bomb)
+    for file in write_seq_corrections(path, maps=maps, shape=(4, 5)):
+        if file.suffix == ".xml":
+            file.write_bytes(bomb)
     return path, {"corrections": "dataset"}
 
 
@@ -72,5 +72,6 @@ def in_jeol_tiff(folder, bomb):
 PLACES = {
     "OME-TIFF": in_ome_tiff, "EMPAD": in_empad, "TIA": in_emi, "SEQ": in_seq, "JEOL": in_jeol_tiff,
 }  # fmt: skip
-"""Where XML is read, and whether its pixels can be read all the same."""
+"""Writers of a file with a bomb, by format."""
 BESIDE = {"TIA", "JEOL"}
+"""Formats whose pixels are readable without the XML."""

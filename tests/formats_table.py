@@ -1,6 +1,6 @@
-"""The table of formats: what every one of them is tested with.
+"""Table of sample files: one or more rows per format.
 
-A format adds a row, and ``test_battery.py`` does the rest.
+``test_battery.py`` runs the same tests on every row.
 """
 
 import gzip
@@ -59,27 +59,27 @@ from dask_tiled.testing import (
 
 
 class Sample(NamedTuple):
-    """A small file, or files that belong together, and what is in them.
+    """A small data set: files that belong together, and the pixels they hold.
 
     Attributes
     ----------
     options : dict
-        What opens them: arguments of ``open_dataset``, with ``path``.
+        Arguments of ``open_dataset``, including ``path``.
     expected : array
         The pixels, in shape and native dtype.
     members : list of Path
-        All files, in the order of their frames; those that hold no pixels at the end.
+        All files in the order of their frames; files without pixels come last.
     sig_dims : int
-        How many of the last axes are signal axes.
+        Number of signal axes, which are the last ones.
     known_by : {"content", "suffix", "name"}
-        What the format is found out by: what the file at ``path`` holds, whatever it is called; its
-        suffix as well; or nothing but ``format=``.
+        What the format is recognised by: the content of the file at ``path`` under any name; its
+        suffix as well; or ``format=`` only ("name").
     counted : bool
-        Whether the files say how many frames there are, so that a file that lost some is noticed.
+        Whether the files record the number of frames, so that lost frames are noticed.
     cut : list of Path, optional
-        The files that are cut short to see what happens; by default all.
+        The files that tests truncate; by default all.
     links : Path, optional
-        A file that holds no pixels but leads to those that do.
+        A file without pixels that leads to the files that hold them.
     """
 
     options: dict[str, Any]
@@ -97,7 +97,7 @@ class Sample(NamedTuple):
 
     @property
     def frames(self):
-        """The frames on one axis."""
+        """All frames along one axis."""
         return self.expected.reshape(-1, *self.sig_shape)
 
 
@@ -106,9 +106,9 @@ def make_raw(folder, stem, *, dtype="<u2", gaps=(0, 0, 0)):
     sizes = dict(zip(names, gaps, strict=True))
     frames = counting_frames((12, 5, 7), dtype)
     path = write_raw(folder / f"{stem}.raw", frames, **sizes)
-    told = {"format": "raw", "dtype": dtype, "sig_shape": (5, 7), **sizes}
+    options = {"format": "raw", "dtype": dtype, "sig_shape": (5, 7), **sizes}
     expected = frames.astype(frames.dtype.newbyteorder("="))
-    return Sample({"path": path, **told}, expected, [path], known_by="name", counted=False)
+    return Sample({"path": path, **options}, expected, [path], known_by="name", counted=False)
 
 
 def make_raw_series(folder, stem):
@@ -118,8 +118,8 @@ def make_raw_series(folder, stem):
         write_raw(folder / f"{stem}{i}.raw", part, **gaps)
         for i, part in enumerate(np.split(frames, [2, 9]))
     ]
-    told = {"path": paths, "format": "raw", "dtype": "u2", "sig_shape": (5, 7), **gaps}
-    return Sample(told, frames, paths, known_by="name", counted=False, cut=paths[-1:])
+    options = {"path": paths, "format": "raw", "dtype": "u2", "sig_shape": (5, 7), **gaps}
+    return Sample(options, frames, paths, known_by="name", counted=False, cut=paths[-1:])
 
 
 def make_npy(folder, stem, *, order):
@@ -211,7 +211,7 @@ def make_hdf5(folder, stem, **options):
 
 
 def make_eiger(folder, stem):
-    """A master file with links to two files, as Eiger detectors write them."""
+    """Write a master file with links to two data files, as Eiger detectors do."""
     frames = counting_frames((12, 5, 7), "u4")
     master = folder / f"{stem}_master.h5"
     members = [folder / f"{stem}_data_{k:06}.h5" for k in (1, 2)]
@@ -226,12 +226,12 @@ def make_eiger(folder, stem):
 
 
 def make_velox(folder, stem, *, chunk=8192, frames="sum"):
-    """Counts of two detectors in three frames of a scan."""
+    """Write counts of two detectors in three frames of a scan."""
     counts = np.random.default_rng(0).poisson(0.2, (2, 3, 4, 5, 32)).astype("u2")
     counts[:, :, 1, 2:] = 0
     path = write_velox(folder / f"{stem}.emd", counts, chunk=chunk)
-    shown = counts.sum(axis=0, dtype="u2")
-    expected = shown.sum(axis=0, dtype="u2") if frames == "sum" else shown[frames]
+    summed = counts.sum(axis=0, dtype="u2")
+    expected = summed.sum(axis=0, dtype="u2") if frames == "sum" else summed[frames]
     return Sample({"path": path, "frames": frames}, expected, [path], sig_dims=1)
 
 
@@ -254,7 +254,7 @@ def make_lif(folder, stem, *, suffix=".lif", dtype="u2", shape=(2, 3, 2, 5, 7), 
 
 
 def make_czi(folder, stem, *, dtype="u2", samples=(), compression=0, mosaic=True):
-    """A tile in each frame, or two that overlap."""
+    """Write one tile for each frame, or two overlapping ones if ``mosaic``."""
     array = counting_frames((2, 3, 5, 7, *samples), dtype)
     tiles = []
     for (t, c), frame in zip(np.ndindex(2, 3), array.reshape(6, *array.shape[2:]), strict=True):
@@ -314,7 +314,7 @@ def make_jeol_list(folder, stem):
 
 
 def make_tpx3(folder, stem):
-    """All hits are in one chunk, so that a stream that is cut says so."""
+    """Write all hits in one chunk, so that truncation is noticed."""
     counts = np.zeros((4, 256, 256), "u4")
     for frame, number in zip(counts, counting_frames((4, 40), "u2"), strict=True):
         frame.reshape(-1)[number.astype(int) * 577 % frame.size] += 1
@@ -426,7 +426,7 @@ def make_gis(folder, stem, *, suffix, dtype="i2", shape=(3, 4, 5, 7), cut=None, 
     members = write_gis(folder / f"{stem}.dim", frames, voxel_size=(1, 2, 3, 4), **options)
     sig_dims = 3 if "kind" in options else 2
     known_by = "content" if suffix == ".dim" else "suffix"
-    # Nothing tells that a header has lost -bo, or that the last number of a text has lost digits.
+    # A header that lost -bo is valid, and so is a text whose last number lost digits.
     return Sample(
         {"path": folder / f"{stem}{suffix}"},
         frames,
@@ -448,7 +448,7 @@ def make_ripple(folder, stem, *, suffix=".rpl", dtype="u2", shape=(12, 5, 7), **
 
 
 def make_volume(folder, stem, *, write, suffix, dtype="u2", shape=(3, 4, 5, 7), **options):
-    """NRRD and MetaImage volumes."""
+    """Write an NRRD or MetaImage volume."""
     array = counting_frames(shape, dtype)
     members = write(folder / f"{stem}{suffix}", array, **options)
     expected = array.astype(array.dtype.newbyteorder("="))
@@ -461,7 +461,7 @@ make_metaimage = partial(make_volume, write=write_metaimage, suffix=".mha")
 
 
 def make_ome_tiff(folder, stem, *, dtype="u2", **options):
-    """Two files, with planes in turns."""
+    """Write two files: the last seven planes in reverse order, then the first five."""
     planes = counting_frames((2, 3, 2, 5, 7), dtype)
     parts = [range(11, -1, -1)[:7], range(5)]
     members = write_set(folder, stem, planes, parts, **options)
@@ -469,7 +469,7 @@ def make_ome_tiff(folder, stem, *, dtype="u2", **options):
 
 
 def make_ome_tiff_companion(folder, stem):
-    """A file of XML and a file of pages."""
+    """Write a companion file of XML and a file of pages."""
     frames = counting_frames((12, 5, 7), "u2")
     name = f"{stem}.ome.tif"
     inner = tiff_data(uuid=uuid_of(name), name=name)
@@ -488,7 +488,7 @@ def make_tiff(folder, stem, *, dtype="u2", shape=(12, 5, 7), sig_dims=2, **optio
 
 
 def make_tiff_series(folder, stem):
-    """Files of one page each."""
+    """Write one file for each page."""
     frames = counting_frames((12, 5, 7), "u2")
     members = [folder / f"{stem}{k}.tif" for k in range(12)]
     for path, frame in zip(members, frames, strict=True):
@@ -496,7 +496,7 @@ def make_tiff_series(folder, stem):
     return Sample({"path": members}, frames, members)
 
 
-# The first word of a name is the name of the format.
+# The first word of a key is the name of the format.
 TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw": make_raw,
     "raw with gaps": partial(make_raw, dtype=">f4", gaps=(13, 3, 2)),
@@ -551,7 +551,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "tiff ImageJ": partial(make_tiff, shape=(3, 4, 5, 7), imagej=True, metadata={"axes": "TZYX"}),
     "tiff series": make_tiff_series,
     "nd2": make_nd2,
-    "nd2 rows filled up": partial(make_nd2, shape=(6, 3, 5, 7), axes="pcyx", padding=6),
+    "nd2 padded rows": partial(make_nd2, shape=(6, 3, 5, 7), axes="pcyx", padding=6),
     "nd2 zlib": partial(make_nd2, shape=(12, 5, 7), axes="zyx", compressed=True),
     "lif": make_lif,
     "lif colours": partial(make_lif, dtype="u1", shape=(12, 5, 7, 3), axes="tyxs"),
@@ -617,4 +617,4 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
 }
 
 ONE_OF_EACH = [*{name.split()[0]: name for name in reversed(TABLE)}.values()]
-"""The first sample of each format, for what sees nothing but the array and its description."""
+"""The first sample of each format, for tests of code that depends on no format."""

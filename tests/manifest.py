@@ -1,4 +1,4 @@
-"""The manifest of the real files: what independent readers see in them."""
+"""The manifest of the real files: what independent readers read."""
 
 import ast
 import csv
@@ -8,18 +8,23 @@ import pytest
 from conftest import DATA
 
 
-def manifest(format=None, folder=""):
-    """List the rows of a manifest, for one format or all; nothing where it is absent."""
+def rows_in(path):
+    """Return the rows of a table, or [] if it is absent."""
     try:
-        with open(DATA / folder / "MANIFEST.tsv", encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+        with open(path, encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
     except FileNotFoundError:
         return []
+
+
+def manifest(format=None, folder=""):
+    """Return the rows of a manifest for one format, or all."""
+    rows = rows_in(DATA / folder / "MANIFEST.tsv")
     return [row | {"file": folder + row["file"]} for row in rows if format in (None, row["format"])]
 
 
 def by_file(rows, name):
-    """Parametrise a test over rows; without any, the test asks for the data, and skips or fails."""
+    """Parametrise a test over rows; without any, the ``data`` fixture skips or fails the test."""
     if not rows:
         return pytest.mark.parametrize(name, [pytest.param(None, id="no data")])
     ids = [row["file"].removeprefix("mib/").removeprefix("npy/") for row in rows]
@@ -27,11 +32,8 @@ def by_file(rows, name):
 
 
 def expected_of(row):
-    """Read shape, dtype and sum of a row."""
+    """Return shape, dtype and sum of a row."""
     text = row["shape_dtype"]
+    shape = ast.literal_eval(text[: text.index(")") + 1])
     number = float if text.endswith(("f4", "f8")) else int
-    return _shape(text), np.dtype(text.split()[-1]), number(row["sum"])
-
-
-def _shape(text):
-    return ast.literal_eval(text[: text.index(")") + 1])
+    return shape, np.dtype(text.split()[-1]), number(row["sum"])

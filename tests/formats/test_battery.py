@@ -1,4 +1,4 @@
-"""What holds for every format: each sample of the table goes through all of it."""
+"""Promises of every format, tested with each sample of the table."""
 
 import math
 import os
@@ -39,7 +39,7 @@ EVERY = pytest.mark.parametrize("name", TABLE)
 
 
 def random_cuts(rng, shape):
-    """Choose integers and slices with positive steps that leave something."""
+    """Return integers and non-empty slices with positive steps."""
     index = []
     for n in shape:
         start = int(rng.integers(n))
@@ -48,11 +48,11 @@ def random_cuts(rng, shape):
     return tuple(index)
 
 
-# What a file holds
+# Descriptions
 
 
 def not_plain(value, where="metadata"):
-    """List what is neither a number, a truth, a text nor a tuple of such, however deep."""
+    """List all values but strings, numbers and booleans in nested tuples and dictionaries."""
     if type(value) in {str, int, float, bool}:
         return []
     if type(value) is tuple:
@@ -64,7 +64,7 @@ def not_plain(value, where="metadata"):
 
 @EVERY
 def test_descriptions(sample_of, name):
-    """Shape, axes, plain metadata, two ways to print them; small enough for every task."""
+    """Descriptions are right, printable, reproducible, and small enough for every task."""
     sample = sample_of(name)
     desc = describe(**sample.options)
     assert desc.format == name.split()[0]
@@ -102,12 +102,12 @@ def test_descriptions(sample_of, name):
         assert not arr._source.is_large
 
 
-# Every way to the same pixels
+# Pixels
 
 
 @EVERY
 def test_reading(sample_of, name):
-    """Chunks that cut frames, slices, pickles, threads: what third-party formats must pass."""
+    """Every format passes the conformance check for third-party formats."""
     sample = sample_of(name)
     check_format(expected=sample.expected, cuts=5, **sample.options)
 
@@ -120,7 +120,7 @@ def test_reading(sample_of, name):
 @example(selection=((1, 2), 0, None), seed=6)
 @given(selection=selections(), seed=st.integers(0, 2**32 - 1))
 def test_frames(sample_of, name, selection, seed):
-    """One rule for all formats; a slice, whatever was selected, is a slice of it."""
+    """Scan shape, offset and region select frames in all formats, also before slicing."""
     sample = sample_of(name)
     nav_shape, sync_offset, roi = selection
     rng = np.random.default_rng(seed)
@@ -136,7 +136,7 @@ def test_frames(sample_of, name, selection, seed):
         io=rng.choice(["auto", *BACKENDS]).item(),
     )
     assert type(arr) is TiledArray
-    if sample.frames[0].nbytes > 1 << 20:  # a part of the sensor, to be quick
+    if sample.frames[0].nbytes > 1 << 20:  # a part of the sensor, for speed
         arr, expected = arr[..., 600:950, 500:510], expected[..., 600:950, 500:510]
     assert arr.dtype == expected.dtype
     assert arr.description.missing.tolist() == missing
@@ -155,14 +155,14 @@ def test_frames(sample_of, name, selection, seed):
 PARTS = {
     "whole": lambda arr: arr,
     "sum": lambda arr: arr.sum(axis=0),
-    "chunks that meet": lambda arr: arr[1:] + arr[:-1],
+    "neighbours": lambda arr: arr[1:] + arr[:-1],
     "crop": lambda arr: arr[0, ..., ::2].max(axis=0),
 }
 
 
 @pytest.fixture(scope="module")
 def client():
-    """A cluster that is in this process for once."""
+    """Yield a client of a cluster in this process."""
     local = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
     with (
         LocalCluster(**ANY_PORT, **local) as cluster,
@@ -172,7 +172,7 @@ def client():
 
 
 def lazy_parts(sample, names):
-    """Take parts of an array whose chunks cut the frames."""
+    """Return parts of an array whose chunks cut the frames."""
     chunks = [*sample.expected.shape]
     for axis in {0, len(chunks) - 1}:
         chunks[axis] = -(-chunks[axis] // 2)
@@ -180,8 +180,8 @@ def lazy_parts(sample, names):
     return {name: PARTS[name](arr) for name in names}
 
 
-def assert_parts(found, sample):
-    for part, pixels in found.items():
+def assert_equal_parts(parts, sample):
+    for part, pixels in parts.items():
         expected = PARTS[part](sample.expected)
         np.testing.assert_allclose(pixels, expected, rtol=1e-5 * (part == "sum"))
 
@@ -192,15 +192,15 @@ def test_processes(sample_of, processes, name):
     sample = sample_of(name)
     lazy = lazy_parts(sample, ["whole", "sum"])
     (found,) = dask.compute(lazy, **processes)
-    assert_parts(found, sample)
+    assert_equal_parts(found, sample)
 
 
 @pytest.mark.parametrize("name", {name.split()[0]: name for name in TABLE}.values())
 def test_cluster(sample_of, client, name):
-    """One sample of each format: what crosses to others is in `test_processes`."""
+    """A cluster computes one sample of each format; `test_processes` pickles all of them."""
     sample = sample_of(name)
     (future,) = client.compute([lazy_parts(sample, PARTS)])
-    assert_parts(future.result(), sample)
+    assert_equal_parts(future.result(), sample)
 
 
 def take(tile, _info):
@@ -213,7 +213,7 @@ def add(total, tile, _info):
 
 @EVERY
 def test_tiles(sample_of, name):
-    """Functions on tiles and sums give what numpy gives, also where chunks cut the frames."""
+    """Functions on tiles and reductions equal NumPy's, also where chunks cut the frames."""
     sample = sample_of(name)
     frames, sig = sample.frames, tuple(range(1, 1 + sample.sig_dims))
     whole = np.result_type(frames.dtype, "f8" if frames.dtype.kind in "fc" else "u8")
@@ -231,15 +231,15 @@ def test_tiles(sample_of, name):
     np.testing.assert_allclose(total.compute(), frames.sum(dtype=whole), **near)
 
 
-# Files as they come
+# Names, detection, damage
 
 ODD = " two  words [0-9] (1){a,b} größe 電子 e\u0301\U0001f52c\n2 *?[!a]%s{} #1&~$HOME.mib."
-"""Blanks, brackets, patterns, variables, other scripts, and the end of a line."""
+"""A file name of blanks, brackets, patterns, variables, other scripts, and a line break."""
 
 
 @EVERY
 def test_odd_names(tmp_path, name):
-    """Of the folder, and of every file in it; a line of a header cannot name the end of a line."""
+    """Folders and files have any name; files listed in a header have no line break."""
     stem = ODD.replace("\n", "") if name.endswith(" list") else ODD
     folder = tmp_path / ODD.strip()
     folder.mkdir()
@@ -251,7 +251,7 @@ def test_odd_names(tmp_path, name):
 
 
 def claims(path):
-    """Name the formats that take a file for their own by its content."""
+    """Return the names of the formats that recognise a file by its content."""
     with open(path, "rb") as stream:
         head = stream.read(HEAD_BYTES)
     return [
@@ -263,15 +263,13 @@ def claims(path):
 
 @EVERY
 def test_detection(sample_of, tmp_path, name):
-    """A file is recognised by its own format, and by no other, whatever it is called."""
+    """A file is recognised by its own format only."""
     sample = sample_of(name)
     path, own = sample.options["path"], [name.split()[0]]
     paths = path if isinstance(path, list) else [path]
     suffixes = {s for format in dask_tiled.formats().values() for s in format.extensions}
-    suffixes -= {
-        ".gtg"
-    }  # the tags of a K2 camera, which nothing but their name tells from DM files
-    for member in sample.members:  # sidecars that are MRC files are found as what they are
+    suffixes.remove(".gtg")  # tags of a K2 camera differ from DM files in the suffix only
+    for member in sample.members:  # some have MRC files beside them
         assert claims(member) in ([], own) or member.suffix == ".mrc"
     for path in paths:
         if sample.known_by == "content":
@@ -290,7 +288,6 @@ def test_detection(sample_of, tmp_path, name):
 
 
 def test_real_files_are_recognised_by_one_format_at_most(data):
-    """Whatever their formats are, which need not be among ours."""
     files = [path for path in sorted(data.rglob("*")) if path.is_file() and path.stat().st_size]
     found = {str(path.relative_to(data)): claims(path) for path in files}
     assert {path: names for path, names in found.items() if len(names) > 1} == {}
@@ -300,27 +297,27 @@ FILL = 7
 
 
 def check_cut(sample, path, options):
-    """Read what is left: an error says what is wrong, or every frame is right or missing."""
+    """Read a truncated file: it raises a DatasetError, or every frame is right or missing."""
     try:
         arr = open_dataset(**sample.options, **options)
         pixels = arr.compute()
     except DatasetError as error:
-        assert error.path is not None  # noqa: PT017 - an error is one of two right outcomes
+        assert error.path is not None  # noqa: PT017 - an error is one right outcome
         return
     pixels = pixels.reshape(-1, *arr.description.sig_shape)
     absent = np.zeros(len(pixels), bool)
     absent[arr.description.missing] = True
-    there = np.flatnonzero(~absent)
+    present = np.flatnonzero(~absent)
     assert pixels.dtype == sample.expected.dtype
     assert len(pixels) <= len(sample.frames)
     assert len(pixels) == len(sample.frames) or not (sample.counted or options)
-    np.testing.assert_array_equal(pixels[there], sample.frames[there], err_msg=str(path))
+    np.testing.assert_array_equal(pixels[present], sample.frames[present], err_msg=str(path))
     assert (pixels[absent] == FILL).all()
 
 
 @EVERY
-def test_files_cut_short(tmp_path, name):
-    """At twenty places of a file, also of those without pixels: no frame is ever wrong."""
+def test_truncated_files(tmp_path, name):
+    """Files truncated at some twenty lengths have no wrong frames."""
     sample = TABLE[name](tmp_path, "scan")
     nav_shape = sample.expected.shape[: sample.expected.ndim - sample.sig_dims]
     ways = [{}, {"nav_shape": nav_shape, "fill_value": FILL}] if nav_shape else [{}]
@@ -358,7 +355,7 @@ def test_appended_bytes(tmp_path, name):
 
 @EVERY
 def test_replaced_files(tmp_path, name):
-    """Each file that pixels come from is missed when another one takes its place."""
+    """Replaced files raise StaleFileError, even with the same size and time."""
     sample = TABLE[name](tmp_path, "scan")
     arr = open_dataset(**sample.options)
     np.testing.assert_array_equal(arr.compute(), sample.expected)
@@ -378,7 +375,5 @@ def test_replaced_files(tmp_path, name):
         np.testing.assert_array_equal(arr.compute(), sample.expected)
 
 
-def test_table_is_complete():
-    """Every format of this package is in it."""
-    named = {name.split()[0] for name in TABLE}
-    assert set(_MODULES) == named
+def test_table_holds_every_format():
+    assert set(_MODULES) == {name.split()[0] for name in TABLE}

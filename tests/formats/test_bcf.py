@@ -1,11 +1,11 @@
-"""Bruker's maps: packings, containers, and what RosettaSciIO reads in real files."""
+"""Bruker maps: packings, containers, damage, and real files against RosettaSciIO."""
 
 import struct
 
 import numpy as np
 import pytest
 from checks import opens_or_says_why, refused
-from kinds import assert_as_told, by_row, path_of, rows_of
+from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, TruncatedFileError, describe, open_dataset
 from dask_tiled.testing import check_format, write_bcf
@@ -26,7 +26,7 @@ CONTAINERS = [
 @pytest.mark.parametrize("packing", range(4))
 @pytest.mark.parametrize("container", CONTAINERS, ids=str)
 def test_packings(tmp_path, packing, container):
-    """Pixels and lines without counts; lines in several chunks and blocks."""
+    """Maps have empty pixels and lines, and lines in several chunks and blocks."""
     path = write_bcf(tmp_path / "map.bcf", COUNTS, packing=packing, **container)
     check_format(path, COUNTS, cuts=4)
     arr = open_dataset(path)
@@ -35,7 +35,7 @@ def test_packings(tmp_path, packing, container):
 
 
 def test_large_counts(tmp_path):
-    """Runs with offsets of each size; sums of 8 bytes; counts beyond 4 bytes are an error."""
+    """Counts of up to 4 bytes are read, and summed in 8 bytes; larger ones raise."""
     counts = COUNTS.astype("u8")
     for k, offset in enumerate((7, 200, 60_000, (1 << 32) - 10)):
         counts[k, 0] += offset
@@ -150,7 +150,7 @@ def test_real_file_equals_rosettasciio(row):
     path = path_of(row)
     pixels = open_dataset(path).compute()
     assert pixels.dtype == "u4"
-    assert_as_told(pixels.astype(row["dtype"]), row)
+    assert_equals_row(pixels.astype(row["dtype"]), row)
     scale, offset = row["axes"].split("Energy")[1].split(" ")[2::2][:2]
     axis = describe(path).axes[-1]
     assert axis.scale == pytest.approx(float(scale), rel=1e-6)

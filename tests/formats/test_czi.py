@@ -1,4 +1,4 @@
-"""Zeiss CZI: tiles, mosaics, scenes, pyramids, compressions, and what others read of real files."""
+"""Zeiss CZI: tiles, mosaics, scenes, pyramids, compressions, and real files against readers."""
 
 import struct
 import warnings
@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from checks import opens_or_says_why, refused
-from kinds import assert_as_told, by_row, path_of, rows_of
+from kinds import assert_equals_row, by_row, path_of, rows_of
 from numcodecs import Zstd
 
 from dask_tiled import (
@@ -36,8 +36,8 @@ def tiles_of(frames, letters="TCZ", corner=(0, 0), **place):
 
 @pytest.fixture
 def path(tmp_path):
-    told = {"scaling": SCALING, "channels": ["DAPI", "GFP", "BF"], "facts": INSTRUMENT}
-    return write_czi(tmp_path / "cells.czi", tiles_of(FRAMES, corner=(30, -40)), **told)
+    options = {"scaling": SCALING, "channels": ["DAPI", "GFP", "BF"], "facts": INSTRUMENT}
+    return write_czi(tmp_path / "cells.czi", tiles_of(FRAMES, corner=(30, -40)), **options)
 
 
 def test_axes_and_facts(path):
@@ -74,18 +74,18 @@ def test_times(tmp_path, path):
 
 @pytest.mark.parametrize("compression", [0, 2, 5, 6])
 @pytest.mark.parametrize("dtype", ["u1", "u2", "i4", "f4", "f8", "c8"])
-@pytest.mark.parametrize("looked", [0, 100])
-def test_types_and_compressions(tmp_path, monkeypatch, compression, dtype, looked):
-    """Headers of tiles are read at opening, or where there are many, with the pixels."""
-    monkeypatch.setattr(czi_tiles, "MOST_LOOKED", looked)
+@pytest.mark.parametrize("most_looked", [0, 100])
+def test_types_and_compressions(tmp_path, monkeypatch, compression, dtype, most_looked):
+    """Headers of up to ``most_looked`` tiles are read at opening, others with the pixels."""
+    monkeypatch.setattr(czi_tiles, "MOST_LOOKED", most_looked)
     frames = counting_frames((2, 3, 12, 16), dtype)
     path = write_czi(tmp_path / "a.czi", tiles_of(frames, "CZ"), compression=compression)
     check_format(path, frames, cuts=4)
 
 
-@pytest.mark.parametrize("looked", [0, 100])
-def test_compressed_tiles_as_long_as_their_pixels(tmp_path, monkeypatch, looked):
-    monkeypatch.setattr(czi_tiles, "MOST_LOOKED", looked)
+@pytest.mark.parametrize("most_looked", [0, 100])
+def test_compressed_tiles_as_long_as_their_pixels(tmp_path, monkeypatch, most_looked):
+    monkeypatch.setattr(czi_tiles, "MOST_LOOKED", most_looked)
     for zeros in range(256):
         pixels = np.random.default_rng(0).integers(0, 256, (16, 16), "u1")
         pixels.reshape(-1)[:zeros] = 0
@@ -98,10 +98,10 @@ def test_compressed_tiles_as_long_as_their_pixels(tmp_path, monkeypatch, looked)
 
 @pytest.mark.parametrize("compression", [0, 1, 2, 4, 5, 6])
 @pytest.mark.parametrize("samples", [1, 3, 4])
-@pytest.mark.parametrize("looked", [0, 100])
-def test_colours(tmp_path, monkeypatch, compression, samples, looked):
-    """Samples are blue, green, red, as they are stored, whatever a compression makes of them."""
-    monkeypatch.setattr(czi_tiles, "MOST_LOOKED", looked)
+@pytest.mark.parametrize("most_looked", [0, 100])
+def test_colours(tmp_path, monkeypatch, compression, samples, most_looked):
+    """Samples are blue, green and red, as stored, with every compression."""
+    monkeypatch.setattr(czi_tiles, "MOST_LOOKED", most_looked)
     if compression == 1 and samples == 4:
         pytest.skip("JPEG has no alpha")
     y, x = np.mgrid[:24, :32]
@@ -117,7 +117,7 @@ def test_colours(tmp_path, monkeypatch, compression, samples, looked):
 
 
 def test_mosaics(tmp_path):
-    """Tiles lie where they say; those with larger numbers lie above; zeros where there is none."""
+    """Tiles lie at their positions, higher numbers on top, and zeros between them."""
     rng = np.random.default_rng(0)
     corners = [(0, 0), (-3, 7), (5, 20), (2, 4)]
     pixels = [rng.integers(1, 999, (2, 6, 9), "u2") for _ in corners]
@@ -151,7 +151,7 @@ def test_tiles_of_several_sizes(tmp_path):
 
 
 def test_scenes(tmp_path):
-    """One array a scene, by number or name; they may be far from each other."""
+    """Each scene is an array, chosen by number or name."""
     shapes = {3: (6, 8), 5: (4, 10)}
     pictures = {scene: counting_frames((2, *shape), "u2") for scene, shape in shapes.items()}
     tiles = [
@@ -207,7 +207,7 @@ def test_missing_frames(tmp_path):
         ({"schema": b"DE"}, "unsupported directory entry"),
     ],
 )
-def test_what_is_not_read(tmp_path, change, match):
+def test_unsupported_files_raise(tmp_path, change, match):
     path = write_czi(tmp_path / "a.czi", tiles_of(FRAMES), **change)
     with refused(path, match, told=True):
         open_dataset(path)
@@ -221,7 +221,7 @@ def test_colours_beside_grey(tmp_path):
         open_dataset(path)
 
 
-def test_damage(path):
+def test_damaged_segments(path):
     data = path.read_bytes()
     (directory, metadata) = struct.unpack_from("<qq", data, 84)
     path.write_bytes(data[:84] + bytes(8) + data[92:])
@@ -254,14 +254,14 @@ def test_damaged_files(tmp_path, seed):
 
 @by_row(rows_of("czi"))
 def test_real_file(row):
-    assert_as_told(open_dataset(path_of(row)).compute(), row)
+    assert_equals_row(open_dataset(path_of(row)).compute(), row)
 
 
 @by_row(rows_of("czi", "SERIES"))
 def test_real_scenes_equal_pylibczirw(row):
     path, scene = path_of(row), int(row["item"].split()[1])
     arr = open_dataset(path, dataset=scene)
-    assert_as_told(arr.compute(), row)
+    assert_equals_row(arr.compute(), row)
     czi = pytest.importorskip("pylibCZIrw.czi", reason="pylibCZIrw is not installed")
     desc = arr.description
     with czi.open_czi(str(path)) as other:
@@ -272,12 +272,12 @@ def test_real_scenes_equal_pylibczirw(row):
         for index in np.ndindex(desc.nav_shape):
             place = {k.upper(): n for k, n in zip(names, index, strict=True)}
             if place.pop("H", 0) or place.pop("V", 0):
-                continue  # these it does not choose
+                continue  # pylibCZIrw cannot choose these
             options = {"scene": scene} if scenes else {"roi": tuple(box)}
-            found = other.read(plane=place, **options)
+            theirs = other.read(plane=place, **options)
             pixels = arr[index].compute()
             if pixels.any():
-                np.testing.assert_array_equal(found.reshape(pixels.shape), pixels)
+                np.testing.assert_array_equal(theirs.reshape(pixels.shape), pixels)
 
 
 OLD_READER = "100x100", "FOV7_HV110_P0500510000", "mosaic_test", "nuc_small_new_red", "tiles"

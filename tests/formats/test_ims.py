@@ -1,9 +1,9 @@
-"""Imaris files: levels, times and channels, padded volumes, and what h5py reads of real ones."""
+"""Imaris files: levels, times and channels, padded volumes, and real files against h5py."""
 
 import numpy as np
 import pytest
 from checks import refused
-from kinds import assert_as_told, by_row, path_of, rows_of
+from kinds import assert_equals_row, by_row, path_of, rows_of
 
 import dask_tiled
 from dask_tiled import TruncatedFileError, describe, open_dataset
@@ -19,8 +19,8 @@ FACTS = {"RecordingDate": "2024-05-06 07:08:01.500", "MicroscopeModality": "Conf
 
 @pytest.fixture
 def path(tmp_path):
-    told = {"extent": EXTENT, "times": TIMES, "channels": ["DAPI", "GFP"], "facts": FACTS}
-    return write_ims(tmp_path / "cells.ims", VOLUMES, levels=3, **told)
+    options = {"extent": EXTENT, "times": TIMES, "channels": ["DAPI", "GFP"], "facts": FACTS}
+    return write_ims(tmp_path / "cells.ims", VOLUMES, levels=3, **options)
 
 
 def test_axes_and_facts(path):
@@ -45,7 +45,7 @@ def test_axes_and_facts(path):
 
 @pytest.mark.parametrize("level", range(3))
 def test_levels(path, level):
-    """Each level is cut to its own size, and its voxels are larger."""
+    """Each level is cropped to its own size, and its voxels are larger."""
     expected = VOLUMES[..., :: 2**level, :: 2**level, :: 2**level]
     check_format(path, expected, cuts=5, level=level)
     axis = describe(path, level=level).axes[-1]
@@ -55,7 +55,7 @@ def test_levels(path, level):
     np.testing.assert_array_equal(by_path.compute(), expected)
 
 
-def test_no_such_level(path, tmp_path):
+def test_unknown_level_raises(path, tmp_path):
     with refused(path, "no such level", told=True) as caught:
         open_dataset(path, level=3)
     assert caught.value.expected == "0 to 2"
@@ -84,7 +84,7 @@ def test_storage(tmp_path, options):
 
 @pytest.mark.parametrize("kind", ["contiguous", "compact", "external", "virtual"])
 def test_padded_volumes_without_chunks(tmp_path, kind):
-    """Volumes are cut to the picture however they are stored, or refused in words."""
+    """Volumes are cropped to the picture in every storage but external files, which raise."""
     path = write_ims(tmp_path / "cells.ims", VOLUMES[:1, :1], chunks=None)
     padded = np.pad(VOLUMES[0, 0], [(0, 1), (0, 2), (0, 3)], constant_values=7)
     place = "DataSet/ResolutionLevel 0/TimePoint 0/Channel 0"
@@ -121,7 +121,7 @@ def test_groups_are_sorted_as_numbers(tmp_path):
     np.testing.assert_array_equal(open_dataset(path).compute(), volumes)
 
 
-def test_a_volume_is_missing(path):
+def test_missing_volume_raises(path):
     with h5py.File(path, "r+") as file:
         del file["DataSet/ResolutionLevel 1/TimePoint 2/Channel 0/Data"]
     with refused(path, kind=TruncatedFileError) as caught:
@@ -131,8 +131,8 @@ def test_a_volume_is_missing(path):
 
 
 @pytest.mark.parametrize("size", ["", "0", "x", "999", "-3"])
-def test_sizes_that_cannot_be(tmp_path, size):
-    """The whole volume is shown where the size of the picture is none."""
+def test_invalid_sizes_are_ignored(tmp_path, size):
+    """The whole volume is read, with its padding."""
     path = write_ims(tmp_path / "cells.ims", VOLUMES, padded=False)
     with h5py.File(path, "r+") as file:
         group = file["DataSet/ResolutionLevel 0/TimePoint 0/Channel 0"]
@@ -144,12 +144,12 @@ def test_sizes_that_cannot_be(tmp_path, size):
 def test_real_file_equals_h5py(row):
     path = path_of(row)
     arr = open_dataset(path)
-    assert_as_told(arr.compute(), row)
-    shown = tuple(map(slice, arr.shape[2:]))
+    assert_equals_row(arr.compute(), row)
+    picture = tuple(map(slice, arr.shape[2:]))
     with h5py.File(path, "r") as file:
         for t, c in np.ndindex(arr.shape[:2]):
             stored = file[f"DataSet/ResolutionLevel 0/TimePoint {t}/Channel {c}/Data"]
-            np.testing.assert_array_equal(arr[t, c].compute(), stored[shown])
+            np.testing.assert_array_equal(arr[t, c].compute(), stored[picture])
 
 
 def test_formats_know_the_suffix():

@@ -1,11 +1,11 @@
-"""JEOL's images, spectra and lists, and what RosettaSciIO reads."""
+"""JEOL images, spectra and lists, compared with RosettaSciIO."""
 
 import struct
 
 import numpy as np
 import pytest
 from checks import opens_or_says_why, refused
-from kinds import KINDS, assert_as_told, by_row, path_of, rows_of
+from kinds import KINDS, assert_equals_row, by_row, path_of, rows_of
 from rsciio import jeol
 
 from dask_tiled import CorruptFileError, TruncatedFileError, describe, open_dataset
@@ -92,7 +92,7 @@ def test_damaged_files(tmp_path):
         open_dataset(path)
 
 
-def test_bytes_after_the_tree_are_not_read_as_entries(tmp_path):
+def test_bytes_after_the_tree_are_ignored(tmp_path):
     path = write_jeol_image(tmp_path / "a.img", IMAGE)
     path.write_bytes(path.read_bytes() + bytes(1 << 10) + b"\x01 what others append")
     np.testing.assert_array_equal(open_dataset(path), IMAGE)
@@ -125,9 +125,9 @@ ROWS = [row for row in rows_of("jeol", "SERIES") if not row["file"].endswith((".
 @by_row(ROWS)
 def test_real_file_equals_rosettasciio(row):
     path = path_of(row)
-    assert_as_told(open_dataset(path).compute(), row)
-    for axis, told in zip(describe(path).axes, row["axes"].split(";"), strict=True):
-        _, scale, _, offset, units = told.split()[1:]
+    assert_equals_row(open_dataset(path).compute(), row)
+    for axis, text in zip(describe(path).axes, row["axes"].split(";"), strict=True):
+        _, scale, _, offset, units = text.split()[1:]
         assert axis.units == units
         assert axis.scale == pytest.approx(float(scale), rel=1e-6)
         assert axis.offset == pytest.approx(float(offset), rel=1e-6)
@@ -135,12 +135,12 @@ def test_real_file_equals_rosettasciio(row):
 
 @by_row([row for row in rows_of("jeol") if row["file"].endswith(".ASW")])
 def test_real_lists(row):
-    """Each names an image first; the others may be absent."""
+    """Listed files open by number, as far as they are present."""
     path = path_of(row)
     desc = describe(path)
     names = desc.metadata["jeol"]["datasets"]
     assert len(names) > 2
     for number, name in enumerate(names):
         if (path.parent / name).is_file():
-            told = next(one for one in rows_of("jeol") if KINDS / one["file"] == path.parent / name)
-            assert int(open_dataset(path, dataset=number).sum().compute()) == int(told["sum"])
+            row = next(row for row in rows_of("jeol") if KINDS / row["file"] == path.parent / name)
+            assert int(open_dataset(path, dataset=number).sum().compute()) == int(row["sum"])

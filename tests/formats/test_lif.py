@@ -1,9 +1,9 @@
-"""Leica LIF and LOF: images in any order of axes, mosaics, and what liffile and readlif read."""
+"""Leica LIF and LOF: axes in any order, mosaics, and real files against liffile and readlif."""
 
 import numpy as np
 import pytest
 from checks import opens_or_says_why, refused
-from kinds import assert_as_told, by_row, path_of, rows_of
+from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
     CorruptFileError,
@@ -22,9 +22,9 @@ HARDWARE = {"SystemTypeName": "TCS SP8", "Magnification": "63", "ZPosition": "2.
 
 @pytest.fixture
 def path(tmp_path):
-    told = {"channels": ["Green", "Red"], "stamps": STAMPS, "hardware": HARDWARE}
+    options = {"channels": ["Green", "Red"], "stamps": STAMPS, "hardware": HARDWARE}
     lengths = {"t": 6.0, "z": 3e-6, "y": 4e-6, "x": 12e-6}
-    return write_lif(tmp_path / "cells.lif", {"cells": CELLS}, "tczyx", lengths=lengths, **told)
+    return write_lif(tmp_path / "cells.lif", {"cells": CELLS}, "tczyx", lengths=lengths, **options)
 
 
 def test_axes_and_facts(path):
@@ -48,8 +48,8 @@ def test_axes_and_facts(path):
 
 
 def test_time_stamps(path, tmp_path):
-    told = {"stamps": STAMPS, "old_stamps": True}
-    older = write_lif(tmp_path / "older.lif", {"cells": CELLS}, "tczyx", **told)
+    options = {"stamps": STAMPS, "old_stamps": True}
+    older = write_lif(tmp_path / "older.lif", {"cells": CELLS}, "tczyx", **options)
     expected = frame_facts(path).compute()
     np.testing.assert_array_equal(frame_facts(older).compute(), expected)
     few = write_lif(tmp_path / "few.lif", {"cells": CELLS}, "tczyx", stamps=STAMPS[:3])
@@ -59,7 +59,7 @@ def test_time_stamps(path, tmp_path):
 
 @pytest.mark.parametrize("axes", ["tczyx", "tzyxc", "ctzyx", "tzxyc", "ctzxy"])
 def test_order_of_axes(tmp_path, axes):
-    """Axes are shown as they are stored; those of length 1 are left out."""
+    """Axes are in stored order, without those of length 1."""
     path = write_lif(tmp_path / "cells.lif", {"cells": CELLS}, axes)
     check_format(path, CELLS, cuts=4)
     names = [name if name != "c" or axes[-1] != "c" else "s" for name in axes]
@@ -80,12 +80,12 @@ def test_types_and_files(tmp_path, dtype, name):
 
 
 def test_colours(tmp_path):
-    """Samples are shown as red, green, blue, however they are stored."""
+    """Samples are red, green and blue, in whatever order they are stored."""
     frames = counting_frames((4, 5, 7, 3), "u1")
     names = ["Red", "Green", "Blue"]
     for turn in (1, -1):
-        told = {"channels": names[::turn], "tags": [1, 2, 3][::turn]}
-        path = write_lif(tmp_path / "a.lif", {"cells": frames[..., ::turn]}, "zyxs", **told)
+        options = {"channels": names[::turn], "tags": [1, 2, 3][::turn]}
+        path = write_lif(tmp_path / "a.lif", {"cells": frames[..., ::turn]}, "zyxs", **options)
         check_format(path, frames, cuts=4)
         assert describe(path).axes[-1].labels == tuple(names)
 
@@ -103,19 +103,19 @@ def test_several_images(tmp_path):
 
 
 def test_mosaics(tmp_path):
-    """Tiles are an axis, or lie where their positions say; later ones lie above."""
+    """Tiles are an axis, or lie at their positions, later ones on top."""
     tiles = counting_frames((2, 3, 5, 7), "u2")
     positions = [(2e-6, 0.0), (0.0, 4e-6), (2e-6, 5e-6)]
     lengths = {"y": 4e-6, "x": 6e-6}
-    told = {"lengths": lengths, "positions": positions}
-    path = write_lif(tmp_path / "cells.lif", {"cells": tiles}, "cmyx", **told)
+    options = {"lengths": lengths, "positions": positions}
+    path = write_lif(tmp_path / "cells.lif", {"cells": tiles}, "cmyx", **options)
     check_format(path, tiles, cuts=4)
     expected = np.zeros((2, 7, 12), "u2")
     for tile, (y, x) in zip(tiles.swapaxes(0, 1), [(2, 0), (0, 4), (2, 5)], strict=True):
         expected[:, y : y + 5, x : x + 7] = tile
     check_format(path, expected, cuts=4, mosaic=True)
     assert describe(path, mosaic=True).dims == ("c", "y", "x")
-    flipped = write_lif(tmp_path / "other.lif", {"cells": tiles}, "cmyx", flipped=True, **told)
+    flipped = write_lif(tmp_path / "other.lif", {"cells": tiles}, "cmyx", flipped=True, **options)
     with refused(flipped, "flipped or swapped"):
         open_dataset(flipped, mosaic=True)
     few = write_lif(
@@ -125,7 +125,7 @@ def test_mosaics(tmp_path):
         open_dataset(few, mosaic=True)
 
 
-def test_no_mosaic(path):
+def test_mosaic_without_positions_raises(path):
     with refused(path, "the image has no tiles with positions", told=True):
         open_dataset(path, mosaic=True)
     with refused(path, "invalid mosaic"):
@@ -145,7 +145,7 @@ def test_no_mosaic(path):
         ("<Image>", "<Imago>", "the XML cannot be read"),
     ],
 )
-def test_what_is_not_read(path, old, new, match):
+def test_unsupported_files_raise(path, old, new, match):
     data = path.read_bytes()
     before, after = (text.encode("utf-16-le") for text in (old, new))
     assert data.count(before)
@@ -155,7 +155,7 @@ def test_what_is_not_read(path, old, new, match):
 
 
 @pytest.mark.parametrize("encoding", ["utf8", "utf-8-sig", "utf-16"])
-def test_projects(tmp_path, encoding):
+def test_project_files_raise(tmp_path, encoding):
     path = tmp_path / "project.xlef"
     xml = '<?xml version="1.0"?>\n<LMSDataContainerHeader Version="2"></LMSDataContainerHeader>'
     path.write_bytes(xml.encode(encoding))
@@ -163,7 +163,7 @@ def test_projects(tmp_path, encoding):
         open_dataset(path)
 
 
-def test_cut_short(path):
+def test_truncated_file_raises(path):
     data = path.read_bytes()
     path.write_bytes(data[:-1])
     with refused(path, kind=TruncatedFileError):
@@ -182,7 +182,7 @@ def test_damaged_files(path, seed):
 
 @by_row(rows_of("lif"))
 def test_real_file(row):
-    assert_as_told(open_dataset(path_of(row)).compute(), row)
+    assert_equals_row(open_dataset(path_of(row)).compute(), row)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # readlif leaves files open
@@ -191,7 +191,7 @@ def test_real_file(row):
 def test_real_images_equal_liffile_and_readlif(row):
     path = path_of(row)
     arr = open_dataset(path, dataset=row["item"])
-    assert_as_told(arr.compute(), row)
+    assert_equals_row(arr.compute(), row)
     liffile = pytest.importorskip("liffile", reason="liffile is not installed")
     with liffile.LifFile(path) as other:
         image = next(one for one in other.images if one.name == row["item"])

@@ -1,11 +1,11 @@
-"""Nikon ND2: loops, channels, rows that are filled up, missing frames, and what nd2 reads."""
+"""Nikon ND2: loops, channels, padded rows, missing frames, and real files against nd2."""
 
 import struct
 
 import numpy as np
 import pytest
 from checks import opens_or_says_why, refused
-from kinds import assert_as_told, by_row, path_of, rows_of
+from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
     CorruptFileError,
@@ -51,7 +51,7 @@ def test_axes_and_facts(path):
 @pytest.mark.parametrize("padding", [0, 12])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_storage(tmp_path, dtype, padding, compressed):
-    """Types, rows that are filled up, zlib; one channel is no axis."""
+    """Types, padded rows and zlib are read; one channel is no axis."""
     frames = counting_frames((4, 3, 6, 5), dtype)
     options = {"padding": padding, "compressed": compressed}
     check_format(write_nd2(tmp_path / "a.nd2", frames, "zcyx", **options), frames, cuts=4)
@@ -67,7 +67,7 @@ def test_colours(tmp_path, compressed):
     assert describe(path).dims == ("t", "y", "x", "s")
 
 
-def test_a_row_of_a_part_of_a_pixel(tmp_path):
+def test_rows_padded_by_part_of_a_pixel(tmp_path):
     frames = counting_frames((4, 2, 6, 5), "u2")
     path = write_nd2(tmp_path / "a.nd2", frames, "tcyx", padding=2)
     np.testing.assert_array_equal(open_dataset(path).compute(), frames)
@@ -83,7 +83,7 @@ def test_one_frame(tmp_path):
 
 @pytest.mark.parametrize("missing", [(5,), (0, 23), tuple(range(20, 24))], ids=str)
 def test_missing_frames(tmp_path, missing):
-    """Frames keep their places, whichever were never recorded."""
+    """Frames keep their places if others were never recorded."""
     path = write_nd2(tmp_path / "cells.nd2", FRAMES, "tpzcyx", missing=missing)
     arr = open_dataset(path, fill_value=7)
     expected = FRAMES.reshape(24, 2, 5, 7).copy()
@@ -95,7 +95,7 @@ def test_missing_frames(tmp_path, missing):
         open_dataset(path, missing="raise")
 
 
-def test_other_versions(tmp_path):
+def test_unsupported_versions_raise(tmp_path):
     path = write_nd2(tmp_path / "a.nd2", FRAMES, "tpzcyx", version="2.1")
     with refused(path, "unsupported ND2 version", told=True):
         open_dataset(path)
@@ -106,7 +106,7 @@ def test_other_versions(tmp_path):
 
 
 def patched(path, name, value):
-    """Write another number where the attributes have one."""
+    """Replace a number in the attributes."""
     data = path.read_bytes()
     label = f"{name}\0".encode("utf-16-le")
     at = data.index(label) + len(label)
@@ -125,9 +125,9 @@ def patched(path, name, value):
         ("eType", 3, "unsupported loop"),
     ],
 )
-def test_what_is_not_read(path, name, value, match):
+def test_unsupported_attributes_raise(path, name, value, match):
     patched(path, name, value)
-    if match is None:  # it says that frames are packed, which are not
+    if match is None:  # frames are marked as compressed, but are not
         with refused(path, "a frame cannot be decoded", CorruptFileError):
             open_dataset(path).compute()
         return
@@ -135,7 +135,7 @@ def test_what_is_not_read(path, name, value, match):
         open_dataset(path)
 
 
-def test_damaged_maps(path):
+def test_damaged_maps_raise(path):
     data = path.read_bytes()
     path.write_bytes(data[:-1])
     with refused(path, "does not end with the offset of its chunk map", TruncatedFileError):
@@ -166,7 +166,7 @@ def test_damaged_files(path, seed):
 def test_real_file_equals_nd2(row):
     path = path_of(row)
     arr = open_dataset(path)
-    assert_as_told(arr.compute(), row)
+    assert_equals_row(arr.compute(), row)
     nd2 = pytest.importorskip("nd2", reason="nd2 is not installed")
     with nd2.ND2File(path) as other:
         np.testing.assert_array_equal(arr.compute(), other.asarray())

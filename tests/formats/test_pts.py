@@ -1,4 +1,4 @@
-"""JEOL's streams of X-ray events: frames, scans broken off, and what RosettaSciIO reads."""
+"""JEOL streams of X-ray events: frames, interrupted scans, and real files against RosettaSciIO."""
 
 import os
 import struct
@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 from checks import opens_or_says_why, refused
-from kinds import assert_as_told, by_row, path_of, rows_of
+from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
 from dask_tiled.errors import MissingFramesWarning
@@ -67,8 +67,8 @@ def test_axes_and_facts(path):
     assert found["dwell_time"] == pytest.approx(0.5e-3)
 
 
-def test_broken_off(tmp_path):
-    """The last frame is left out unless the user wants it."""
+def test_interrupted_scan(tmp_path):
+    """The incomplete last frame is left out, unless ``cut`` is True."""
     path = write_pts(tmp_path / "map.pts", COUNTS, lines=7)
     every = COUNTS.copy()
     every[3, 7:] = 0
@@ -88,7 +88,7 @@ def test_broken_off(tmp_path):
         open_dataset(path, frames=slice(None))
 
 
-def test_more_counts_than_fit(tmp_path):
+def test_overflowing_counts_raise(tmp_path):
     counts = np.zeros((2, 16, 16, 4096), "u4")
     counts[:, 1, 2, 3] = 40_000
     path = write_pts(tmp_path / "map.pts", counts)
@@ -111,19 +111,19 @@ def test_more_counts_than_fit(tmp_path):
     ],
     ids=str,
 )
-def test_options(path, options):
+def test_invalid_frames_raise(path, options):
     with refused(path, "invalid frames", told=True):
         open_dataset(path, **options)
 
 
-def test_other_scans(tmp_path):
+def test_unsupported_scans_raise(tmp_path):
     for pixels in "512x384", "what", "9999999999x9999999999":
         path = write_pts(tmp_path / "map.pts", COUNTS, pixels=pixels)
         with refused(path, "unsupported scan", told=True):
             open_dataset(path)
 
 
-def test_cut_files(path):
+def test_truncated_files(path):
     content = path.read_bytes()
     path.write_bytes(content[:-100])
     with refused(path, "the file is cut off", TruncatedFileError, told=True):
@@ -154,13 +154,13 @@ def test_length_above_4_gib(path):
 
 
 def test_length_of_the_whole_file(path):
-    """Some files count the header."""
+    """In some files the length includes the header."""
     content = path.read_bytes()
     path.write_bytes(content[:32] + struct.pack("<I", len(content)) + content[36:])
     np.testing.assert_array_equal(open_dataset(path).compute(), SUM)
 
 
-def test_damaged_headers(path):
+def test_damaged_headers_raise(path):
     content = path.read_bytes()
     path.write_bytes(content[:24] + struct.pack("<I", 1 << 30) + content[28:])
     with refused(path, "invalid header", CorruptFileError, told=True):
@@ -206,7 +206,7 @@ def test_real_file_equals_rosettasciio(row):
     arr = open_dataset(path, **options)
     assert arr.sum().compute() == int(row["sum"])
     if arr.size < 1 << 28:
-        assert_as_told(arr.compute().astype(row["dtype"]), row)
+        assert_equals_row(arr.compute().astype(row["dtype"]), row)
     scale, offset = row["axes"].split("Energy")[1].split(" ")[2::2][:2]
     assert arr.axes[-1].scale == pytest.approx(float(scale), rel=1e-6)
     assert arr.axes[-1].offset == pytest.approx(float(offset), rel=1e-6)

@@ -1,4 +1,4 @@
-"""Timepix3 streams: times, scans, the index, and what independent readers see in real files."""
+"""Timepix3 streams: times, scans, the index, and real files against other readers."""
 
 import os
 import struct
@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 from checks import opens_or_says_why, refused
-from kinds import assert_as_told, by_row, path_of, rows_of
+from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
     CorruptFileError,
@@ -23,7 +23,7 @@ TICK = 1.5625e-9
 
 
 def hits_of(frames, side, count=300, seed=0):
-    """Return numbers of hits in random pixels, the same one twice at times."""
+    """Return numbers of hits in random pixels, some of which are hit twice."""
     rng = np.random.default_rng(seed)
     counts = np.zeros((frames, side, side), "u4")
     for frame in counts:
@@ -55,7 +55,7 @@ def path(tmp_path):
     ids=str,
 )
 def test_time(tmp_path, counts, options):
-    """Hits out of order, times beyond the range of a hit, frames of seconds and of nanoseconds."""
+    """Hits are out of order, times exceed the range of a hit, frames take seconds or ns."""
     path = write_tpx3(tmp_path / "run.tpx3", counts, **options)
     step = options.get("frame_time", 1e-3)
     arr = open_dataset(path, frame_time=step)
@@ -68,8 +68,8 @@ def test_time(tmp_path, counts, options):
     np.testing.assert_array_equal(open_dataset(path).compute(), counts.sum(axis=0))
 
 
-def test_heartbeats_that_begin_late(tmp_path):
-    """Times before the first one are shifted, too."""
+def test_late_heartbeats(tmp_path):
+    """Times before the first heartbeat are shifted as well."""
     early = write_tpx3(tmp_path / "a.tpx3", FOUR[:6], start=30, heartbeats=False)
     late = write_tpx3(tmp_path / "b.tpx3", FOUR[6:], start=30.006)
     path = tmp_path / "run.tpx3"
@@ -100,7 +100,7 @@ def test_scan(tmp_path, fly_back):
         np.testing.assert_array_equal(by_time.compute(), scan)
 
 
-def test_pixels_that_edges_begin(tmp_path):
+def test_edges_that_begin_pixels(tmp_path):
     path = write_tpx3(tmp_path / "run.tpx3", FOUR, line=1, fly_back=1e-3)
     arr = open_dataset(path, nav_shape=(12, 1), lines="tdc1_rising", frame_time=1e-3)
     np.testing.assert_array_equal(arr[:, 0].compute(), FOUR)
@@ -157,7 +157,7 @@ def test_no_hits(tmp_path):
 
 
 def test_saved_index(path):
-    """It is used while it fits the file, and made anew where it does not."""
+    """A saved index is used if it fits the file, and replaced otherwise."""
     beside = path.with_name("run.tpx3.index.npz")
     open_dataset(path, frame_time=1e-3)
     assert not beside.exists()
@@ -177,7 +177,7 @@ def test_saved_index(path):
     np.testing.assert_array_equal(arr.compute(), FOUR[:5])
 
 
-def test_index_that_cannot_be_saved(path, monkeypatch):
+def test_index_that_cannot_be_saved_raises(path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
@@ -209,7 +209,7 @@ def test_index_that_cannot_be_saved(path, monkeypatch):
     ],
     ids=str,
 )
-def test_options(path, options, match):
+def test_invalid_options_raise(path, options, match):
     with refused(path, match):
         open_dataset(path, **options)
 
@@ -222,13 +222,13 @@ def test_one_chip_of_four(tmp_path):
     np.testing.assert_array_equal(arr.compute(), expected)
 
 
-def test_too_many_frames(tmp_path):
+def test_too_many_frames_raise(tmp_path):
     path = write_tpx3(tmp_path / "run.tpx3", ONE, frame_time=2000)
     with refused(path, "too many frames", told=True):
         open_dataset(path, frame_time=2e-9)
 
 
-def test_cut_files(path):
+def test_truncated_files(path):
     content = path.read_bytes()
     path.write_bytes(content[:-20])
     with refused(path, "ends inside a chunk", TruncatedFileError, told=True) as caught:
@@ -247,7 +247,7 @@ def test_cut_files(path):
             open_dataset(path, format="tpx3", **options)
 
 
-def test_damaged_headers(path):
+def test_damaged_headers_raise(path):
     content = path.read_bytes()
     at = content.index(b"TPX3", 8)
     for place, value in [(at, 0), (at + 4, 9), (at + 6, 4)]:
@@ -259,7 +259,7 @@ def test_damaged_headers(path):
         assert caught.value.where == f"byte {at}"
 
 
-def test_hits_without_times(path):
+def test_hits_without_times_raise(path):
     content = bytearray(path.read_bytes())
     words = np.frombuffer(content, "<u8")
     changed = np.where(words >> 60 == 0xB, words - (1 << 60), words)
@@ -281,10 +281,10 @@ def test_damaged_files(path, seed):
 @by_row(rows_of("tpx3"))
 def test_real_file(row):
     path = path_of(row)
-    assert_as_told(open_dataset(path).compute(), row)
+    assert_equals_row(open_dataset(path).compute(), row)
     desc = describe(path)
     notes = dict(part.strip().rsplit(" ", 1) for part in row["note"].split(";")[1:2])
     assert notes == {"hits": str(desc.metadata["tpx3"]["hits"])}
     hits = events(path).compute()
-    told = row["note"].partition("units of 25 ns: ")[2].partition(")")[0]
-    assert hits["tot"].sum(dtype="i8") == int(told)
+    total = row["note"].partition("units of 25 ns: ")[2].partition(")")[0]
+    assert hits["tot"].sum(dtype="i8") == int(total)

@@ -1,10 +1,10 @@
-"""Spectrum images that streams of X-ray events make, and damaged streams."""
+"""Spectrum images of streams of X-ray events, and damaged streams."""
 
 import dask
 import h5py
 import numpy as np
 import pytest
-from kinds import assert_as_told, by_row, path_of, rows_of
+from kinds import assert_equals_row, by_row, path_of, rows_of
 from rsciio import emd
 
 from dask_tiled import DatasetError, TruncatedFileError, open_dataset
@@ -24,8 +24,8 @@ def path(tmp_path):
 @pytest.mark.parametrize("options", [{}, {"chunk": None}, {"open_end": True}, {"whole": 8}])
 def test_equals_rosettasciio(tmp_path, options):
     path = write_velox(tmp_path / "a.emd", COUNTS, **options)
-    for shown, frames in ((True, "sum"), (False, slice(None))):
-        read = emd.file_reader(str(path), sum_frames=shown)
+    for summed, frames in ((True, "sum"), (False, slice(None))):
+        read = emd.file_reader(str(path), sum_frames=summed)
         (theirs,) = (one["data"] for one in read if one["data"].ndim > 2)
         np.testing.assert_array_equal(open_dataset(path, frames=frames), theirs)
 
@@ -44,7 +44,7 @@ def test_frames_detectors_and_bins(path):
 
 @pytest.mark.parametrize("axes", [None, 0, 1, 2, 3, (0, 1), (0, 1, 2), (1, 2), (0, 3), (1, 2, 3)])
 def test_sums_are_histograms_of_events(path, monkeypatch, axes):
-    """Unless only a part of the scan and the energy is left, no frame is made."""
+    """Sums of whole arrays and of parts are made without frames."""
     found, fold = [], run.fold_events
     monkeypatch.setattr(run, "fold_events", lambda *x: found.append(fold(*x)) or found[-1])
     arr = open_dataset(path, frames=slice(None), chunks=(1, 4, 8, 128))
@@ -55,7 +55,7 @@ def test_sums_are_histograms_of_events(path, monkeypatch, axes):
     assert all(found)
 
 
-def test_a_map_of_an_element_is_one_pass(path):
+def test_maps_spectra_and_maxima(path):
     arr = open_dataset(path)
     expected = COUNTS.sum(axis=(0, 1))
     np.testing.assert_array_equal(arr[..., 30:50].sum(axis=-1), expected[..., 30:50].sum(axis=-1))
@@ -82,8 +82,8 @@ STREAM = f"Data/SpectrumStream/{1:032x}"
         (1, 300, "FrameLocationTable", "pixels"),
     ],
 )
-def test_damaged_streams(path, at, value, name, match):
-    """Nothing is read wrongly, whatever is asked for."""
+def test_damaged_streams_raise(path, at, value, name, match):
+    """Damage raises in every sum, and in the whole array."""
     with h5py.File(path, "r+") as file:
         file[f"{STREAM}/{name}"][at] = value
     for axes in (None, (0, 1), 2, ()):
@@ -94,7 +94,7 @@ def test_damaged_streams(path, at, value, name, match):
                 open_dataset(path).sum(axis=axes).compute()
 
 
-def test_more_counts_than_a_pixel_can_hold(tmp_path):
+def test_overflowing_pixels_raise(tmp_path):
     counts = np.zeros((2, 1, 2, 2, 4), "u4")
     counts[:, 0, 1, 1, 3] = 40_000
     path = write_velox(tmp_path / "a.emd", counts)
@@ -106,8 +106,8 @@ def test_more_counts_than_a_pixel_can_hold(tmp_path):
 
 @pytest.mark.parametrize("chunk", [512, 1 << 18])
 @pytest.mark.parametrize("counts", [65536, 70_000, 131_073])
-def test_more_counts_in_one_channel_than_its_type_can_hold(tmp_path, chunk, counts):
-    """Counts that are added to a pixel at once wrap as little as those that are added singly."""
+def test_overflowing_channels_raise(tmp_path, chunk, counts):
+    """Counts never wrap, added to a pixel at once or one by one."""
     words = np.array([5] * counts + 4 * [65535], "<u2")
     path = write_streams(tmp_path / "a.emd", [(words, [0])], (2, 2, 16), chunk=chunk)
     for part in np.s_[0, 0, 5], np.s_[..., 5], np.s_[..., 5:6], np.s_[...]:
@@ -117,7 +117,7 @@ def test_more_counts_in_one_channel_than_its_type_can_hold(tmp_path, chunk, coun
     assert open_dataset(path).sum().compute() == counts
 
 
-def test_more_channels_than_words(tmp_path):
+def test_too_many_channels_raise(tmp_path):
     words = np.full(4, 65535, "<u2")
     path = write_streams(tmp_path / "a.emd", [(words, [0])], (2, 2, 65535))
     assert open_dataset(path).shape == (2, 2, 65535)
@@ -139,12 +139,12 @@ def test_more_channels_than_words(tmp_path):
         ({"dataset": "HAADF", "rebin_energy": 2}, "for spectrum images"),
     ],
 )
-def test_options_that_do_not_fit(path, options, match):
+def test_invalid_options_raise(path, options, match):
     with pytest.raises(DatasetError, match=match):
         open_dataset(path, **options)
 
 
-def test_streams_that_end_early(path):
+def test_truncated_streams_raise(path):
     size = path.stat().st_size
     with h5py.File(path) as file:
         offset = file[f"{STREAM}/Data"].id.get_chunk_info(0).byte_offset
@@ -160,10 +160,10 @@ SCANS = [row for row in REAL if row["shape"].count(",") > 1 and "detectors" not 
 @by_row(SCANS)
 def test_real_files(row):
     frames = "sum" if "sum_frames=True" in row["item"] else slice(None)
-    assert_as_told(open_dataset(path_of(row), frames=frames).compute(), row)
+    assert_equals_row(open_dataset(path_of(row), frames=frames).compute(), row)
 
 
 @by_row(rows_of("velox"))
 def test_real_files_open_with_their_spectrum_image(row):
-    """Or with the image of a reduced file."""
-    assert_as_told(open_dataset(path_of(row)).compute(), row)
+    """A reduced file opens with its image."""
+    assert_equals_row(open_dataset(path_of(row)).compute(), row)
