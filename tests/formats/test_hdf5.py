@@ -1,4 +1,4 @@
-"""HDF5: real files, conventions, links, and files that are not what they should be."""
+"""HDF5: real files, conventions, links, and missing or unreadable files."""
 
 import ast
 import os
@@ -36,7 +36,7 @@ def calibrations(path, **options):
 
 @by_file(ROWS, "row")
 def test_real_file_equals_h5py_pixel_for_pixel(data, row):
-    """Every dataset of numbers has the shape, dtype and sum of the manifest; the oracle is h5py."""
+    """Every numeric dataset equals h5py's, and has the shape and sum of the manifest."""
     sums = row["sum"].split(" ; ")
     largest = None
     for text, total in zip(row["shape_dtype"].split(" ; "), sums, strict=True):
@@ -53,8 +53,7 @@ def test_real_file_equals_h5py_pixel_for_pixel(data, row):
     np.testing.assert_array_equal(arr.compute(), largest)
 
 
-def test_hyperspy_tells_signal_axes(tmp_path):
-    """A spectrum in every place of a scan."""
+def test_navigate_of_hyperspy_sets_the_signal_axes(tmp_path):
     with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = DATA[:, :, 0]
@@ -70,7 +69,7 @@ def test_hyperspy_tells_signal_axes(tmp_path):
 
 
 def test_nexus_axes(tmp_path):
-    """By attributes of the group or, in older files, of the dataset; equal steps are scales."""
+    """Groups name the axes, datasets in older files; equally spaced values are scales."""
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         new = file.create_group("new")
         new.attrs.update(NX_class="NXdata", signal="d", axes=["t", ".", "q"])
@@ -90,7 +89,7 @@ def test_nexus_axes(tmp_path):
 
 
 def test_emd_units(tmp_path):
-    """The NCEM writes [n_m] for nm; equal names are replaced."""
+    """[n_m] is nm; equal names of axes are replaced."""
     with h5py.File(path := tmp_path / "a.emd", "w") as file:
         group = file.create_group("data/scan")
         group.attrs["emd_group_type"] = 1
@@ -123,7 +122,7 @@ def eiger(tmp_path):
 
 
 def test_eiger_masters_are_one_series(eiger):
-    """External links are followed, those to nothing skipped; frames continue from file to file."""
+    """Frames continue from file to file; dangling links at the end are skipped."""
     path, frames = eiger
     check_format(path, frames, dataset="/entry/data")
     desc = describe(path, dataset="entry/data")
@@ -135,8 +134,8 @@ def test_eiger_masters_are_one_series(eiger):
     check_format(path, frames[4:8], dataset="entry/data/data_000002", cuts=1)
 
 
-def test_a_master_of_many_files(tmp_path):
-    """More than stay open at once, and than one deadline suffices for; a task reads all of them."""
+def test_master_of_many_files(tmp_path):
+    """A task reads more files than stay open at once, or than one deadline suffices for."""
     hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
     frames = np.random.default_rng(0).poisson(0.1, (800, 16, 24)).astype("u4")
     with h5py.File(path := tmp_path / "scan_master.h5", "w") as master:
@@ -155,8 +154,8 @@ def test_a_master_of_many_files(tmp_path):
     assert describe(path).metadata["hdf5"]["chunks"] == (1, 16, 24)
 
 
-def test_a_master_whose_last_files_are_missing(tmp_path):
-    """What is there opens, with a warning that names what is not."""
+def test_missing_last_files_of_a_master(tmp_path):
+    """Files that are present open, with a warning that names the missing ones."""
     with h5py.File(path := tmp_path / "scan_master.h5", "w") as master:
         for k in (1, 2, 3, 4):
             name = f"scan_data_{k:06d}.h5"
@@ -171,8 +170,8 @@ def test_a_master_whose_last_files_are_missing(tmp_path):
         open_dataset(path, missing="raise")
 
 
-def test_the_pixel_mask_of_an_eiger(eiger):
-    """Pixels that the mask has any bit for are repaired; that of another shape is none."""
+def test_pixel_mask_of_an_eiger(eiger):
+    """Pixels with any bit in the mask are repaired; a mask of another shape is ignored."""
     path, frames = eiger
     with pytest.raises(DatasetError, match="no pixel mask in the file"):
         open_dataset(path, dataset="/entry/data", corrections="dataset")
@@ -186,8 +185,8 @@ def test_the_pixel_mask_of_an_eiger(eiger):
         own["detectorModule_000/countrate_correction_table"] = np.ones((2, 1000), "f4")
         detector["countrate_correction_applied"] = 1
         own["countrate_correction_count_cutoff"] = np.uint32(126634)
-    told = describe(path, dataset="/entry/data").metadata["hdf5"]["detector"]
-    assert told == {
+    facts = describe(path, dataset="/entry/data").metadata["hdf5"]["detector"]
+    assert facts == {
         "pixel_mask": "/entry/instrument/detector/detectorSpecific/pixel_mask",
         "countrate_correction_applied": 1,
         "countrate_correction_count_cutoff": 126634,
@@ -201,11 +200,10 @@ def test_the_pixel_mask_of_an_eiger(eiger):
     np.testing.assert_array_equal(arr, expected)
     assert (arr.compute()[:, mask == 0] == frames[:, mask == 0]).all()
     with pytest.raises(CorruptFileError, match=r"^[^:]*master\.h5: the mask has changed"):
-        read_mask(File.at(os.fspath(path)), told["pixel_mask"], (64, 47), None)
+        read_mask(File.at(os.fspath(path)), facts["pixel_mask"], (64, 47), None)
 
 
-def test_a_gap_in_an_eiger_series_is_an_error(eiger):
-    """Frames never move to the places of others."""
+def test_gap_in_an_eiger_series_raises(eiger):
     path, _ = eiger
     os.unlink(path.with_name("scan_data_000002.h5"))
     with pytest.raises(TruncatedFileError, match="data_000002"):
@@ -213,7 +211,7 @@ def test_a_gap_in_an_eiger_series_is_an_error(eiger):
 
 
 def test_links_and_the_choice_of_a_dataset(tmp_path):
-    """Cycles end, dangling links are skipped, the largest dataset of numbers is taken."""
+    """The largest numeric dataset opens; cycles end, and dangling links are skipped."""
     with h5py.File(path := tmp_path / "a.h5", "w") as file:
         group = file.create_group("a/b")
         group["up"] = file["a"]
@@ -249,7 +247,7 @@ LEADS = {
 
 
 def number_sources(file, name, dataset):
-    """Make a virtual dataset of a series of others, with a number in their names."""
+    """Write a virtual dataset whose sources have numbers in their names."""
     h5s, properties = h5py.h5s, h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     space = h5s.create_simple((5, 6, 7), (h5s.UNLIMITED, 6, 7))
     space.select_hyperslab((0, 0, 0), (h5s.UNLIMITED, 1, 1), stride=(5, 6, 7), block=(5, 6, 7))
@@ -257,8 +255,7 @@ def number_sources(file, name, dataset):
     h5py.h5d.create(file.id, b"d", h5py.h5t.STD_U16LE, space, properties)
 
 
-def test_numbered_sources(tmp_path):
-    """As many as there are."""
+def test_all_numbered_sources_are_read(tmp_path):
     for k in range(3):
         write_hdf5(tmp_path / f"{k}.h5", lambda file, k=k: file.create_dataset("d", data=DATA[k]))
     path = write_hdf5(tmp_path / "a.h5", lambda file: number_sources(file, "%b.h5", "d"))
@@ -267,7 +264,7 @@ def test_numbered_sources(tmp_path):
 
 @pytest.mark.parametrize("how", LEADS)
 def test_nothing_leads_out_of_the_folder(tmp_path, how):
-    """The error names the place; or a user says that it may."""
+    """Links and sources outside of the folder raise, unless ``outside_folder`` is True."""
     inside, outside = tmp_path / "scan", tmp_path / "elsewhere"
     inside.mkdir()
     outside.mkdir()
@@ -289,7 +286,7 @@ def test_nothing_leads_out_of_the_folder(tmp_path, how):
             file.create_virtual_dataset("d", virtual, fillvalue=9)
     dataset = "soft" if "soft" in how else "d"
     named = path
-    if "of a" in how:  # that file names this one, which is in the folder
+    if "of a" in how:  # a.h5 leads to b.h5 beside it, which leads outside
         named = path.rename(inside / "b.h5")
         with h5py.File(path, "w") as file:
             if how == "a source of a source":
@@ -308,9 +305,7 @@ def test_nothing_leads_out_of_the_folder(tmp_path, how):
     np.testing.assert_array_equal(arr[: 5 * step : step], DATA[0])
 
 
-def test_links_that_nobody_asked_for_do_no_harm(tmp_path):
-    """Only what would have to be followed to answer is refused."""
-
+def test_links_out_of_the_folder_raise_only_if_followed(tmp_path):
     def fill(file):
         file["a/small"], file["a/b/large"] = DATA[0], DATA
         file["a/out"] = h5py.ExternalLink("../x.h5", "/d")
@@ -326,8 +321,8 @@ def test_links_that_nobody_asked_for_do_no_harm(tmp_path):
     assert "/a/out" in describe(path, outside_folder=True).metadata["hdf5"]["datasets"]
 
 
-def test_files_that_were_moved_together(tmp_path):
-    """What was named by its whole path is found beside the file, as the library finds it."""
+def test_files_moved_together(tmp_path):
+    """Files linked by absolute paths are found beside the master, as by the HDF5 library."""
     (tmp_path / "old").mkdir()
     write_hdf5(tmp_path / "old/x.h5", lambda file: file.create_dataset("d", data=DATA))
     link = h5py.ExternalLink(str(tmp_path / "old/x.h5"), "/d")
@@ -340,7 +335,7 @@ def test_files_that_were_moved_together(tmp_path):
 
 
 @pytest.mark.timeout(20)
-def test_links_that_go_round_in_circles(tmp_path):
+def test_circular_links(tmp_path):
     with h5py.File(path := tmp_path / "a.h5", "w") as file:
         file["a"], file["b"] = h5py.SoftLink("/b"), h5py.SoftLink("/a")
         file["c"] = h5py.ExternalLink("a.h5", "/c")
@@ -361,8 +356,8 @@ def test_links_that_go_round_in_circles(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["old", "new", "swmr"])
-def test_files_that_others_have_open(tmp_path, how):
-    """A writer in this process; and one elsewhere, who lets others read or not."""
+def test_files_open_for_writing(tmp_path, how):
+    """Files with a writer open, unless the writer is elsewhere and excludes readers."""
     path, copy = tmp_path / "a.h5", tmp_path / "b.h5"
     with h5py.File(path, "w", libver="earliest" if how == "old" else "latest") as file:
         file.create_dataset("d", data=DATA, chunks=(1, 5, 6, 7), maxshape=(None, 5, 6, 7))
@@ -370,7 +365,7 @@ def test_files_that_others_have_open(tmp_path, how):
             file.swmr_mode = True
         file.flush()
         np.testing.assert_array_equal(open_dataset(path).compute(), DATA)
-        shutil.copy(path, copy)  # it looks as if another process was writing it
+        shutil.copy(path, copy)  # as if another process was writing
     if how == "new":
         with pytest.raises(CorruptFileError, match="already open for write"):
             describe(copy)
@@ -379,8 +374,7 @@ def test_files_that_others_have_open(tmp_path, how):
 
 
 @pytest.mark.skipif(os.name != "posix" or not hasattr(os, "geteuid"), reason="permissions")
-def test_files_that_cannot_be_locked(tmp_path):
-    """In a folder that nobody may write to."""
+def test_read_only_folders(tmp_path):
     path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
     path.chmod(0o444)
     tmp_path.chmod(0o555)
@@ -392,8 +386,8 @@ def test_files_that_cannot_be_locked(tmp_path):
 
 @pytest.mark.usefixtures("hdf5_here")
 @pytest.mark.parametrize(("library", "compression"), [("h5py", 1), ("imagecodecs", "lzf")])
-def test_without_the_libraries(tmp_path, monkeypatch, library, compression):
-    """The error says what to install; detection needs nothing."""
+def test_missing_libraries(tmp_path, monkeypatch, library, compression):
+    """The error says what to install."""
     options = {"data": np.zeros_like(DATA), "compression": compression}
     path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", **options))
     monkeypatch.setitem(sys.modules, library, None)
@@ -404,7 +398,6 @@ def test_without_the_libraries(tmp_path, monkeypatch, library, compression):
 @pytest.mark.usefixtures("hdf5_here")
 @pytest.mark.parametrize("cname", ["none", "lz4", "zstd"])
 def test_bitshuffle_needs_no_library(tmp_path, monkeypatch, cname):
-    """Dectris' files are read by what is always there."""
     hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
     options = {"data": DATA, "chunks": True, **hdf5plugin.Bitshuffle(cname=cname)}
     path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", **options))
@@ -414,8 +407,8 @@ def test_bitshuffle_needs_no_library(tmp_path, monkeypatch, cname):
     fast.cache_clear()
 
 
-def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch):
-    """Chunks on all axes are decoded once for a chunk of dask, which does not cut them."""
+def test_chunks_on_all_axes_are_decoded_once(tmp_path, monkeypatch):
+    """LiberTEM #984, #971, #954 and #574: chunks of dask do not cut stored chunks."""
     data = np.random.default_rng(0).poisson(2, (20, 28, 24, 24)).astype("u2")
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -437,8 +430,8 @@ def test_libertem_984_971_954_574_chunks_on_both_scan_axes(tmp_path, monkeypatch
 
 
 @pytest.mark.usefixtures("hdf5_here")
-def test_rosettasciio_526_opening_reads_no_pixels(tmp_path, monkeypatch):
-    """Describing a file, and making an array of it, is lazy whatever the dataset is."""
+def test_opening_reads_no_pixels(tmp_path, monkeypatch):
+    """RosettaSciIO #526: opening and slicing are lazy for every compression."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         for name, how in {"plain": None, "gzip": "gzip", "lzf": "lzf"}.items():

@@ -1,4 +1,4 @@
-"""HDF5: whatever a file makes of the library, the process of the user goes on, and soon."""
+"""HDF5: files that crash, hang or exhaust the library do no harm to the user's process."""
 
 import operator
 import os
@@ -52,7 +52,7 @@ def tree(content, field, form, *values):
 
 
 def continuation(content):
-    """Let a block of messages go on with itself."""
+    """Make a block of messages continue with itself."""
     for at in range(0, len(content) - 24, 8):
         kind, size, _, where = struct.unpack_from("<HHIQ", content, at)
         if (kind, size) == (16, 16) and where < len(content):
@@ -68,15 +68,15 @@ DEADLY = {
     "a tree beside itself": (lambda c: tree(c, 16, "<Q", c.find(b"TREE")),),
     "a tree below itself": (lambda c: (tree(c, 5, "B", 1), tree(c, 32, "<Q", c.find(b"TREE"))),),
     "messages that go on with themselves": (continuation,),
-    "a base that no file reaches": (lambda c: put(c, 24, "<Q", 1 << 62),),
-    "information of a driver in nowhere": (lambda c: put(c, 48, "<Q", 2**64 - 16),),
+    "a base beyond the file": (lambda c: put(c, 24, "<Q", 1 << 62),),
+    "information of a driver beyond the file": (lambda c: put(c, 48, "<Q", 2**64 - 16),),
 }
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", DEADLY)
-def test_deadly_files(tmp_path, capfd, name):
-    """The pixels that are there, or a typed error; and then the next file."""
+def test_deadly_files_give_pixels_or_an_error(tmp_path, capfd, name):
+    """The error is typed, and the next file opens."""
     good = write(tmp_path / "good.h5")
     content = bytearray(good.read_bytes())
     change, *values = DEADLY[name]
@@ -96,8 +96,8 @@ def test_deadly_files(tmp_path, capfd, name):
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_nobody_waits_for_a_writer_who_is_gone(tmp_path):
-    """The library would: for metadata that are damaged, in a file that somebody has open."""
+def test_wait_for_a_writer_has_a_deadline(tmp_path):
+    """The library waits if metadata are damaged in a file that is marked as open."""
     path, copy = tmp_path / "a.h5", tmp_path / "copy.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file.create_dataset("d", data=DATA, chunks=(1, 6, 10), maxshape=(None, 6, 10))
@@ -113,7 +113,7 @@ def test_nobody_waits_for_a_writer_who_is_gone(tmp_path):
 
 
 def test_one_process_for_many_files(tmp_path, started):
-    """It is not started again for a file that ends it."""
+    """A file that crashes the library does not end the process."""
     paths = [write(tmp_path / f"{k}.h5") for k in range(3)]
     content = bytearray(paths[1].read_bytes())
     DEADLY["a tree below itself"][0](content)
@@ -125,8 +125,8 @@ def test_one_process_for_many_files(tmp_path, started):
     assert len(started) == 1
 
 
-def test_what_a_job_may_take():
-    """Time of the processor, ten times that by the clock, and memory."""
+def test_limits_of_a_job():
+    """Jobs are limited in processor time, in elapsed time (ten times that), and in memory."""
     for waste in (partial(sum, range(1 << 50)), partial(time.sleep, 60)):
         with apart() as run, pytest.raises(EndedError, match="the deadline was exceeded"):
             run(0.1, 1 << 30, waste)
@@ -136,7 +136,7 @@ def test_what_a_job_may_take():
         assert len(run(*GENEROUS, bytes, 1 << 22)) == 1 << 22
 
 
-def test_errors_come_back_as_they_are():
+def test_errors_are_passed_on():
     with apart() as run:
         with pytest.raises(KeyError, match="'name'"):
             run(*GENEROUS, operator.getitem, {}, "name")
@@ -153,15 +153,15 @@ def interrupt_later(seconds):
 
 @pytest.fixture
 def interrupts():
-    """SIGINT raises KeyboardInterrupt; who runs in the background of a shell starts deaf to it."""
+    """Make SIGINT raise KeyboardInterrupt: in the background of a shell it is ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("interrupts")
-def test_a_user_may_interrupt(tmp_path, started):
-    """The wait ends at once; nobody is left, and no answer to what was asked."""
+def test_keyboard_interrupt_kills_the_process(tmp_path, started):
+    """The wait ends at once, and the next file opens in a new process."""
     path = write(tmp_path / "a.h5")
     describe(path)
     start = time.monotonic()
@@ -175,7 +175,7 @@ def test_a_user_may_interrupt(tmp_path, started):
     assert len(started) == 2
 
 
-def test_who_is_killed_is_replaced(tmp_path, started):
+def test_killed_process_is_replaced(tmp_path, started):
     path = write(tmp_path / "a.h5")
     describe(path)
     for fork in (True, False):
@@ -197,7 +197,7 @@ os._exit(dask_tiled.open_dataset(sys.argv[1]).shape != (3, 4, 5))
 
 @pytest.mark.slow
 def test_programs_without_standard_streams(tmp_path):
-    """What is opened there gets their numbers."""
+    """Pipes to the process may have the descriptors 0 to 2."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = np.zeros((3, 4, 5))
     done = subprocess.run([sys.executable, "-c", CLOSED, tmp_path / "a.h5"], check=False)
@@ -205,7 +205,7 @@ def test_programs_without_standard_streams(tmp_path):
 
 
 @pytest.mark.parametrize("executable", [None, "/none"])
-def test_no_process_can_be_started(tmp_path, monkeypatch, executable):
+def test_failure_to_start_a_process_raises(tmp_path, monkeypatch, executable):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = np.zeros((3, 4, 5))
     monkeypatch.setattr(sys.modules[EndedError.__module__], "_idle", [])
@@ -261,8 +261,8 @@ def is_running(pid):
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no list of processes")
 @pytest.mark.parametrize("end", ["leaves", "killed"])
-def test_forks_daemons_and_the_end(tmp_path, end):
-    """Each process has its own; nobody is left behind, and nothing is written."""
+def test_forks_and_daemons_have_processes_of_their_own(tmp_path, end):
+    """Processes end with their parent, and print nothing."""
     script, path = tmp_path / "script.py", write(tmp_path / "a.h5")
     script.write_text(WAYS_TO_GO)
     command = [sys.executable, "-W", "error", "-X", "dev", str(script), str(path), end]
@@ -276,7 +276,7 @@ def test_forks_daemons_and_the_end(tmp_path, end):
 
 
 def zipped(path, chunk, packed, others=()):
-    """Write chunks that say of themselves that they were deflated."""
+    """Write chunks that are marked as deflated."""
     with h5py.File(path, "w") as file:
         made = file.create_dataset(
             "d", (chunk * (1 + len(others)),), "u1", chunks=(chunk,), compression=1
@@ -286,8 +286,8 @@ def zipped(path, chunk, packed, others=()):
     return path
 
 
-def test_chunks_that_are_too_large_for_their_bytes(tmp_path):
-    """Refused before there is room for them: all when the file is opened, one when it is read."""
+def test_chunks_too_large_for_their_bytes_raise(tmp_path):
+    """All chunks are checked at opening, each one before memory is allocated for it."""
     path = zipped(tmp_path / "a.h5", 1 << 30, bytes(1 << 19))
     with pytest.raises(CorruptFileError, match="too large for their stored bytes"):
         describe(path)

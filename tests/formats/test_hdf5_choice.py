@@ -1,4 +1,4 @@
-"""HDF5: what a file means opens, as it is meant; the others by path, number or title."""
+"""HDF5: the dataset that opens by default; the choice of others by path, number or title."""
 
 import json
 
@@ -24,7 +24,7 @@ def axes_of(desc):
     return [(axis.name, axis.units, axis.scale, axis.offset) for axis in desc.axes]
 
 
-MEANT = {
+DEFAULTS = {
     "Camera_Ceta_Imaging_Micro.emd": "/Data/Image/b936b39acdb84cd2971d755b7ba267bf/Data",
     "fei_example_dpc_titles.emd": "/Data/Image/15c7bc815fc74329b0dbe36f041c17ed/Data",
     "Test_SI_16x16_215_kx.emd": "/Data/SpectrumStream",
@@ -36,10 +36,9 @@ MEANT = {
 
 
 @by_file(MORE, "row")
-def test_real_files_open_what_they_mean(data, row):
-    """As h5py reads it."""
+def test_default_datasets_of_real_files(data, row):
     path = data / row["file"]
-    dataset = MEANT[path.name]
+    dataset = DEFAULTS[path.name]
     desc = describe(path)
     assert desc.metadata["hdf5"]["dataset"] == dataset
     assert next(iter(desc.metadata["hdf5"]["datasets"])) == dataset
@@ -57,7 +56,7 @@ def test_real_files_open_what_they_mean(data, row):
 
 @by_file(VELOX, "row")
 def test_pictures_of_velox_equal_those_of_rosettasciio(data, row):
-    """All of them, by the titles that it gives; of one with several frames its first."""
+    """Pictures open by RosettaSciIO's titles; a series equals in its first frame."""
     path = data / row["file"]
     pictures = [one for one in emd.file_reader(str(path)) if one["data"].ndim == 2]
     titles = {one["title"]: place for place, one in listed(path).items()}
@@ -95,7 +94,7 @@ def test_rendered_spectrum_images_of_velox_are_refused(data):
             describe(path, dataset=dataset)
 
 
-SAID = {
+PATTERN = {
     "BinaryResult": {
         "PixelSize": {"width": "2e7", "height": "3e7"},
         "PixelUnitX": "1/m",
@@ -106,17 +105,17 @@ SAID = {
 }
 
 
-def column(said, frames=1):
-    """Write JSON as Velox does, for each frame."""
+def column(document, frames=1):
+    """Return JSON as Velox stores it, once for each frame."""
     content = np.zeros((60000, frames), "u1")
-    content[: len(said)] = np.frombuffer(said, "u1")[:, None]
+    content[: len(document)] = np.frombuffer(document, "u1")[:, None]
     return content
 
 
-def add_velox(file, name, frames, said=b"{}", **options):
+def add_velox(file, name, frames, document=b"{}", **options):
     group = file.create_group(f"Data/Image/{name}")
     group.create_dataset("Data", data=np.moveaxis(frames, 0, -1), **options)
-    group["Metadata"] = column(said, len(frames))
+    group["Metadata"] = column(document, len(frames))
 
 
 @pytest.mark.parametrize(
@@ -128,9 +127,11 @@ def add_velox(file, name, frames, said=b"{}", **options):
     ids=["whole", "frames", "gzip", "library"],
 )
 def test_frames_of_velox_come_first(tmp_path, options):
-    """However they are stored; calibrations of diffraction patterns are in 1/nm."""
-    said = json.dumps(SAID).encode()
-    path = write_hdf5(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN, said, **options))
+    """Frames are the first axis however they are stored; patterns have scales in 1/nm."""
+    document = json.dumps(PATTERN).encode()
+    path = write_hdf5(
+        tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN, document, **options)
+    )
     check_format(path, SCAN)
     desc = describe(path)
     assert axes_of(desc) == [("frame", "", 1, 0), ("y", "1/nm", 0.03, 0), ("x", "1/nm", 0.02, -1)]
@@ -140,7 +141,7 @@ def test_frames_of_velox_come_first(tmp_path, options):
 
 
 def test_frames_of_velox_are_not_copied(tmp_path):
-    """They lie strided in the file, and are described so."""
+    """Strided frames are described as such."""
     path = write_hdf5(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN))
     pieces = describe(path).layout.columns()
     assert pieces.shape.tolist() == [[3, 5, 7]]
@@ -171,13 +172,13 @@ def add_eels(file, name, stored, **options):
     group["AcquisitionMetadata"] = column(b'{"Data": {"offset": 395.5, "dispersion": 0.25}}')
     group = file.require_group("Data/SpectrumImage/cd")
     if "Metadata" not in group:
-        said = json.dumps({"BinaryResult": PIXELS}).encode()
-        group["Data"], group["Metadata"] = np.zeros((9, 1), "u1"), column(said)
+        document = json.dumps({"BinaryResult": PIXELS}).encode()
+        group["Data"], group["Metadata"] = np.zeros((9, 1), "u1"), column(document)
 
 
 @pytest.mark.parametrize("chunks", [None, (5, 9, 1), (2, 4, 2)])
 def test_spectrum_images_of_eels(tmp_path, chunks):
-    """They are shown as (y, x, energy)."""
+    """Spectrum images have the axes (y, x, energy)."""
     stored = np.random.default_rng(0).integers(0, 99, (5, 9, 4), "u2")  # x, energy, y
     path = write_hdf5(tmp_path / "a.emd", lambda file: add_eels(file, "ab", stored, chunks=chunks))
     expected = stored.transpose(2, 0, 1)
@@ -194,8 +195,8 @@ def test_spectrum_images_of_eels(tmp_path, chunks):
     assert facts["/Data/EelsSpectrumImage/ab/AcquisitionMetadata"]["Data"]["dispersion"] == 0.25
 
 
-def test_lines_of_eels_and_the_picture_that_is_meant(tmp_path):
-    """A picture of a detector opens: neither a map of an element nor a spectrum image."""
+def test_lines_of_eels_and_the_default_picture(tmp_path):
+    """The default is a picture of a detector, not an element map or a spectrum image."""
     with h5py.File(path := tmp_path / "a.emd", "w") as file:
         add_eels(file, "ab", SCAN[0])
         add_eels(file, "bc", SCAN[:, :1, :1])
@@ -205,9 +206,9 @@ def test_lines_of_eels_and_the_picture_that_is_meant(tmp_path):
             "2": recorded,
             "3": recorded | {"Detector": "HAADF"},
         }
-        for name, said in pictures.items():
-            add_velox(file, name, SCAN[:1], json.dumps({"BinaryResult": said}).encode())
-    assert meant(path)[0] == "/Data/Image/3/Data"
+        for name, document in pictures.items():
+            add_velox(file, name, SCAN[:1], json.dumps({"BinaryResult": document}).encode())
+    assert chosen(path)[0] == "/Data/Image/3/Data"
     assert [place.split("/")[3] for place in listed(path)] == ["3", "2", "1", "ab", "bc"]
     dataset = "/Data/EelsSpectrumImage/ab"
     check_format(path, SCAN[0], dataset=dataset, cuts=2)
@@ -217,7 +218,7 @@ def test_lines_of_eels_and_the_picture_that_is_meant(tmp_path):
     check_format(path, SCAN[:, :1, :1].transpose(2, 0, 1), dataset="/Data/EelsSpectrumImage/bc")
 
 
-def test_damaged_metadata_of_velox_spoil_no_picture(tmp_path):
+def test_damaged_metadata_of_velox_are_ignored(tmp_path):
     with h5py.File(path := tmp_path / "a.emd", "w") as file:
         add_velox(
             file, "a", SCAN[:1], b'{"BinaryResult": {"PixelSize": {"width": "x", "height": []}}}'
@@ -238,13 +239,13 @@ def nxdata(file, path, shape, **attributes):
     return group
 
 
-def meant(path, **options):
+def chosen(path, **options):
     header = describe(path, **options).metadata["hdf5"]
     return header["dataset"], header["dataset_from"]
 
 
 def test_nexus_default_and_signal_decide(tmp_path):
-    """From the root on, through links; the largest dataset does not."""
+    """``default`` is followed from the root, through links; larger datasets do not count."""
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         file["raw"] = np.zeros((50, 50))
         for entry, group in ("ab", "ad", "cd"):
@@ -252,70 +253,69 @@ def test_nexus_default_and_signal_decide(tmp_path):
         file["c"].attrs.update(NX_class="NXentry", default="link")
         file["c/link"] = h5py.SoftLink("/a/d")
         file.attrs["default"] = b"c"
-    assert meant(path) == ("/c/link/d", "default of NeXus")
+    assert chosen(path) == ("/c/link/d", "default of NeXus")
     with h5py.File(path, "r+") as file:
         file.attrs["default"] = "a/b"
-    assert meant(path) == ("/a/b/d", "default of NeXus")
+    assert chosen(path) == ("/a/b/d", "default of NeXus")
     with h5py.File(path, "r+") as file:
         del file.attrs["default"]
-    assert meant(path)[0] == "/c/link/d"  # of the one entry that there is
+    assert chosen(path)[0] == "/c/link/d"  # default of the only NXentry
     with h5py.File(path, "r+") as file:
         del file["c"].attrs["default"]
-    assert meant(path) == ("/a/b/d", "signal of NXdata")  # which is the largest
+    assert chosen(path) == ("/a/b/d", "signal of NXdata")  # the largest one
     with h5py.File(path, "r+") as file:
         file.attrs["default"] = "c"
-    assert meant(path)[0] == "/c/d/d"
-    assert meant(path, dataset="c")[0] == "/c/d/d"
+    assert chosen(path)[0] == "/c/d/d"
+    assert chosen(path, dataset="c")[0] == "/c/d/d"
 
 
-def test_nexus_without_default_says_that_several_are_equal(tmp_path):
+def test_nexus_without_default_counts_signals_of_equal_size(tmp_path):
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nxdata(file, "e/a", (99,), signal="d")
         for name in "bcd":
             nxdata(file, f"e/{name}", (3, 4), signal="d")
         file["e/z"] = np.zeros((50, 50))
-    assert meant(path) == ("/e/b/d", "signal of NXdata, the first of 3 of its size")
+    assert chosen(path) == ("/e/b/d", "signal of NXdata, the first of 3 of its size")
     assert [one["shape"] for one in listed(path).values()] == [(3, 4)] * 3 + [(99,), (50, 50)]
     for number, name in enumerate(["b", "c", "d", "a"]):
-        assert meant(path, dataset=number) == (f"/e/{name}/d", "its number")
+        assert chosen(path, dataset=number) == (f"/e/{name}/d", "its number")
     for wrong in (5, -1, 1.5, True):
         with pytest.raises(DatasetError, match="a number below 5"):
             describe(path, dataset=wrong)
 
 
-def test_old_nexus_marks_the_signal_itself(tmp_path):
+def test_old_nexus_marks_the_signal_dataset(tmp_path):
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         group = nxdata(file, "e/data", (2, 3))
         file["e/data/counts"] = np.ones((3, 4))
         file["e/data/counts"].attrs["signal"] = np.int32(1)
         file["e/data/large"] = np.zeros((9, 9))
         group.parent.attrs["NX_class"] = "NXentry"
-    assert meant(path)[0] == "/e/data/counts"
+    assert chosen(path)[0] == "/e/data/counts"
 
 
-def test_an_eiger_master_means_its_series(tmp_path):
-    """Also where only one part of it is there, and where its signal is the first part."""
+def test_eiger_master_opens_its_series(tmp_path):
+    """The series opens even if it has one part only, or its signal is the first part."""
     with h5py.File(path := tmp_path / "a_master.h5", "w") as file:
         for k in (1, 2):
             file[f"entry/data/data_{k:06d}"] = SCAN[k:]
         file["entry/instrument/detector/mask"] = np.zeros((100, 100), "u4")
-    assert meant(path) == ("/entry/data", "names of an Eiger master")
+    assert chosen(path) == ("/entry/data", "names of an Eiger master")
     np.testing.assert_array_equal(open_dataset(path), np.concatenate([SCAN[1:], SCAN[2:]]))
     with h5py.File(path, "r+") as file:
         file["entry/data"].attrs.update(NX_class="NXdata", signal="data_000001")
-    assert meant(path) == ("/entry/data", "signal of NXdata")
+    assert chosen(path) == ("/entry/data", "signal of NXdata")
     with h5py.File(path, "r+") as file:
         del file["entry/data/data_000002"]
         del file["entry/data"].attrs["signal"]
-    assert meant(path)[0] == "/entry/data/data_000001"
+    assert chosen(path)[0] == "/entry/data/data_000001"
     with h5py.File(path, "r+") as file:
         file["entry/data/data_000000"] = h5py.ExternalLink("gone.h5", "/d")
     with pytest.raises(DatasetError, match="data_000000"):
         describe(path)
 
 
-def test_emd_and_hyperspy_name_their_arrays(tmp_path):
-    """Other arrays may be larger."""
+def test_arrays_of_emd_and_hyperspy_come_before_larger_ones(tmp_path):
     with h5py.File(path := tmp_path / "a.emd", "w") as file:
         group = file.create_group("a/scan")
         group.attrs["emd_group_type"] = np.int32(1)
@@ -328,39 +328,38 @@ def test_emd_and_hyperspy_name_their_arrays(tmp_path):
             made = file.create_group(f"a/{name}")
             made.attrs["emd_group_type"] = name
             made["data"] = np.zeros((60, 60))
-    assert meant(path) == ("/a/other/datacube", "emd_group_type")
-    assert meant(path, dataset="a/scan")[0] == "/a/scan/data"
+    assert chosen(path) == ("/a/other/datacube", "emd_group_type")
+    assert chosen(path, dataset="a/scan")[0] == "/a/scan/data"
     with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         for name, shape in {"a": (3, 4), "b": (3, 4), "c": (2, 2)}.items():
             file[f"Experiments/{name}/data"] = np.zeros(shape)
             file[f"Experiments/{name}/learning_results/factors"] = np.zeros((9, 9))
-    assert meant(path) == (
+    assert chosen(path) == (
         "/Experiments/a/data",
         "Experiments of HyperSpy, the first of 2 of its size",
     )
 
 
 def test_two_axes_come_before_one(tmp_path):
-    """Without any convention the largest picture opens, not the longest table."""
+    """Without a convention the largest picture opens, not the longest table."""
     with h5py.File(path := tmp_path / "a.h5", "w") as file:
         file["table"], file["one"], file["two"] = np.zeros(1000), SCAN[0], SCAN[1]
-    assert meant(path) == ("/one", "the largest in the file, the first of 2 of its size")
+    assert chosen(path) == ("/one", "the largest in the file, the first of 2 of its size")
     assert list(listed(path)) == ["/one", "/two", "/table"]
 
 
-def test_an_empty_array_is_not_meant(tmp_path):
-    """While others hold numbers, however many axes it has."""
+def test_empty_arrays_come_last(tmp_path):
     with h5py.File(path := tmp_path / "a.h5", "w") as file:
         file["empty"], file["table"], file["one"] = np.zeros((0, 8192)), SCAN[0, 0], SCAN[0, 0, :1]
-    assert meant(path)[0] == "/table"
+    assert chosen(path)[0] == "/table"
     assert list(listed(path)) == ["/table", "/one", "/empty"]
     with pytest.raises(DatasetError, match="the array is empty"):
         describe(path, dataset="empty")
 
 
 @pytest.mark.parametrize(("record_by", "sig_ndim"), [("spectrum", 1), ("image", 2)])
-def test_hyperspy_1_0_says_what_the_signal_is(tmp_path, record_by, sig_ndim):
-    """Its axes say neither whether they are navigated, nor come in the order of the array."""
+def test_signal_axes_of_hyperspy_1_0(tmp_path, record_by, sig_ndim):
+    """Axes have a place in the array, in any order, but no ``navigate``."""
     with h5py.File(path := tmp_path / "a.hdf5", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = SCAN
@@ -382,8 +381,8 @@ def test_hyperspy_1_0_says_what_the_signal_is(tmp_path, record_by, sig_ndim):
         ("metadata/Signal", "", 2),
     ],
 )
-def test_axes_of_hyperspy_1_1_and_1_2_have_a_scale_alone(tmp_path, place, record_by, sig_ndim):
-    """Neither what is navigated nor a place in the array: their order is that of the array."""
+def test_axes_of_hyperspy_1_1_and_1_2(tmp_path, place, record_by, sig_ndim):
+    """Axes have neither ``navigate`` nor a place: their order is that of the array."""
     with h5py.File(path := tmp_path / "a.hdf5", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = SCAN
@@ -398,8 +397,8 @@ def test_axes_of_hyperspy_1_1_and_1_2_have_a_scale_alone(tmp_path, place, record
     check_format(path, SCAN, cuts=2)
 
 
-def test_axes_of_hyperspy_that_are_no_scale(tmp_path):
-    """Axes with values are a scale where these are equally spaced."""
+def test_values_of_axes_of_hyperspy(tmp_path):
+    """Equally spaced values are a scale."""
     with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = SCAN[0]
@@ -411,8 +410,7 @@ def test_axes_of_hyperspy_that_are_no_scale(tmp_path):
     assert axes_of(desc) == [("n0", "nm", 1, 0), ("n1", "nm", 0.5, 3)]
 
 
-def test_null_attributes_are_none(tmp_path):
-    """Wherever they stand, and whatever should stand there."""
+def test_null_attributes_are_ignored(tmp_path):
     null = h5py.Empty("S1")
     with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         group = file.create_group("Experiments/a")
@@ -442,8 +440,8 @@ UNITS = {
 }
 
 
-def test_lines_below_in_units_of_emd(tmp_path):
-    """They are left out between a prefix and a unit, and nowhere else."""
+def test_underscores_in_units_of_emd(tmp_path):
+    """An underscore between a prefix and a unit is removed, others are kept."""
     with h5py.File(path := tmp_path / "a.emd", "w") as file:
         group = file.create_group("a")
         group.attrs["emd_group_type"] = 1

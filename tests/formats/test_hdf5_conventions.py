@@ -19,7 +19,7 @@ FRAMES = np.arange(12 * 5 * 7, dtype="u2").reshape(12, 5, 7)
 
 
 class Camera(Convention):
-    """A camera whose files have ``/run/frames``."""
+    """Convention of files with ``/run/frames``."""
 
     name = "Camera"
     instrument = (Row("beam_energy", "*run/beam", "kV"),)
@@ -66,8 +66,7 @@ def test_a_convention_is_one_class_and_a_row(path, monkeypatch):
     assert header["facts"] == {"/run": {"beam": 80.0, "pixel": 0.25, "rows": 3}}
 
 
-def test_conventions_leave_other_files_alone(path):
-    """One that does not recognise a file says nothing of it."""
+def test_other_files_have_no_facts(path):
     desc = describe(path, dataset="run/frames")
     assert desc.metadata["hdf5"]["axes_from"] == "nothing in the file"
     assert desc.metadata["hdf5"]["facts"] == {}

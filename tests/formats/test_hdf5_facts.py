@@ -1,4 +1,4 @@
-"""HDF5: what a file says beside its pixels is in the metadata, within bounds."""
+"""HDF5: facts beside the pixels are in the metadata, within bounds."""
 
 import json
 
@@ -23,7 +23,7 @@ def facts_of(path):
 
 VELOX = "/Data/Image/b936b39acdb84cd2971d755b7ba267bf/Metadata"
 HYPERSPY = "/Experiments/test_diffraction_pattern/metadata"
-SAID = {
+FACTS = {
     "more/hdf5/Camera_Ceta_Imaging_Micro.emd": [
         (VELOX, "Acquisition", "AcquisitionStartDatetime", {"DateTime": "1596041299"})
     ],
@@ -48,12 +48,12 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", FACTS)
 def test_facts_of_real_files(data, name):
-    """By the paths that they have there, whatever says them: they are plain values."""
+    """Facts are plain values, at the paths that they have in the file."""
     facts, complete = facts_of(data / name)
     assert complete
-    for *path, expected in SAID[name]:
+    for *path, expected in FACTS[name]:
         found = facts
         for part in path:
             found = found[part]
@@ -67,8 +67,8 @@ def nexus(file):
     file["entry/kept"] = 3.5
 
 
-def test_only_what_is_small_and_plain_is_read(tmp_path):
-    """Nothing is followed, unpacked or raised; the rest stays where it is."""
+def test_only_small_plain_values_are_read(tmp_path):
+    """Links, compressed or compound datasets and references are left out without an error."""
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nexus(file)
         entry = file["entry"]
@@ -89,7 +89,7 @@ def test_only_what_is_small_and_plain_is_read(tmp_path):
     assert facts == {"/entry": {"NX_class": "NXentry", **kept}}
 
 
-def test_long_texts_are_cut(tmp_path):
+def test_long_texts_are_truncated(tmp_path):
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nexus(file)
         file["entry/long"] = "x" * 20_000
@@ -101,8 +101,8 @@ def test_long_texts_are_cut(tmp_path):
 
 
 @pytest.mark.usefixtures("hdf5_here")
-def test_what_takes_much_memory_is_not_read(tmp_path, monkeypatch):
-    """Neither texts of any length nor long ones of a fixed length; short ones are."""
+def test_large_values_are_not_read(tmp_path, monkeypatch):
+    """The limit holds for texts of variable or fixed length, and for attributes."""
     monkeypatch.setattr(hdf5_facts, "MOST_BYTES", 1000)
     monkeypatch.setattr(hdf5_attributes, "MOST_BYTES", 1000)
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
@@ -138,8 +138,8 @@ def test_what_takes_much_memory_is_not_read(tmp_path, monkeypatch):
     [("MOST_VALUES", 10), ("MOST_CHARACTERS", 40), ("DEEPEST", 3), ("MOST_NAMES", 5)],
 )
 @pytest.mark.usefixtures("hdf5_here")
-def test_facts_have_bounds(tmp_path, monkeypatch, bound, value):
-    """What was left out is told."""
+def test_number_of_facts_is_bounded(tmp_path, monkeypatch, bound, value):
+    """``facts_complete`` is False if facts were left out."""
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nexus(file)
         for k in range(10):
@@ -151,7 +151,7 @@ def test_facts_have_bounds(tmp_path, monkeypatch, bound, value):
     assert 0 < len(str(facts)) < 300
 
 
-def test_groups_in_circles_end(tmp_path):
+def test_circular_groups(tmp_path):
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         nexus(file)
         for k in range(3):
@@ -180,8 +180,8 @@ def write_beside(master, **attributes):
     return path
 
 
-def test_the_file_beside_a_master_tells_of_the_scan(master):
-    """Its shape, where that fits the frames, and its scale."""
+def test_scan_is_in_the_file_beside_a_master(master):
+    """Scan shape and steps are read from there if the shape fits the frames."""
     size = {"Pixel Size": [0.25, 0.25]}
     write_beside(master, **size, **{"Scan Size X": 4, "Scan Size Y": [3]})
     desc = describe(master)
@@ -195,8 +195,8 @@ def test_the_file_beside_a_master_tells_of_the_scan(master):
     check_format(master, FRAMES.reshape(3, 4, 5, 7), cuts=3)
 
 
-def test_a_scan_without_a_shape_is_taken_for_square(master):
-    """Where the number of frames is a square, and something says that there was a scan."""
+def test_scan_without_a_fitting_shape_is_square(master):
+    """Frames are one axis if their number is no square, or no scan is recorded."""
     write_beside(master, **{"Pixel Size": 0.5, "Scan Size X": 5, "Scan Size Y": 5})
     assert describe(master).nav_shape == (12,)
     with h5py.File(master, "r+") as file:
@@ -211,6 +211,6 @@ def test_a_scan_without_a_shape_is_taken_for_square(master):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x89HDF\r\n\x1a\n broken", b"text"])
-def test_a_damaged_file_beside_a_master_spoils_nothing(master, content):
+def test_damaged_file_beside_a_master_is_ignored(master, content):
     master.with_name("s.h5").write_bytes(content)
     assert describe(master).nav_shape == (12,)

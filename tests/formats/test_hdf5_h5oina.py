@@ -1,4 +1,4 @@
-"""HDF5: files of Oxford Instruments, written as their specification has it."""
+"""HDF5: H5OINA files of Oxford Instruments, written by the specification."""
 
 import numpy as np
 import pytest
@@ -31,11 +31,11 @@ OF_EDS = {"Channel Width": 10.0, "Start Channel": -200.0}
 
 
 def technique(file, name, data, cells, column, **header):
-    """Add a technique; the specification has numbers and texts as (1, 1), AZtec as (1,)."""
+    """Add a technique; values have shape (1, 1) in the specification, (1,) in files of AZtec."""
     shape = (1, 1) if column else (1,)
     lengths = dict(zip(("Y Cells", "X Cells"), cells, strict=True))
-    said = {**HEADER, **lengths, "Y Step": 0.5 if cells[0] > 1 else 0.0, "X Step": 0.25, **header}
-    for key, value in said.items():
+    header = {**HEADER, **lengths, "Y Step": 0.5 * (cells[0] > 1), "X Step": 0.25, **header}
+    for key, value in header.items():
         text = isinstance(value, str)
         kind = h5py.string_dtype() if text else np.min_scalar_type(value)
         file.create_dataset(f"1/{name}/Header/{key}", shape, kind, data=[[value]][column - 1])
@@ -72,7 +72,7 @@ def path(tmp_path, request):
 
 
 def test_raw_patterns_open_as_a_scan(path):
-    """In the shape of the scan, with its steps; what stands first is what the scan is for."""
+    """Patterns have the shape and steps of the scan; datasets are listed by importance."""
     check_format(path, PATTERNS.reshape(ROWS, COLUMNS, 8, 10), cuts=2)
     desc = describe(path)
     assert [(a.name, a.units, a.scale) for a in desc.axes] == [
@@ -102,7 +102,7 @@ def test_spectra_have_energies(path):
     [("Electron Image 1", IMAGE), ("Al K series", AREAS), ("1/EBSD/Data/Band Contrast", IMAGE)],
 )
 def test_images_and_maps_have_a_value_at_each_position(path, dataset, values):
-    """Two axes, however they are stored."""
+    """Images and maps have two axes, though they are stored along one."""
     arr = open_dataset(path, dataset=dataset)
     expected = values.reshape(ROWS, COLUMNS)
     np.testing.assert_array_equal(arr.compute(), expected)
@@ -119,8 +119,8 @@ def test_lines_have_one_axis(tmp_path):
     np.testing.assert_array_equal(open_dataset(path, dataset="Electron Image 1"), IMAGE)
 
 
-def test_what_the_header_says(path):
-    """Of the technique alone, and of the file."""
+def test_facts_of_the_header(path):
+    """Facts are those of the file and of the opened technique."""
     facts = describe(path).metadata["hdf5"]["facts"]
     assert facts["/"] == {"Manufacturer": "Oxford Instruments", "Format Version": "5.0"}
     assert facts["/1/EBSD/Header"]["Phases"] == {"1": {"Phase Name": "Ni"}}
@@ -143,8 +143,8 @@ def test_what_the_header_says(path):
     ("name", "value"),
     [("X Cells", 8), ("X Cells", 0), ("Y Cells", -1), ("X Cells", np.nan), ("Y Cells", None)],
 )
-def test_a_header_that_does_not_fit_is_not_believed(tmp_path, name, value):
-    """What is there opens, as it is stored."""
+def test_invalid_scan_shape_is_ignored(tmp_path, name, value):
+    """Data open in their stored shape."""
     path = write(tmp_path / "a.h5oina")
     with h5py.File(path, "r+") as file:
         for group in file["1"].values():
@@ -155,7 +155,7 @@ def test_a_header_that_does_not_fit_is_not_believed(tmp_path, name, value):
     np.testing.assert_array_equal(open_dataset(path, dataset="1/EBSD/Data/Band Contrast"), IMAGE)
 
 
-def test_steps_that_are_no_numbers_are_no_scale(tmp_path):
+def test_invalid_steps_are_ignored(tmp_path):
     path = write(tmp_path / "a.h5oina")
     with h5py.File(path, "r+") as file:
         for name, value in {"X Step": [np.nan], "Y Step": b"wide"}.items():

@@ -1,4 +1,4 @@
-"""HDF5: what files say of the instrument, in each convention."""
+"""HDF5: facts of the instrument, in each convention."""
 
 import json
 import math
@@ -15,20 +15,20 @@ h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 FRAMES = np.zeros((4, 5, 7), "u2")
 
 
-def add(file, path, **said):
-    """Add a group with attributes, and with datasets where there are units."""
+def add(file, path, **facts):
+    """Add a group with attributes, and with datasets for values with units."""
     group = file.require_group(path)
-    for name, value in said.items():
+    for name, value in facts.items():
         if isinstance(value, tuple):
             group[name], group[name].attrs["units"] = value
         else:
             group.attrs[name] = value
 
 
-def hyperspy(path, group, **said):
+def hyperspy(path, group, **facts):
     def fill(file):
         file["Experiments/a/data"] = FRAMES
-        add(file, f"Experiments/a/{group}", **said)
+        add(file, f"Experiments/a/{group}", **facts)
 
     return instrument_of(write_hdf5(path, fill))
 
@@ -38,7 +38,7 @@ MOMENT = DAY | {"time": "18:56:37"}
 
 
 @pytest.mark.parametrize(
-    ("said", "date"),
+    ("facts", "date"),
     [
         (DAY, "2014-07-09"),
         (MOMENT, "2014-07-09T18:56:37"),
@@ -52,22 +52,22 @@ MOMENT = DAY | {"time": "18:56:37"}
         ({"date": 20140709, "time": [1, 2]}, None),
     ],
 )
-def test_dates_of_hyperspy(tmp_path, said, date):
-    """Zones that stand for several are left out."""
-    assert hyperspy(tmp_path / "a.hspy", "metadata/General", **said).get("date") == date
+def test_dates_of_hyperspy(tmp_path, facts, date):
+    """Ambiguous names of time zones are left out."""
+    assert hyperspy(tmp_path / "a.hspy", "metadata/General", **facts).get("date") == date
 
 
 def test_units_of_hyperspy(tmp_path):
-    """They are its own unless others stand beside."""
+    """HyperSpy's units hold unless a file states others; values in unknown units are left out."""
     path = "metadata/Acquisition_instrument/SEM"
-    said = {"beam_energy": 5.0, "working_distance": 4.0, "convergence_angle": 1.5}
-    assert hyperspy(tmp_path / "a.hspy", path, **said) == {
+    facts = {"beam_energy": 5.0, "working_distance": 4.0, "convergence_angle": 1.5}
+    assert hyperspy(tmp_path / "a.hspy", path, **facts) == {
         "beam_energy": 5e3,
         "working_distance": 4e-3,
         "convergence_angle": 1.5e-3,
     }
     units = {"beam_energy_units": "eV", "convergence_angle_units": "furlong"}
-    found = hyperspy(tmp_path / "b.hspy", path, **said, **units)
+    found = hyperspy(tmp_path / "b.hspy", path, **facts, **units)
     assert found == {"beam_energy": 5, "working_distance": 4e-3}
 
 
@@ -79,8 +79,8 @@ def test_units_of_hyperspy(tmp_path):
         "entry1/auxiliary/hyperspy_metadata/Acquisition_instrument/TEM",
     ],
 )
-def test_all_that_hyperspy_says(tmp_path, place):
-    """Also in the files of NeXus that it writes."""
+def test_all_facts_of_hyperspy(tmp_path, place):
+    """Facts are read from HyperSpy's own files, and from NeXus files that it writes."""
     with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         if place.startswith("entry1"):
             add(file, "entry1", NX_class="NXentry")
@@ -113,7 +113,7 @@ def test_all_that_hyperspy_says(tmp_path, place):
 
 
 def test_nexus_of_electron_microscopes(tmp_path):
-    """In NXem, groups lie where a file wants them; each number has its unit."""
+    """Groups of NXem may lie anywhere; each number has its unit."""
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         add(file, "entry", NX_class="NXentry", default="data")
         add(file, "entry/data", NX_class="NXdata", signal="data")
@@ -173,7 +173,7 @@ OF_EIGER = {
 
 
 def test_eiger_and_arina(tmp_path):
-    """The file beside an Arina master tells of the microscope."""
+    """Facts of the microscope are in the file beside an Arina master."""
     master = write_hdf5(tmp_path / "a_master.h5", eiger)
     assert instrument_of(master) == nearly(OF_EIGER)
     scan = {"High Tension": [80e3], "Camera Length": [0.115], "Magnification": [0.0]}
@@ -183,7 +183,7 @@ def test_eiger_and_arina(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "said", "expected"),
+    ("place", "facts", "expected"),
     [
         (
             "microscope",
@@ -214,12 +214,12 @@ def test_eiger_and_arina(tmp_path):
         ),
     ],
 )
-def test_emd(tmp_path, place, said, expected):
-    """Of the NCEM, py4DSTEM and Prismatic: a number without a unit is left out."""
+def test_emd(tmp_path, place, facts, expected):
+    """Facts of NCEM, py4DSTEM and Prismatic are read; numbers without a unit are left out."""
     with h5py.File(path := tmp_path / "a.emd", "w") as file:
         add(file, "data/scan", emd_group_type=1)
         file["data/scan/data"] = FRAMES
-        add(file, place, **said)
+        add(file, place, **facts)
     assert instrument_of(path) == nearly(expected)
 
 
@@ -231,7 +231,7 @@ def velox(file, document):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "facts",
     [
         {"Detectors": [], "BinaryResult": {"Detector": "HAADF"}},
         {"Detectors": {"a": None}, "BinaryResult": {"Detector": "HAADF"}},
@@ -243,10 +243,10 @@ def velox(file, document):
         {"BinaryResult": {"PixelSize": {"width": 10**400, "height": 10**400}}},
         {"Optics": {"AccelerationVoltage": math.nan, "CameraLength": math.inf, "a": [math.nan]}},
     ],
-    ids=lambda said: json.dumps(said)[:60],
+    ids=lambda facts: json.dumps(facts)[:60],
 )
-def test_what_velox_says_wrongly_is_left_out(tmp_path, said):
-    path = write_hdf5(tmp_path / "a.emd", lambda file: velox(file, json.dumps(said).encode()))
+def test_invalid_facts_of_velox_are_left_out(tmp_path, facts):
+    path = write_hdf5(tmp_path / "a.emd", lambda file: velox(file, json.dumps(facts).encode()))
     assert instrument_of(path).keys() <= {"detector"}
     desc = describe(path)
     assert pickle.loads(pickle.dumps(desc)) == desc

@@ -1,4 +1,4 @@
-"""HDF5: every way in which pixels can be stored gives what h5py reads."""
+"""HDF5: pixels equal h5py's for every kind of storage."""
 
 import contextlib
 import lzma
@@ -56,7 +56,7 @@ def functions(path, **options):
 
 @pytest.fixture
 def no_library(monkeypatch):
-    """Forbid the tasks to let h5py read."""
+    """Fail if a task reads with h5py."""
 
     def forbidden(**_):
         raise AssertionError("h5py is used in a task")
@@ -73,7 +73,7 @@ STORED = [{}, {"chunks": CHUNKS}, {"chunks": CHUNKS, "compression": 4}] * 4
 @pytest.mark.usefixtures("no_library")
 @pytest.mark.parametrize(("dtype", "options"), [*zip(TYPES, STORED, strict=True)], ids=str)
 def test_all_types_of_numbers(tmp_path, dtype, options):
-    """Contiguous, in chunks, and deflated; no task needs h5py."""
+    """Contiguous, chunked and deflated numbers are read without h5py in the task."""
     data = np.zeros(SHAPE, dtype)
     for part in [data] if data.dtype.names is None else [data["a"], data["b"]]:
         part[...] = COUNTS
@@ -118,17 +118,16 @@ def pipeline(name):
 @pytest.mark.usefixtures("no_library")
 @pytest.mark.parametrize("name", [*PIPELINES, *PLUGINS])
 def test_known_filters_need_no_h5py_in_the_task(tmp_path, name):
-    """Also where nothing gets smaller, as in the last frames."""
+    """Chunks that do not get smaller (in the last frames) are decoded as well."""
     data = COUNTS.astype("u2")
     data[2:] = np.random.default_rng(1).integers(0, 1 << 16, data[2:].shape, "u2")
     path = write(tmp_path / "a.h5", data, chunks=CHUNKS, **pipeline(name))
-    assert functions(path) <= {"decode", "Decoder"}  # filters that gain nothing are left out
+    assert functions(path) <= {"decode", "Decoder"}  # h5py skips filters that gain nothing
     check_format(path, data, cuts=1)
 
 
 @pytest.mark.parametrize("options", [{"scaleoffset": 0}, {"scaleoffset": 0, "compression": 4}])
 def test_other_filters_are_left_to_h5py(tmp_path, options):
-    """Block by block."""
     data = COUNTS.astype("u2")
     path = write(tmp_path / "a.h5", data, chunks=CHUNKS, **options)
     assert functions(path) == {"read"}
@@ -136,7 +135,7 @@ def test_other_filters_are_left_to_h5py(tmp_path, options):
 
 
 def stored_chunk(folder, data, name):
-    """Let h5py and its plugins write a chunk; give its bytes and its filters."""
+    """Write a chunk with h5py and its plugins; return its bytes and the filters applied."""
     with h5py.File(folder / "chunk.h5", "w") as file:
         made = file.create_dataset("d", data=data, chunks=data.shape, **pipeline(name))
         skipped, content = made.id.read_direct_chunk((0,))
@@ -159,8 +158,8 @@ def undo(content, applied, size):
 @pytest.mark.parametrize("name", [*PIPELINES, *PLUGINS])
 @settings(max_examples=12)
 @given(st.data())
-def test_filters_give_what_plugins_were_given(tmp_path_factory, name, data):
-    """Chunks of any size: elements, and blocks of them, that do not come out even."""
+def test_filters_invert_the_plugins(tmp_path_factory, name, data):
+    """Chunks may end inside of a block of the codec."""
     dtype = data.draw(st.sampled_from(["u1", ">u2", "u4", "f8"] + ["S3", "c16"] * (name != "szip")))
     some = st.integers(32, 99) | st.sampled_from([32, 127, 4096, 8191, 8193, 20001])
     size = data.draw(some if name == "szip" else st.integers(1, 31) | some)
@@ -178,8 +177,8 @@ def intact(request, tmp_path_factory):
 
 @settings(max_examples=20)
 @given(data=st.data())
-def test_damaged_chunks_give_no_more_than_there_should_be(intact, data):
-    """Whatever their bytes are, and those of the parameters: nothing ends the process."""
+def test_damaged_chunks_decode_to_their_size_or_raise(intact, data):
+    """Damaged bytes and parameters never end the process."""
     chunk, applied = intact
     size = COUNTS.size * 2
     place = st.integers(0, min(24, len(chunk)) - 1) | st.integers(0, len(chunk) - 1)
@@ -198,7 +197,7 @@ def test_damaged_chunks_give_no_more_than_there_should_be(intact, data):
 
 @pytest.mark.parametrize("at", [4, 8, 12])
 def test_lengths_in_a_chunk_of_blosc(tmp_path, at):
-    """Of pixels, of a block and of the chunk: the codec would believe them."""
+    """Wrong lengths of pixels, block and chunk raise; the codec itself trusts them."""
     chunk, applied = stored_chunk(tmp_path, np.arange(4000, dtype="u2"), "blosc")
     chunk = chunk.copy()
     chunk[at : at + 4] = 0x7F
@@ -207,17 +206,17 @@ def test_lengths_in_a_chunk_of_blosc(tmp_path, at):
 
 
 @pytest.mark.parametrize(
-    ("name", "lost", "told"), [("bits", 16, "7990 bytes"), ("bits lz4", 5, "a block at bytes")]
+    ("name", "lost", "match"), [("bits", 16, "7990 bytes"), ("bits lz4", 5, "a block at bytes")]
 )
-def test_a_bitshuffled_chunk_that_is_too_short(tmp_path, name, lost, told):
-    """The codec would leave the rest of the pixels as it finds them, or repeat its last byte."""
+def test_short_bitshuffled_chunk_raises(tmp_path, name, lost, match):
+    """The codec itself leaves the last pixels unset, or repeats the last byte."""
     chunk, applied = stored_chunk(tmp_path, np.arange(4003, dtype="u2"), name)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=match):
         undo(chunk[:-lost], applied, 8006)
 
 
-def test_bitshuffled_blocks_that_get_no_smaller(tmp_path):
-    """LZ4 would have left a block as it is that has the length of its pixels."""
+def test_bitshuffled_blocks_as_long_as_their_pixels(tmp_path):
+    """Such blocks are compressed, unlike those of the LZ4 filter."""
     for zeros in range(600):
         data = np.random.default_rng(0).integers(0, 256, 20000, "u1")
         data[8192 - zeros : 8192] = 0
@@ -230,7 +229,7 @@ def test_bitshuffled_blocks_that_get_no_smaller(tmp_path):
 
 
 def test_checksums_of_old_files(tmp_path):
-    """Some have the bytes of each half exchanged; h5py takes both."""
+    """Checksums with swapped bytes in each half are valid, as for h5py."""
     data = np.arange(100, dtype="u2")
     chunk, applied = stored_chunk(tmp_path, data, "only summed")
     swapped = np.concatenate([chunk[:-4], chunk[[-3, -4, -1, -2]]])
@@ -241,8 +240,7 @@ def test_checksums_of_old_files(tmp_path):
     np.testing.assert_array_equal(undo(swapped, applied, 200).view("u2"), data)
 
 
-def test_a_task_opens_the_file_once(tmp_path, monkeypatch):
-    """However many blocks it reads."""
+def test_task_opens_the_file_once(tmp_path, monkeypatch):
     path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=CHUNKS, scaleoffset=0)
     used = []
 
@@ -259,7 +257,7 @@ def test_a_task_opens_the_file_once(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("no_library")
 def test_chunks_that_skip_filters(tmp_path):
-    """Each chunk says which filters it did without; without any it lies there as it is."""
+    """A chunk names the filters that were skipped when it was written, one or all."""
     path = tmp_path / "a.h5"
     data = COUNTS[:4, :6, :10, :16].astype("u2")
     with h5py.File(path, "w") as file:
@@ -276,8 +274,7 @@ def test_chunks_that_skip_filters(tmp_path):
     [({"scaleoffset": 4}, 7, 0.3), ({"compression": 4}, 7, 0.0), ({}, None, 0.9)],
     ids=str,
 )
-def test_chunks_that_were_never_written(tmp_path, options, fill, written):
-    """They read as the fill value of the file; none, some or all of them are there."""
+def test_absent_chunks_read_as_the_fill_value(tmp_path, options, fill, written):
     path = tmp_path / "a.h5"
     rng = np.random.default_rng(2)
     with h5py.File(path, "w") as file:
@@ -291,8 +288,8 @@ def test_chunks_that_were_never_written(tmp_path, options, fill, written):
     assert len(describe(path).layout.pieces) <= 81 + 40
 
 
-def test_contiguous_data_that_was_never_written(tmp_path):
-    """It is the fill value, too; however large it is, it takes one piece and no memory."""
+def test_unwritten_data_take_few_pieces(tmp_path):
+    """Unwritten data read as the fill value; sizes that no array can have raise."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("small", (3, 4, 5), "f4", fillvalue=np.nan)
@@ -308,7 +305,7 @@ def test_contiguous_data_that_was_never_written(tmp_path):
 
 
 def test_data_behind_a_user_block(tmp_path):
-    """As MATLAB writes it; offsets count from the start of the file."""
+    """Offsets count from the start of the file, also behind a user block as MATLAB's."""
     path = tmp_path / "a.mat"
     with h5py.File(path, "w", userblock_size=512) as file:
         file.create_dataset("d", data=COUNTS)
@@ -316,8 +313,8 @@ def test_data_behind_a_user_block(tmp_path):
 
 
 @pytest.mark.usefixtures("hdf5_here")
-def test_old_libraries_do_not_know_what_is_behind_a_user_block(tmp_path, monkeypatch):
-    """Before version 1.14.4 the offsets of chunks were wrong there: other pixels came."""
+def test_old_libraries_raise_for_a_user_block(tmp_path, monkeypatch):
+    """HDF5 before 1.14.4 returns wrong offsets of chunks behind a user block."""
     for size in (0, 512):
         with h5py.File(tmp_path / f"{size}.mat", "w", userblock_size=size) as file:
             file.create_dataset("d", data=COUNTS, chunks=CHUNKS)
@@ -327,8 +324,8 @@ def test_old_libraries_do_not_know_what_is_behind_a_user_block(tmp_path, monkeyp
         describe(tmp_path / "512.mat")
 
 
-def test_data_in_a_header(tmp_path):
-    """The library reads them."""
+def test_compact_data(tmp_path):
+    """The library reads data that are stored in a header."""
     path, data = tmp_path / "a.h5", COUNTS[0, 0].astype("u2")
     with h5py.File(path, "w") as file:
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -342,7 +339,7 @@ def test_data_in_a_header(tmp_path):
 
 @st.composite
 def chunked(draw):
-    """Draw how a dataset is cut, extended, filtered and indexed, and which boxes are written."""
+    """Draw the version of a file, a chunked dataset, the boxes to write, a number of attributes."""
     axes = draw(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=4))
     shape = tuple(max(axis) for axis in axes)
     most = tuple(draw(st.sampled_from([None, n, n + 5])) for n in shape)
@@ -365,8 +362,8 @@ def chunked(draw):
 
 
 @given(chunked())
-def test_chunks_lie_where_h5py_finds_them(tmp_path_factory, drawn):
-    """Whatever indexes them, and however many attributes move the messages of the header."""
+def test_chunks_are_found_in_every_index(tmp_path_factory, drawn):
+    """Attributes move the messages of the header, wherever they are."""
     how, options, written, attributes = drawn
     path = tmp_path_factory.getbasetemp() / "chunked.h5"
     with h5py.File(path, "w", **how) as file:
@@ -383,7 +380,7 @@ def test_chunks_lie_where_h5py_finds_them(tmp_path_factory, drawn):
     ids=str,
 )
 def test_chunks_along_an_unlimited_inner_axis(tmp_path, options, written):
-    """The library reports wrong places for them: for columns that are being written, too."""
+    """HDF5 returns wrong places for such chunks, so the library reads them."""
     path = tmp_path / "a.h5"
     most = (*SHAPE[:1], None, *SHAPE[2:])
     with h5py.File(path, "w", libver="latest") as file:
@@ -395,7 +392,7 @@ def test_chunks_along_an_unlimited_inner_axis(tmp_path, options, written):
 
 @pytest.mark.usefixtures("hdf5_here")
 def test_many_chunks_along_an_unlimited_inner_axis(tmp_path, monkeypatch):
-    """They are read several at a time; what claims to be too large is refused."""
+    """Several chunks are read at a time; arrays too large for an index raise."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w", libver="latest") as file:
         made = file.create_dataset("d", (60, 50), "u1", chunks=(1, 1), maxshape=(60, None))
@@ -414,8 +411,8 @@ def test_many_chunks_along_an_unlimited_inner_axis(tmp_path, monkeypatch):
         np.testing.assert_array_equal(np.argwhere(arr.compute()), [[5, 7]])
 
 
-def test_chunks_at_the_edges_that_are_not_filtered(tmp_path):
-    """As H5Pset_chunk_opts has them written, which h5py cannot call: the flag is put in here."""
+def test_unfiltered_chunks_at_the_edges(tmp_path):
+    """h5py cannot call H5Pset_chunk_opts, so the test sets the flag in the file."""
     imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
     path, data = tmp_path / "a.h5", np.arange(12 * 6, dtype="<u2").reshape(12, 6)
     with h5py.File(path, "w", libver="latest") as file:
@@ -444,8 +441,8 @@ def test_chunks_at_the_edges_that_are_not_filtered(tmp_path):
     ("order", "nbytes", "filtered"),
     [("LE", 1, True), ("BE", 1, False), ("BE", 2, True), ("LE", 4, False), ("BE", 8, False)],
 )
-def test_bit_fields_are_the_bytes_that_they_fill(tmp_path, order, nbytes, filtered):
-    """Also those of one big-endian byte, which the library does not convert."""
+def test_bit_fields_are_unsigned_integers(tmp_path, order, nbytes, filtered):
+    """HDF5 itself does not convert one big-endian byte."""
     path, stored = tmp_path / "a.h5", np.dtype({"LE": "<", "BE": ">"}[order] + f"u{nbytes}")
     data = np.random.default_rng(3).integers(0, 256, (6, 8 * nbytes), "u1")
     with h5py.File(path, "w") as file:
@@ -463,8 +460,8 @@ def test_bit_fields_are_the_bytes_that_they_fill(tmp_path, order, nbytes, filter
     check_format(path, data.view(stored).astype(f"u{nbytes}"), cuts=3)
 
 
-def test_bit_fields_with_padding_are_not_called_corrupt(tmp_path):
-    """H5py does not read them either."""
+def test_bit_fields_with_padding_are_unsupported(tmp_path):
+    """The error is no CorruptFileError; h5py does not read them either."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         content = h5py.h5t.STD_B16LE.encode()
@@ -487,7 +484,7 @@ ARRAYS = {
 
 @pytest.mark.parametrize("how", ARRAYS)
 def test_elements_that_are_arrays_have_more_axes(tmp_path, monkeypatch, how):
-    """As h5py reads them: theirs are the last ones."""
+    """The axes of the elements are the last ones."""
     path, data = tmp_path / "a.h5", COUNTS[:, :, :4, :6].astype("<i2")
     monkeypatch.chdir(tmp_path)
     with h5py.File(path, "w", libver="latest" if how == "extensible" else None) as file:
@@ -498,8 +495,7 @@ def test_elements_that_are_arrays_have_more_axes(tmp_path, monkeypatch, how):
     check_format(path, data, cuts=1)
 
 
-def test_one_element_that_is_an_array(tmp_path):
-    """It is an array, too."""
+def test_scalar_dataset_of_an_array(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         made = file.create_dataset("d", (), np.dtype((">f4", (4, 6))))
@@ -507,8 +503,8 @@ def test_one_element_that_is_an_array(tmp_path):
     check_format(path, COUNTS[0, 0, :4, :6].astype("f4"))
 
 
-def test_virtual_datasets_without_an_end(tmp_path):
-    """As detectors write them while they measure: as long as their sources are, in turns too."""
+def test_unlimited_virtual_datasets(tmp_path):
+    """Datasets are as long as their sources, also if sources take turns."""
     unlimited, path = h5py.h5s.UNLIMITED, tmp_path / "a.h5"
     for k in range(2):
         with h5py.File(tmp_path / f"{k}.h5", "w", libver="latest") as file:
@@ -536,7 +532,7 @@ def test_virtual_datasets_without_an_end(tmp_path):
 
 
 def test_equally_spaced_chunks_are_one_piece(tmp_path):
-    """And those that follow each other here and there are few: frames are frames."""
+    """Frames are one piece; parts of frames in another order are a piece for each row."""
     path = tmp_path / "a.h5"
     frames = np.arange(6 * 9 * 8 * 10, dtype="u2").reshape(6, 9, 8, 10)
     with h5py.File(path, "w") as file:
@@ -554,7 +550,7 @@ def test_equally_spaced_chunks_are_one_piece(tmp_path):
 
 
 def test_external_raw_files(tmp_path, monkeypatch):
-    """One after the other, cut anywhere between two pixels."""
+    """Files are read one after the other, cut between any two pixels."""
     path, data = tmp_path / "a.h5", COUNTS.astype("u2")
     raw = data.tobytes()
     parts = [(0, 3338), (3338, 10000), (10000, len(raw))]
@@ -576,7 +572,7 @@ def test_external_raw_files(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("no_library")
 @pytest.mark.parametrize("options", [{}, {"chunks": (2, 5, 8), "compression": 4}], ids=str)
 def test_virtual_datasets(tmp_path, options):
-    """Stacked or put side by side, of whole datasets: pieces in the files that hold them."""
+    """Sources, stacked or side by side, are pieces in their own files."""
     for k in range(4):
         write(tmp_path / f"{k}.h5", COUNTS[k].astype(">u2"), name="d", **options)
     sources = [h5py.VirtualSource(f"{k}.h5", "d", SHAPE[1:], dtype=">u2") for k in range(4)]
@@ -601,8 +597,8 @@ def test_virtual_datasets(tmp_path, options):
         describe(path, dataset="row")
 
 
-def test_a_file_that_has_changed_is_stale(tmp_path):
-    """Also where the library reads it."""
+def test_changed_file_is_stale(tmp_path):
+    """The task raises, also where the library reads."""
     path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=CHUNKS, scaleoffset=0)
     arr = open_dataset(path)
     write(path, COUNTS.astype("u2") + 1, chunks=CHUNKS, scaleoffset=0)
@@ -612,7 +608,7 @@ def test_a_file_that_has_changed_is_stale(tmp_path):
 
 
 def plugin_tasks(folder):
-    """Write what plugins have to read: 12 of 16 bits, parts of others, another filter."""
+    """Write datasets that plugins read: 12 of 16 bits, parts of another dataset, another filter."""
     hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
     counts, path = COUNTS.astype("u2"), folder / "a.h5"
     bits, properties = h5py.h5t.STD_U16LE.copy(), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -633,7 +629,7 @@ def plugin_tasks(folder):
 
 @pytest.mark.parametrize("name", ["bits", "parts", "blosc2"])
 def test_plugins_read_in_another_process(tmp_path, started, name):
-    """One after the other, as they opened the file."""
+    """One process reads all, after it has opened the file."""
     path = plugin_tasks(tmp_path)
     arr = open_dataset(path, dataset=name)
     assert functions(path, dataset=name) == {"read"}
@@ -645,8 +641,8 @@ def test_plugins_read_in_another_process(tmp_path, started, name):
 
 
 @pytest.mark.parametrize(("name", "where"), [("bits", 0), ("parts", 12)])
-def test_plugins_that_end_the_process(tmp_path, name, where):
-    """They do that for lengths that damaged chunks claim, and have to do it elsewhere."""
+def test_crashes_of_plugins_raise(tmp_path, name, where):
+    """Lengths in damaged chunks crash plugins, but in another process."""
     path = plugin_tasks(tmp_path)
     data = bytearray(path.read_bytes())
     with h5py.File(path, "r") as file:
@@ -660,8 +656,7 @@ def test_plugins_that_end_the_process(tmp_path, name, where):
     assert caught.value.path == str(path)
 
 
-def test_plugins_read_the_values_of_axes_there_too(tmp_path):
-    """When the file is opened."""
+def test_plugins_read_values_of_axes_in_another_process(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file["d"] = COUNTS
@@ -679,8 +674,8 @@ def test_plugins_read_the_values_of_axes_there_too(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted({*PIPELINES, *PLUGINS} - {"only shuffled", "bits"}))
-def test_damaged_chunks(tmp_path, name):
-    """A typed error that names the place."""
+def test_damaged_chunks_raise(tmp_path, name):
+    """The error names the place of the chunk."""
     path = write(tmp_path / "a.h5", COUNTS.astype("u2"), chunks=SHAPE, **pipeline(name))
     with h5py.File(path, "r") as file:
         chunk = file["scan/data"].id.get_chunk_info(0)
@@ -692,7 +687,7 @@ def test_damaged_chunks(tmp_path, name):
     assert (caught.value.path, caught.value.where) == (str(path), f"byte {chunk.byte_offset}")
 
 
-def test_threads_decode_beside_each_other(tmp_path, monkeypatch):
+def test_threads_decode_at_the_same_time(tmp_path, monkeypatch):
     """No lock is held while a chunk is decoded."""
     barrier = threading.Barrier(2, timeout=20)
     codec = BYTE_CODECS["numcodecs.zlib"]
@@ -709,11 +704,11 @@ def test_threads_decode_beside_each_other(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{"fletcher32": True}, {"shuffle": True}], ids=list)
-def test_chunks_that_are_stored_as_they_are_outlive_the_next_read(tmp_path, options):
-    """A checksum, or the order of single bytes, leaves pixels in the memory they were read to."""
+def test_chunks_stored_as_pixels_outlive_the_next_read(tmp_path, options):
+    """Pixels behind a checksum, or shuffled single bytes, stay in the buffer of the read."""
     counts = np.random.default_rng(0).integers(0, 256, (18, 64, 64), "u1")
     path = tmp_path / "scan.h5"
-    with h5py.File(path, "w") as file:  # chunks that no tile fits, so that some are kept
+    with h5py.File(path, "w") as file:  # tiles cut the chunks, some of which are kept
         for k, part in enumerate((counts[:9], counts[9:]), 1):
             name = f"entry/data/data_{k:06d}"
             file.create_dataset(name, data=part, chunks=(4, 32, 64), **options)
