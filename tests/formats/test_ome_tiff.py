@@ -48,10 +48,10 @@ def read(path, **options):
 
 
 def single(folder, planes, inner, sizes=None, *, name="a.ome.tif", more="", **options):
-    """Write a file whose planes are as its XML says."""
-    told = {k: options.pop(k) for k in ("order", "samples") if k in options}
+    """Write one file of planes and XML."""
+    in_xml = {k: options.pop(k) for k in ("order", "samples") if k in options}
     sizes = sizes or (*planes.shape[:3], *planes.shape[-2:])
-    xml = document(image(sizes, inner, dtype=planes.dtype.str[1:], **told) + more, uuid_of(name))
+    xml = document(image(sizes, inner, dtype=planes.dtype.str[1:], **in_xml) + more, uuid_of(name))
     pages = planes.reshape(-1, *planes.shape[3:]) if planes.ndim > 3 else planes
     return write_pages(folder / name, pages, xml, **options)
 
@@ -61,7 +61,6 @@ def single(folder, planes, inner, sizes=None, *, name="a.ome.tif", more="", **op
 
 @pytest.mark.parametrize("name", FILES or ["none"])
 def test_real_set_from_each_of_its_files(data, name):
-    """They were made together with the arrays that they hold."""
     path = data / name
     expected = np.load(path.parent / "expected.npy")
     arr = open_dataset(path)
@@ -111,7 +110,7 @@ def test_real_pyramid(data, name):
 
 @pytest.mark.parametrize("name", COMPANIONS or ["none"])
 def test_real_companion(data, name):
-    """Its members hold one plane each, as tifffile reads them one by one."""
+    """Members hold one plane each, which equals tifffile's."""
     folder = data / "ometiff/multi_companion"
     arr = open_dataset(folder / name)
     assert arr.description.dims == ("z", "y", "x")
@@ -125,7 +124,7 @@ def test_real_companion(data, name):
 
 
 @by_file(SINGLES, "row")
-def test_real_single_file_is_as_tifffile_reads_it(data, row):
+def test_real_single_file_equals_tifffile(data, row):
     arr = open_dataset(data / row["file"])
     shape, dtype, total = expected_of(row | {"shape_dtype": row["shape_dtype"].partition("[")[0]})
     assert arr.shape == shape
@@ -135,11 +134,11 @@ def test_real_single_file_is_as_tifffile_reads_it(data, row):
     assert pixels.sum(dtype=np.int64) == total
 
 
-# What TiffData can say
+# TiffData
 
 
 def places_by_the_specification(order, shape, elements, page_counts):
-    """Say which page stands at which (t, c, z), plane by plane."""
+    """Return file and page of each (t, c, z), plane by plane."""
     sizes = dict(zip("TCZ", shape, strict=True))
     places = {}
     for source, page, count, first in elements:
@@ -159,7 +158,7 @@ def places_by_the_specification(order, shape, elements, page_counts):
 
 @pytest.mark.parametrize("order", ORDERS[::2])
 def test_first_and_plane_count(tmp_path, order):
-    """Runs of planes, out of order, and one without a number of pages."""
+    """Runs of planes come in any order, with and without a page and a count."""
     counted_as = "NumPlanes" if order == "XYZCT" else "PlaneCount"
     elements = [
         (0, 7, 5, {"Z": 2, "C": 1}),
@@ -181,7 +180,7 @@ def test_first_and_plane_count(tmp_path, order):
 
 
 def test_files_that_take_turns(tmp_path):
-    """Pages in reverse order, big-endian BigTIFF, compressed tiles with a predictor."""
+    """Four files take turns, in reverse order: big-endian BigTIFF of compressed tiles."""
     planes = counting_frames((6, 1, 3, 40, 36), ">u2")
     parts = [range(17, -1, -1)[k::4] for k in range(4)]
     options = {"compression": "zlib", "predictor": True, "tile": (16, 16)}
@@ -203,7 +202,7 @@ def test_planes_that_are_equally_spaced_are_one_piece(tmp_path):
 
 @given(st.sampled_from(ORDERS), st.tuples(*[st.integers(1, 4)] * 3), st.data())
 def test_any_partition_in_any_form(tmp_path_factory, order, shape, data):
-    """Planes over files: page by page, in runs, or all of a file; with and without file names."""
+    """Files list planes by page, in runs, or all at once; with or without file names."""
     folder = tmp_path_factory.mktemp("set")
     draw = data.draw
     planes = counting_frames((*shape, 2, 3), "u2")
@@ -217,16 +216,16 @@ def test_any_partition_in_any_form(tmp_path_factory, order, shape, data):
     inner, members = [], []
     for k, (start, stop) in enumerate(itertools.pairwise(bounds)):
         name = f"m{k}.ome.tif"
-        told = {"uuid": uuid_of(name), "name": draw(st.sampled_from([name, None]))}
+        member = {"uuid": uuid_of(name), "name": draw(st.sampled_from([name, None]))}
         form = draw(st.sampled_from(["each", "run", "whole"]))
         pages = list(range(start, stop))
         if form == "each":
             pages = draw(st.permutations(pages))
-            inner += [tiff_data(i, first=places[page], **told) for i, page in enumerate(pages)]
+            inner += [tiff_data(i, first=places[page], **member) for i, page in enumerate(pages)]
         elif form == "run":
-            inner.append(tiff_data(0, len(pages), places[start], **told))
+            inner.append(tiff_data(0, len(pages), places[start], **member))
         else:
-            inner.append(tiff_data(first=places[start], **told))
+            inner.append(tiff_data(first=places[start], **member))
         members.append((folder / name, flat[pages]))
     xml = image(planes.shape, "".join(draw(st.permutations(inner))), order=order)
     for path, pages in members:
@@ -235,11 +234,11 @@ def test_any_partition_in_any_form(tmp_path_factory, order, shape, data):
     np.testing.assert_array_equal(read(path, squeeze=False), planes)
 
 
-# Which file is which
+# Members of sets
 
 
 def test_binary_only_files(tmp_path):
-    """From the master, from the others, and when the master has another name."""
+    """Sets open from any file, also if the master has another name, but not without it."""
     names = ["master.ome.tif", "second.ome.tif"]
     inner = "".join(
         tiff_data(0, 8, {"T": t}, uuid=uuid_of(name), name=name) for t, name in enumerate(names)
@@ -259,7 +258,7 @@ def test_binary_only_files(tmp_path):
         open_dataset(tmp_path / names[1])
 
 
-def test_metadata_that_are_elsewhere_again(tmp_path):
+def test_circular_binary_only_files_raise(tmp_path):
     for name, other in (("a", "b"), ("b", "a")):
         stub = binary_only(f"{other}.ome.tif", uuid_of(other), uuid_of(name))
         write_pages(tmp_path / f"{name}.ome.tif", FLAT[:1], stub)
@@ -268,7 +267,7 @@ def test_metadata_that_are_elsewhere_again(tmp_path):
 
 
 def test_renamed_and_copied_files(tmp_path):
-    """A file is what its UUID says, and not another one that has its name."""
+    """Files are identified by UUID, not by name."""
     one = tiff_data(0, 24, uuid=uuid_of("a.ome.tif"), name="a.ome.tif")
     path = single(tmp_path, PLANES, one)
     renamed = tmp_path / "b.ome.tif"
@@ -279,7 +278,7 @@ def test_renamed_and_copied_files(tmp_path):
     assert describe(renamed).files[0].path == str(renamed)
 
 
-def test_members_with_other_names(tmp_path):
+def test_renamed_members(tmp_path):
     members = write_set(tmp_path, "a", PLANES, [range(10), range(10, 24)])
     os.rename(members[1], tmp_path / "moved.tif")
     for path in (members[0], tmp_path / "moved.tif"):
@@ -289,7 +288,7 @@ def test_members_with_other_names(tmp_path):
 
 
 def test_one_uuid_in_all_files(tmp_path):
-    """Writers that copy all of the XML: files are told apart by name."""
+    """Files that are copies of one XML are distinguished by name."""
     inner = "".join(
         tiff_data(0, 12, {"C": c}, uuid=uuid_of("all"), name=f"{c}.ome.tif") for c in (0, 1)
     )
@@ -300,7 +299,7 @@ def test_one_uuid_in_all_files(tmp_path):
         np.testing.assert_array_equal(read(tmp_path / f"{c}.ome.tif"), PLANES)
 
 
-def test_two_files_with_one_uuid(tmp_path):
+def test_ambiguous_uuid_raises(tmp_path):
     inner = tiff_data(0, 24, uuid=uuid_of("lost"))
     xml = document(image(SHAPE, inner), uuid_of("a"))
     write_pages(tmp_path / "a.ome.tif", FLAT, xml)
@@ -313,8 +312,8 @@ def test_two_files_with_one_uuid(tmp_path):
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_link_to_a_file_of_a_set(tmp_path, named):
-    """The others are beside what it leads to, also those found by UUID."""
+def test_links_to_files_of_a_set(tmp_path, named):
+    """Other members are beside the target of a link, also if they are found by UUID."""
     (tmp_path / "set").mkdir()
     members = write_set(tmp_path / "set", "a", PLANES, [range(10), range(10, 24)])
     if not named:
@@ -335,7 +334,7 @@ def test_lists_of_files(tmp_path):
 
 
 def test_members_are_opened_once(tmp_path, monkeypatch):
-    """Also in sets of many; the first file is one that was opened to know what it is."""
+    """The first file does not count: detection opens it as well."""
     members = write_set(tmp_path, "a", PLANES, [[k] for k in range(24)])
     opened = []
     real = os.open
@@ -353,8 +352,8 @@ def test_damaged_members_are_named(tmp_path):
         open_dataset(members[0])
 
 
-def test_members_with_fewer_pages(tmp_path):
-    """An acquisition that was stopped, whose XML promises more."""
+def test_planes_beyond_the_last_page_are_missing(tmp_path):
+    """The XML of a stopped acquisition has more planes than the file."""
     path = single(tmp_path, PLANES, "<TiffData/>", sizes=(100, 2, 4, 5, 7))
     desc = describe(path)
     assert desc.nav_shape == (100, 2, 4)
@@ -370,8 +369,7 @@ def test_members_with_fewer_pages(tmp_path):
     np.testing.assert_array_equal(read(path)[:24], FLAT)
 
 
-def test_another_nav_shape_keeps_the_order_of_planes(tmp_path):
-    """Also around those that are missing."""
+def test_other_nav_shapes_keep_the_order_of_planes(tmp_path):
     members = write_set(tmp_path, "a", PLANES, [range(23, -1, -2), range(0, 23, 2)])
     np.testing.assert_array_equal(read(members[0], nav_shape=(24,)), FLAT)
     os.remove(members[1])
@@ -390,7 +388,7 @@ def test_another_nav_shape_keeps_the_order_of_planes(tmp_path):
 
 
 def test_datasets_by_number_and_by_name(tmp_path):
-    """Of different shapes, each in pages of both files, with pages of others between them."""
+    """Datasets of different shapes have pages in both files, in turns."""
     shapes = {"first": (2, 1, 3, 5, 7), "second": (1, 2, 2, 4, 6)}
     stacks = {name: counting_frames(shape, "u2") for name, shape in shapes.items()}
     order = [("second", 0), ("first", 0), ("first", 1), ("first", 2), ("second", 1), ("first", 3)]
@@ -414,14 +412,17 @@ def test_datasets_by_number_and_by_name(tmp_path):
                 found = read(tmp_path / file, dataset=dataset, squeeze=False)
                 np.testing.assert_array_equal(found, stacks[name])
     assert facts_of(tmp_path / names[0])["datasets"] == ("first", "second")
-    assert [facts_of(tmp_path / file)["dataset"] for file in names] == [1, 0]  # of the first pages
+    assert [facts_of(tmp_path / file)["dataset"] for file in names] == [
+        1,
+        0,
+    ]  # that of the first page
     for dataset in (2, -1, "third", 1.0, True):
         with pytest.raises(DatasetError, match="no such dataset"):
             open_dataset(tmp_path / names[0], dataset=dataset)
 
 
 def write_images(folder, stacks, *, one_uuid=False, binary=False):
-    """Write a set of images, each plane of T in a file of its own; in all files all of the XML."""
+    """Write images, a file for each plane of T, with the XML of all images in each file."""
     paths = [[folder / f"{k}{t}.ome.tif" for t in range(len(s))] for k, s in enumerate(stacks)]
     uuids = {path: uuid_of("a" if one_uuid else path.name) for own in paths for path in own}
     inner = ""
@@ -442,8 +443,8 @@ def write_images(folder, stacks, *, one_uuid=False, binary=False):
 
 
 @pytest.mark.parametrize("way", ["copies", "one UUID", "binary only", "renamed", "linked"])
-def test_a_file_opens_the_image_that_holds_it(tmp_path, way):
-    """The metadata list the others, and the option chooses them."""
+def test_file_opens_its_own_image(tmp_path, way):
+    """Other images are listed in the metadata, and open by ``dataset``."""
     stacks = [PLANES, PLANES[:2] + 100, PLANES[:2, :, ::-1] + 200]
     options = {"one_uuid": way == "one UUID", "binary": way == "binary only"}
     (tmp_path / "set").mkdir()
@@ -467,7 +468,7 @@ def test_a_file_opens_the_image_that_holds_it(tmp_path, way):
     np.testing.assert_array_equal(read(tmp_path / "set/all.companion.ome"), PLANES)
 
 
-def test_names_of_two_images_choose_none(tmp_path):
+def test_ambiguous_name_of_an_image_raises(tmp_path):
     inner = image(SHAPE, "<TiffData/>") * 2
     path = write_pages(tmp_path / "a.ome.tif", FLAT, document(inner))
     with pytest.raises(DatasetError, match="no such dataset"):
@@ -476,7 +477,7 @@ def test_names_of_two_images_choose_none(tmp_path):
 
 @pytest.mark.parametrize("planar", ["contig", "separate"])
 def test_samples_are_an_axis_of_the_frames(tmp_path, planar):
-    """They do not count as channels, whether the XML says so or not."""
+    """Samples are no channels, whether the XML counts them or not."""
     frames = counting_frames((2, 3, 5, 7) if planar == "separate" else (2, 5, 7, 3), "u1")
     for samples in (3, 1):
         xml = document(image((2, 3, 1, 5, 7), "<TiffData/>", dtype="u1", samples=samples))
@@ -492,9 +493,9 @@ def test_samples_are_an_axis_of_the_frames(tmp_path, planar):
 
 
 def test_scales_units_and_names(tmp_path):
-    told = {"PhysicalSizeX": 0.5, "PhysicalSizeY": "0.25", "PhysicalSizeYUnit": "nm"}
-    told |= {"PhysicalSizeZ": "-1", "TimeIncrement": 2}
-    xml = document(image(SHAPE, "<TiffData/>", **told), uuid_of("a"))
+    scales = {"PhysicalSizeX": 0.5, "PhysicalSizeY": "0.25", "PhysicalSizeYUnit": "nm"}
+    scales |= {"PhysicalSizeZ": "-1", "TimeIncrement": 2}
+    xml = document(image(SHAPE, "<TiffData/>", **scales), uuid_of("a"))
     desc = describe(write_pages(tmp_path / "a.ome.tif", FLAT, xml))
     assert [(axis.name, axis.units, axis.scale) for axis in desc.axes] == [
         ("t", "s", 2.0),
@@ -509,7 +510,7 @@ def test_scales_units_and_names(tmp_path):
 
 
 def test_scales_of_a_pyramid(tmp_path):
-    """Positions are as much farther apart as there are fewer."""
+    """The scale of a level grows as its number of pixels falls."""
     pages = counting_frames((2, 16, 24), "u2")
     xml = document(image((2, 1, 1, 16, 24), "<TiffData/>", PhysicalSizeX=0.5, PhysicalSizeY=2))
     path = tmp_path / "p.ome.tif"
@@ -533,13 +534,12 @@ def modulo(inner):
 
 
 def test_modulo_annotations_split_axes(tmp_path):
-    """As tifffile splits them."""
-    told = '<ModuloAlongZ Type="lifetime" Start="0" Step="0.5" End="0.5" Unit="ns"/>'
-    told += '<ModuloAlongT Type="other"><Label>a</Label><Label>b</Label><Label>c</Label>'
+    axes = '<ModuloAlongZ Type="lifetime" Start="0" Step="0.5" End="0.5" Unit="ns"/>'
+    axes += '<ModuloAlongT Type="other"><Label>a</Label><Label>b</Label><Label>c</Label>'
     planes = image(SHAPE, "<TiffData/>").replace(
         "</Image>", '<AnnotationRef ID="Annotation:3"/></Image>'
     )
-    xml = document(planes + modulo(told + "</ModuloAlongT>"), uuid_of("a"))
+    xml = document(planes + modulo(axes + "</ModuloAlongT>"), uuid_of("a"))
     path = write_pages(tmp_path / "a.ome.tif", FLAT, xml)
     arr = open_dataset(path)
     assert arr.description.dims == ("other", "c", "z", "lifetime", "y", "x")
@@ -552,7 +552,7 @@ def test_modulo_annotations_split_axes(tmp_path):
 
 
 def test_instructions_before_the_root(tmp_path):
-    """As of style sheets, and comments among them."""
+    """Style sheets and comments before the root are ignored."""
     xml = document(image(SHAPE, tiff_data(name="a.tif", uuid=uuid_of("a"))), uuid_of("x"))
     write_pages(tmp_path / "a.tif", FLAT, None)
     more = b"?><?xml-stylesheet href='a'?>\n<!-- ?> --><?b c?>"
@@ -560,24 +560,24 @@ def test_instructions_before_the_root(tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "a.companion.ome"), PLANES)
 
 
-def test_text_that_is_not_utf8(tmp_path):
-    """A micron of one byte, as some writers have it."""
+def test_text_in_latin_1(tmp_path):
+    """Some writers store µ as one byte."""
     xml = document(image(SHAPE, "<TiffData/>", PhysicalSizeX=1, PhysicalSizeXUnit="µm"))
     path = write_pages(tmp_path / "a.ome.tif", FLAT, xml.decode().encode("latin-1"))
     assert describe(path).axes[-1].units == "µm"
 
 
-# What cannot be
+# Invalid XML
 
 
-def good(**options):
+def valid(**options):
     return image(SHAPE, "<TiffData/>", **options)
 
 
-BAD = {
-    "an entity": document(good()).replace(b"img", b"&a;"),
-    "no end": document(good())[:-12] + b"<a></OME>",
-    "another root": document(good()).replace(b"OME", b"xOME"),
+INVALID = {
+    "an entity": document(valid()).replace(b"img", b"&a;"),
+    "no end": document(valid())[:-12] + b"<a></OME>",
+    "another root": document(valid()).replace(b"OME", b"xOME"),
     "nothing": document(""),
     "no TiffData": document(image(SHAPE, "")),
     "no Pixels": document("<Image/>"),
@@ -602,8 +602,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("xml", BAD.values(), ids=list(BAD))
-def test_bad_xml(tmp_path, xml):
+@pytest.mark.parametrize("xml", INVALID.values(), ids=list(INVALID))
+def test_invalid_xml_raises(tmp_path, xml):
     path = write_pages(tmp_path / "bad.ome.tif", FLAT, xml)
     with refused(path):
         open_dataset(path)
@@ -612,13 +612,13 @@ def test_bad_xml(tmp_path, xml):
         open_dataset(tmp_path / "bad.companion.ome", format="ome_tiff")
 
 
-def test_huge_counts_are_as_many_planes_as_there_are(tmp_path):
+def test_huge_counts_end_with_the_planes(tmp_path):
     path = single(tmp_path, PLANES, tiff_data(0, 10**14))
     np.testing.assert_array_equal(read(path), PLANES)
 
 
-def test_elements_that_are_not_kept_may_be_many(tmp_path):
-    """Annotations and planes of long acquisitions."""
+def test_many_ignored_elements(tmp_path):
+    """Long acquisitions have many annotations and elements of planes."""
     inner = "<TiffData/>" + '<Plane TheZ="0" TheC="0" TheT="0"/>' * 60_000
     one = '<XMLAnnotation ID="a"><Value><b>1</b></Value></XMLAnnotation>'
     more = f"<StructuredAnnotations>{one * 30_000}</StructuredAnnotations>"

@@ -1,4 +1,4 @@
-"""TIFF files, real ones and those that tifffile writes: pixel for pixel as tifffile reads them."""
+"""TIFF files: real and written ones, compared with tifffile pixel for pixel."""
 
 import itertools
 import logging
@@ -47,7 +47,7 @@ def write(path, frames, **options):
 
 
 def check(path, **options):
-    """Compare a file with what tifffile reads: shape, type and pixels of each series and level."""
+    """Compare shape, dtype and pixels of each series and level with tifffile; describe the file."""
     with tifffile.TiffFile(path) as other:
         for number, series in enumerate(other.series):
             for level, expected in enumerate(series.levels):
@@ -79,7 +79,7 @@ def test_pattern_is_a_series(data):
         np.testing.assert_array_equal(arr[k], tifffile.imread(str(pattern).replace("*", str(k))))
 
 
-# Ways to store a page
+# Storage of pages
 
 
 @st.composite
@@ -103,9 +103,9 @@ def layouts(draw):
         options["tile"] = draw(st.sampled_from([(16, 16), (32, 16), (16, 48)]))
     else:
         options["rowsperstrip"] = draw(st.integers(1, 60))
-    known = {"u": 2, "i": 2, "f": 3}
-    if dtype.kind in known and options["compression"] and draw(st.booleans()):
-        options["predictor"] = known[dtype.kind]
+    predictors = {"u": 2, "i": 2, "f": 3}
+    if dtype.kind in predictors and options["compression"] and draw(st.booleans()):
+        options["predictor"] = predictors[dtype.kind]
     bits = {2: 10, 4: 24}.get(dtype.itemsize) if dtype.kind == "f" else None
     frames = counting_frames(shape, f"u{min(dtype.itemsize, 8)}", bits=bits)
     return frames.astype(dtype), options
@@ -123,16 +123,16 @@ def test_layouts(tmp_path_factory, drawn, parts):
 
 
 def pack(frames, bits):
-    """Pack samples row by row: the first in the highest bits, and whole bytes for each row."""
+    """Pack samples, the first one in the highest bits; each row begins with a byte."""
     places = np.arange(bits - 1, -1, -1)
     rows = (frames.astype("i8")[..., None] >> places & 1).reshape(*frames.shape[:-1], -1)
     return np.packbits(rows.astype("u1"), axis=-1)
 
 
 def tiny(path, pixels, shape, *, bits=8, order="<", **more):
-    """Write a page by hand: one strip, or none where the places of segments are given, too.
+    """Write a page by hand, with one strip, or as the given entries have it.
 
-    Further entries are called ``tag_339=(type, value, ...)``.
+    Entries are given as ``tag_339=(type, value, ...)``.
     """
     entries = {
         256: (4, shape[1]),
@@ -165,7 +165,7 @@ def tiny(path, pixels, shape, *, bits=8, order="<", **more):
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 6, 7, 9, 12, 14, 20, 24, 31])
 def test_packed_samples(tmp_path, bits, signed):
-    """Of one to 31 bits: tifffile has no types for signed ones."""
+    """Samples have one to 31 bits; tifffile has no types for signed ones."""
     stored = counting_frames((9, 13), "u4", bits=bits)
     size = 1 if bits <= 8 else 2 if bits <= 16 else 4
     form, dtype, expected = 1, "?" if bits == 1 else f"u{size}", stored
@@ -182,7 +182,7 @@ def test_packed_samples(tmp_path, bits, signed):
 
 
 def test_reversed_bits(tmp_path):
-    """FillOrder 2, of whole bytes and of fewer bits."""
+    """FillOrder 2 holds for whole bytes and for fewer bits."""
     frame = counting_frames((9, 16), "u1")
     flipped = np.packbits(np.unpackbits(frame, bitorder="little").astype("u1"))
     path = tiny(tmp_path / "a.tif", flipped.tobytes(), (9, 16), tag_266=(3, 2))
@@ -193,7 +193,7 @@ def test_reversed_bits(tmp_path):
 
 
 def test_floats_of_24_bits(tmp_path):
-    """They come out as 32-bit ones, as tifffile reads them."""
+    """Floats of 24 bits become 32-bit ones, as in tifffile."""
     pixels = counting_frames((6, 15), "u1").tobytes()
     path = tiny(tmp_path / "a.tif", pixels, (6, 5), bits=24, tag_339=(3, 3))
     arr = open_dataset(path)
@@ -218,7 +218,7 @@ TILES, STRIPS = {"tile": (32, 48)}, {"rowsperstrip": 16}
     ],
 )
 def test_image_codecs(tmp_path, compression, options, form):
-    """What decompresses to images, as tifffile decodes it; JPEG also to RGB, and with tables."""
+    """Codecs of images equal tifffile's, JPEG also with RGB and tables."""
     shape = {"chunky": (3, 50, 60, 3), "planar": (3, 3, 50, 60), "grey": (3, 50, 60)}[form]
     colours = {} if form == "grey" else {"photometric": "rgb"}
     if form == "planar":
@@ -231,7 +231,7 @@ def test_image_codecs(tmp_path, compression, options, form):
 @pytest.mark.parametrize("options", [STRIPS, TILES])
 @pytest.mark.parametrize("dtype", ["u1", "i2", "f4"])
 def test_predictor_of_lerc(tmp_path, dtype, options):
-    """Of the codecs of images, this one alone has predictors."""
+    """LERC is the only codec of images with predictors."""
     frames = counting_frames((3, 50, 60), "u1").astype(dtype)
     options = {"compression": "lerc", "predictor": 2 if dtype != "f4" else 3, **options}
     check(write(tmp_path / "a.tif", frames, **options))
@@ -239,7 +239,7 @@ def test_predictor_of_lerc(tmp_path, dtype, options):
 
 @pytest.mark.parametrize("dtype", ["<u8", ">u8", "<i8", ">i8"])
 def test_pixels_of_8_bytes_have_the_type_that_zarr_knows(tmp_path, dtype):
-    """NumPy has two of them, which are equal; tifffile takes the other one."""
+    """NumPy has two equal types of 8 bytes, of which tifffile returns the other one."""
     frames = counting_frames((3, 20, 24), "u2").astype(dtype)
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, frames, byteorder=dtype[0], photometric="minisblack")
@@ -259,7 +259,7 @@ def test_pixels_of_8_bytes_have_the_type_that_zarr_knows(tmp_path, dtype):
     ],
 )
 def test_fax_codecs(tmp_path, compression, data):
-    """As libtiff wrote them, which tifffile does not."""
+    """The data are libtiff's, as tifffile does not write them."""
     expected = np.zeros((6, 21), bool)
     expected[1:4, 3:15] = True
     expected[2, 5] = False
@@ -281,7 +281,7 @@ def test_fax_codecs(tmp_path, compression, data):
 )
 @pytest.mark.parametrize("width", [53, 56])
 def test_bilevel_colours_of_tifffile(tmp_path, way, width):
-    """It packs each sample apart, and reads them as the specification says, side by side."""
+    """tifffile packs samples separately, but reads them side by side, as specified."""
     frames = np.random.default_rng(0).random((3, 37, width, 3)) < 0.3
     options = {"photometric": "rgb", **way}
     tifffile.imwrite(tmp_path / "a.tif", frames, **options)
@@ -338,8 +338,8 @@ def test_datasets_by_name(tmp_path):
         open_dataset(path, dataset="third")
 
 
-def test_segments_that_were_never_written(tmp_path):
-    """They are zero, or what the page says stands for no data."""
+def test_absent_segments(tmp_path):
+    """Absent segments are zero, or the page's value for no data."""
     frame = counting_frames((4, 4), "u1")
     places = {"tag_273": (4, 8, 0), "tag_278": (4, 2), "tag_279": (4, 8, 0)}
     path = tiny(tmp_path / "a.tif", frame[:2].tobytes(), (4, 4), **places)
@@ -352,7 +352,7 @@ def test_segments_that_were_never_written(tmp_path):
 
 
 def test_a_real_page_of_one_strip_without_its_length(data):
-    """CCITT, to the end of the file."""
+    """A CCITT strip without a length ends with the file."""
     path = data.parent / "found" / "CCITT-G4-300dpi-StripByteCounts0.tif"
     if not path.exists():
         pytest.skip("no such file beside the checkout")
@@ -364,7 +364,7 @@ def test_a_real_page_of_one_strip_without_its_length(data):
     ("compression", "behind"), [(1, b""), (1, b"?" * 50), (8, b""), (8, b"?" * 50), (32773, b"")]
 )
 def test_one_strip_without_its_length(tmp_path, compression, behind):
-    """It ends where something else begins, or the file does; as Pillow reads it."""
+    """The strip ends where the next structure begins, or with the file, as in Pillow."""
     frame = counting_frames((6, 7), "u1")
     encode = {1: bytes, 8: zlib.compress, 32773: imagecodecs.packbits_encode}[compression]
     tags = {"tag_259": (3, compression), "tag_279": (4, 0)}
@@ -399,29 +399,29 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("case", LENGTHS)
-def test_lengths_of_strips_that_cannot_be(tmp_path, case):
-    """Nothing is shown of what is not there: tifffile refuses short strips, or shows zeros."""
+def test_invalid_lengths_of_strips_raise(tmp_path, case):
+    """tifffile raises for short strips, or reads zeros."""
     offsets, counts, *place, count = LENGTHS[case]
-    told = r"a\.tif: .*page 0, {}; expected {}.*found a byte count of {}$".format(*place, count)
+    problem = r"a\.tif: .*page 0, {}; expected {}.*found a byte count of {}$".format(*place, count)
     frame = counting_frames((12, 7), "u1")
     places = {"tag_273": (4, *offsets), "tag_278": (4, 6), "tag_279": (4, *counts)}
     path = tiny(tmp_path / "a.tif", frame.tobytes(), frame.shape, **places)
-    with pytest.raises(CorruptFileError, match=told):
+    with pytest.raises(CorruptFileError, match=problem):
         open_dataset(path)
 
 
-def test_the_page_with_a_strip_of_too_few_bytes_is_named(tmp_path):
+def test_page_of_a_short_strip_is_named(tmp_path):
     path = write(tmp_path / "a.tif", np.ones((3, 6, 8), "u2"), rowsperstrip=3, metadata=None)
     with tifffile.TiffFile(path, mode="r+b") as file:
         file.pages[1].tags["StripByteCounts"].overwrite((48, 46))
-    told = r"page 1, strip 1 at byte .*48 bytes.*found a byte count of 46"
-    with pytest.raises(CorruptFileError, match=told):
+    problem = r"page 1, strip 1 at byte .*48 bytes.*found a byte count of 46"
+    with pytest.raises(CorruptFileError, match=problem):
         open_dataset(path)
 
 
 @pytest.mark.parametrize("shape", [(15, 15), (40, 40)])
-def test_tiles_that_were_never_written(tmp_path, shape):
-    """The place that tifffile gives to a single one is that of what comes next."""
+def test_absent_tiles(tmp_path, shape):
+    """The place that tifffile writes for a single tile is that of the next structure."""
     path, count = tmp_path / "a.tif", (1 + shape[0] // 16) ** 2
     tiles = iter([b"", *[zlib.compress(b"1" * 256)] * 8][:count])
     options = {"shape": shape, "dtype": "u1", "tile": (16, 16), "compression": "zlib"}
@@ -429,8 +429,8 @@ def test_tiles_that_were_never_written(tmp_path, shape):
     check(path)
 
 
-def test_old_style_jpeg_is_called_so(tmp_path):
-    """Its strips have no headers of their own; JPEG files as strips are read under its number."""
+def test_old_style_jpeg_raises(tmp_path):
+    """Strips without headers raise; whole JPEG files are read under the same number."""
     path = tiny(tmp_path / "a.tif", bytes(range(36)), (6, 6), tag_259=(3, 6))
     with pytest.raises(DatasetError, match=r"old-style JPEG compression \(6\)") as caught:
         open_dataset(path)
@@ -443,7 +443,7 @@ def test_old_style_jpeg_is_called_so(tmp_path):
 
 
 def test_pyramid(tmp_path):
-    """By level, with scales to match."""
+    """Levels have scales of their own."""
     path = tmp_path / "a.tif"
     frames = counting_frames((5, 64, 96), "u2")
     options = {"tile": (16, 16), "resolution": (4e4, 2e4), "resolutionunit": "CENTIMETER"}
@@ -461,15 +461,14 @@ def test_pyramid(tmp_path):
         open_dataset(path, level=3)
 
 
-def test_volumes(tmp_path):
-    """Tiles with a depth."""
+def test_tiles_with_a_depth(tmp_path):
     frames = counting_frames((20, 33, 47), "u2")
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, frames, volumetric=True, tile=(16, 16, 16), photometric="minisblack")
     assert check(path).dims == ("z", "y", "x")
 
 
-# What the description says
+# Descriptions
 
 
 @pytest.mark.parametrize("axes", ["TZCYX", "ZCYX", "TYX", "ZYX", "CYX", "YX", "TZYX", "TZCYXS"])
@@ -482,13 +481,13 @@ def test_imagej(tmp_path, axes):
     tifffile.imwrite(path, frames, imagej=True, resolution=(4, 2), metadata=facts)
     desc = check(path)
     assert "".join(desc.dims).upper() == axes
-    known = {axis.name: (axis.scale, axis.units) for axis in desc.axes if axis.units}
+    scales = {axis.name: (axis.scale, axis.units) for axis in desc.axes if axis.units}
     expected = {"t": (0.1, "s"), "z": (2.5, "µm"), "y": (0.5, "µm"), "x": (0.25, "µm")}
-    assert known == {name: axis for name, axis in expected.items() if name.upper() in axes}
+    assert scales == {name: axis for name, axis in expected.items() if name.upper() in axes}
 
 
-def test_imagej_with_one_page_for_all(tmp_path):
-    """As ImageJ writes what is larger than 4 GiB: one piece, however many frames follow."""
+def test_frames_behind_one_page_of_imagej(tmp_path):
+    """ImageJ writes files above 4 GiB so; any number of frames is one piece."""
     frames = counting_frames((6, 5, 7), ">u2")
     text = b"ImageJ=1.53c\nimages=6\nslices=3\nframes=2\nhyperstack=true\n\0"
     options = {"bits": 16, "order": ">", "tag_279": (4, 70), "tag_270": (2, *text)}
@@ -499,8 +498,7 @@ def test_imagej_with_one_page_for_all(tmp_path):
     np.testing.assert_array_equal(arr, frames.reshape(2, 3, 5, 7))
 
 
-def test_counts_of_imagej_that_cannot_be(tmp_path):
-    """The pages are as they are."""
+def test_invalid_counts_of_imagej_are_ignored(tmp_path):
     frames = counting_frames((3, 5, 7), "u2")
     for name, value in itertools.product(("images", "frames", "slices"), ("0", "-1", "many")):
         text = f"ImageJ=1.53c\nimages=3\n{name}={value}\n"
@@ -508,8 +506,8 @@ def test_counts_of_imagej_that_cannot_be(tmp_path):
         np.testing.assert_array_equal(open_dataset(path), frames)
 
 
-def test_an_axis_of_one_sample_is_left_out(tmp_path):
-    """The others keep their names."""
+def test_axis_of_one_sample_is_left_out(tmp_path):
+    """Other axes keep their names."""
     frames = counting_frames((2, 3, 5, 7, 1), "u2")
     path = write(tmp_path / "a.tif", frames, metadata={"axes": "TZYXS"})
     arr = open_dataset(path)
@@ -518,8 +516,8 @@ def test_an_axis_of_one_sample_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"imagej": True}, {"truncate": True}], ids=repr)
-def test_frames_that_follow_a_page_and_are_cut_short(tmp_path, options):
-    """They are not taken for one frame; with a nav_shape, what is there is read."""
+def test_truncated_frames_behind_one_page(tmp_path, options):
+    """The file raises; with a nav_shape, whole frames are read."""
     frames = counting_frames((6, 5, 7), "u2")
     path = write(tmp_path / "a.tif", frames, **options)
     if "imagej" in options:  # without the IFDs behind the pixels, as in files of more than 4 GiB
@@ -539,8 +537,8 @@ def test_frames_that_follow_a_page_and_are_cut_short(tmp_path, options):
     np.testing.assert_array_equal(arr[:4].compute(), frames[:4])
 
 
-def test_millions_of_frames_that_follow_a_page_take_no_memory(tmp_path):
-    """Also in several strips, planes and files; what the last frames hold is at the end."""
+def test_millions_of_frames_behind_one_page_take_no_memory(tmp_path):
+    """Pages have several strips, in several files; only the last frames are not zero."""
     count = 5_000_000
     text = f"ImageJ=1.53c\nimages={count}\n\0".encode()
     paths = [tmp_path / "a.tif", tmp_path / "b.tif"]
@@ -569,7 +567,7 @@ def test_millions_of_frames_that_follow_a_page_take_no_memory(tmp_path):
 
 
 def test_files_of_several_pages(tmp_path):
-    """An axis of files, where all have as many pages; else one of frames."""
+    """Files are an axis if all have as many pages; else all pages are one axis."""
     frames = counting_frames((9, 5, 7), "u2")
     parts = [frames[:4], frames[4:8]]
     paths = [write(tmp_path / f"{k}.tif", part) for k, part in enumerate(parts)]
@@ -585,7 +583,7 @@ def test_files_of_several_pages(tmp_path):
 
 
 def test_files_of_one_layout_are_parsed_once(tmp_path, monkeypatch):
-    """The others are compared with it; another byte order is another kind of the same image."""
+    """Other files are compared with the parsed ones, of which there is one for each byte order."""
     frames = counting_frames((20, 5, 7), "u2")
     paths = [write(tmp_path / f"{k}.tif", frame) for k, frame in enumerate(frames)]
     write(paths[3], frames[3], byteorder=">")
@@ -598,7 +596,7 @@ def test_files_of_one_layout_are_parsed_once(tmp_path, monkeypatch):
 
 
 def test_kinds_are_looked_up_and_not_compared(tmp_path, monkeypatch):
-    """Files may have thousands."""
+    """Files may have thousands of kinds."""
     path = tmp_path / "a.tif"
     with tifffile.TiffWriter(path) as writer:
         for k in range(20):
@@ -615,8 +613,8 @@ def test_kinds_are_looked_up_and_not_compared(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("compression", ["zlib", "jpeg"])
-def test_tasks_know_no_tifffile(tmp_path, compression, monkeypatch):
-    """Arrays are small, pickle, hold no lock, and two threads decode at the same time."""
+def test_tasks_need_no_tifffile(tmp_path, compression, monkeypatch):
+    """Arrays are small, pickle, hold no lock; two threads decode at the same time."""
     frames = counting_frames((2, 64, 64), "u1")
     path = write(tmp_path / "a.tif", frames, compression=compression)
     expected = tifffile.imread(path)
@@ -636,7 +634,7 @@ def test_tasks_know_no_tifffile(tmp_path, compression, monkeypatch):
         np.testing.assert_array_equal(pickle.loads(content).compute(), expected)
 
 
-def test_without_libraries(tmp_path, monkeypatch):
+def test_missing_libraries(tmp_path, monkeypatch):
     path = write(tmp_path / "a.tif", counting_frames((3, 8, 9), "u2"), compression="lzw")
     arr = open_dataset(path)
     monkeypatch.setitem(sys.modules, "imagecodecs", None)
@@ -650,7 +648,7 @@ def test_without_libraries(tmp_path, monkeypatch):
 # Damaged files
 
 
-def test_chain_that_goes_in_a_circle(tmp_path):
+def test_circular_chain_raises(tmp_path):
     path = write(tmp_path / "a.tif", counting_frames((2, 8, 9), "u2"))
     with tifffile.TiffFile(path) as file:
         first, second = file.pages
@@ -680,15 +678,15 @@ def test_chain_that_goes_in_a_circle(tmp_path):
     ],
     ids=repr,
 )
-def test_fields_that_cannot_be(tmp_path, entries, kind):
+def test_invalid_fields_raise(tmp_path, entries, kind):
     path = tiny(tmp_path / "a.tif", bytes(36), (6, 6), **entries)
     with pytest.raises(kind) as caught:
         open_dataset(path)[:2, :2].compute()
     assert caught.value.path == str(path)
 
 
-def test_more_levels_than_can_be_counted(tmp_path):
-    """The page itself is as it was."""
+def test_invalid_number_of_levels(tmp_path):
+    """The page itself is read."""
     frame = counting_frames((8, 9), "u2")
     path = tmp_path / "a.tif"
     with tifffile.TiffWriter(path, bigtiff=True, byteorder="<") as writer:
@@ -704,22 +702,22 @@ def test_more_levels_than_can_be_counted(tmp_path):
         open_dataset(path, level=1)
 
 
-def test_a_shape_of_no_axes(tmp_path):
+def test_shape_without_axes_is_ignored(tmp_path):
     frame = counting_frames((1, 1), "u1")
     path = write(tmp_path / "a.tif", frame, description='{"shape": []}', metadata=None)
     np.testing.assert_array_equal(open_dataset(path), frame)
 
 
-def test_pages_that_share_their_lists_of_strips(tmp_path):
-    """Each page takes little of the file, and a long list that the others have taken, too."""
+def test_pages_that_share_a_list_of_strips_are_bounded(tmp_path):
+    """Each page takes few bytes of the file, but many in memory."""
     pages, strips = 60, 1000
     out = bytearray(b"II*\0" + bytes(4) + struct.pack("<I", 8) * strips)
     link = 4
     for _ in range(pages):
         out[link : link + 4] = struct.pack("<I", len(out))
-        one = [(256, 4, 1, 1), (257, 4, 1, strips), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1)]
-        one += [(273, 4, strips, 8), (277, 3, 1, 1), (278, 4, 1, 1), (279, 4, strips, 8)]
-        out += struct.pack("<H", len(one)) + b"".join(struct.pack("<HHII", *e) for e in one)
+        tags = [(256, 4, 1, 1), (257, 4, 1, strips), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1)]
+        tags += [(273, 4, strips, 8), (277, 3, 1, 1), (278, 4, 1, 1), (279, 4, strips, 8)]
+        out += struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", *e) for e in tags)
         link = len(out)
         out += bytes(4)
     path = tmp_path / "a.tif"
@@ -730,7 +728,7 @@ def test_pages_that_share_their_lists_of_strips(tmp_path):
 
 @pytest.mark.parametrize("codec", ["jpeg2000", "jpegxl", "lerc", "png"])
 def test_bilevel_images_of_codecs_are_true_or_false(tmp_path, codec):
-    """Whatever number a codec gives for white: bytes of bools are 0 or 1."""
+    """Bytes of booleans are 0 or 1, whatever a codec decodes white to."""
     white = np.random.default_rng(0).integers(0, 2, (16, 24)).astype(bool)
     path = tmp_path / "a.tif"
     lossless = {"reversible": True, "level": 0} if codec == "jpeg2000" else {"lossless": True}
@@ -743,8 +741,8 @@ def test_bilevel_images_of_codecs_are_true_or_false(tmp_path, codec):
     np.testing.assert_array_equal(arr.view("u1"), white.view("u1"))
 
 
-def test_what_tifffile_logs_is_told_by_the_error(tmp_path, monkeypatch, caplog, capfd):
-    """It goes nowhere else, as long as a page is parsed here."""
+def test_messages_logged_by_tifffile_are_in_the_error(tmp_path, monkeypatch, caplog, capfd):
+    """Nothing is logged while a page is parsed here."""
 
     def fail(*_):
         logging.getLogger("tifffile").error("what is wrong")

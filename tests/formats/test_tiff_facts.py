@@ -1,6 +1,6 @@
-"""TIFF: what tags, texts and OME-XML say of scales and of the instrument, in files made here.
+"""TIFF: scales and instrument facts in tags, texts and OME-XML of written files.
 
-Scales are those of vendors and of ImageJ, and no dots per inch of screens.
+Scales are those of vendors and of ImageJ, not the resolution of screens and printers.
 """
 
 import warnings
@@ -25,7 +25,7 @@ JEOL = [(271, 2, 10, b"JEOL Ltd.\0", True)]
 def theirs(path, **options):
     """Return the axes that RosettaSciIO reads: units, scale and offset by our names."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of axes that it makes even
+        warnings.simplefilter("ignore")  # about axes that RosettaSciIO makes even
         (found, *_) = file_reader(path, **options)
     return {
         ALONG[axis["name"]]: (
@@ -45,7 +45,7 @@ def scales(path, **options):
 
 
 def write(path, frames=None, **options):
-    """Write a file without what tifffile says of itself."""
+    """Write a file without the metadata of tifffile."""
     frames = counting_frames((5, 7), "u1") if frames is None else frames
     options = {"photometric": "minisblack", "metadata": None, **options}
     tifffile.imwrite(path, frames, **options)
@@ -58,8 +58,8 @@ def tagged(path, code, text):
     return write(path, extratags=[(code, 2, len(stored), stored, True)])
 
 
-def test_positions_that_are_not_even_are_metadata(data):
-    """RosettaSciIO makes them even unless it is asked for what is there."""
+def test_uneven_positions_are_metadata(data):
+    """RosettaSciIO makes positions even by default."""
     path = data / "more/tiff/test_hamamatsu_streak_SCAN.tif"
     found = describe(path).metadata["tiff"]["positions"]
     assert found.keys() == {"y"}
@@ -71,7 +71,7 @@ def test_positions_that_are_not_even_are_metadata(data):
 @pytest.mark.parametrize("unit", ["INCH", "CENTIMETER", "NONE"])
 @pytest.mark.parametrize("dpi", [1, 72, 4800, 5200, 1e6])
 def test_resolutions(tmp_path, dpi, unit):
-    """As fine as no screen, scanner or printer, they are scales."""
+    """Resolutions finer than those of screens, scanners and printers are scales."""
     pixels = dpi / 2.54 if unit == "CENTIMETER" else dpi
     path = write(tmp_path / "a.tif", resolution=(pixels, pixels), resolutionunit=unit)
     known = {"INCH": "inch", "CENTIMETER": "cm"}.get(unit)
@@ -98,7 +98,7 @@ def test_without_a_unit_the_resolution_is_per_inch(tmp_path, dpi):
 
 
 @pytest.mark.parametrize("unit", ["", "inch", "micron", "nm"])
-def test_imagej_says_what_its_resolution_is(tmp_path, unit):
+def test_resolution_of_imagej(tmp_path, unit):
     """72 dpi is a scale only if the unit is named; ImageJ ignores it otherwise."""
     facts = {"unit": unit} if unit else {}
     options = {"resolution": (72, 72), "resolutionunit": "INCH", "imagej": True, "metadata": facts}
@@ -144,14 +144,14 @@ def test_vendors_scales_of_a_pyramid(tmp_path):
 
 
 @pytest.mark.parametrize("scale", [-0.5, 0.0, np.nan, np.inf])
-def test_scales_backwards_and_such_that_cannot_be(tmp_path, scale):
+def test_negative_and_invalid_scales(tmp_path, scale):
     path = write(tmp_path / "a.tif", extratags=digital_micrograph(stack=False, scale=scale))
     backwards = {"y": ("nm", -1, 4), "x": ("µm", -0.5, -3)}
     assert scales(path) == (backwards if scale < 0 else {})
 
 
 @pytest.mark.parametrize(
-    ("told", "date"),
+    ("text", "date"),
     [
         ("2018:11:15 19:42:31", "2018-11-15T19:42:31"),
         ("2018-11-15T19:42:31", "2018-11-15T19:42:31"),
@@ -160,8 +160,8 @@ def test_scales_backwards_and_such_that_cannot_be(tmp_path, scale):
         ("", None),
     ],
 )
-def test_date_and_time(tmp_path, told, date):
-    path = tagged(tmp_path / "a.tif", 306, told)
+def test_date_and_time(tmp_path, text, date):
+    path = tagged(tmp_path / "a.tif", 306, text)
     assert instrument_of(path) == ({"date": date} if date else {})
 
 
@@ -197,21 +197,21 @@ FEI = {
     "ions": (fei("IBeam"), None, QUANTA | {"beam_current": 3e-12}),
     "nothing": (fei("EBeam", **NOTHING), None, {"working_distance": -0.0021}),
 }
-"""Texts, steps along y and x, and what is said of the instrument."""
+"""Texts, steps along y and x, and facts of the instrument."""
 
 
 @pytest.mark.parametrize("tag", [34680, 34682])
 @pytest.mark.parametrize("name", FEI)
 def test_fei(tmp_path, name, tag):
-    """Currents are those of the beam that made the picture.
+    """The current is that of the beam that made the picture.
 
-    RosettaSciIO has the two axes the wrong way round where pixels are not square.
+    RosettaSciIO swaps the axes, which differ if pixels are not square.
     """
-    text, steps, said = FEI[name]
+    text, steps, facts = FEI[name]
     path = tagged(tmp_path / "a.tif", tag, text)
     known = {} if steps is None else dict(zip("yx", steps, strict=True))
     assert scales(path) == {n: ("m", pytest.approx(step), 0) for n, step in known.items()}
-    assert instrument_of(path) == nearly(said)
+    assert instrument_of(path) == nearly(facts)
     if known:
         assert theirs(path)["y"][1] == pytest.approx(known["x"])
 
@@ -246,7 +246,7 @@ def test_zeiss(tmp_path, mag, times, date, day):
 
 
 def report(eos="eosTEM", mode="DIFF", value="50", unit="cm", voltage="200000"):
-    """Write what a microscope of JEOL says, at the length of real ones."""
+    """Return the XML of a JEOL microscope, as long as in real files."""
     return (
         '<?xml version="1.0"?>\n<TemReporter><IlluminationSystem><ImageField>BF__</ImageField>'
         "</IlluminationSystem><Instruments>JEM-ARM200F</Instruments>"
@@ -266,7 +266,7 @@ MAGNIFIED = {"mode": "MAG", "unit": "X"}
 
 
 @pytest.mark.parametrize(
-    ("options", "units", "said"),
+    ("options", "units", "facts"),
     [
         ({**MAGNIFIED, "value": "150000"}, "nm", TEM | {"magnification": 150e3}),
         ({}, "1/nm", TEM | {"camera_length": 0.5}),
@@ -281,8 +281,8 @@ MAGNIFIED = {"mode": "MAG", "unit": "X"}
     ids=str,
 )
 @pytest.mark.parametrize("resolution", ["INCH", "CENTIMETER"])
-def test_jeol(tmp_path, options, units, said, resolution):
-    """Magnified, or diffracted: as RosettaSciIO reads it."""
+def test_jeol(tmp_path, options, units, facts, resolution):
+    """Scales of images and of diffraction patterns equal RosettaSciIO's."""
     more = {"resolution": (93, 93), "resolutionunit": resolution, "description": report(**options)}
     path = write(tmp_path / "a.tif", extratags=JEOL, **more)
     found = scales(path)
@@ -292,11 +292,11 @@ def test_jeol(tmp_path, options, units, said, resolution):
         assert found == expected
     voltage = options.get("voltage", "200000")
     energy = {"beam_energy": float(voltage)} if voltage.isdigit() else {}
-    assert instrument_of(path) == nearly(ARM | energy | said)
+    assert instrument_of(path) == nearly(ARM | energy | facts)
 
 
 @pytest.mark.parametrize("text", ["<TemReporter>", "<TemReporter/>", "no XML", "<a>" * 50_000])
-def test_jeol_that_cannot_be_read(tmp_path, text):
+def test_invalid_xml_of_jeol_is_ignored(tmp_path, text):
     options = {"resolution": (93, 93), "resolutionunit": "INCH", "description": text}
     path = write(tmp_path / "a.tif", extratags=JEOL, **options)
     assert (scales(path), instrument_of(path)) == ({}, {})
@@ -331,16 +331,16 @@ def test_hamamatsu(tmp_path):
 
 
 @pytest.mark.parametrize("values", [[np.nan] * 5, [1] * 5, [0, np.inf, 2, 3, 4]])
-def test_positions_that_are_no_axis(tmp_path, values):
-    """They are no scale; numbers are told of."""
+def test_invalid_positions_are_no_scale(tmp_path, values):
+    """Finite values are in the metadata."""
     path = write_streak(tmp_path / "a.tif", x=np.arange(7), y=values)
     assert scales(path) == {"x": ("nm", 1, 0)}
-    told = "y" in describe(path).metadata["tiff"].get("positions", {})
-    assert told == np.isfinite(values).all()
+    positions = describe(path).metadata["tiff"].get("positions", {})
+    assert ("y" in positions) == np.isfinite(values).all()
 
 
 @pytest.mark.parametrize("place", [10**6, 9999999])
-def test_positions_that_are_not_there(tmp_path, place):
+def test_positions_beyond_the_file_are_ignored(tmp_path, place):
     path = write_streak(tmp_path / "a.tif", x=np.arange(7), y=np.arange(5), places=(place, place))
     assert scales(path) == {}
 
@@ -353,7 +353,7 @@ def test_positions_that_are_not_there(tmp_path, place):
         "[Application][Acquisition],ExposureTime=",
     ],
 )
-def test_descriptions_of_others(tmp_path, text):
+def test_unrelated_descriptions_are_ignored(tmp_path, text):
     assert instrument_of(write(tmp_path / "a.tif", description=text)) == {}
 
 
@@ -370,7 +370,6 @@ def ome(path, references, more=""):
     """Write a set of one image, with references to the devices of an instrument."""
     picture = image((1, 1, 1, 5, 7), tiff_data(), dtype="u1")
     head, _, tail = picture.partition("<Pixels")
-    tail = tail.replace("/></Pixels>", "/></Pixels>")
     channel = tail.replace(
         'SamplesPerPixel="1"/>', 'SamplesPerPixel="1"><DetectorSettings ID="Detector:1"/></Channel>'
     )
@@ -386,7 +385,7 @@ REFERENCES = """<AcquisitionDate>2019-05-04T03:02:01Z</AcquisitionDate>
     ("more", "magnification"), [("", 63), ('CalibratedMagnification="62.5"', 62.5)]
 )
 def test_ome(tmp_path, more, magnification):
-    """Of several objectives and detectors those that the image names."""
+    """The objective and the detector are those that the image refers to."""
     path = ome(tmp_path / "a.ome.tif", REFERENCES, more)
     assert instrument_of(path) == {
         "microscope": "LSM 880",
@@ -398,5 +397,5 @@ def test_ome(tmp_path, more, magnification):
 
 @pytest.mark.parametrize("references", ["", '<InstrumentRef ID="Instrument:7"/>'])
 def test_ome_without_references(tmp_path, references):
-    """Then nothing says which instrument it was."""
+    """Without a valid reference, the instrument is unknown."""
     assert instrument_of(ome(tmp_path / "a.ome.tif", references)) == {"detector": "Airyscan"}

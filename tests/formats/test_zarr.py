@@ -1,4 +1,4 @@
-"""zarr: what to_zarr wrote is opened as it was; what others wrote, as zarr reads it."""
+"""zarr: exports open as they were, other arrays as zarr reads them."""
 
 import gzip
 import json
@@ -62,8 +62,8 @@ def test_exports(tmp_path, settings):
     assert found.description.metadata["mib"].keys() == arr.description.metadata["mib"].keys()
 
 
-def test_levels_of_others(tmp_path):
-    """Names, scales and units are those that OME-Zarr gives; all levels are listed."""
+def test_levels_of_ome_zarr(tmp_path):
+    """Axes have the names, scales and units of OME-Zarr; all levels are listed."""
     axes = [{"name": "c", "type": "channel"}, {"name": "y", "unit": "micrometer"}, {"name": "x"}]
     moved = {"type": "translation", "translation": [0, 1, 2]}
     datasets = [
@@ -73,8 +73,8 @@ def test_levels_of_others(tmp_path):
         }
         for k in range(2)
     ]
-    of_all = [{"type": "scale", "scale": [1, 2, 2]}]
-    image = {"axes": axes, "datasets": datasets, "coordinateTransformations": of_all}
+    common = [{"type": "scale", "scale": [1, 2, 2]}]
+    image = {"axes": axes, "datasets": datasets, "coordinateTransformations": common}
     group = zarr.create_group(tmp_path / "x.zarr", attributes={"ome": {"multiscales": [image]}})
     for k in range(2):
         group.create_array(f"s{k}", data=FRAMES[0, :, : 8 >> k])
@@ -98,7 +98,7 @@ SCALED = {"path": "a", "coordinateTransformations": [{"type": "scale", "scale": 
         {"datasets": [SCALED | {"coordinateTransformations": []}], "axes": [{}, {}]},
     ],
 )  # fmt: skip
-def test_what_others_say_of_levels_may_be_anything(image, tmp_path):
+def test_invalid_levels_are_ignored(image, tmp_path):
     group = zarr.create_group(tmp_path / "x.zarr", attributes={"ome": {"multiscales": [image]}})
     group.create_array("a", data=FRAMES[0, 0])
     found = open_dataset(tmp_path / "x.zarr", dataset="a")
@@ -106,8 +106,7 @@ def test_what_others_say_of_levels_may_be_anything(image, tmp_path):
     assert found.axes == (Axis("y"), Axis("x"))
 
 
-def test_results(tmp_path):
-    """They keep the scales that they have."""
+def test_exported_results_keep_their_scales(tmp_path):
     path = write_nrrd(tmp_path / "volume.nrrd", FRAMES[0], fields=FIELDS)[0]
     for arr in (open_dataset(path)[1:, ::2], open_dataset(path).sum(0)):
         to_zarr(arr, tmp_path / "out.zarr", overwrite=True)
@@ -120,7 +119,7 @@ def test_results(tmp_path):
 
 
 def test_one_chunk_is_read_for_one_chunk(tmp_path):
-    """What is read together is what is stored together."""
+    """Chunks of dask are stored chunks, and read their own files only."""
     to_zarr(da.from_array(FRAMES), tmp_path / "a.zarr", chunks=(2, 2, 8, 10), shards=None)
     arr = open_dataset(tmp_path / "a.zarr", chunks=(2, 2, 8, 10))
     assert arr.description.base_shape == (2, 2, 8, 10)
@@ -132,8 +131,8 @@ def test_one_chunk_is_read_for_one_chunk(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["codecs", "index_codecs"])
-def test_shards_that_do_not_tell_all_codecs(tmp_path, name):
-    """zarr has usual ones."""
+def test_shards_without_all_codecs(tmp_path, name):
+    """Absent codecs have zarr's defaults."""
     pixels = np.arange(24, dtype="u2").reshape(2, 3, 4)
     path, plain = tmp_path / "a.zarr", {"compressors": None, "chunks": (1, 3, 4)}
     zarr.create_array(path, data=pixels, shards=(2, 3, 4), **plain)
@@ -186,10 +185,10 @@ PIPELINES = {
 }
 
 
-def made(codecs):
-    """Make the codecs of numcodecs, of which there are names and options."""
+def codecs_of(codecs):
+    """Replace names and options by codecs of numcodecs."""
     if isinstance(codecs, list):
-        return [*map(made, codecs)]
+        return [*map(codecs_of, codecs)]
     if isinstance(codecs, tuple) and isinstance(codecs[0], str):
         return getattr(zarr.codecs.numcodecs, codecs[0])(**codecs[1])
     return codecs
@@ -205,7 +204,7 @@ FRAMES_AS_CHUNKS = [
 
 
 @pytest.mark.parametrize("options", FRAMES_AS_CHUNKS)
-def test_frames_that_are_a_chunk_each_in_any_order_of_bytes_and_axes(tmp_path, options):
+def test_frames_as_chunks_in_any_order_of_bytes_and_axes(tmp_path, options):
     path, frames = tmp_path / "frames.zarr", counting_frames((3, 2, 4, 5), "u2")
     packs = numcodecs.Zlib() if "zarr_format" in options else GzipCodec()
     grid = {"shape": frames.shape, "chunks": (1, 1, 4, 5)}
@@ -216,9 +215,9 @@ def test_frames_that_are_a_chunk_each_in_any_order_of_bytes_and_axes(tmp_path, o
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 @pytest.mark.parametrize("options", PIPELINES.values(), ids=PIPELINES)
 def test_codecs(tmp_path, options):
-    """As zarr decodes them, one by one and behind each other, with chunks that are not there."""
+    """Codecs and their pipelines decode as in zarr, also with absent chunks."""
     options = {"dtype": "i2", "compressors": None, **options}
-    codecs = {key: made(options.pop(key)) for key in {*options} - {"dtype", "serializer"}}
+    codecs = {key: codecs_of(options.pop(key)) for key in {*options} - {"dtype", "serializer"}}
     array = zarr.create_array(
         tmp_path / "a.zarr", shape=(5, 7, 9), chunks=(4, 4, 6), fill_value=1, **options, **codecs
     )
@@ -231,7 +230,7 @@ def test_codecs(tmp_path, options):
 
 WRONG_CODECS = {
     "vlen-bytes": ([{"name": "vlen-bytes"}], DatasetError),
-    "one that nobody knows": ([BYTES, {"name": "x\x00"}], DatasetError),
+    "an unknown one": ([BYTES, {"name": "x\x00"}], DatasetError),
     "pickle": ([BYTES, {"name": "numcodecs.pickle"}], DatasetError),
     "none": ([], CorruptFileError),
     "no list": (3, CorruptFileError),
@@ -267,7 +266,7 @@ WRONG_CODECS = {
 
 
 @pytest.mark.parametrize(("codecs", "error"), WRONG_CODECS.values(), ids=WRONG_CODECS)
-def test_codecs_that_are_none(tmp_path, codecs, error):
+def test_invalid_codecs_raise(tmp_path, codecs, error):
     path = tmp_path / "a.zarr"
     zarr.create_array(path, data=np.ones((4, 4), "u1"))
     document = json.loads((path / "zarr.json").read_text())
@@ -280,7 +279,7 @@ def test_codecs_that_are_none(tmp_path, codecs, error):
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize(("version", "consolidated"), [(3, True), (2, True), (2, False)])
 def test_data_sets_of_xarray(tmp_path, version, consolidated):
-    """The largest array, unless one is named; axes have the scales of even coordinates."""
+    """The largest array opens by default; equally spaced coordinates are scales."""
     coordinates = {"t": ("t", [0.5, 0.75, 1.0], {"units": "s"}), "x": ("x", [1.0, 2.0, 4.0, 8.0])}
     stack = ("t", "y", "x"), FRAMES[0, :3, :3, :4]
     data = xr.Dataset({"stack": stack, "mean": (("y", "x"), np.ones((3, 4)))}, coordinates)
@@ -295,8 +294,8 @@ def test_data_sets_of_xarray(tmp_path, version, consolidated):
 
 
 COORDINATES = {
-    "honest": {},
-    "packed by others": {"compressors": [GzipCodec(), ZstdCodec()]},
+    "plain": {},
+    "two compressors": {"compressors": [GzipCodec(), ZstdCodec()]},
     "in shards": {"chunks": (2,), "shards": (4,)},
     "few of many": {"chunks": (1,), "stop": 3},
     "longer chunks": {"chunks": (1 << 20,)},
@@ -305,7 +304,7 @@ COORDINATES = {
 
 @pytest.mark.parametrize("name", COORDINATES)
 def test_coordinates(tmp_path, name):
-    """They are read from any chunks; positions that were not written are the fill value."""
+    """Coordinates are read from any chunks; unwritten ones are the fill value."""
     options = dict(COORDINATES[name])
     stop = options.pop("stop", None)
     group = zarr.create_group(tmp_path / "a.zarr")
@@ -325,8 +324,8 @@ def large_coordinates(folder, size, **options):
 
 
 @pytest.mark.parametrize("kind", ["a bomb", "nothing stored", "more than memory", "a long chunk"])
-def test_coordinates_that_are_not_read(tmp_path, kind):
-    """Nobody makes room for what an axis cannot need."""
+def test_coordinates_take_bounded_memory(tmp_path, kind):
+    """Coordinates that are too large are not read, and listed as such."""
     size = {"nothing stored": 1 << 24, "more than memory": 1 << 31}.get(kind, 8)
     chunk = {"a long chunk": 1 << 26}.get(kind, min(size, 1 << 16))
     large_coordinates(tmp_path, size, chunks=(chunk,), compressors=GzipCodec())
@@ -342,8 +341,8 @@ def test_coordinates_that_are_not_read(tmp_path, kind):
 
 
 @pytest.mark.parametrize("shards", [None, (4, 4, 8, 10)])
-def test_damage(tmp_path, shards):
-    """A bit that is another one is noticed wherever it is, and so is a chunk that is missing."""
+def test_damaged_exports_raise(tmp_path, shards):
+    """A flipped bit raises wherever it is, and so does a missing chunk."""
     to_zarr(da.from_array(FRAMES), tmp_path / "a.zarr", chunks=(2, 2, 8, 10), shards=shards)
     chunk = tmp_path / "a.zarr" / "data" / "c" / "1" / "0" / "0" / "0"
     whole = chunk.read_bytes()
@@ -358,7 +357,7 @@ def test_damage(tmp_path, shards):
         open_dataset(tmp_path / "a.zarr")
 
 
-def test_folders_that_are_none(tmp_path):
+def test_invalid_documents_raise(tmp_path):
     document = tmp_path / "a.zarr" / "zarr.json"
     document.parent.mkdir()
     with pytest.raises(DatasetError, match="not a file"):
@@ -379,7 +378,7 @@ def test_folders_that_are_none(tmp_path):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_chunks_may_be_missing(tmp_path, seed):
-    """Where there is no file, or a shard lacks a chunk, there is the fill value."""
+    """Absent files, and absent chunks of shards, read as the fill value."""
     rng = np.random.default_rng(seed)
     shape = tuple(rng.integers(1, 9, rng.integers(1, 5)).tolist())
     inner = tuple(rng.integers(1, 4, len(shape)).tolist())
@@ -400,8 +399,7 @@ def test_any_chunks_may_be_missing(tmp_path, seed):
 
 
 @pytest.mark.slow
-def test_chunks_that_are_not_there_cost_nothing(tmp_path):
-    """However many a document says there are."""
+def test_absent_chunks_cost_nothing(tmp_path):
     array = zarr.create_array(
         tmp_path / "a.zarr", shape=(10**12, 6, 8), dtype="u2", chunks=(1, 3, 8), fill_value=7
     )
@@ -412,7 +410,7 @@ def test_chunks_that_are_not_there_cost_nothing(tmp_path):
 
 
 def document_of(shape, **more):
-    """Write the document of an array in one chunk."""
+    """Return the document of an array in one chunk."""
     return {
         "zarr_format": 3,
         "node_type": "array",
@@ -439,8 +437,8 @@ def image_of(name):
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "/x", "..", ".", "", "a" * 300, "a/" * 3000])
 @pytest.mark.parametrize("place", ["dataset", "member", "level", "dimension"])
-def test_names_that_are_none(tmp_path, place, name):
-    """A typed error that names the document; of dimensions, that of one that is no text."""
+def test_invalid_names_raise(tmp_path, place, name):
+    """The error names the document; names of dimensions may be any text that can be encoded."""
     document = tmp_path / "zarr.json"
     made = {
         "dataset": {"zarr_format": 3, "node_type": "group"},
@@ -457,7 +455,7 @@ def test_names_that_are_none(tmp_path, place, name):
         open_dataset(tmp_path, **options)
 
 
-def test_as_many_axes_as_there_can_be(tmp_path):
+def test_number_of_axes_is_bounded(tmp_path):
     for ndim in (63, 64, 65, 3000):
         (tmp_path / "zarr.json").write_text(json.dumps(document_of([1] * ndim)))
         if ndim == 63:
@@ -467,8 +465,8 @@ def test_as_many_axes_as_there_can_be(tmp_path):
             open_dataset(tmp_path)
 
 
-def test_more_pixels_than_can_be_chunked(tmp_path):
-    """They are described; opened, they would be millions of chunks."""
+def test_too_many_chunks_raise(tmp_path):
+    """Such an array can be described, but not opened."""
     (tmp_path / "zarr.json").write_text(json.dumps(document_of([2**55, 4, 4])))
     assert describe(tmp_path).nav_shape == (2**55,)
     with refused(tmp_path / "zarr.json", "too many chunks", TilingError):
@@ -476,7 +474,7 @@ def test_more_pixels_than_can_be_chunked(tmp_path):
 
 
 def rewritten(path, **mark):
-    """Open an export in which something else is said."""
+    """Change the metadata of an export; describe it."""
     document = json.loads((path / "zarr.json").read_text())
     document["attributes"]["dask_tiled"] |= mark
     (path / "zarr.json").write_text(json.dumps(document))
@@ -497,15 +495,15 @@ AXIS = {"name": "a", "units": "nm", "scale": 2.0, "offset": 1.0}
         [{**AXIS, "scale": 0}] * 2, [{"units": "nm"}] * 2, [[], "x"], {"a": 1},
     ],
 )  # fmt: skip
-def test_axes_that_are_none(tmp_path, axes):
+def test_invalid_axes_are_ignored(tmp_path, axes):
     to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
     assert rewritten(tmp_path / "a.zarr", axes=axes).axes == (Axis("y"), Axis("x"))
 
 
-def test_facts_that_are_none(tmp_path):
-    """What is said is in the vocabulary, in its units, and equals itself."""
+def test_invalid_facts_are_ignored(tmp_path):
+    """Facts have known names, units and values; NaN keeps descriptions equal."""
     to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
-    said = {
+    facts = {
         "beam_energy": {"value": True, "unit": "V", "where": ["a"]},
         "exposure_time": {"value": float("nan"), "unit": "s", "where": ["a"]},
         "camera_length": {"value": 10**400, "unit": "m", "where": ["a"]},
@@ -515,12 +513,12 @@ def test_facts_that_are_none(tmp_path):
         "gain": [1],
         "defocus": {"value": 0.0, "unit": "m", "where": ["a", "b"]},
     }
-    desc = rewritten(tmp_path / "a.zarr", instrument=said, metadata={"x": {"y": float("nan")}})
+    desc = rewritten(tmp_path / "a.zarr", instrument=facts, metadata={"x": {"y": float("nan")}})
     assert dict(desc.instrument) == {"defocus": (0.0, "m", ("a", "b"))}
     assert pickle.loads(pickle.dumps(desc)) == desc
 
 
-def test_documents_that_are_nested_too_deeply(tmp_path):
+def test_deeply_nested_documents_raise(tmp_path):
     to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
     with pytest.raises(CorruptFileError, match="nested levels"):
         rewritten(tmp_path / "a.zarr", metadata=deep(300))
@@ -530,7 +528,7 @@ def test_documents_that_are_nested_too_deeply(tmp_path):
 
 
 OLD = {
-    "as it comes": {},
+    "defaults": {},
     "truths": {"dtype": "bool", "fill_value": True},
     "complex": {"dtype": ">c8", "fill_value": 1 + 2j},
     "not a number": {"dtype": "<f4", "fill_value": np.nan},
@@ -540,7 +538,7 @@ OLD = {
         "order": "F",
         "filters": [numcodecs.PackBits()],
     },
-    "nothing packed, columns first": {"compressors": None, "order": "F", "dtype": ">u2"},
+    "uncompressed, columns first": {"compressors": None, "order": "F", "dtype": ">u2"},
     "folders": {"chunk_key_encoding": {"name": "v2", "separator": "/"}},
     "shuffled": {"filters": [numcodecs.Shuffle(2), numcodecs.Zlib()], "compressors": None},
     "differences": {
@@ -556,7 +554,7 @@ OLD = {
 
 
 def old_array(path, **options):
-    """Write an array of format 2, of which some chunks are missing."""
+    """Write an array of format 2 with absent chunks."""
     options = {"dtype": "u2", "fill_value": 1, "zarr_format": 2, **options}
     array = zarr.create_array(path, shape=(5, 7, 9), chunks=(2, 3, 4), **options)
     array[1:3, 2:5] = np.arange(54).reshape(2, 3, 9) % 7
@@ -565,20 +563,20 @@ def old_array(path, **options):
 
 @pytest.mark.parametrize("name", OLD)
 def test_format_2(tmp_path, name):
-    """As zarr reads it, here and, in any separation, from a server that lists nothing."""
+    """Arrays equal zarr's, also with either separator from a server that lists nothing."""
     array = old_array(tmp_path / "a.zarr", **OLD[name])
     expected = array[:]
     arr = open_dataset(tmp_path / "a.zarr")
     assert arr.dtype == array.dtype.newbyteorder("=")
     np.testing.assert_array_equal(arr.compute(), expected)
     np.testing.assert_array_equal(arr[2, 3:, ::2].compute(), expected[2, 3:, ::2])
-    if name not in {"as it comes", "folders"}:
+    if name not in {"defaults", "folders"}:
         return
     with serving(tmp_path) as server:
         server.lists = False
         for path in ("a.zarr", "a.zarr/.zarray"):
-            there = open_dataset(server.url(tmp_path / path))
-            np.testing.assert_array_equal(there.compute(), expected)
+            remote = open_dataset(server.url(tmp_path / path))
+            np.testing.assert_array_equal(remote.compute(), expected)
 
 
 def old_image(group):
@@ -600,7 +598,7 @@ def old_image(group):
 
 
 def test_images_in_format_2(tmp_path):
-    """OME-Zarr 0.4: levels, names, scales and units, by the folder of an image or of its series."""
+    """OME-Zarr 0.4 opens by the folder of an image or of a series of images."""
     series = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
     series.attrs["bioformats2raw.layout"] = 3
     old_image(series.create_group("0"))
@@ -639,7 +637,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize(("change", "problem"), UNREAD.values(), ids=UNREAD)
-def test_what_is_not_read_of_format_2(tmp_path, change, problem):
+def test_unsupported_documents_of_format_2_raise(tmp_path, change, problem):
     old_array(tmp_path / "a.zarr")
     path = tmp_path / "a.zarr" / ".zarray"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
@@ -647,8 +645,7 @@ def test_what_is_not_read_of_format_2(tmp_path, change, problem):
         open_dataset(tmp_path / "a.zarr")
 
 
-def test_shards_of_more_chunks_than_their_index_has_room_for(tmp_path):
-    """Nothing is made for chunks that there cannot be."""
+def test_shards_too_short_for_their_index_raise(tmp_path):
     path = tmp_path / "a.zarr"
     zarr.create_array(path, shape=(8,), chunks=(2,), shards=(8,), dtype="u2")[...] = 1
     document = json.loads((path / "zarr.json").read_text("utf8"))
