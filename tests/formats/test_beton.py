@@ -1,4 +1,4 @@
-"""FFCV sample files: the values that FFCV wrote, and what is asked of damaged files."""
+"""FFCV files: values that FFCV wrote, sets of files, objects, and damage."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ REAL = ("all_fields_idx", "all_fields_w1", "dtypes_page4M", "scalars_only")
 
 
 def equals(found, wanted):
-    """Compare a value with what is written of one that FFCV has read."""
+    """Compare a value with the recorded value that FFCV read."""
     if isinstance(wanted, dict) and "shape" in wanted:
         stored = np.ascontiguousarray(found).astype(wanted["dtype"])
         same = hashlib.sha256(stored.tobytes()).hexdigest() == wanted["sha256"]
@@ -27,18 +27,18 @@ def equals(found, wanted):
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_files_hold_what_ffcv_wrote(data, name):
-    told = json.loads((data / "beton" / f"{name}.json").read_text())
+    record = json.loads((data / "beton" / f"{name}.json").read_text())
     path = data / "beton" / f"{name}.beton"
-    for number, key in enumerate(told["samples"][0]):
+    for number, key in enumerate(record["samples"][0]):
         arr = open_dataset(path, field=number)
         assert arr.description.dims[0] == "sample"
         values = arr.compute()
-        assert len(values) == told["n"]
-        assert all(map(equals, values, [sample[key] for sample in told["samples"]]))
-        assert equals(arr[-1].compute(), told["samples"][-1][key])
+        assert len(values) == record["n"]
+        assert all(map(equals, values, [sample[key] for sample in record["samples"]]))
+        assert equals(arr[-1].compute(), record["samples"][-1][key])
 
 
-def test_description_lists_the_fields(data):
+def test_description_lists_fields(data):
     desc = describe(data / "beton" / "all_fields_w1.beton", field="byt")
     facts = desc.metadata["beton"]
     assert facts["field"] == "byt"
@@ -58,8 +58,8 @@ class Samples(list):
     """A data set of tuples."""
 
 
-def test_bytes_of_no_length_do_not_take_the_place_of_their_neighbours(tmp_path):
-    """FFCV gives memory that nobody has written for the arrays beside them."""
+def test_empty_bytes_do_not_overlap_neighbours(tmp_path):
+    """FFCV itself reads unwritten memory for arrays beside empty bytes."""
     arrays = [np.full((3,), i, "u2") for i in range(6)]
     texts = [b"" if i % 2 else bytes([i]) * i for i in range(6)]
     samples = Samples(zip(texts, arrays, strict=True))
@@ -68,7 +68,7 @@ def test_bytes_of_no_length_do_not_take_the_place_of_their_neighbours(tmp_path):
     np.testing.assert_array_equal(open_dataset(tmp_path / "a.beton", field="array"), arrays)
     found = open_dataset(tmp_path / "a.beton", field="text").compute()
     assert found.dtype == object
-    assert found.tolist() == texts  # each as long as it is
+    assert found.tolist() == texts
 
 
 @pytest.mark.parametrize("mode", ["raw", "jpg", "proportion"])
@@ -95,7 +95,7 @@ def test_images_of_several_sizes_are_objects(tmp_path):
         np.testing.assert_array_equal(arr[3].compute(), arr.compute()[3])
 
 
-def test_a_set_of_files_is_one_array(tmp_path):
+def test_files_are_one_array(tmp_path):
     parts = np.split(np.arange(70, dtype="i4").reshape(10, 7), [3, 3, 8])
     texts = [[{"part": k, "row": i} for i in range(len(part))] for k, part in enumerate(parts)]
     for k, (part, text) in enumerate(zip(parts, texts, strict=True)):
@@ -111,14 +111,14 @@ def test_a_set_of_files_is_one_array(tmp_path):
         open_dataset(tmp_path / "*.beton")
 
 
-def test_no_samples_are_an_empty_array(tmp_path):
+def test_file_without_samples_is_an_empty_array(tmp_path):
     path = write(tmp_path / "a.beton", x=np.zeros((0, 5), "f4"), label=np.zeros(0, "i8"))
     assert open_dataset(path).compute().shape == (0, 5)
     assert open_dataset(path, field="label").compute().shape == (0,)
     assert open_dataset(path, field="label").dtype == np.int64
 
 
-def test_scattered_samples_are_read_in_the_order_of_the_file_once(tmp_path, monkeypatch):
+def test_scattered_samples_are_read_once_in_file_order(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     lengths = rng.integers(0, 300, 2000)
     values = rng.integers(0, 1 << 15, (2000, 40)).astype("u2")
@@ -143,7 +143,7 @@ def numbers_in(texts):
     return np.array([json.loads(text)["n"] for text in texts], "i8")
 
 
-def test_array_of_objects_goes_through_dask(tmp_path):
+def test_array_of_objects_works_in_dask(tmp_path):
     samples = Samples(({"n": i},) for i in range(200))
     to_beton(tmp_path / "a.beton", samples, {"meta": "json"}, progress=False)
     arr = open_dataset(tmp_path / "a.beton", chunks=50)
@@ -154,7 +154,7 @@ def test_array_of_objects_goes_through_dask(tmp_path):
     assert again.name == arr.name
 
 
-def test_chunks_of_objects_count_what_they_hold(tmp_path):
+def test_chunks_of_objects_are_sized_by_their_bytes(tmp_path):
     samples = Samples((bytes(10_000),) for _ in range(1000))
     to_beton(tmp_path / "a.beton", samples, {"text": "bytes"}, progress=False)
     import dask
@@ -186,14 +186,14 @@ def damaged(path, at, data):
         (24 + 1041, b"\xff" * 8, "outside of the pages"),
     ],
 )
-def test_damage_is_named(tmp_path, at, data, problem):
+def test_damaged_file_raises(tmp_path, at, data, problem):
     path = write(tmp_path / "a.beton", x=np.zeros((3, 4), "f4"))
     with pytest.raises(DatasetError, match=problem) as caught:
         open_dataset(damaged(path, at, data), "beton")
     assert caught.value.path == str(path)
 
 
-def test_broken_jpeg_is_named(tmp_path):
+def test_damaged_jpeg_raises(tmp_path):
     images = np.zeros((3, 16, 16, 3), "u1")
     path = write(tmp_path / "a.beton", image=images, types={"image": ImageField("jpg")})
     arr = open_dataset(damaged(path, 1 << 21, b"\0" * 40))

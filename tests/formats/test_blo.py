@@ -45,7 +45,7 @@ def written(tmp_path_factory):
 
 @pytest.mark.slow
 def test_synthetic_files_equal_libertem(written, tmp_path):
-    """It reads all but 16 bits of big-endian files, which it swaps."""
+    """LiberTEM reads the same pixels, but swaps bytes of big-endian uint16."""
     jobs = {
         name: ("blo", {"path": path, "endianess": FILES[name][1]["order"]})
         for name, path in written.items()
@@ -56,8 +56,8 @@ def test_synthetic_files_equal_libertem(written, tmp_path):
         assert (theirs["frames"] != FILES[name][0]).any() == swapped
 
 
-def test_434_tiles_larger_than_the_data_set_take_no_memory(written):
-    """LiberTEM allocated tiles of 1000 x 800 frames for a file of a few."""
+def test_chunks_and_tiles_shrink_to_the_data_set(written):
+    """LiberTEM #434 allocated tiles of 1000 x 800 frames for a file of a few."""
     path = written["uint8 < 258"]
     for options in (
         {"chunks": (1000, 800, 128, 128)},
@@ -82,18 +82,18 @@ def test_axes_and_metadata(written):
     np.testing.assert_array_equal(stored, SIXTEEN.mean((2, 3)).astype(int).ravel() >> 8)
 
 
-def test_missing_calibration_gives_no_units(tmp_path):
+def test_invalid_calibration_gives_no_units(tmp_path):
     path = write_blo(tmp_path / "a.blo", EIGHT, step=(0.0, float("nan")), sdp=0)
     assert {(axis.units, axis.scale) for axis in describe(path).axes} == {("", 1.0)}
 
 
 @pytest.mark.parametrize("frames", [EIGHT[..., 1:], EIGHT.astype("u4")], ids=["shape", "dtype"])
-def test_frames_that_blockfiles_do_not_hold(tmp_path, frames):
+def test_writer_refuses_other_shapes_and_dtypes(tmp_path, frames):
     with pytest.raises(ValueError, match="expected squares of uint8 or uint16"):
         write_blo(tmp_path / "a.blo", frames)
 
 
-def test_bytes_after_the_last_frame_are_nothing(tmp_path):
+def test_bytes_after_the_last_frame_are_ignored(tmp_path):
     path = write_blo(tmp_path / "a.blo", EIGHT)
     with path.open("ab") as file:
         file.write(b"tail")
@@ -117,7 +117,7 @@ def test_hostile_header_is_refused(tmp_path, at, value):
         describe(path)
 
 
-def test_offset_of_the_bright_field_may_be_anything(tmp_path):
+def test_invalid_offset_of_the_bright_field_is_ignored(tmp_path):
     for offset in (0, 1 << 31):
         path = write_blo(tmp_path / "a.blo", EIGHT)
         with path.open("r+b") as file:

@@ -22,27 +22,27 @@ COLOUR = np.dtype({"names": list("RGBA"), "formats": ["u1"] * 4, "offsets": [2, 
 
 
 def rosettasciio(path, number=0):
-    """What RosettaSciIO reads: for data of a scan the axes as they are stored, slowest first."""
+    """Return what RosettaSciIO reads, with the axes of a scan in stored order, slowest first."""
     reader = pytest.importorskip("rsciio.digitalmicrograph", reason="RosettaSciIO is not installed")
     return reader.file_reader(str(path), lazy=False)[number]["data"]
 
 
 def as_stored(pixels, desc):
-    """Put the signal axes first where the file has them so."""
+    """Move the signal axes first if the file stores them so."""
     nav = tuple(range(desc.nav_ndim))
     stored = np.moveaxis(pixels, nav, range(pixels.ndim - len(nav), pixels.ndim))
     return stored if desc.metadata["dm"]["transposed"] else pixels
 
 
 def hermitian(shape, dtype):
-    """The Fourier transform of a real picture, with its origin in the middle."""
+    """Return the Fourier transform of a real picture, with its origin in the middle."""
     picture = np.random.default_rng(0).random(shape)
     return np.fft.fftshift(np.fft.fft2(picture)).astype(dtype)
 
 
 @by_file(ROWS, "row")
 def test_real_file_equals_rosettasciio_and_the_manifest(data, row):
-    """Pixel for pixel; spectrum images in the order of the file, and Fourier transforms: below."""
+    """Spectrum images are compared in stored order; complex transforms have tests of their own."""
     path = data / row["file"]
     signals = zip(row["shape_dtype"].split(" ; "), row["sum"].split(" ; "), strict=True)
     for number, (described, total) in enumerate(signals):
@@ -66,20 +66,20 @@ def test_real_file_equals_rosettasciio_and_the_manifest(data, row):
 
 
 def test_packed_transform_of_a_ramp_equals_numpy(data):
-    """GMS made this file from five rows of 0 to 4; numpy settles what readers disagree on."""
+    """Readers disagree on the file, which GMS made from five rows of 0 to 4."""
     found = dask_tiled.open_dataset(data / RAMP).compute()
     ramp = np.tile(np.arange(5.0), (5, 1))
     np.testing.assert_allclose(found, np.fft.fftshift(np.fft.fft2(ramp)), atol=1e-5)
 
 
 def test_scan_and_metadata_of_a_real_spectrum_image(data):
-    """The manifest has (670, 3, 3), as it is stored; the tags say that these are 3 x 3 spectra."""
+    """The stored shape (670, 3, 3) is 3 x 3 spectra by the tags."""
     desc = dask_tiled.describe(data / SPECTRA)
     assert (desc.nav_shape, desc.sig_shape) == ((3, 3), (670,))
     assert desc.dims == ("scan_y", "scan_x", "wavelength")
-    said = desc.metadata["dm"]
-    assert (said["transposed"], said["name"]) == (True, "Monarc_SI_9pix")
-    assert said["tags"]["Meta Data"]["Signal"] == "CL"
+    facts = desc.metadata["dm"]
+    assert (facts["transposed"], facts["name"]) == (True, "Monarc_SI_9pix")
+    assert facts["tags"]["Meta Data"]["Signal"] == "CL"
 
 
 def test_signals_of_a_real_file_by_number_and_name(data):
@@ -125,7 +125,7 @@ def test_colours_lie_as_in_the_file(tmp_path, data_type):
     [*zip([(1, 1), (1, 4), (2, 2), (4, 6), (5, 6), (6, 5), (7, 3)], [27, 28] * 4, strict=False)],
 )
 def test_packed_transforms(tmp_path, data_type, shape):
-    """RosettaSciIO does not turn the rows of the other half: only the stored half is compared."""
+    """RosettaSciIO mirrors the other half wrongly, and is compared in the stored half only."""
     full = hermitian(shape, "c8" if data_type == 27 else "c16")
     path = write_dm(tmp_path / "a.dm4", full, data_type=data_type)
     found = dask_tiled.open_dataset(path).compute()
@@ -137,7 +137,7 @@ def test_packed_transforms(tmp_path, data_type, shape):
 
 
 @pytest.mark.parametrize("size", [2, 6])
-def test_packed_transforms_of_the_old_kind(tmp_path, size):
+def test_packed_transforms_of_data_type_5(tmp_path, size):
     full = hermitian((size, size), "c8")
     path = write_dm(tmp_path / "a.dm3", full, version=3, data_type=5)
     found = dask_tiled.open_dataset(path).compute()
@@ -150,7 +150,7 @@ def test_packed_transforms_of_the_old_kind(tmp_path, size):
     ("data_type", "shape", "dtype"),
     [(27, (2, 4, 6), "<c8"), (28, (4, 6), ">c16"), (5, (4, 6), "<c8"), (5, (3, 3), "<c8")],
 )
-def test_other_ways_of_packing_are_refused(data_type, shape, dtype):
+def test_unsupported_packing_raises(data_type, shape, dtype):
     with pytest.raises(DatasetError, match=r"a\.dm4: unsupported packing"):
         stored_bytes("a.dm4", data_type, shape, np.dtype(dtype))
 
@@ -163,7 +163,7 @@ def test_packed_transforms_in_a_stack_of_files(tmp_path):
 
 @pytest.mark.parametrize("shape", [(7, 5, 6), (7, 2, 5, 6), (7, 2, 3, 5, 6)], ids=str)
 def test_stack_of_files(tmp_path, shape):
-    """Files of one frame are stacked; others go on where the one before ends."""
+    """Files of one frame are stacked; files of several frames are concatenated."""
     frames = counting_frames(shape, "u2")
     paths = [
         write_dm(tmp_path / f"{n}.dm3", frame, name="x" * n, version=3)
@@ -181,8 +181,8 @@ def test_stack_of_files(tmp_path, shape):
 
 
 @pytest.mark.parametrize("size", [16, 4096])
-def test_d5_stack_of_files_that_end_with_their_pixels(tmp_path, size):
-    """Nothing follows the last pixel, and the file is a multiple of the frame long."""
+def test_stack_of_files_that_end_with_their_pixels(tmp_path, size):
+    """The length of each file is a multiple of the frame's, which LiberTEM reads as empty."""
     frames = counting_frames((3, 2, size), "u1")
     paths = []
     for n, frame in enumerate(frames):
@@ -213,7 +213,7 @@ def test_axes(tmp_path):
     assert dask_tiled.describe(path).axes[1:] == (Axis("y"), Axis("x", "nm", -4.0, 8.0))
 
 
-def test_option_transposed_has_the_last_word(tmp_path):
+def test_option_transposed_overrides_the_tags(tmp_path):
     frames = counting_frames((2, 3, 4, 5), "u2")
     path = write_dm(tmp_path / "a.dm4", frames)
     assert dask_tiled.describe(path).metadata["dm"]["transposed_from"].startswith("the tag")
@@ -223,8 +223,8 @@ def test_option_transposed_has_the_last_word(tmp_path):
         dask_tiled.describe(path, transposed="no")
 
 
-def test_numbers_that_are_none(tmp_path):
-    """Descriptions equal themselves, whatever a tag is, and nothing is said of the instrument."""
+def test_nan_in_tags(tmp_path):
+    """NaN is None in metadata, keeps descriptions equal, and gives no instrument facts."""
     tags = {"Microscope Info": {"Voltage": math.nan, "Stage Position": {"Stage X": math.nan}}}
     path = write_dm(tmp_path / "a.dm4", np.zeros((2, 3, 4, 5), "u2"), tags=tags)
     desc = dask_tiled.describe(path)

@@ -1,4 +1,4 @@
-"""The tags of DM files: values of every kind, and files that are damaged or made to harm."""
+"""Tags of DM files: values of every kind, and damaged or hostile files."""
 
 import struct
 
@@ -11,7 +11,7 @@ from dask_tiled.formats.dm.tags import Array, read_tags
 from dask_tiled.testing import counting_frames, write_dm, write_tags
 
 ONE_WORD = b"%%%%" + (1).to_bytes(8, "big")
-"""What the type of a number stands behind, in version 4."""
+"""Bytes before the type of a number, in version 4."""
 
 
 @pytest.mark.parametrize("version", [3, 4])
@@ -27,7 +27,7 @@ def test_tags(tmp_path, version):
     assert read_tags(tmp_path / "a", ("b", "1")).keys() == {"a", "b"}
 
 
-def test_groups_in_groups_and_endless_groups_are_refused(tmp_path):
+def test_deep_and_endless_groups_raise(tmp_path):
     tags = {}
     for _ in range(100):
         tags = {"a": tags}
@@ -39,7 +39,7 @@ def test_groups_in_groups_and_endless_groups_are_refused(tmp_path):
         read_tags(tmp_path / "wide")
 
 
-def test_sniff_takes_its_own_files_only(tmp_path):
+def test_sniff_recognises_dm_files_only(tmp_path):
     head = write_dm(tmp_path / "a.bin", counting_frames((5, 6), "u2")).read_bytes()
     assert sniff("a.bin", head) is None
     assert "K2" in sniff("a.gtg", head)
@@ -55,7 +55,7 @@ def test_sniff_takes_its_own_files_only(tmp_path):
         (ONE_WORD + b"\0", ONE_WORD + b"\1", "unknown value type"),
     ],
 )
-def test_tags_that_are_none(tmp_path, old, new, problem):
+def test_invalid_tags_raise(tmp_path, old, new, problem):
     path = write_dm(tmp_path / "a.dm4", counting_frames((5, 6), "u2"), thumbnail=False)
     path.write_bytes(path.read_bytes().replace(old, new))
     with pytest.raises(CorruptFileError, match=problem):

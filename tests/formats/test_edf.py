@@ -1,4 +1,4 @@
-"""Files of the ESRF data format against fabio, which reads and writes them."""
+"""Files of the ESRF data format, compared with fabio."""
 
 import fabio
 import numpy as np
@@ -12,7 +12,7 @@ TYPES = ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
 
 
 @pytest.mark.parametrize(("dtype", "count"), [*zip(TYPES, [1, 3] * 5, strict=True)])
-def test_what_fabio_writes(tmp_path, dtype, count):
+def test_files_written_by_fabio(tmp_path, dtype, count):
     frames = counting_frames((count, 5, 7), dtype)
     path = tmp_path / "scan.edf"
     image = EdfImage(frames[0], {"title": "first"})
@@ -28,7 +28,7 @@ def test_what_fabio_writes(tmp_path, dtype, count):
 
 
 @pytest.mark.parametrize(("dtype", "order"), [*zip(TYPES, "<><<>><><>", strict=True)])
-def test_what_is_written_is_what_fabio_reads(tmp_path, dtype, order):
+def test_written_files_equal_fabio(tmp_path, dtype, order):
     frames = counting_frames((3, 5, 7), dtype)
     path = write_edf(tmp_path / "scan.edf", frames, order=order, gap=3)
     with fabio.open(path) as image:
@@ -56,8 +56,7 @@ def test_several_files(tmp_path):
     check_format(paths, frames, cuts=3)
 
 
-def test_a_general_block(tmp_path):
-    """It may say what holds for all frames behind it."""
+def test_general_block_holds_for_all_frames(tmp_path):
     frames = counting_frames((2, 5, 7), "u2")
     path = write_edf(tmp_path / "scan.edf", frames, general={"title": "all of them"})
     with fabio.open(path) as image:
@@ -66,7 +65,7 @@ def test_a_general_block(tmp_path):
     check_format(path, frames, cuts=1)
 
 
-def test_keys_in_other_case_and_no_size(tmp_path):
+def test_keys_in_other_case_without_a_size(tmp_path):
     frames = counting_frames((2, 5, 7), "u2")
     path = write_edf(tmp_path / "scan.edf", frames)
     data = path.read_bytes()
@@ -74,7 +73,7 @@ def test_keys_in_other_case_and_no_size(tmp_path):
     check_format(path, frames, cuts=1)
 
 
-def test_frames_that_differ(tmp_path):
+def test_different_frames_raise(tmp_path):
     paths = [write_edf(tmp_path / f"scan_{k}.edf", np.ones((1, 5, 7 + k), "u2")) for k in range(2)]
     with pytest.raises(dask_tiled.CorruptFileError, match=r"scan_1.*frames differ"):
         dask_tiled.describe(paths)
@@ -96,13 +95,13 @@ def test_frames_that_differ(tmp_path):
         ({"Dim_2": "100", "Size": "1400"}, dask_tiled.TruncatedFileError, "beyond the file"),
     ],
 )
-def test_a_header_that_makes_no_sense(tmp_path, keys, error, match):
+def test_invalid_header_raises(tmp_path, keys, error, match):
     path = write_edf(tmp_path / "scan.edf", np.ones((1, 5, 7), "u2"), keys=keys)
     with pytest.raises(error, match=match):
         dask_tiled.open_dataset(path)
 
 
-def test_what_is_no_header(tmp_path):
+def test_missing_header_raises(tmp_path):
     path = write_edf(tmp_path / "scan.edf", np.ones((2, 5, 7), "u2"))
     data = path.read_bytes()
     cases = {

@@ -1,4 +1,4 @@
-"""The ``.emi`` files of TIA: metadata, and a way to their ``.ser`` files."""
+"""The ``.emi`` files of TIA, which hold metadata and lead to ``.ser`` files."""
 
 import numpy as np
 import pytest
@@ -10,8 +10,7 @@ from dask_tiled.testing import counting_frames, write_ser
 pytestmark = pytest.mark.usefixtures("synchronous")
 
 
-def test_metadata_of_real_files(data):
-    """The .emi file beside a .ser file is in them."""
+def test_ser_files_have_the_metadata_of_the_emi_file(data):
     folder = data / "ser" / "old"
     pattern = dask_tiled.describe(folder / "64x64_diffraction_acquire_1.ser")
     about = pattern.metadata["emi"]["object_0"]["ExperimentalDescription"]
@@ -20,7 +19,7 @@ def test_metadata_of_real_files(data):
 
 
 def test_an_emi_file_opens_its_ser_files(data):
-    """The first by default; others by place or name."""
+    """An .emi file opens its first .ser file, or another one by number or name."""
     emi = data / "ser" / "old" / "16x16_STEM_BF_DF_acquire.emi"
     names = [emi.stem + "_1.ser", emi.stem + "_2.ser"]
     for dataset, name in [(None, 0), (0, 0), (1, 1), (names[1], 1), (names[0][:-4], 0)]:
@@ -42,8 +41,8 @@ HOSTILE_XML = {
 
 
 @pytest.mark.parametrize("name", HOSTILE_XML)
-def test_xml_that_is_wrong_does_no_harm(tmp_path, name):
-    """It is told in the metadata, and the pixels are read."""
+def test_invalid_xml_spoils_no_pixels(tmp_path, name):
+    """Invalid XML is in the metadata, and the pixels are read."""
     frames = counting_frames((5, 6), "u2")
     path = write_ser(tmp_path / "a_1.ser", frames)
     text = b"<ObjectInfo>" + HOSTILE_XML[name] + b"</ObjectInfo>"

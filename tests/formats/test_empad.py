@@ -36,7 +36,7 @@ def test_real_file_equals_rosettasciio(data, name):
 
 @pytest.mark.slow
 def test_synthetic_files_equal_libertem(tmp_path):
-    """Each of them by its .xml file, and by its .raw file alone."""
+    """Scans and series open by their .xml file, and by their .raw file alone."""
     options = {"acquire": {}, "search": {"mode": "search"}, "series": {"nav_shape": (6,)}}
     jobs, expected = {}, {}
     for name, given in options.items():
@@ -49,22 +49,22 @@ def test_synthetic_files_equal_libertem(tmp_path):
         (raw,) = path.parent.glob("*.raw")
         check_format(raw, frames, cuts=3)
         path.unlink()
-        check_format(raw, frames, cuts=3)  # its name tells the shape
+        check_format(raw, frames, cuts=3)  # the shape is in its name
         write_empad(path, frames, **given)
     for name, theirs in libertem_reads(tmp_path, jobs).items():
         np.testing.assert_array_equal(expected[name], theirs["frames"])
 
 
 @pytest.mark.parametrize("mode", ["acquire", "search"])
-def test_1617_scan_parameters_of_the_mode_that_agrees_with_the_file(tmp_path, mode):
-    """Malformed files, recorded while searching, made LiberTEM fail."""
+def test_scan_parameters_are_of_the_mode_that_fits_the_file(tmp_path, mode):
+    """LiberTEM #1617 failed for files recorded while searching."""
     path = write_empad(tmp_path / "a.xml", SCAN, mode=mode, raw_name="frames.raw")
     check_format(path, SCAN, cuts=2)
     source = describe(path).metadata["empad"]["nav_shape_from"]
     assert source == f"scan_parameters[@mode='{mode}']"
 
 
-def test_1617_name_of_the_raw_file_where_no_scan_parameters_agree(tmp_path):
+def test_name_of_the_raw_file_stands_in_for_scan_parameters(tmp_path):
     path = write_empad(tmp_path / "a.xml", SCAN, mode=None)
     check_format(path, SCAN, cuts=2)
     assert "name" in describe(path).metadata["empad"]["nav_shape_from"]
@@ -87,7 +87,7 @@ def test_version_1_gives_the_field_of_view_of_the_longer_axis(tmp_path):
     assert axes[0].scale == axes[1].scale == pytest.approx(2000)
 
 
-def test_file_of_frames_is_looked_for_beside_the_xml_file_only(tmp_path):
+def test_raw_file_is_searched_beside_the_xml_file_only(tmp_path):
     folder = tmp_path / "moved"
     folder.mkdir()
     for name in ("/home/empad/scan.raw", "C:\\data\\scan.raw", "../scan.raw"):
@@ -103,7 +103,7 @@ def test_file_of_frames_is_looked_for_beside_the_xml_file_only(tmp_path):
             describe(folder / "b.xml")
 
 
-def test_raw_file_that_nothing_names_is_no_empad_file(tmp_path):
+def test_raw_file_of_another_name_is_not_empad(tmp_path):
     path = tmp_path / "other.raw"
     path.write_bytes(bytes(2 * RECORD))
     arr = open_dataset(path, dtype="u2", sig_shape=(130, 256))
@@ -143,8 +143,8 @@ def test_hostile_scan_shape_is_refused(tmp_path, size):
         describe(path)
 
 
-def test_1617_truncated_file_is_refused_or_read_with_a_nav_shape(tmp_path):
-    """LiberTEM's answer was an AssertionError: len(mem) must fit the sig shape."""
+def test_truncated_file_raises_or_is_read_with_a_nav_shape(tmp_path):
+    """LiberTEM #1617 raised an AssertionError: len(mem) must fit the sig shape."""
     path = write_empad(tmp_path / "a.xml", SCAN)
     raw = tmp_path / "scan_x3_y2.raw"
     content = raw.read_bytes()

@@ -1,4 +1,4 @@
-"""The worked example of docs/adding-a-format.rst, which shows the second half of this file."""
+"""The worked example of docs/adding-a-format.rst, which includes a part of this file."""
 
 import importlib.util
 import os
@@ -52,7 +52,7 @@ def test_every_pixel(tmp_path, kind, dtype):
     check_format(tmp_path / "run7.spe", frames.reshape(2, 3, 7, 9), nav_shape=(2, 3))
 
 
-def test_a_file_that_ends_too_early(tmp_path):
+def test_truncated_file_raises(tmp_path):
     path = tmp_path / "run7.spe"
     write_spe(path, np.ones((6, 7, 9), "<u2"), 3)
     path.write_bytes(path.read_bytes()[:-1])
@@ -61,7 +61,7 @@ def test_a_file_that_ends_too_early(tmp_path):
         dask_tiled.open_dataset(path)
 
 
-def test_a_header_that_makes_no_sense(tmp_path):
+def test_invalid_header_raises(tmp_path):
     path = tmp_path / "run7.spe"
     write_spe(path, np.ones((6, 7, 9), "<u2"), 17)
 
@@ -70,16 +70,15 @@ def test_a_header_that_makes_no_sense(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_package_is_found_where_it_is_installed(tmp_path):
-    """It is built and installed as any package is; nothing is registered by hand."""
+def test_installed_package_registers_its_format(tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--target", tmp_path / "site", EXAMPLE], check=True)
     write_spe(tmp_path / "run7.spe", np.ones((6, 7, 9), "<u2"), 3)
     opened = "import dask_tiled; arr = dask_tiled.open_dataset('run7.spe'); "
-    said = "print(arr.description.format, arr.shape, int(arr.sum()))"
+    printing = "print(arr.description.format, arr.shape, int(arr.sum()))"
     paths = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     printed = subprocess.run(
-        [sys.executable, "-c", opened + said],
+        [sys.executable, "-c", opened + printing],
         check=True,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""FITS images against astropy, which reads and writes them."""
+"""FITS images, compared with astropy."""
 
 import bz2
 import gzip
@@ -18,7 +18,7 @@ TYPES = ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_what_astropy_writes(tmp_path, dtype):
+def test_files_written_by_astropy(tmp_path, dtype):
     frames = np.random.default_rng(0).integers(0, 256, (3, 5, 7, np.dtype(dtype).itemsize), "u1")
     frames = frames.view(dtype)[..., 0] if dtype[0] in "iu" else counting_frames((3, 5, 7), dtype)
     path = tmp_path / "sky.fits"
@@ -31,7 +31,7 @@ def test_what_astropy_writes(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-def test_what_is_written_is_what_astropy_reads(tmp_path, dtype):
+def test_written_files_equal_astropy(tmp_path, dtype):
     frames = counting_frames((2, 5, 7), dtype, bits=7)
     path = write_fits(tmp_path / "sky.fits", frames, None, frames[0], cards={"OBSERVER": "O'Neill"})
     with fits.open(path, uint=True) as hdus:
@@ -48,7 +48,7 @@ def test_what_is_written_is_what_astropy_reads(tmp_path, dtype):
     ("module", "dtype"), [(gzip, "u2"), (gzip, "f4"), (gzip, "i1"), (bz2, "u8"), (lzma, "i4")]
 )
 def test_compressed_files(tmp_path, module, dtype):
-    """As astropy reads them; of any suffix."""
+    """Compressed files of any suffix equal astropy's; truncated ones raise."""
     frames = counting_frames((2, 5, 7), dtype, bits=7)
     plain = write_fits(tmp_path / "sky.fits", frames, None, frames[0] // 2)
     suffix = {gzip: ".gz", bz2: ".bz2", lzma: ".xz"}[module]
@@ -72,8 +72,8 @@ def test_compressed_files(tmp_path, module, dtype):
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_a_header_far_behind_in_a_compressed_file(tmp_path):
-    """Of a stream that can be terabytes, no more is decompressed than gzip could hold."""
+def test_search_for_headers_in_a_compressed_file_is_bounded(tmp_path):
+    """A header may say that terabytes follow, of which only a bounded number is decompressed."""
     path = tmp_path / "sky.fits"
     cards = b"SIMPLE  = T", b"BITPIX  = 8", b"NAXIS   = 0", b"END"
     table = b"XTENSION= 'BINTABLE'", b"BITPIX  = 8", b"NAXIS   = 1", b"NAXIS1  = %d" % 2**50, b"END"
@@ -85,7 +85,7 @@ def test_a_header_far_behind_in_a_compressed_file(tmp_path):
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_files(name):
-    """Those that astropy comes with, of telescopes and simulations: each HDU with an image."""
+    """Each image in the files of astropy's own tests equals astropy's."""
     path = SHIPPED / f"{name}.fits"
     if not path.exists():
         pytest.skip("astropy comes without its test files")
@@ -183,7 +183,7 @@ def test_hdus_without_images(tmp_path):
         ("BSCALE", "'many'", dask_tiled.CorruptFileError),
     ],
 )
-def test_a_header_that_makes_no_sense(tmp_path, card, value, error):
+def test_invalid_header_raises(tmp_path, card, value, error):
     path = write_fits(tmp_path / "sky.fits", np.ones((2, 5, 7), "u2"))
     data = path.read_bytes()
     at = data.index(f"{card:8}=".encode())
@@ -193,7 +193,7 @@ def test_a_header_that_makes_no_sense(tmp_path, card, value, error):
         dask_tiled.open_dataset(path)
 
 
-def test_a_header_without_an_end(tmp_path):
+def test_header_without_an_end_raises(tmp_path):
     path = write_fits(tmp_path / "sky.fits", np.ones((2, 5, 7), "u2"))
     data = path.read_bytes().replace(b"END ", b"    ")
     path.write_bytes(data)
@@ -206,8 +206,7 @@ def test_a_header_without_an_end(tmp_path):
 
 
 @pytest.mark.slow
-def test_headers_without_number(tmp_path):
-    """Those of a file have a bound together, as each has."""
+def test_number_of_headers_is_bounded(tmp_path):
     path = tmp_path / "sky.fits"
     primary, extension = (
         b"".join(card.ljust(80) for card in (first, b"BITPIX  = 8", b"NAXIS   = 0", b"END"))

@@ -1,4 +1,4 @@
-"""PNDetector FRMS6 sets; there are no real ones, so LiberTEM reads what the writer writes."""
+"""PNDetector FRMS6 sets; without real ones, written sets are compared with LiberTEM."""
 
 import importlib
 import sys
@@ -24,31 +24,31 @@ def write(folder, binning=1, **options):
     return write_frms6(folder / "run 2_b", FRAMES, binning=binning, **options)
 
 
-def shown(frames, binning):
+def unbinned(frames, binning):
     return frames.repeat(binning, axis=-2)
 
 
-def test_frames_of_an_odd_number_of_rows_are_not_written(tmp_path):
+def test_writer_refuses_an_odd_number_of_rows(tmp_path):
     with pytest.raises(ValueError, match="expected frames of an even number of rows"):
         write(tmp_path, dark=DARK[:, 1:])
 
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory):
-    """Write a set for each binning; the second one does not count its frames."""
+    """Write a set for each binning; the headers of the second one do not count frames."""
     folders = {n: tmp_path_factory.mktemp(f"bin{n}") for n in (1, 2, 4)}
     return {n: write(folder, n, counted=n != 2) for n, folder in folders.items()}
 
 
 @pytest.mark.parametrize("binning", [1, 2, 4])
 def test_set(sets, binning):
-    check_format(sets[binning][1], shown(FRAMES, binning))
-    check_format(sets[binning][0], shown(DARK, binning), dark=True, cuts=3)
+    check_format(sets[binning][1], unbinned(FRAMES, binning))
+    check_format(sets[binning][0], unbinned(DARK, binning), dark=True, cuts=3)
 
 
 @pytest.mark.slow
 def test_sets_equal_libertem(sets, tmp_path):
-    """Frames, and the mean of the dark frames."""
+    """Frames and mean dark frames equal LiberTEM's."""
     jobs = {n: ("frms6", {"path": paths[1]}) for n, paths in sets.items()}
     for n, theirs in libertem_reads(tmp_path, jobs).items():
         np.testing.assert_array_equal(open_dataset(sets[n][2]), theirs["frames"])
@@ -57,7 +57,7 @@ def test_sets_equal_libertem(sets, tmp_path):
         assert ours.gain is None
 
 
-def test_any_file_stands_for_the_set(sets):
+def test_any_file_opens_the_set(sets):
     layout = describe(sets[4][0]).layout
     hdr = sets[4][0].with_name("run 2_b.hdr")
     assert all(describe(path).layout == layout for path in (*sets[4], hdr, hdr.with_name("*")))
@@ -70,7 +70,7 @@ def test_any_file_stands_for_the_set(sets):
     assert facts["nav_shape_from"] == facts["binning_from"] == str(hdr)
 
 
-def test_hdr_files_of_merlin_are_others(tmp_path):
+def test_hdr_files_of_merlin_are_mib(tmp_path):
     write_mib(tmp_path / "a.mib", FRAMES.reshape(-1, 8, 6), nav_shape=SCAN)
     assert describe(tmp_path / "a.hdr").format == "mib"
     (tmp_path / "b.hdr").write_text("nothing that is known")
@@ -80,14 +80,14 @@ def test_hdr_files_of_merlin_are_others(tmp_path):
 
 def test_listed_files(sets):
     arr = open_dataset(sets[2][2:0:-1], nav_shape=(12,))
-    np.testing.assert_array_equal(arr, shown(FRAMES, 2).reshape(15, 16, 6)[:12])
+    np.testing.assert_array_equal(arr, unbinned(FRAMES, 2).reshape(15, 16, 6)[:12])
     with pytest.raises(TruncatedFileError, match="are missing"):
         describe([sets[1][1], sets[1][3]])
     with pytest.raises(DatasetError, match="not of one set"):
         describe([sets[1][1], sets[2][1]])
 
 
-def test_set_without_hdr_file_shows_rows_as_they_are_stored(tmp_path):
+def test_set_without_hdr_file_keeps_stored_rows(tmp_path):
     paths = write(tmp_path, 2)
     (tmp_path / "run 2_b.hdr").unlink()
     desc = describe(paths[1])
@@ -106,9 +106,9 @@ def test_corrections_of_the_set(tmp_path, binning, suffix):
     else:
         path.write_text("".join(";".join(map(repr, row)) + ";\n" for row in gain.T.tolist()))
     arr = open_dataset(paths[1], corrections="dataset", gain_map=path)
-    dark = shown(DARK.mean(axis=0, dtype="f8").astype("f4"), binning)
+    dark = unbinned(DARK.mean(axis=0, dtype="f8").astype("f4"), binning)
     assert arr.dtype == np.float32
-    np.testing.assert_array_equal(arr, (shown(FRAMES, binning).astype("f4") - dark) * gain)
+    np.testing.assert_array_equal(arr, (unbinned(FRAMES, binning).astype("f4") - dark) * gain)
 
 
 def test_dark_frames_are_averaged_in_blocks(tmp_path, monkeypatch):
@@ -119,7 +119,7 @@ def test_dark_frames_are_averaged_in_blocks(tmp_path, monkeypatch):
     assert describe(paths[1], corrections="dataset").conversion.corrections == whole
 
 
-def test_corrections_that_cannot_be_read(tmp_path, monkeypatch):
+def test_unreadable_corrections_raise(tmp_path, monkeypatch):
     paths = write(tmp_path)
     files = {
         "text.mat": (b"no mat file", "cannot be read"),
@@ -144,7 +144,7 @@ def test_corrections_that_cannot_be_read(tmp_path, monkeypatch):
         open_dataset(paths[1], corrections="dataset", gain_map=tmp_path / "other.mat")
 
 
-def test_files_that_are_missing(tmp_path):
+def test_missing_files_raise(tmp_path):
     paths = write(tmp_path)
     paths[0].rename(tmp_path / "dark")
     with pytest.raises(TruncatedFileError, match="_000"):
@@ -164,7 +164,7 @@ def test_hostile_headers(tmp_path, at, value):
     data = bytearray(paths[2].read_bytes())
     data[at : at + 2] = value.to_bytes(2, "little")
     paths[2].write_bytes(data)
-    if at == 1020 and value < 2:  # fewer frames than there are, or as many as there are
+    if at == 1020 and value < 2:  # a smaller count of frames, or none
         assert value == 0 or describe(paths[1], nav_shape=(10,)).layout.n_frames == 10
         return
     with pytest.raises(DatasetError, match="run 2_b_002"):

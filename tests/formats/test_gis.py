@@ -1,4 +1,4 @@
-"""GIS volumes: those made for this project, and synthetic ones, compared with the array."""
+"""GIS volumes, stored and written ones, compared with their arrays."""
 
 import sys
 
@@ -21,7 +21,7 @@ DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_file_holds_the_stored_array_whichever_of_its_files_is_opened(data, name):
+def test_any_file_of_a_volume_opens_it(data, name):
     expected = np.load(data / f"gis/{name}.npy")
     base = data / "gis" / name
     paths = [base, base.with_suffix(".ima"), base.with_suffix(".dim")]
@@ -64,7 +64,7 @@ SEVERAL = {
 
 @pytest.mark.parametrize("ascii", [False, True])
 @pytest.mark.parametrize("kind", SEVERAL)
-def test_several_numbers_to_a_pixel_are_a_last_axis(tmp_path, kind, ascii):
+def test_components_of_pixels_are_the_last_axis(tmp_path, kind, ascii):
     dtype, parts = SEVERAL[kind]
     array = counting_frames((3, 4, 5, parts), dtype, bits=7)
     path, *_ = write_gis(tmp_path / "a.ima", array, kind=kind, order=">", ascii=ascii)
@@ -108,9 +108,9 @@ def test_voxel_sizes_are_scales_and_unknown_keys_are_metadata(tmp_path):
     assert desc.dims == ("dim_4", "t", "z", "y", "x")
     assert [axis.scale for axis in desc.axes] == [5, 4, 3, 2, 0.5]
     assert [axis.units for axis in desc.axes] == ["", "", "mm", "mm", "mm"]
-    known = desc.metadata["gis"]["header"]
-    assert known["patient"] == "A. -dx Name -7"
-    assert known["dx"] == 0.5
+    facts = desc.metadata["gis"]["header"]
+    assert facts["patient"] == "A. -dx Name -7"
+    assert facts["dx"] == 0.5
 
 
 def test_keys_come_in_any_order_on_any_lines(tmp_path):
@@ -121,14 +121,14 @@ def test_keys_come_in_any_order_on_any_lines(tmp_path):
     assert dask_tiled.describe(path).axes[-1].scale == 2
 
 
-def test_without_a_byte_order_it_is_that_of_the_machine(tmp_path):
+def test_default_byte_order_is_the_machines(tmp_path):
     _, header = write_gis(tmp_path / "a.ima", np.ones((3, 4), "i2"), order=None)
     facts = dask_tiled.describe(header).metadata["gis"]
     assert facts["byte_order_from"] == "this machine"
     assert sys.byteorder in {"little", "big"}
 
 
-def test_text_with_any_blanks_brackets_and_a_rest(tmp_path):
+def test_text_with_any_blanks_and_brackets_and_a_tail(tmp_path):
     path, header = write_gis(tmp_path / "a.ima", np.zeros((2, 2), "i2"), ascii=True)
     path.write_bytes(b"\n 1\t2\r\n-3 \x0b +4\n the end")
     assert dask_tiled.open_dataset(path).compute().tolist() == [[1, 2], [-3, 4]]
@@ -137,12 +137,12 @@ def test_text_with_any_blanks_brackets_and_a_rest(tmp_path):
     np.testing.assert_array_equal(dask_tiled.open_dataset(path), [[1 + 2j, complex("nan-4000j")]])
 
 
-def test_text_is_read_once_for_a_chunk(tmp_path, monkeypatch):
-    found = []
+def test_text_is_read_once_per_chunk(tmp_path, monkeypatch):
+    read = []
     decode = gis.decode
 
     def counted(block, fetch, **options):
-        found.append(block.file.path)
+        read.append(block.file.path)
         return decode(block, fetch, **options)
 
     monkeypatch.setattr(gis, "decode", counted)
@@ -150,7 +150,7 @@ def test_text_is_read_once_for_a_chunk(tmp_path, monkeypatch):
     path, *_ = write_gis(tmp_path / "a.ima", array, ascii=True)
     total = dask_tiled.open_dataset(path, dtype="f4").sum(axis=(0, 1))
     np.testing.assert_allclose(total, array.sum(axis=(0, 1)), rtol=1e-6)
-    assert found == [str(path)]
+    assert read == [str(path)]
 
 
 @pytest.mark.parametrize(
@@ -166,14 +166,14 @@ def test_text_is_read_once_for_a_chunk(tmp_path, monkeypatch):
         (b"\x00\xff" * 50, CorruptFileError),
     ],
 )
-def test_text_that_is_no_volume(tmp_path, text, kind):
+def test_invalid_text_raises(tmp_path, text, kind):
     path, *_ = write_gis(tmp_path / "a.ima", np.zeros((2, 2), "i2"), ascii=True)
     path.write_bytes(text)
     with pytest.raises(kind, match=r"a\.ima"):
         dask_tiled.open_dataset(path).compute()
 
 
-def test_text_that_is_too_short_is_noticed_before_it_is_read(tmp_path):
+def test_short_text_raises_at_opening(tmp_path):
     path, *_ = write_gis(tmp_path / "a.ima", np.zeros((2, 2), "i2"), ascii=True)
     path.write_bytes(b"1 2 3 ")
     with pytest.raises(TruncatedFileError, match="too short for its numbers"):
@@ -211,7 +211,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_headers_give_typed_errors(tmp_path, text):
+def test_hostile_headers_raise(tmp_path, text):
     path, header = write_gis(tmp_path / "a.ima", counting_frames((3, 4, 5), "i2"))
     header.write_text(text)
     for name in (path, header):
@@ -227,7 +227,7 @@ BROKEN += [b"a = {'a': 0x" + b"f" * 50000 + b"}", b"a = {'a': 1}" + b" " * gis.M
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
-def test_what_is_wrong_in_the_minf_file_is_said_in_the_metadata(tmp_path, text):
+def test_invalid_minf_file_is_noted_in_the_metadata(tmp_path, text):
     array = counting_frames((3, 4, 5), "i2")
     path, _, minf = write_gis(tmp_path / "a.ima", array, minf={})
     minf.write_bytes(text)
@@ -247,7 +247,7 @@ def test_attributes_become_plain_values(tmp_path):
     assert found["inf"] == {"c": "b'd'", "nan": "inf", "f": "{1}"}
 
 
-def test_files_that_are_missing_are_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     path, header, minf = write_gis(tmp_path / "a.ima", np.ones((2, 3), "u1"), minf={})
     path.unlink()
     with pytest.raises(TruncatedFileError, match=r"pixels is missing; expected a\.ima"):

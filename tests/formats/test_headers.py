@@ -1,4 +1,4 @@
-"""Headers as tables: what errors about their fields say."""
+"""Errors about the fields of header tables."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from dask_tiled.formats.tools.header import POSITIVE, check_fields, wrong_field
 
 FIELDS = {"depth": (4, "u2"), "width": (6, "u4"), "size": (10, "u4")}
 ALLOWED = {"depth": (8, 16), "width": POSITIVE, "size": range(2, 9, 2)}
-RIGHT = {"depth": 8, "width": 1, "size": 8}
+VALID = {"depth": 8, "width": 1, "size": 8}
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ RIGHT = {"depth": 8, "width": 1, "size": 8}
         ("size", 10, "2 to 8, in steps of 2"),
     ],
 )
-def test_wrong_field_is_named_with_its_place_and_what_it_may_be(field, value, expected):
-    values = RIGHT | {field: value}
+def test_error_names_the_field_its_place_and_allowed_values(field, value, expected):
+    values = VALID | {field: value}
     assert wrong_field(values, ALLOWED) == field
     with pytest.raises(CorruptFileError) as caught:
         check_fields("a.bin", values, FIELDS, ALLOWED, "no header", at=100, hint="Look.")
@@ -31,8 +31,8 @@ def test_wrong_field_is_named_with_its_place_and_what_it_may_be(field, value, ex
     assert (error.expected, error.found) == (expected, value)
 
 
-def test_right_fields_pass_and_the_kind_of_the_error_can_be_chosen():
-    check_fields("a.bin", RIGHT, FIELDS, ALLOWED, "no header")
+def test_valid_fields_pass_and_the_type_of_the_error_is_an_option():
+    check_fields("a.bin", VALID, FIELDS, ALLOWED, "no header")
     with pytest.raises(DatasetError) as caught:
-        check_fields("a.bin", RIGHT | {"depth": 1}, FIELDS, ALLOWED, "no", kind=DatasetError)
+        check_fields("a.bin", VALID | {"depth": 1}, FIELDS, ALLOWED, "no", kind=DatasetError)
     assert type(caught.value) is DatasetError

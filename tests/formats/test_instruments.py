@@ -1,4 +1,4 @@
-"""What files say of the instrument: all of it."""
+"""Facts of the instrument, in real files and written ones."""
 
 import math
 import struct
@@ -29,7 +29,7 @@ TALOS = {
     **dict.fromkeys(("stage_z", "tilt_alpha", "tilt_beta"), 0),
 }
 TITAN = {"acquisition_mode": "STEM", "detector": "DigiScan"}
-SAID = {
+FACTS = {
     "dm/2D/test_STEM_image.dm3": TITAN | {
         "microscope": "FEI Titan", "beam_energy": 200e3, "magnification": 225e3,
         "camera_length": 0.135, "stage_x": -461.276e-6, "stage_y": 52.0039e-6,
@@ -175,15 +175,15 @@ SAID = {
     "ometiff/multi_companion/multifile.companion.ome": {"date": "2010-03-02T15:08:59"},
     "ometiff/singles/z-series.ome.tif": {},
 }  # fmt: skip
-"""All that is found; the files' bytes say so. What they leave empty is not there."""
+"""All facts in these files, read from their bytes by hand."""
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", FACTS)
 def test_real_files(data, name):
-    assert instrument_of(data / name) == nearly(SAID[name], absolute=1e-12)
+    assert instrument_of(data / name) == nearly(FACTS[name], absolute=1e-12)
 
 
-# Files that are made here
+# Written files
 
 FRAMES = counting_frames((2, 5, 7), "u2")
 
@@ -193,7 +193,7 @@ def scope(illumination, imaging, **more):
 
 
 def tags_of_gatan():
-    """Yield tags of Digital Micrograph, and what they say."""
+    """Yield tags of Digital Micrograph, and the facts in them."""
     eels = {
         "Acquisition": {
             "Exposure (s)": 7e-5, "Number of frames": 50, "Date": "14/05/2019",
@@ -204,27 +204,27 @@ def tags_of_gatan():
         },
     }  # fmt: skip
     tags = {"EELS": eels, "Microscope Info": {"Probe Current (nA)": 0.5, "Name": "Tecnai"}}
-    said = {
+    facts = {
         "microscope": "Tecnai", "beam_current": 0.5e-9, "convergence_angle": 0.021,
         "collection_angle": 0.062, "exposure_time": 3.5e-3, "date": "2019-05-14T20:50:13",
     }  # fmt: skip
-    yield tags, said
+    yield tags, facts
     began = {"Acquisition begin": "27/10/2020 13:34:29 ", "Integration time (s)": 30.0}
     tags = {"CL": {"Acquisition": began}, "Microscope Info": {"Microscope": "Ultra"}}
     yield tags, {"microscope": "Ultra", "exposure_time": 30, "date": "2020-10-27T13:34:29"}
-    # Which is the month, nobody knows.
+    # Day and month are ambiguous.
     either = {"Acquisition": {"Date": "09/11/2020", "Start time": "17:04:19"}}
     yield {"SI": either, "DataBar": {"Exposure Time (s)": 0.5}}, {"exposure_time": 0.5}
-    # The moment in UTC tells that, and the time zone. Windows counts from 1601.
+    # The time in UTC, counted from 1601 by Windows, decides, and gives the time zone.
     bar = {"Acquisition Date": "9/11/2020", "Acquisition Time": "5:04:19 PM", "Device Name": "US"}
     moment = datetime(2020, 9, 11, 15, 4, 20, tzinfo=UTC) - datetime(1601, 1, 1, tzinfo=UTC)
     bar["Acquisition Time (OS)"] = int(moment.total_seconds()) * 10_000_000
     pattern = scope("EFTEM", "EFTEM DIFFRACTION", **{"Indicated Magnification": 320.0})
-    said = {
+    facts = {
         "acquisition_mode": "TEM", "camera_length": 0.32, "detector": "US",
         "date": "2020-09-11T17:04:19+02:00",
     }  # fmt: skip
-    yield {"DataBar": bar, "Microscope Info": pattern}, said
+    yield {"DataBar": bar, "Microscope Info": pattern}, facts
     stage = {f"Stage {k}": 1.0 for k in ("Alpha", "Beta", "X", "Y", "Z")}
     optics = {"STEM Camera Length": 80.0, "Voltage": 6e4, "Indicated Magnification": 1e6}
     frame = {"Sequence": {"Acquisition Start Time (epoch)": 1_500_000_000_000}}
@@ -235,20 +235,20 @@ def tags_of_gatan():
         "Acquisition": {"Frame": frame, **device},
         "Microscope Info": scope("STEM", "DIFFRACTION", **optics, **{"Stage Position": stage}),
     }
-    said = {
+    facts = {
         "microscope": "ARM", "acquisition_mode": "STEM", "beam_energy": 60e3, "magnification": 1e6,
         "camera_length": 0.08, "stage_x": 1e-6, "stage_y": 1e-6, "stage_z": 1e-6,
         "tilt_alpha": math.pi / 180, "tilt_beta": math.pi / 180, "detector": "K3",
         "exposure_time": 0.125, "dwell_time": 4e-6, "date": "2017-07-14T02:40:00+00:00",
     }  # fmt: skip
-    yield tags, said
+    yield tags, facts
     yield {"SI": {"Acquisition": {"Pixel time (s)": 0.25}}}, {"dwell_time": 0.25}
 
 
 def of_gatan(folder):
     for number, (tags, expected) in enumerate(tags_of_gatan()):
-        for told in (tags, {"source": {"Tags at creation": tags}}):  # of a picture, and of a stack
-            yield write_dm(folder / f"{number}.dm4", FRAMES, tags=told), expected
+        for stored in (tags, {"source": {"Tags at creation": tags}}):  # of a picture, of a stack
+            yield write_dm(folder / f"{number}.dm4", FRAMES, tags=stored), expected
 
 
 def of_mrc(folder):
@@ -264,20 +264,20 @@ def of_mrc(folder):
         struct.pack_into("<d", extended, mrc_header.FEI[name][0], value)
     extended[20:25], extended[435:439] = b"Titan", b"Ceta"
     options = {"extended": bytes(extended), "extended_type": b"FEI1"}
-    said = {
+    facts = {
         "microscope": "Titan", "beam_energy": 3e5, "magnification": 1e5, "camera_length": 0.5,
         "convergence_angle": 0.02, "defocus": -1e-6, "stage_x": 2e-6, "stage_y": 0, "stage_z": 0,
         "tilt_alpha": math.pi / 6, "tilt_beta": 0, "detector": "Ceta", "dwell_time": 0.25,
         "exposure_time": 1.5, "date": "2020-01-01T12:00:00",
     }  # fmt: skip
-    yield write_mrc(folder / "fei.mrc", FRAMES.astype("i2"), **options), said
+    yield write_mrc(folder / "fei.mrc", FRAMES.astype("i2"), **options), facts
     old = bytearray(1024 * 128)
     struct.pack_into("<13f", old, 0, 45, 0, 30, 0, 0, 0, 0, -5e-6, 2, 0, 0, 0, 8e4)
-    said = {  # what is larger than a metre is in micrometres
+    facts = {  # values above a metre are in micrometres
         "magnification": 8e4, "defocus": -5e-6, "stage_x": 30e-6, "stage_y": 0, "stage_z": 0,
         "tilt_alpha": math.pi / 4, "tilt_beta": 0, "exposure_time": 2,
     }  # fmt: skip
-    yield write_mrc(folder / "old.mrc", FRAMES.astype("i2"), extended=bytes(old)), said
+    yield write_mrc(folder / "old.mrc", FRAMES.astype("i2"), extended=bytes(old)), facts
     info = {
         "Instrument Project Name": "Polara",
         "Instrument Project TEMorSTEM Mode": 1,
@@ -289,13 +289,13 @@ def of_mrc(folder):
     }
     text = "".join(f"{key:60} = {value}\n" for key, value in info.items())
     (folder / "a_info.txt").write_text(text, "utf8")
-    said = {"microscope": "Polara", "acquisition_mode": "STEM", "gain": 300}
-    said["date"] = "2023-09-25T22:59:15+00:00"
-    yield write_mrc(folder / "a_movie.mrc", FRAMES), said
+    facts = {"microscope": "Polara", "acquisition_mode": "STEM", "gain": 300}
+    facts["date"] = "2023-09-25T22:59:15+00:00"
+    yield write_mrc(folder / "a_movie.mrc", FRAMES), facts
 
 
-def made(folder):
-    """Write files with what no real one at hand says; give what is to be found in each."""
+def write_files(folder):
+    """Write files with facts that no real file has; yield each with the expected facts."""
     yield from of_gatan(folder)
     yield from of_mrc(folder)
     xml = write_empad(folder / "b.xml", np.zeros((2, 128, 128), "f4"), nav_shape=(1, 2))
@@ -333,7 +333,7 @@ def made(folder):
         "2016-08-27T20:54:33",
     ],
 )
-def test_dates_are_read_as_they_are_written_anywhere(text):
+def test_dates_are_read_in_every_notation(text):
     assert local_time(text) == datetime(2016, 8, 27, 20, 54, 33)  # noqa: DTZ001
     utc = datetime(2016, 8, 27, 15, 24, 34, tzinfo=UTC)
     assert local_time(text, utc).isoformat() == "2016-08-27T20:54:33+05:30"
@@ -341,27 +341,27 @@ def test_dates_are_read_as_they_are_written_anywhere(text):
     assert local_time(text, utc + timedelta(minutes=5)) is None
 
 
-def test_dates_keep_a_time_zone_of_their_own():
+def test_dates_keep_their_time_zone():
     text = "2016-08-27T20:54:33+02:00"
     utc = datetime(2016, 8, 27, 18, 54, 33, tzinfo=UTC)
     assert local_time(text).isoformat() == local_time(text, utc).isoformat() == text
 
 
-def test_made_files(tmp_path):
-    for path, expected in made(tmp_path):
+def test_written_files(tmp_path):
+    for path, expected in write_files(tmp_path):
         assert instrument_of(path) == nearly(expected, absolute=1e-12), path
 
 
 ELSEWHERE = {"hdf5", "tiff", "ome_tiff"}
 """Formats whose files are in tests of their own."""
 NEVER = {"zarr"}
-"""What a zarr array says was said by another format."""
+"""Formats whose facts are those of other formats."""
 
 
-def test_every_entry_is_met(data, tmp_path):
-    """A declaration that no file meets says nothing that anybody has seen."""
-    descs = [describe(data / name) for name in SAID]
-    descs += [describe(path) for path, _ in made(tmp_path)]
+def test_every_declared_fact_is_tested(data, tmp_path):
+    """Each declaration of a format matches a real or a written file."""
+    descs = [describe(data / name) for name in FACTS]
+    descs += [describe(path) for path, _ in write_files(tmp_path)]
     kinds = {"czi": "czi", "lif": "lif", "nd2": "nd2", "bcf": "bcf", "pts": "jeol/Sample"}
     absent = {name for name, folder in kinds.items() if not (KINDS / folder).is_dir()}
     for name in kinds.keys() - absent:

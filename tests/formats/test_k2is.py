@@ -1,4 +1,4 @@
-"""Gatan K2 in-situ sets; there are no real ones, so LiberTEM reads what the writer writes."""
+"""Gatan K2 in-situ sets; without real ones, written sets are compared with LiberTEM."""
 
 import importlib
 
@@ -45,7 +45,7 @@ def small(folder, n=2, **options):
 
 
 def numbers(*args, **options):
-    """Return which frames are shown; None stands for a missing one."""
+    """Return the numbers of the frames that are read, None for missing ones."""
     frames = open_dataset(*args, **options)[..., ::310, ::128].compute().reshape(-1, 6, 16)
     known = [frame.tobytes() for frame in FRAMES[:, ::310, ::128]]
     return [known.index(f.tobytes()) if f.any() else None for f in frames]
@@ -57,7 +57,7 @@ def overwrite(path, at, data):
         file.write(data)
 
 
-def test_any_file_stands_for_the_set(scan):
+def test_any_file_opens_the_set(scan):
     layout = describe(scan[0]).layout
     gtg = scan[0].with_name("Capture 5_.gtg")
     assert all(describe(path).layout == layout for path in (*scan, gtg, scan))
@@ -77,7 +77,7 @@ def test_any_file_stands_for_the_set(scan):
     ],
 )
 def test_blocks_of_a_row_are_read_together(scan, part, depth, plain, tile):
-    """Deep, narrow tiles took twice the time; those of slices may be what they were."""
+    """Tiles cover whole rows of blocks, but not in slices: narrow ones take twice the time."""
     desc = open_dataset(scan[0], nav_shape=(4,))[part].description
     with dask.config.set({"dask-tiled.tile-bytes": 1 << 20}):
         scheme = negotiate(desc, TilingRequest("tile", depth=depth), chunk_bytes=1 << 30)
@@ -89,7 +89,7 @@ def test_blocks_of_a_row_are_read_together(scan, part, depth, plain, tile):
 
 @pytest.mark.slow
 def test_scan_equals_libertem(scan, tmp_path):
-    # With numba's compiler: millions of pixels are too many without.
+    # A process that compiles with numba: without, millions of pixels take too long.
     process = start(SMALL_STEPS + SCRIPT)
     theirs = libertem_reads(tmp_path, {"k2is": ("k2is", {"path": scan[0]})}, process)
     stop(process)
@@ -129,8 +129,8 @@ def test_sectors_that_begin_inside_a_block(tmp_path):
     assert numbers(paths[0]) == [1, 2]
 
 
-def test_u14_sectors_that_cannot_be_brought_together(tmp_path):
-    """LiberTEM's #1200: the counter of one sector is completely off."""
+def test_sectors_that_cannot_be_synchronised_raise(tmp_path):
+    """LiberTEM #1200: the counter of one sector is completely off."""
     paths = small(tmp_path)
     for k in range(64):
         overwrite(paths[5], k * BLOCK + 16, (7 * k).to_bytes(4, "big"))
@@ -138,7 +138,7 @@ def test_u14_sectors_that_cannot_be_brought_together(tmp_path):
         describe(paths[0])
 
 
-def test_block_that_is_lost_in_one_sector(tmp_path):
+def test_lost_block_raises(tmp_path):
     paths = small(tmp_path, 4, early=(0,) * 7 + (1,))
     data = paths[7].read_bytes()
     paths[7].write_bytes(data[: 40 * BLOCK] + data[41 * BLOCK :])
@@ -160,7 +160,7 @@ def test_sectors_that_end_early(tmp_path):
         describe(paths[0])
 
 
-def test_gtg_that_makes_no_sense(tmp_path):
+def test_invalid_gtg_raises(tmp_path):
     paths = small(tmp_path, scan_shape=(0, 3))
     with pytest.raises(CorruptFileError, match=r"SI Dimensions.*\[0, 3\]"):
         describe(paths[0])
@@ -172,7 +172,7 @@ def test_gtg_that_makes_no_sense(tmp_path):
     assert numbers(paths[0]) == [0, 1]
 
 
-def test_sets_that_are_not_whole(tmp_path):
+def test_incomplete_sets_raise(tmp_path):
     paths = small(tmp_path)
     other = paths[0].rename(tmp_path / "other_1.bin")
     with pytest.raises(TruncatedFileError, match=r"set7_1\.bin.*found 7"):
@@ -203,7 +203,7 @@ def test_opening_reads_few_headers(scan, monkeypatch):
     assert len(reads) < 300
 
 
-def test_tag_files_are_claimed_with_their_sectors_only(tmp_path):
+def test_tag_files_are_recognised_with_their_sectors_only(tmp_path):
     sniff = formats()["k2is"].sniff
     small(tmp_path)
     gtg = tmp_path / "set7_.gtg"

@@ -1,4 +1,4 @@
-"""MetaImage volumes against the arrays that were written; the real file, against NumPy by hand."""
+"""MetaImage volumes: written ones against their arrays, a real one against NumPy."""
 
 import gzip
 import math
@@ -23,7 +23,7 @@ VOLUME = counting_frames((4, 5, 6), "u2")
 DTYPES = [f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)] + ["f4", "f8"]
 
 
-def test_real_file_is_what_numpy_sees(data):
+def test_real_file_equals_numpy(data):
     path = data / "more/metaimage/mha.mha"
     header, _, pixels = path.read_bytes().partition(b"ElementDataFile = LOCAL\n")
     fields = dict(re.findall(r"(\w+) = (.*)", header.decode()))
@@ -33,13 +33,13 @@ def test_real_file_is_what_numpy_sees(data):
     desc = dask_tiled.describe(path)
     assert (desc.format, desc.dims, desc.shape) == ("metaimage", ("z", "y", "x"), (37, 64, 64))
     assert [a.scale for a in desc.axes] == pytest.approx([3.8, 3.4375, 3.4375])
-    # y runs against that of space
+    # y is reversed in space
     assert [a.offset for a in desc.axes] == pytest.approx([-47.8356, -82.3795, -108.281])
     assert desc.metadata["metaimage"]["header"] == fields | {"ElementDataFile": "LOCAL"}
 
 
 def test_names_of_types_and_keys(tmp_path):
-    """Longs have four bytes, whatever the machine."""
+    """Longs have four bytes on every machine."""
     for name, dtype in TYPES.items():
         stored = counting_frames((3, 4), np.dtype(dtype).newbyteorder(">"))
         keys = {"ElementType": name, "BinaryDataByteOrderMSB": None, "ElementByteOrderMSB": "T"}
@@ -98,8 +98,8 @@ def test_header_sizes_of_the_file_itself(tmp_path):
 
 @pytest.mark.parametrize("values", ["counts", "zeros"])
 @pytest.mark.parametrize("library", [zlib, gzip])
-def test_streams_of_many_steps(tmp_path, library, values):
-    """Of zlib, or of gzip, which MetaIO reads as well."""
+def test_long_streams(tmp_path, library, values):
+    """zlib and gzip are read, as by MetaIO."""
     volume = counting_frames((3, 600, 1000), "u2")
     volume = volume if values == "counts" else np.zeros_like(volume)
     pixels, path = write_metaimage(tmp_path / "a.mhd", volume, files=1, compressed=True)
@@ -107,8 +107,8 @@ def test_streams_of_many_steps(tmp_path, library, values):
     np.testing.assert_array_equal(dask_tiled.open_dataset(path), volume)
 
 
-def test_damaged_streams_give_typed_errors(tmp_path):
-    """Truncated anywhere, or with a wrong checksum; what follows does not matter."""
+def test_damaged_streams_raise(tmp_path):
+    """Truncated streams and wrong checksums raise; bytes after a stream are ignored."""
     pixels, path = write_metaimage(tmp_path / "a.mhd", VOLUME, files=1, compressed=True)
     whole = pixels.read_bytes()
     for data in (*(whole[:size] for size in range(0, len(whole), 7)), whole[:-1] + b"?", b"?" * 99):
@@ -119,7 +119,7 @@ def test_damaged_streams_give_typed_errors(tmp_path):
     np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
 
 
-def test_pixels_that_no_stream_of_that_size_holds(tmp_path):
+def test_short_streams_raise(tmp_path):
     keys = {"DimSize": f"1000 1000 {2**40}"}
     (path,) = write_metaimage(tmp_path / "a.mha", VOLUME, compressed=True, keys=keys)
     with pytest.raises(TruncatedFileError, match="cannot hold"):
@@ -133,8 +133,8 @@ def test_pixels_that_no_stream_of_that_size_holds(tmp_path):
 
 @pytest.mark.parametrize("more", [1, 1 << 26])
 @pytest.mark.parametrize("library", [zlib, gzip])
-def test_streams_of_more_bytes_than_the_header_says(tmp_path, library, more):
-    """Of which there is never room for more than one."""
+def test_streams_longer_than_the_pixels_raise(tmp_path, library, more):
+    """Memory is allocated for one byte more at most."""
     pixels, path = write_metaimage(tmp_path / "a.mhd", VOLUME, files=1, compressed=True)
     pixels.write_bytes(library.compress(VOLUME.tobytes() + bytes(more)))
     expected = r"a000\.raw: .*expected 240 bytes"
@@ -179,7 +179,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("key", HOSTILE)
-def test_hostile_headers_give_typed_errors(tmp_path, key):
+def test_hostile_headers_raise(tmp_path, key):
     for value in HOSTILE[key]:
         (path,) = write_metaimage(tmp_path / "a.mha", VOLUME, keys={key: value})
         with pytest.raises(DatasetError, match=r"a\.mha") as caught:
@@ -188,7 +188,7 @@ def test_hostile_headers_give_typed_errors(tmp_path, key):
 
 
 @pytest.mark.parametrize("size", [b"-2", b"1000", b"%d" % 2**63, b"a", b""])
-def test_header_sizes_that_cannot_be(tmp_path, size):
+def test_invalid_header_sizes_raise(tmp_path, size):
     (path,) = write_metaimage(tmp_path / "a.mha", VOLUME)
     path.write_bytes(b"HeaderSize = " + size + b"\n" + path.read_bytes())
     with pytest.raises(DatasetError, match=r"a\.mha"):
@@ -196,7 +196,7 @@ def test_header_sizes_that_cannot_be(tmp_path, size):
 
 
 @pytest.mark.parametrize("name", ["", "none.raw", "LIST", "LIST 2D", "a%d.raw 1 2 1", "../a.raw"])
-def test_names_of_files_that_are_not_there(tmp_path, name):
+def test_missing_files_raise(tmp_path, name):
     pixels, path = write_metaimage(tmp_path / "a.mhd", VOLUME, files=1)
     path.write_text(path.read_text().replace(pixels.name, name))
     with pytest.raises(DatasetError, match=r"a\.mhd"):

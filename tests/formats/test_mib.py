@@ -1,4 +1,4 @@
-"""Merlin captures: real ones against independent readers, and what is wrong with damaged ones."""
+"""Merlin captures: real ones against independent readers, damage, and scans from times."""
 
 import os
 import re
@@ -23,7 +23,7 @@ FRAMES = counting_frames((6, 4, 8), "uint16", bits=12)
 
 
 def expected_of_capture(row):
-    """Read a row: of raw data others give pixels of other types, and quads no shape."""
+    """Return shape, dtype and sum of a row, which for raw data has other types or no shape."""
     if row not in RAW_ROWS:
         return expected_of(row)
     found = re.match(r"(\d+) frames|\((\d+),", row["shape_dtype"])
@@ -36,14 +36,13 @@ def without_leading_one(shape):
 
 
 def frames_of(path):
-    """Open one file, all of its frames on one axis."""
+    """Return the frames of a file on one axis."""
     pixels = dask_tiled.open_dataset(path).compute()
     return pixels.reshape(-1, *pixels.shape[-2:])
 
 
 @by_file(HDR_ROWS, "row")
 def test_hdr_file_opens_the_mib_file_beside_it(data, row):
-    """A .hdr file stands for its .mib file."""
     hdr = data / row["file"]
     by_hdr = dask_tiled.open_dataset(hdr)
     by_mib = dask_tiled.open_dataset(hdr.with_suffix(".mib"))
@@ -57,14 +56,14 @@ def test_hdr_file_opens_the_mib_file_beside_it(data, row):
 @pytest.mark.slow
 @by_file(ROWS, "row")
 def test_mib_file_equals_libertem_and_the_manifest(data, tmp_path, row):
-    """Processed or raw, one chip or four: LiberTEM sees the same picture."""
+    """Processed and raw captures of one chip or four equal LiberTEM's."""
     path = data / row["file"]
     arr = dask_tiled.open_dataset(path)
     shape, dtype, total = expected_of_capture(row)
     assert (arr.description.format, arr.dtype) == ("mib", dtype)
     assert without_leading_one(arr.shape) == without_leading_one(shape)
     nav_shape = shape[:1] if len(shape) == 3 else (1,)
-    # Otherwise every file that starts alike is taken for a part of the scan.
+    # Otherwise LiberTEM reads all files whose names start alike.
     alone = {"path": path, "nav_shape": nav_shape, "disable_glob": True}
     theirs = libertem_reads(tmp_path, {"mib": ("mib", alone)})["mib"]["frames"]
     pixels = arr.compute()
@@ -74,7 +73,7 @@ def test_mib_file_equals_libertem_and_the_manifest(data, tmp_path, row):
 
 @by_file(PROCESSED_ROWS, "row")
 def test_processed_mib_file_equals_rosettasciio_upside_down(data, row):
-    """RosettaSciIO shows the same pixels, but the first row at the bottom."""
+    """RosettaSciIO reads the same pixels, with rows in reverse order."""
     reader = pytest.importorskip("rsciio.quantumdetector", reason="RosettaSciIO is not installed")
     path = data / row["file"]
     (signal,) = reader.file_reader(str(path), lazy=False)
@@ -84,22 +83,21 @@ def test_processed_mib_file_equals_rosettasciio_upside_down(data, row):
 
 
 @by_file(RAW_ROWS, "row")
-def test_raw_capture_lies_like_the_processed_capture_of_the_same_detector(data, row):
-    """Pixels that are always on are at the same place in both, and not in any other orientation.
+def test_raw_capture_has_the_orientation_of_the_processed_one(data, row):
+    """Pixels that are always on coincide in both captures, but not if one is flipped.
 
-    The captures are different exposures of the same, nearly dark detector, so defective pixels are
-    what they have in common.
+    The captures are different exposures of the same, nearly dark detector, which share its defects.
     """
     path = data / row["file"]
     processed = frames_of(path.with_name(path.name.replace("RAW", ""))).all(axis=0)
     raw = frames_of(path).all(axis=0)
     together = (raw & processed).sum()
     assert together > 0.98 * max(raw.sum(), processed.sum())
-    for axes in [(0,), (1,), (0, 1)]:  # they cluster, so that about half coincide when turned
+    for axes in [(0,), (1,), (0, 1)]:  # in clusters, so that half coincide
         assert (np.flip(raw, axes) & processed).sum() < 0.6 * together
 
 
-# Files that end too early, and what lies beside them
+# Truncated files, .hdr files, and damaged headers
 
 
 def write_small(path, kind="U16", **options):
@@ -109,8 +107,8 @@ def write_small(path, kind="U16", **options):
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.touch()])
-def test_hdr_that_is_no_file_of_text_is_left_alone(tmp_path, make):
-    """A .mib file opens, whatever is called like its .hdr file."""
+def test_hdr_without_text_is_ignored(tmp_path, make):
+    """A .mib file opens even if its .hdr file is a pipe, a folder, or empty."""
     path = write_small(tmp_path / "scan.mib")
     make(tmp_path / "scan.hdr")
     np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
@@ -118,7 +116,7 @@ def test_hdr_that_is_no_file_of_text_is_left_alone(tmp_path, make):
 
 @pytest.mark.parametrize("missing", [1, 64, 383 + 64])
 def test_truncated_last_frame_of_a_mib(tmp_path, missing):
-    """Nothing is read beyond the end; whole frames open with a nav_shape that they fill."""
+    """A truncated frame raises; whole frames open with a nav_shape."""
     path = write_small(tmp_path / "scan.mib")
     os.truncate(path, path.stat().st_size - missing)
     with refused(path, "nav_shape", TruncatedFileError, told=True):
@@ -127,8 +125,7 @@ def test_truncated_last_frame_of_a_mib(tmp_path, missing):
     np.testing.assert_array_equal(arr.compute(), FRAMES[:5])
 
 
-def test_truncated_mib_opens_with_a_nav_shape_whatever_its_hdr_says(tmp_path):
-    """The user's word counts more than the .hdr file's."""
+def test_nav_shape_overrides_the_hdr_of_a_truncated_mib(tmp_path):
     path = write_mib(tmp_path / "scan.mib", FRAMES)
     os.truncate(path, path.stat().st_size - 100)
     for target in (path, path.with_suffix(".hdr")):
@@ -138,7 +135,7 @@ def test_truncated_mib_opens_with_a_nav_shape_whatever_its_hdr_says(tmp_path):
 
 
 def with_field(head, at, value):
-    """Put another value into the text of a frame header, and keep its length."""
+    """Replace a field in the text of a frame header, which keeps its length."""
     fields = head.rstrip(b"\0").split(b",")
     fields[at] = value
     return b",".join(fields).ljust(len(head), b"\0")[: len(head)]
@@ -154,8 +151,7 @@ WRONG_FIELDS = [
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG_FIELDS)
-def test_header_number_that_cannot_be(tmp_path, field, value):
-    """Fields that must be whole numbers, and sizes that must be positive and fit the file."""
+def test_invalid_number_in_a_header_raises(tmp_path, field, value):
     path = write_small(tmp_path / "scan.mib")
     data = path.read_bytes()
     path.write_bytes(with_field(data[:384], field, value) + data[384:])
@@ -165,8 +161,7 @@ def test_header_number_that_cannot_be(tmp_path, field, value):
 
 
 @pytest.mark.parametrize("head", [b"MQ2,000001", b"MQ1,000001,00384,01,0008"])
-def test_header_that_is_none(tmp_path, head):
-    """Of another kind, or without the fields that each has."""
+def test_unknown_or_incomplete_header_raises(tmp_path, head):
     path = write_small(tmp_path / "scan.mib")
     path.write_bytes(head.ljust(384, b"\0") + path.read_bytes()[384:])
     with refused(path, "MQ1", CorruptFileError, told=True):
@@ -184,11 +179,8 @@ OTHER_VALUES = [
 
 
 @pytest.mark.parametrize(("field", "value"), OTHER_VALUES, ids=repr)
-def test_header_field_that_contradicts_the_file(tmp_path, field, value):
-    """Sizes that are possible, but not those of this file; types and depths that there are not.
-
-    Raw data of other assemblies than 1x1 and 2x2 is refused as well.
-    """
+def test_header_that_does_not_fit_the_file_raises(tmp_path, field, value):
+    """So do unknown types and depths, and raw data of other assemblies than 1x1 and 2x2."""
     path = write_small(tmp_path / "scan.mib", "R64" if field in {-2, 3} else "U16")
     data = path.read_bytes()
     path.write_bytes(with_field(data[:384], field, value) + data[384:])
@@ -198,8 +190,7 @@ def test_header_field_that_contradicts_the_file(tmp_path, field, value):
     assert field > 0 or "depth" in str(caught.value)
 
 
-def test_last_frame_of_another_kind(tmp_path):
-    """Two acquisitions in one file are not one array."""
+def test_two_acquisitions_in_one_file_raise(tmp_path):
     path = write_small(tmp_path / "scan.mib")
     other = write_mib(tmp_path / "other.mib", FRAMES.reshape(6, 8, 4), hdr=False)
     path.write_bytes(path.read_bytes() + other.read_bytes())
@@ -208,7 +199,7 @@ def test_last_frame_of_another_kind(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, "9" * 4000, "0", "\u00b2"])
-def test_numbers_of_a_hdr_file_that_cannot_be(tmp_path, value):
+def test_invalid_numbers_in_a_hdr_file(tmp_path, value):
     keys = ("ScanX", "ScanY", "Frames in Acquisition (Number)", "Frames per Trigger (Number)")
     path = write_mib(tmp_path / "scan.mib", FRAMES)
     hdr = path.with_suffix(".hdr")
@@ -221,11 +212,11 @@ def test_numbers_of_a_hdr_file_that_cannot_be(tmp_path, value):
         opens_or_says_why(hdr, nav_shape=(2, 3))
 
 
-# Scans whose frames alone tell of lines
+# Scans inferred from the times of frames
 
 
 def write_times(path, times):
-    """Put times into the headers of frames, in ns after a day."""
+    """Write times into the headers of frames, in ns after a fixed one."""
     content = bytearray(path.read_bytes())
     record = len(content) // len(times)  # of one file
     for k, time in enumerate(times):
@@ -238,13 +229,13 @@ def write_times(path, times):
 
 def scan_times(rows, line):
     steps = np.full((rows, line), 102_000_000)
-    steps[:, -1] += 20_820  # as of a capture with a trigger for each frame
+    steps[:, -1] += 20_820  # as in a capture with a trigger for each frame
     return (np.cumsum(steps) - steps.ravel()).tolist()
 
 
 @pytest.mark.parametrize(("kind", "hdr"), [("U08", None), ("U16", (12, 1)), ("R64", (1, 12))])
 def test_scan_from_the_times_of_frames(tmp_path, kind, hdr):
-    """A .hdr file that counts frames, or triggers for each of them, says nothing of lines."""
+    """Lines are inferred without a .hdr file, or if it counts frames or triggers only."""
     frames = counting_frames((12, 8, 64), "u2", bits=6)
     path = tmp_path / "a.mib"
     write_mib(path, frames, kind=kind, hdr=hdr is not None, nav_shape=hdr)
@@ -259,7 +250,7 @@ def test_scan_from_the_times_of_frames(tmp_path, kind, hdr):
     assert describe(path, nav_shape=(6, 2)).nav_shape == (6, 2)
 
 
-def test_scan_that_the_hdr_file_tells_of_is_not_inferred(tmp_path):
+def test_scan_in_the_hdr_file_is_not_inferred(tmp_path):
     frames = counting_frames((12, 8, 8), "u2")
     path = write_mib(tmp_path / "a.mib", frames, nav_shape=(2, 6))
     write_times(path, scan_times(3, 4))
@@ -268,7 +259,7 @@ def test_scan_that_the_hdr_file_tells_of_is_not_inferred(tmp_path):
     assert desc.metadata["mib"]["nav_shape_from"].endswith(".hdr")
 
 
-def test_times_that_are_damaged_infer_nothing(tmp_path):
+def test_damaged_times_are_ignored(tmp_path):
     frames = counting_frames((12, 8, 8), "u2")
     path = write_mib(tmp_path / "a.mib", frames, hdr=False)
     write_times(path, scan_times(3, 4))
@@ -280,7 +271,7 @@ def test_times_that_are_damaged_infer_nothing(tmp_path):
 
 
 def test_scans_of_several_files_are_not_inferred(tmp_path):
-    """Headers of all of them would be read one by one."""
+    """The headers of all files would have to be read one by one."""
     frames = counting_frames((12, 8, 8), "u2")
     paths = write_mib_series(tmp_path / "a", frames, frames_per_file=6, hdr=False)
     assert describe(paths[0]).nav_shape == (12,)

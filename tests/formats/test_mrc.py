@@ -1,4 +1,4 @@
-"""MRC files: real ones, and synthetic ones that mrcfile, RosettaSciIO and ncempy read too."""
+"""MRC files: real and written ones, compared with mrcfile and RosettaSciIO."""
 
 import bz2
 import gzip
@@ -30,7 +30,7 @@ CUSTOM = RASTER | {"Scan - Type": "XY File"}
 def rsciio_pixels(path):
     reader = pytest.importorskip("rsciio.mrc", reason="RosettaSciIO is not installed")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # it does not close files
+        warnings.simplefilter("ignore", ResourceWarning)  # RosettaSciIO leaves files open
         return reader.file_reader(str(path))[0]["data"]
 
 
@@ -42,7 +42,7 @@ def write_header(path, values, at=0):
 
 @by_file(ROWS, "row")
 def test_file_has_the_numbers_of_the_manifest_and_equals_mrcfile(data, row):
-    """A movie with a scan has the frames that mrcfile sees, in the shape that RosettaSciIO sees."""
+    """Frames equal mrcfile's; the shape of a scan equals RosettaSciIO's."""
     path = data / row["file"]
     arr = dask_tiled.open_dataset(path)
     shape, dtype, total = expected_of(row)
@@ -59,7 +59,7 @@ def test_file_has_the_numbers_of_the_manifest_and_equals_mrcfile(data, row):
 
 @pytest.mark.parametrize("module", [gzip, bz2, lzma])
 def test_compressed_files(tmp_path, module):
-    """They are decompressed once for the array; what is wrong shows then, or before."""
+    """Compressed files are decompressed once; damaged ones raise when opened or computed."""
     frames = counting_frames((6, 5, 7), ">i2")
     plain = write_mrc(tmp_path / "plain.mrc", frames, byte_order=">").read_bytes()
     path = tmp_path / "packed"
@@ -96,7 +96,7 @@ def test_synthetic_file_equals_frames_and_mrcfile(tmp_path, dtype, order):
     with mrcfile.open(path) as theirs:
         if dtype != "u1":  # mrcfile does not know IMOD's flags
             np.testing.assert_array_equal(theirs.data, frames)
-    if order == "<" and dtype != "i1":  # RosettaSciIO takes all bytes for unsigned ones
+    if order == "<" and dtype != "i1":  # RosettaSciIO reads all bytes as unsigned
         np.testing.assert_array_equal(rsciio_pixels(path), frames)
 
 
@@ -108,7 +108,7 @@ def test_mode_3_has_an_axis_of_real_and_imaginary_parts(tmp_path):
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_file_without_stamp_and_identifier_is_read_in_the_order_that_makes_sense(tmp_path, order):
+def test_byte_order_is_inferred_without_stamp_and_identifier(tmp_path, order):
     frames = counting_frames((3, 5, 7), "i2")
     path = write_mrc(tmp_path / "old.st", frames, byte_order=order, stamp=False)
     check_format(path, frames, cuts=2)
@@ -131,8 +131,8 @@ def test_bytes_are_signed_unless_the_header_says_otherwise(tmp_path):
     np.testing.assert_array_equal(dask_tiled.open_dataset(standard), frames)
 
 
-def test_d10_grid_with_mz_equal_to_nz_does_not_double_the_sections(tmp_path):
-    """LiberTEM#1675: four frames of 8 x 16 became (4, 4, 8, 16)."""
+def test_grid_with_mz_equal_to_nz_keeps_the_sections(tmp_path):
+    """LiberTEM #1675: four frames of 8 x 16 became (4, 4, 8, 16)."""
     frames = counting_frames((4, 8, 16), "u2")
     path = write_mrc(tmp_path / "a.mrc", frames, depth=4)
     check_format(path, frames, cuts=2)
@@ -172,8 +172,8 @@ def test_extended_header_of_fei_is_metadata_of_the_first_section(tmp_path):
 
 
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_custom_scan_puts_frames_into_the_places_of_its_coordinates(tmp_path, repeats):
-    """A snake that leaves places out; RosettaSciIO shows those as zeros too."""
+def test_frames_of_a_custom_scan_are_at_its_coordinates(tmp_path, repeats):
+    """Positions that a snake leaves out are zeros, as in RosettaSciIO."""
     snake = [(0, 0), (2, 0), (2, 1), (1, 1), (0, 1), (0, 2), (2, 2)] * repeats
     frames = counting_frames((len(snake), 5, 6), "u2")
     expected = np.zeros((repeats, 3, 3, 5, 6), "u2")
@@ -194,7 +194,7 @@ def test_custom_scan_puts_frames_into_the_places_of_its_coordinates(tmp_path, re
     assert not later[..., 0, 1, :, :].any()
 
 
-def test_places_visited_in_different_numbers_leave_frames_in_the_order_of_the_file(tmp_path):
+def test_positions_visited_unequally_keep_the_order_of_frames(tmp_path):
     coordinates = [(0, 0), (1, 0), (1, 0)]
     frames = counting_frames((3, 5, 6), "u2")
     path = write_direct_electron(tmp_path, frames, CUSTOM, coordinates=coordinates)
@@ -211,7 +211,7 @@ def test_places_visited_in_different_numbers_leave_frames_in_the_order_of_the_fi
         ([(0, 0), (1, "b"), (2, 2)], CorruptFileError),
         ([(0, 0), (1, -1), (2, 2)], CorruptFileError),
         ([(0, 0), (99999999, 99999999), (2, 2)], CorruptFileError),
-        ([(4000, 4000)] * 3, CorruptFileError),  # three times all places up to there
+        ([(4000, 4000)] * 3, CorruptFileError),  # three scans of 4001 x 4001
     ],
 )
 def test_wrong_coordinates_are_refused_unless_a_nav_shape_is_given(tmp_path, coordinates, kind):
@@ -223,8 +223,8 @@ def test_wrong_coordinates_are_refused_unless_a_nav_shape_is_given(tmp_path, coo
 
 
 @pytest.mark.parametrize("begin", [b"", b"1,2\n", b"#\n" * 9, b"\n" * 5000])
-def test_coordinates_are_read_up_to_what_is_none(tmp_path, begin):
-    """However long the file is, and however many frames there are."""
+def test_coordinates_are_read_up_to_the_first_invalid_line(tmp_path, begin):
+    """The file may have any length, and the scan any number of frames."""
     path = tmp_path / "scan_coordinates.csv"
     path.write_bytes(begin)
     os.truncate(path, 1 << 40)  # a hole: it takes no space
@@ -249,28 +249,28 @@ def test_movie_without_scan_has_a_time_axis_and_repeated_scans_an_axis_more(tmp_
 
 @pytest.mark.parametrize("name", ["final", "0_Virt 0_sum", "virt1_HAADF_mean", "ext2"])
 def test_sums_of_another_size_keep_the_scales_of_their_headers(tmp_path, name):
-    """The pixels are others than those that the info file tells of."""
+    """The info file holds for images of the size of the scan or of the frames only."""
     info = RASTER | {"Image Size X (pixels)": 6, "Image Size Y (pixels)": 5}
     info |= {"Diffraction Pixel Size X": 0.5, "Diffraction Pixel Size Y": 0.5}
     write_direct_electron(tmp_path, counting_frames((12, 5, 6), "u2"), info, name="a_1")
     whole = (5, 6) if name == "final" else (4, 3)
-    for shape, told in ((whole, True), (whole[::-1], False), ((8, 8), False)):
+    for shape, fits in ((whole, True), (whole[::-1], False), ((8, 8), False)):
         frames = counting_frames((1, *shape), "f4")
         options = {"space_group": 1, "pixel_size": (9, 9, 9)}
         desc = dask_tiled.describe(write_mrc(tmp_path / f"a_1_{name}.mrc", frames, **options))
-        assert [axis.units == "Å" for axis in desc.axes[1:]] == [not told] * 2
-        assert ("direct_electron" in desc.metadata["mrc"]) == told
+        assert [axis.units == "Å" for axis in desc.axes[1:]] == [not fits] * 2
+        assert ("direct_electron" in desc.metadata["mrc"]) == fits
 
 
 @pytest.mark.parametrize("mode", [16, 101])
-def test_modes_that_are_not_read_are_named(tmp_path, mode):
+def test_unsupported_modes_raise(tmp_path, mode):
     path = write_mrc(tmp_path / "a.mrc", counting_frames((2, 5, 7), "i2"))
     write_header(path, struct.pack("<i", mode), at=12)
     with pytest.raises(DatasetError, match=f"mode.*found {mode}"):
         dask_tiled.describe(path)
 
 
-def test_bytes_after_the_last_section_are_nothing(tmp_path):
+def test_bytes_after_the_last_section_are_ignored(tmp_path):
     frames = counting_frames((3, 5, 7), "i2")
     path = write_mrc(tmp_path / "a.mrc", frames, extended=bytes(32))
     path.write_bytes(path.read_bytes() + b"trailing")

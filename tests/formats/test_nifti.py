@@ -1,4 +1,4 @@
-"""NIfTI and Analyze files: real ones, and those that nibabel writes; nibabel is the oracle."""
+"""NIfTI and Analyze files: real and written ones, compared with nibabel."""
 
 import bz2
 import gzip
@@ -39,7 +39,7 @@ ANALYZE["spm 2"] = nibabel.Spm2AnalyzeImage
 
 
 def write(path, array, kind=nibabel.Nifti1Image, order="<", **fields):
-    """Write an array in nibabel's order of axes, as it is, whatever the header says of scaling."""
+    """Write an array in nibabel's order of axes, unscaled whatever the header has."""
     header = kind.header_class(endianness=order)
     header.set_data_dtype(array.dtype)
     header.set_data_shape(array.shape)
@@ -61,12 +61,12 @@ def write(path, array, kind=nibabel.Nifti1Image, order="<", **fields):
 
 
 def unscaled(path):
-    """Read what nibabel reads, in C order."""
+    """Return the stored pixels that nibabel reads, in C order."""
     return np.asarray(nibabel.load(path).dataobj.get_unscaled()).T
 
 
 def frames_of(shape, dtype):
-    """Count, in nibabel's order of axes."""
+    """Return counting frames in nibabel's order of axes."""
     return counting_frames(shape[::-1], dtype).T
 
 
@@ -143,7 +143,7 @@ def test_either_file_of_a_pair_opens_it(tmp_path, kind, packed):
         dask_tiled.describe(header)
 
 
-def test_a_pair_may_be_compressed_by_half_and_in_capitals(tmp_path):
+def test_pairs_half_compressed_or_in_capitals(tmp_path):
     array = frames_of((5, 4, 3), "i2")
     path = write(tmp_path / "a.hdr", array, nibabel.Nifti1Pair)
     pixels = tmp_path / "a.img"
@@ -157,7 +157,7 @@ def test_a_pair_may_be_compressed_by_half_and_in_capitals(tmp_path):
     np.testing.assert_array_equal(dask_tiled.open_dataset(path), array.T)
 
 
-def test_pixels_without_their_header_are_of_no_known_format(tmp_path):
+def test_pixels_without_their_header_are_not_recognised(tmp_path):
     array = frames_of((5, 4, 3), "i2")
     write(tmp_path / "a.hdr", array, nibabel.Nifti1Pair).unlink()
     with pytest.raises(UnknownFormatError, match=r"nifti.*neither"):
@@ -180,8 +180,8 @@ def test_analyze_files(tmp_path, kind, dtype, order):
     assert desc.metadata["nifti"]["version"] == "Analyze 7.5"
 
 
-def test_what_is_no_analyze_header_stays_unknown(tmp_path):
-    """Files of this length of header, but nothing else that makes sense."""
+def test_invalid_analyze_header_is_not_recognised(tmp_path):
+    """The length of a header alone does not suffice."""
     path = tmp_path / "a.hdr"
     path.write_bytes(struct.pack("<i", 348) + bytes(344))
     path.with_suffix(".img").write_bytes(bytes(100))
@@ -205,7 +205,7 @@ scalings |= st.sampled_from([(np.nan, np.nan), (np.inf, 1), (np.nan, 5)])
 def test_any_volume_equals_nibabel(
     tmp_path_factory, shape, dtype, order, kind, scaling, packed, seed
 ):
-    """Raw and scaled, whole and in chunks that the file knows nothing of."""
+    """Raw and scaled pixels are right in any chunks."""
     rng = np.random.default_rng(seed)
     size = np.dtype(dtype).itemsize
     array = rng.integers(0, 256, (*shape, size), "u1").view(dtype)[..., 0]
@@ -238,7 +238,7 @@ def test_scaled_pixels_can_be_corrected_first(tmp_path):
     scaled = plain.astype("f8") * 0.5 + 10
     np.testing.assert_array_equal(arr[:, 1:], scaled[:, 1:])
     np.testing.assert_array_equal(arr[:, 0, 1:], scaled[:, 0, 1:])
-    # The mean that repairs a pixel is one of double precision.
+    # Pixels are repaired by means in double precision.
     mean = scaled[:, [0, 1, 1], [1, 0, 1]].mean(axis=1)
     np.testing.assert_allclose(arr[:, 0, 0], mean, rtol=1e-14)
     rounded = dask_tiled.open_dataset(path, scaled=True, dtype="i2")
@@ -253,16 +253,16 @@ def test_scaled_pixels_can_be_corrected_first(tmp_path):
 
 @pytest.fixture
 def decompressions(monkeypatch):
-    """Note how often a file is decompressed."""
-    found = []
+    """Return a list of the files that are decompressed."""
+    paths = []
     decode = compression.decode
 
     def counted(block, fetch, **options):
-        found.append(block.file.path)
+        paths.append(block.file.path)
         return decode(block, fetch, **options)
 
     monkeypatch.setattr(compression, "decode", counted)
-    return found
+    return paths
 
 
 def add(total, tile, _info):
@@ -292,7 +292,7 @@ def slices(tmp_path_factory):
     ids=["whole", "slices", "frames", "pattern", "tiles"],
 )
 def test_gzip_is_decompressed_once_not_once_per_slice(slices, decompressions, options, use):
-    """In one chunk, converted or not, chunk by chunk or tile by tile."""
+    """The file is one chunk, which every operation decompresses once."""
     plain, path = slices
     arr = dask_tiled.open_dataset(path, **options)
     assert arr.npartitions == 1
@@ -302,7 +302,7 @@ def test_gzip_is_decompressed_once_not_once_per_slice(slices, decompressions, op
     np.testing.assert_array_equal(found, expected)
 
 
-def test_no_chunk_limit_cuts_a_compressed_file(tmp_path):
+def test_compressed_file_is_one_chunk_of_any_size(tmp_path):
     path = tmp_path / "a.nii.bz2"
     plain = write(tmp_path / "a.nii", frames_of((50, 40, 30), "u1"))
     path.write_bytes(bz2.compress(plain.read_bytes()))
@@ -343,14 +343,14 @@ def test_headers_of_nibabel_as_metadata(tmp_path):
 
 
 @pytest.mark.parametrize("code", [0, 1, 255, 1536, 2048, 7])
-def test_types_that_are_not_read_are_named(tmp_path, code):
+def test_unsupported_types_raise(tmp_path, code):
     path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"), datatype=code)
     with pytest.raises(DatasetError, match="datatype"):
         dask_tiled.describe(path)
 
 
-def test_a_compressed_file_cannot_promise_more_than_it_can_hold(tmp_path):
-    """A few hundred bytes with a header that asks for 2**60 are refused before any allocation."""
+def test_sizes_beyond_a_compressed_file_raise(tmp_path):
+    """A header that asks for 2**60 pixels raises before memory is allocated."""
     for dims, sizes in ((4, [2**15 - 1] * 4), (3, [30000] * 3)):
         path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"))
         whole = bytearray(path.read_bytes())
@@ -362,7 +362,7 @@ def test_a_compressed_file_cannot_promise_more_than_it_can_hold(tmp_path):
 
 
 @pytest.mark.parametrize("ndim", [-1, 0, 8, 259])
-def test_a_number_of_axes_that_cannot_be(tmp_path, ndim):
+def test_invalid_number_of_axes_raises(tmp_path, ndim):
     path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"))
     whole = bytearray(path.read_bytes())
     struct.pack_into("<h", whole, 40, ndim)
@@ -371,8 +371,8 @@ def test_a_number_of_axes_that_cannot_be(tmp_path, ndim):
         dask_tiled.describe(path)
 
 
-def turned(rng, k):
-    """Make a header with a transform, units, an intent and times of slices, or without some."""
+def header_of(rng, k):
+    """Return header ``k``: transforms, units, intent and times of slices depend on ``k``."""
     header = (nibabel.Nifti1Header, nibabel.Nifti2Header)[k % 2](endianness="<>"[k // 2 % 2])
     header.set_data_shape((3, 4, 5, 2)[: 2 + k % 3])
     affine = nibabel.affines.from_matvec(
@@ -392,9 +392,9 @@ def turned(rng, k):
 
 
 @pytest.mark.parametrize("k", range(36))
-def test_headers_mean_what_nibabel_says(k):
-    """Transforms of any kind to the last bit, intents and times of slices."""
-    header = turned(np.random.default_rng(k), k)
+def test_headers_are_read_as_by_nibabel(k):
+    """Transforms are equal to the last bit, and so are intents and times of slices."""
+    header = header_of(np.random.default_rng(k), k)
     found = np.frombuffer(header.binaryblock, HEADERS[1 + k % 2].newbyteorder(header.endianness))[0]
     kind = kind_of(header.binaryblock)
     np.testing.assert_array_equal(affine_of(kind, found), header.get_best_affine())
@@ -405,7 +405,7 @@ def test_headers_mean_what_nibabel_says(k):
         np.testing.assert_array_equal(slice_times(found, 5), times)
 
 
-def test_spm_tells_where_the_voxels_of_analyze_files_lie():
+def test_affine_of_analyze_files_of_spm():
     for origin in ((3, 4, 5), (0, 0, 0), (9, 9, -99), (1, 2, 11)):
         header = nibabel.Spm2AnalyzeImage.header_class()
         header.set_data_shape((3, 5, 7))
@@ -416,11 +416,11 @@ def test_spm_tells_where_the_voxels_of_analyze_files_lie():
         np.testing.assert_array_equal(affine_of(kind_of(header.binaryblock), found), expected)
 
 
-# Rows of the list of defects of other systems
+# Defects of other readers
 
 
-def test_confusius_329_opening_many_volumes_reads_headers_only(tmp_path, loads):
-    """Neither opening nor stacking reads a pixel, and a slice reads its own bytes."""
+def test_opening_many_volumes_reads_headers_only(tmp_path, loads):
+    """ConfUSIus #329: opening reads no pixels, and a slice its own bytes only."""
     array = frames_of((50, 40, 30), "i2")
     paths = [write(tmp_path / f"{k}.nii", array + k) for k in range(5)]
     arrays = [dask_tiled.open_dataset(path, io="counting") for path in paths]
@@ -429,8 +429,8 @@ def test_confusius_329_opening_many_volumes_reads_headers_only(tmp_path, loads):
     assert 0 < loads.nbytes <= 2 * 50
 
 
-def test_506_offsets_beyond_4_gib(tmp_path):
-    """An int32 offset would overflow; the file is sparse."""
+def test_offsets_beyond_4_gib(tmp_path):
+    """RosettaSciIO #506: 32-bit offsets overflow. The file is sparse."""
     path = write(tmp_path / "a.nii", np.zeros((2, 2, 2), "u1"), nibabel.Nifti2Image)
     header = nibabel.Nifti2Header()
     header.set_data_dtype("u1")

@@ -1,4 +1,4 @@
-"""NumPy's own files: real ones, and headers that are damaged or made to harm."""
+"""NumPy files: real ones, and damaged or hostile headers."""
 
 import warnings
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 @pytest.mark.filterwarnings("ignore:.*created on Python 2:UserWarning")  # numpy's own reader
 @by_file(manifest("NPY"), "row")
 def test_npy_file_has_the_shape_dtype_and_sum_of_the_manifest(data, row):
-    """Every npy file opens, and holds what numpy reads; pickled objects are refused."""
+    """Files are read as by NumPy; pickled objects raise."""
     path = data / row["file"]
     if "O" in row["shape_dtype"]:
         with pytest.raises(dask_tiled.DatasetError, match="pickle") as caught:
@@ -44,7 +44,7 @@ def test_names_of_fields_that_need_version_3(tmp_path):
 
 @pytest.mark.parametrize("shape", ["(3L, 4L)", "(3L, 4)", "(12L,)"])
 def test_lengths_as_python_2_wrote_them(tmp_path, shape):
-    """Without the warning of numpy; and names of fields may end the same way."""
+    """NumPy's warning is avoided; names of fields may look like such lengths."""
     text = npy_text(descr="[('a3L', '<i4')]", shape=shape)
     path = write_npy_header(tmp_path / "array.npy", text, np.arange(12, dtype="<i4").tobytes())
     found = open_dataset(path, sig_dims=1).compute()
@@ -54,29 +54,29 @@ def test_lengths_as_python_2_wrote_them(tmp_path, shape):
 
 @pytest.mark.parametrize("text", ["{}  \n   ", " {}", "{}\n\n\t"])
 def test_space_around_a_header(tmp_path, text):
-    """Whatever it is, it says nothing, and numpy does not warn of it."""
+    """Whitespace is ignored, without NumPy's warning."""
     path = write_npy_header(tmp_path / "array.npy", text.format(npy_text()))
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")  # an error would be taken for one of the header
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")  # an error would count as one of the header
         assert open_dataset(path).shape == (3, 4)
-    assert not told
+    assert not warned
 
 
-def test_what_numpy_would_repair(tmp_path):
-    """It warns of that."""
+def test_header_that_numpy_repairs_raises(tmp_path):
+    """NumPy reads the file with a warning."""
     text = npy_text(shape="(3 L, 4)")
     path = write_npy_header(tmp_path / "array.npy", text)
     with pytest.warns(UserWarning, match="Python 2"):
         assert np.load(path).shape == (3, 4)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with pytest.raises(CorruptFileError, match="header"):
             open_dataset(path)
-    assert not told
+    assert not warned
 
 
 def write_npy_header(path, text, content=b"\0" * 96, version=1):
-    """Write an npy file with any text for its header."""
+    """Write an npy file with any text as its header."""
     head = text.encode("latin1") if isinstance(text, str) else text
     length = len(head).to_bytes(2 if version == 1 else 4, "little")
     path.write_bytes(b"\x93NUMPY" + bytes([version, 0]) + length + head + content)
@@ -108,21 +108,21 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_npy_header(tmp_path, text):
-    """No header of any version makes anything but a DatasetError that names the file."""
+def test_hostile_headers_raise(tmp_path, text):
+    """Headers of every version raise a DatasetError that names the file, and warn of nothing."""
     for version in (1, 2, 3):
         path = write_npy_header(tmp_path / "array.npy", text, version=version)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             with pytest.raises(DatasetError) as caught:
                 open_dataset(path)
-        assert not told  # neither numpy nor Python
+        assert not warned  # by NumPy or Python
         assert caught.value.path == str(path)
         assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "match"),
     [
         (b"MQ1,000001", r"expected b'\\x93NUMPY', version 1, .* found .*b'MQ1,0000'"),
         (b"\x93NUMPY\x04\x00", r"version 1, 2 or 3, .* found .*NUMPY.*x04"),
@@ -135,37 +135,37 @@ def test_hostile_npy_header(tmp_path, text):
         (b"\x93NUMPY\x03\x00\x08\x00\x00\x00{'\xff\xfe': 1}", "header"),
     ],
 )
-def test_what_is_wrong_with_the_start_of_an_npy_file(tmp_path, content, says):
-    """The magic bytes are told where others are found, and how much of a header is there."""
+def test_invalid_start_of_a_file_raises(tmp_path, content, match):
+    """The error names the bytes in the place of the magic ones, or the truncated header."""
     path = tmp_path / "array.npy"
     path.write_bytes(content)
-    with pytest.raises(CorruptFileError, match=says):
+    with pytest.raises(CorruptFileError, match=match):
         open_dataset(path, format="npy")
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_long_names_of_fields_that_are_not_ascii(tmp_path, version):
-    """What is within the limit is so however the header is handed on to numpy."""
+    """Headers within the limit open, however they are passed to NumPy."""
     text = npy_text(descr=f"[('{'é' * 20_000}', '<i2')]")
     path = write_npy_header(tmp_path / "array.npy", text, version=version)
     assert open_dataset(path).dtype.names == ("é" * 20_000,)
 
 
 @pytest.mark.parametrize("descr", ["('<f8', (2,))", "'(2,2)f4'", "'f4,f4'", "'(3)i2'"])
-def test_npy_dtype_with_a_shape_of_its_own(tmp_path, descr):
-    """An array in each element is read as numpy reads it, or refused, but never breaks a graph."""
+def test_dtypes_with_a_shape(tmp_path, descr):
+    """Arrays as elements are read as by NumPy, or raise a DatasetError."""
     path = write_npy_header(tmp_path / "array.npy", npy_text(descr=descr, shape="(2,)"))
     try:
         found = open_dataset(path).compute()
     except DatasetError as error:
-        assert error.path == str(path)  # noqa: PT017 - an error is one of two right outcomes
+        assert error.path == str(path)  # noqa: PT017 - an error is one right outcome
     else:
         np.testing.assert_array_equal(found, np.load(path))
 
 
 @pytest.mark.parametrize("old", ["|a8", "a8", "[('n', '<i4'), ('a1', '|a8')]"])
-def test_bytes_as_numpy_has_called_them(tmp_path, old):
-    """They are the same as those called S; numpy warns of that, and warnings are errors here."""
+def test_old_names_of_byte_strings(tmp_path, old):
+    """``a`` means ``S``; NumPy's warning, which would be an error here, is avoided."""
     kind = old if old.startswith("[") else repr(old)
     text = f"{{'descr': {kind}, 'fortran_order': False, 'shape': (3,), }}".encode()
     header = read_header(write_npy_header(tmp_path / "a.npy", text))

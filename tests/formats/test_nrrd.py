@@ -1,4 +1,4 @@
-"""NRRD volumes against pynrrd; what it does not read, against the array that was written."""
+"""NRRD volumes, compared with pynrrd, or with the written array where pynrrd cannot read it."""
 
 import gzip
 import math
@@ -26,13 +26,13 @@ VOLUME = counting_frames((4, 5, 6), "u2")
 
 
 def read(path):
-    """Return what pynrrd sees: pixels in C order, in native byte order."""
+    """Return the pixels that pynrrd reads, in C order and native byte order."""
     pixels, _ = nrrd.read(str(path), index_order="C")
     return pixels.astype(pixels.dtype.newbyteorder("="))
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_file_is_what_pynrrd_sees(data, name):
+def test_real_file_equals_pynrrd(data, name):
     path = data / "more/nrrd" / name
     check_format(path, read(path), cuts=3)
     desc = dask_tiled.describe(path)
@@ -62,7 +62,7 @@ def test_every_name_of_every_type(tmp_path, order):
     ],
 )
 def test_bytes_and_lines_to_skip(tmp_path, suffix, encoding, lines, skip):
-    """Lines are skipped before anything is decompressed, and bytes behind that."""
+    """Lines are skipped before decompression, bytes after it."""
     fields = {"byte skip": -1} if skip < 0 else {}
     *_, path = write_nrrd(
         tmp_path / f"a{suffix}",
@@ -81,14 +81,14 @@ def test_bytes_and_lines_to_skip(tmp_path, suffix, encoding, lines, skip):
 @pytest.mark.parametrize(("pattern", "encoding"), [(False, "gzip"), (True, "raw")])
 @pytest.mark.parametrize("files", [1, 2, 4, 20])
 def test_detached_pixels_by_name_list_and_pattern(tmp_path, files, pattern, encoding):
-    """Slabs, slices, and rows."""
+    """Files hold slabs, slices or rows."""
     options = {"files": files, "pattern": pattern, "encoding": encoding, "lines": 1}
     *members, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, **options)
     check_format(path, VOLUME, cuts=3)
     assert [file.path for file in dask_tiled.describe(path).files] == list(map(str, members))
 
 
-def test_a_pattern_with_steps_downwards(tmp_path):
+def test_pattern_with_negative_steps(tmp_path):
     *members, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, files=4)
     for k, member in enumerate(members):
         member.rename(tmp_path / f"b 100%{17 - 5 * k:02}.bin")
@@ -99,7 +99,7 @@ def test_a_pattern_with_steps_downwards(tmp_path):
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("middle", ["%d" * 99999, " " * 999999, "%%" * 99999, "1 1 1 " * 99999])
-def test_names_without_end_take_no_time(tmp_path, middle):
+def test_long_names_raise_at_once(tmp_path, middle):
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields={"data file": f"a%d{middle}x"})
     with pytest.raises(DatasetError, match=r"a\.nrrd"):
         dask_tiled.open_dataset(path)
@@ -167,7 +167,7 @@ def test_spacings_units_and_labels(tmp_path):
 
 
 def test_space_directions_and_origin(tmp_path):
-    """An axis that runs against one of space counts from where it begins, in its own direction."""
+    """An axis against one of space has the offset of its first pixel, in its own direction."""
     fields = {
         "space": "left-posterior-superior",
         "space directions": "none (0,-0.5,0) (0, 0, 2) (3,0,4)",
@@ -202,7 +202,7 @@ def test_names_of_fields_in_any_case_and_key_value_pairs(tmp_path):
     [("i1", 0, None, b""), ("u8", 1, None, b""), ("f4", 0, 40, b""), ("f8", 4, None, b",")],
 )
 def test_text(tmp_path, dtype, files, skip, comma):
-    """There is no byte order in it, and commas do not count; pynrrd takes none, and no lists."""
+    """Text has no byte order and may have commas; pynrrd reads neither commas nor several files."""
     volume = counting_frames((4, 5, 6), dtype, bits=7)
     volume[-1, -1, -1] = 2**64 - 1 if dtype == "u8" else 1
     fields = {"encoding": "ascii", "endian": None, "byte skip": skip}
@@ -228,7 +228,7 @@ def test_text(tmp_path, dtype, files, skip, comma):
         ("1 2 3 4 5", "cannot hold"),
     ],
 )
-def test_text_that_is_not_what_the_header_says(tmp_path, text, problem):
+def test_text_that_does_not_fit_the_header_raises(tmp_path, text, problem):
     fields = {"encoding": "text", "sizes": "2 3", "dimension": 2, "type": "uint8"}
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
     path.write_bytes(path.read_bytes()[: -VOLUME.nbytes] + text.encode())
@@ -238,7 +238,7 @@ def test_text_that_is_not_what_the_header_says(tmp_path, text, problem):
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "bzip2"])
-def test_bytes_before_pixels_at_the_end_have_a_bound(tmp_path, encoding, monkeypatch):
+def test_bytes_before_pixels_at_the_end_are_bounded(tmp_path, encoding, monkeypatch):
     monkeypatch.setattr(compression, "MOST_BEFORE", 1000)
     options = {"encoding": encoding, "fields": {"byte skip": -1}}
     for skip in (0, 1, 999, 1000, 1001):
@@ -254,7 +254,7 @@ def test_bytes_before_pixels_at_the_end_have_a_bound(tmp_path, encoding, monkeyp
 
 
 @pytest.mark.parametrize("encoding", ["hex", "zrl"])
-def test_other_encodings_are_refused_by_name(tmp_path, encoding):
+def test_unsupported_encodings_raise(tmp_path, encoding):
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields={"encoding": encoding}, encoding="raw")
     with pytest.raises(DatasetError, match=f"'encoding'; expected raw or .*; found {encoding}"):
         dask_tiled.describe(path)
@@ -290,7 +290,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("field", HOSTILE)
-def test_hostile_headers_give_typed_errors(tmp_path, field):
+def test_hostile_headers_raise(tmp_path, field):
     for value in HOSTILE[field]:
         (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields={field: value})
         with pytest.raises(DatasetError, match=re.escape(str(tmp_path))) as caught:
@@ -299,7 +299,7 @@ def test_hostile_headers_give_typed_errors(tmp_path, field):
 
 
 @pytest.mark.parametrize("files", [3, 8, 7, 40])
-def test_files_that_make_no_equal_parts(tmp_path, files):
+def test_files_of_unequal_parts_raise(tmp_path, files):
     *members, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, files=4)
     names = "\n".join((files * [member.name for member in members])[:files])
     path.write_text(path.read_text().partition("LIST")[0] + f"LIST\n{names}\n")
@@ -310,7 +310,7 @@ def test_files_that_make_no_equal_parts(tmp_path, files):
         dask_tiled.describe(path)
 
 
-def test_a_file_of_a_list_that_is_missing_is_named(tmp_path):
+def test_missing_file_of_a_list_is_named(tmp_path):
     *members, path = write_nrrd(tmp_path / "a.nhdr", VOLUME, files=4)
     members[2].unlink()
     with pytest.raises(TruncatedFileError, match=r"a\.nhdr.*'data file'.*a002\.raw"):

@@ -1,4 +1,4 @@
-"""Raw files: what their users say of them has to be possible, and to fit."""
+"""Raw files: checks of options, truncated files, and the order of files."""
 
 import os
 
@@ -24,8 +24,7 @@ RAW = {"format": "raw", "dtype": "uint16", "sig_shape": (4, 8)}
     ],
     ids=lambda options: "-".join(f"{k}={v}" for k, v in options.items()),
 )  # fmt: skip
-def test_wrong_raw_options(tmp_path, options):
-    """What a raw file is said to be has to be possible."""
+def test_invalid_options_raise(tmp_path, options):
     path = write_raw(tmp_path / "scan.raw", FRAMES)
     with refused(path):
         open_dataset(path, **{**RAW, **options})
@@ -33,23 +32,23 @@ def test_wrong_raw_options(tmp_path, options):
 
 @pytest.mark.parametrize("missing", [1, 7, 8, 64, 71, 77])
 def test_truncated_last_frame_of_a_raw_file(tmp_path, missing):
-    """Whole frames open with a nav_shape, gaps included; the others are missing in a larger one."""
+    """Whole frames open with a nav_shape; in a larger one, the others are missing."""
     gaps = {"file_header": 3, "frame_header": 5, "frame_footer": 7}
     path = write_raw(tmp_path / "scan.raw", FRAMES, **gaps)
     os.truncate(path, path.stat().st_size - missing)
     with refused(path, "nav_shape", TruncatedFileError, told=True):
         open_dataset(path, **gaps, **RAW)
-    there = 12 - -(-missing // 76)
-    arr = open_dataset(path, nav_shape=(there,), **gaps, **RAW)
-    np.testing.assert_array_equal(arr.compute(), FRAMES[:there])
+    whole = 12 - -(-missing // 76)
+    arr = open_dataset(path, nav_shape=(whole,), **gaps, **RAW)
+    np.testing.assert_array_equal(arr.compute(), FRAMES[:whole])
     arr = open_dataset(path, nav_shape=(12,), fill_value=6, **gaps, **RAW)
-    assert arr.description.missing.tolist() == [*range(there, 12)]
-    np.testing.assert_array_equal(arr[:there].compute(), FRAMES[:there])
-    assert (arr[there:].compute() == 6).all()
+    assert arr.description.missing.tolist() == [*range(whole, 12)]
+    np.testing.assert_array_equal(arr[:whole].compute(), FRAMES[:whole])
+    assert (arr[whole:].compute() == 6).all()
 
 
 def test_truncated_file_in_the_middle_of_a_list(tmp_path):
-    """Frames in the middle cannot be left out, whatever nav_shape says."""
+    """Frames in the middle are never left out, whatever the nav_shape."""
     paths = [write_raw(tmp_path / f"{i}.raw", FRAMES) for i in range(3)]
     os.truncate(paths[1], paths[1].stat().st_size - 1)
     for nav_shape in (None, (11,), (35,)):
@@ -59,7 +58,7 @@ def test_truncated_file_in_the_middle_of_a_list(tmp_path):
 
 
 def test_raw_files_of_a_pattern_come_in_the_order_of_their_numbers(tmp_path):
-    """Raw files carry no sequence numbers: names are ordered as people count."""
+    """Names are sorted as numbers: part10 comes after part9."""
     for i in range(12):
         write_raw(tmp_path / f"part{i}.raw", FRAMES[i : i + 1])
     arr = open_dataset(tmp_path / "part*.raw", dtype="uint16", sig_shape=(4, 8))
@@ -67,7 +66,7 @@ def test_raw_files_of_a_pattern_come_in_the_order_of_their_numbers(tmp_path):
 
 
 def test_raw_files_of_a_list_come_in_its_order(tmp_path):
-    """A list of raw files is taken as it is, and may hold a file twice."""
+    """A list may hold a file twice."""
     paths = [write_raw(tmp_path / f"part{i}.raw", FRAMES[3 * i : 3 * i + 3]) for i in range(4)]
     order = [2, 0, 2, 1]
     arr = open_dataset([paths[k] for k in order], "raw", dtype="uint16", sig_shape=(4, 8))

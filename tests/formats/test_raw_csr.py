@@ -1,4 +1,4 @@
-"""Sparse frames: written files, against scipy and LiberTEM."""
+"""Sparse frames: written files, compared with their arrays and with LiberTEM."""
 
 import importlib
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 def sparse_frames(shape, dtype):
-    """Return frames of which most pixels are 0, and one frame is 0 all over."""
+    """Return frames whose pixels are mostly 0, in one frame all of them."""
     frames = counting_frames(shape, dtype, bits=6)
     frames[frames.real % 4 > 0] = 0
     frames[0, 1] = 0
@@ -24,7 +24,7 @@ def sparse_frames(shape, dtype):
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">u4", "i8", "f4", ">f8", "c8"])
 @pytest.mark.parametrize(("pointers", "shuffle"), [("<i4", True), (">u8", False)])
 def test_every_type(tmp_path, dtype, pointers, shuffle):
-    """Types of either byte order, pixels in any order, and values that add up."""
+    """Types of either byte order are read, with pixels in any order."""
     frames = sparse_frames((3, 4, 5, 6), dtype)
     options = {"indptr_dtype": pointers, "indices_dtype": pointers, "shuffle": shuffle}
     path = write_raw_csr(tmp_path / "scan [1].toml", frames, **options)
@@ -36,7 +36,7 @@ def test_every_type(tmp_path, dtype, pointers, shuffle):
 
 
 def test_pieces_of_frames(tmp_path, monkeypatch):
-    """Frames lie in pieces, of which the last may be smaller."""
+    """Frames lie in pieces, the last of which may be smaller."""
     module = importlib.import_module("dask_tiled.formats.raw_csr")
     frames = sparse_frames((3, 4, 5, 6), "u2")
     monkeypatch.setattr(module, "PIECE_BYTES", 2 * np.count_nonzero(frames) * 5 // 12 + 1)
@@ -50,7 +50,7 @@ def test_pieces_of_frames(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1"])
-def test_values_that_add_up_to_more_than_fits(tmp_path, dtype):
+def test_overflowing_pixels_raise(tmp_path, dtype):
     frames = np.zeros((2, 3, 2, 2), dtype)
     frames[1, 1, 1] = 100, 27
     path = write_raw_csr(tmp_path / "a.toml", frames)
@@ -72,7 +72,6 @@ def test_values_that_add_up_to_more_than_fits(tmp_path, dtype):
 
 @pytest.mark.slow
 def test_equals_libertem(tmp_path):
-    """LiberTEM reads the same frames from the same files."""
     frames = sparse_frames((3, 4, 5, 6), "i4")
     path = write_raw_csr(tmp_path / "a.toml", frames, indptr_dtype="<i4")
     theirs = libertem_reads(tmp_path, {"csr": ("raw_csr", {"path": path})})["csr"]["frames"]
@@ -91,8 +90,7 @@ def test_equals_libertem(tmp_path):
         ("nav_shape", "other = " + "[" * 9_000 + "\nnav_shape"),
     ],
 )  # fmt: skip
-def test_toml_files_that_are_wrong(tmp_path, old, new):
-    """What is not there, or makes no sense, is an error that says so."""
+def test_invalid_toml_files_raise(tmp_path, old, new):
     path = write_raw_csr(tmp_path / "a.toml", sparse_frames((3, 4, 5, 6), "u2"))
     text = path.read_text()
     assert old in text
@@ -105,7 +103,7 @@ def test_toml_files_that_are_wrong(tmp_path, old, new):
         arr.compute()
 
 
-def test_a_file_that_is_missing_is_named(tmp_path):
+def test_missing_file_is_named(tmp_path):
     path = write_raw_csr(tmp_path / "a.toml", sparse_frames((3, 4, 5, 6), "u2"))
     (tmp_path / "a.data").unlink()
     with pytest.raises(TruncatedFileError, match=r"data_file.*no such file") as caught:
@@ -115,8 +113,8 @@ def test_a_file_that_is_missing_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "value"), [("a.indptr", -1), ("a.indptr", 99), ("a.indices", 30)])
-def test_numbers_that_point_nowhere(tmp_path, name, value):
-    """Pointers that fall, and columns beyond a frame, are found when they are read."""
+def test_invalid_pointers_raise_when_read(tmp_path, name, value):
+    """Decreasing pointers and columns beyond a frame name their file."""
     frames = sparse_frames((3, 4, 5, 6), "u2")
     path = write_raw_csr(tmp_path / "a.toml", frames, indices_dtype="<i8")
     numbers = np.fromfile(tmp_path / name, "<i8")
@@ -126,8 +124,7 @@ def test_numbers_that_point_nowhere(tmp_path, name, value):
         dask_tiled.open_dataset(path).compute()
 
 
-def test_settings_of_other_programs(tmp_path):
-    """A suffix that all sorts of files have says nothing."""
+def test_other_toml_files_are_not_recognised(tmp_path):
     path = tmp_path / "pyproject.toml"
     path.write_text("[project]\nname = 'x'\n")
     with pytest.raises(UnknownFormatError, match="looks like text"):

@@ -1,9 +1,9 @@
-"""Axes of every real file: as independent readers see them, or else as its bytes say.
+"""Axes of every real file, as independent readers read them or as its bytes have them.
 
-These were RosettaSciIO, ncempy, mrcfile, nibabel, pynrrd, tifffile and ome-types. Where they are
-wrong, the bytes say something else: offsets in TIA files count from one of their positions, and
-the last row is the first in the file; Digital Micrograph stores the scan of a spectrum image last;
-texts beside the movies of Direct Electron have the scales; a picture of a camera of TVIPS is in nm.
+The readers were RosettaSciIO, ncempy, mrcfile, nibabel, pynrrd, tifffile and ome-types. Where they
+are wrong, the bytes count: offsets in TIA files count from one of their positions, and the last row
+is the first in the file; Digital Micrograph stores the scan of a spectrum image last; texts beside
+the movies of Direct Electron have the scales; a picture of a camera of TVIPS is in nm.
 """
 
 from fnmatch import fnmatchcase
@@ -15,11 +15,11 @@ from manifest import manifest
 from dask_tiled import describe
 
 BESIDE = ("*_info.txt", "*_00[12].tvips", "*.mha", "*BallBinary30x30x30.raw", "*-objarr.npy")
-"""What stands beside others, is read by hand elsewhere, or is refused."""
+"""Files beside others, with tests of their own, or that cannot be opened."""
 MADE = [*DATA.glob("ometiff/[!e]_*/*.ome*"), *DATA.glob("ometiff/e_*/e_t0[01]*.ome*")]
 FILES = [row["file"] for row in manifest()] + [row["file"] for row in manifest(folder="more/")]
-FILES += sorted(str(path.relative_to(DATA)) for path in MADE)  # of 59 that are alike eleven
-FILES = [file for file in FILES if not any(fnmatchcase(file, one) for one in BESIDE)]
+FILES += sorted(str(path.relative_to(DATA)) for path in MADE)  # eleven of 59 similar ones
+FILES = [file for file in FILES if not any(fnmatchcase(file, pattern) for pattern in BESIDE)]
 
 AXES = {
     "blo/test2.blo": "scan_y 64 nm, scan_x 64 nm, y 0.0160617 cm, x 0.0160617 cm",
@@ -93,7 +93,7 @@ AXES = {
     "tiff/series_181003/*": "y 0.00052304 cm, x 0.00052304 cm",
     "tvips/test_tvips_2345_split_000.tvips": "frame 1, y 1 nm, x 1 nm",
 }
-"""Name, scale, offset if there is one, and units of each axis: the first row that matches."""
+"""Name, scale, offset if not 0, and units of each axis: the first row that matches."""
 DATASETS = {
     ("dm/2D/multi_signal.dm3", 1): "channel 1",
     ("more/hdf5/Test_SI_16x16_215_kx.emd", "HAADF"): "frame 1, y 3.59925 nm, x 3.59925 nm",
@@ -102,15 +102,15 @@ DATASETS = {
     ("more/hdf5/fei_example_dpc_titles.emd", "Filtered iDPC"): "y 99.6199 pm, x 99.6199 pm",
     ("ser/old/16x16x5_STEM_BF_DF_preview.emi", 1): AXES["ser/old/16x16x5_STEM_*"],
 }
-"""Others than those that open by themselves."""
+"""Axes of datasets that do not open by default."""
 
 
 def axes_of(path, **options):
-    def shown(axis):
+    def text_of(axis):
         offset = f"{axis.offset:+.6g}" if axis.offset else ""
         return f"{axis.name} {axis.scale:.6g}{offset} {axis.units}".strip()
 
-    return ", ".join(map(shown, describe(path, **options).axes))
+    return ", ".join(map(text_of, describe(path, **options).axes))
 
 
 @pytest.mark.parametrize("file", FILES or [pytest.param(None, id="no data")])
@@ -125,6 +125,6 @@ def test_axes_of_other_datasets(data, file, dataset):
 
 
 @pytest.mark.usefixtures("data")
-def test_every_row_is_of_a_file():
+def test_every_row_matches_a_file():
     for pattern in AXES:
         assert any(fnmatchcase(file, pattern) for file in FILES), pattern

@@ -1,4 +1,4 @@
-"""Formats of other packages: found, tried, and never in the way of others."""
+"""Formats of other packages: discovery, detection, and failures."""
 
 import importlib.metadata
 from dataclasses import replace
@@ -31,7 +31,7 @@ MINE = Format(
 
 
 class Entry:
-    """An entry point: a name, and what loading it gives or raises."""
+    """An entry point: a name, and the value or the exception of loading it."""
 
     def __init__(self, name, value):
         self.name, self.value = name, value
@@ -44,7 +44,7 @@ class Entry:
 
 @pytest.fixture
 def install(monkeypatch):
-    """Pretend that packages with such entry points are installed."""
+    """Return a function that installs packages with entry points."""
 
     def install(*entries):
         others = importlib.metadata.entry_points
@@ -63,14 +63,14 @@ def install(monkeypatch):
 
 @pytest.fixture
 def path(tmp_path):
-    """Write a file of the format above."""
+    """Write a file of the format ``MINE``."""
     write_mib(tmp_path / "scan.mib", FRAMES)
     (tmp_path / "scan.mine").write_bytes(b"MINE")
     return tmp_path / "scan.mine"
 
 
 def test_installed_formats_are_found(install, path):
-    """By their entry points; the description bears their name."""
+    """Formats are found by their entry points, and named in descriptions."""
     install(Entry("mine", MINE))
     arr = open_dataset(path)
     assert arr.description.format == "mine"
@@ -78,7 +78,6 @@ def test_installed_formats_are_found(install, path):
 
 
 def test_registered_formats_replace_installed_ones(install, path):
-    """In this process."""
     install(Entry("mine", MINE))
     register_format(replace(MINE, summary="another one"))
     assert formats()["mine"].summary == "another one"
@@ -93,16 +92,16 @@ def test_own_formats_are_not_replaced_by_installed_ones(install):
 
 
 @pytest.mark.parametrize("value", [ImportError("no such library"), "not a format"])
-def test_packages_that_are_broken_are_no_obstacle(install, path, value):
-    """They are named in a warning, and everything else works."""
+def test_broken_packages_are_named_in_a_warning(install, path, value):
+    """Other formats still work."""
     install(Entry("broken", value), Entry("mine", MINE))
     with pytest.warns(UserWarning, match="'broken' cannot be used"):
         assert describe(path).format == "mine"
     assert "broken" not in formats()
 
 
-def test_a_format_that_fails_to_recognise_files_is_no_obstacle(install, path, tmp_path):
-    """Other formats are tried, and the failure stands beside their reasons."""
+def test_failure_of_a_sniff_is_among_the_reasons(install, path, tmp_path):
+    """Other formats are still tried."""
     install(
         Entry("careless", replace(MINE, name="careless", sniff=lambda _path, head: head[10**6]))
     )
@@ -118,7 +117,6 @@ def test_a_format_that_fails_to_recognise_files_is_no_obstacle(install, path, tm
     "format", [None, "mib", MINE.describe, type(MINE)], ids=["none", "name", "function", "class"]
 )
 def test_only_formats_are_registered(format):
-    """Nothing else is taken."""
     with pytest.raises(dask_tiled.DatasetError, match="not a format"):
         register_format(format)
 
@@ -137,7 +135,7 @@ def test_describe_must_return_a_description(path, monkeypatch):
 
 
 def test_formats_of_the_suffix_are_asked_first(install, path):
-    """So that files with their usual names are not shown to every format."""
+    """Files with a known suffix are not shown to every format."""
     asked = []
     other = replace(MINE, name="other", sniff=lambda path, _head: asked.append(path))
     install(Entry("other", replace(other, extensions=(".else",))), Entry("mine", MINE))

@@ -1,4 +1,4 @@
-"""Ripple files against RosettaSciIO, which reads and writes them."""
+"""Ripple files, compared with RosettaSciIO."""
 
 import re
 
@@ -21,14 +21,14 @@ DTYPES = [f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)] + ["f4", "f
 
 
 def read(path):
-    """Return the pixels that RosettaSciIO sees."""
+    """Return the pixels that RosettaSciIO reads."""
     (found,) = file_reader(str(path))
     data = np.asarray(found["data"])
     return data.astype(data.dtype.newbyteorder("="))
 
 
 @by_file(ROWS, "row")
-def test_real_file_is_what_rosettasciio_sees_whichever_of_its_files_is_opened(data, row):
+def test_either_file_equals_rosettasciio(data, row):
     header = data / row["file"]
     pixels = read(header)
     shape, dtype, total = expected_of(row)
@@ -55,7 +55,7 @@ def test_every_type_in_both_byte_orders(tmp_path, dtype, order, record_by):
 
 
 @pytest.mark.parametrize("sig_dims", [1, 2])
-def test_what_rosettasciio_writes(tmp_path, sig_dims):
+def test_files_written_by_rosettasciio(tmp_path, sig_dims):
     array = counting_frames((3, 4, 5), "f4")
     axes = [
         {"size": n, "name": f"n{n}", "units": "nm", "scale": 4.5 - n, "offset": -n}
@@ -79,7 +79,7 @@ def test_what_rosettasciio_writes(tmp_path, sig_dims):
     offset=st.integers(0, 20),
 )
 def test_any_array(tmp_path_factory, array, record_by, offset):
-    """Axes that are left out have length 1."""
+    """Axes of length 1 are left out."""
     path, _ = write_ripple(
         tmp_path_factory.mktemp("any") / "a.raw", array, record_by=record_by, offset=offset
     )
@@ -96,15 +96,15 @@ def test_one_image_has_no_navigation_axis(tmp_path, record_by):
     assert dask_tiled.describe(path).sig_shape == (4, 5)
 
 
-def test_images_or_spectra_that_nobody_cares_for_are_refused(tmp_path):
-    """RosettaSciIO shows the first image."""
+def test_stack_recorded_by_dont_care_raises(tmp_path):
+    """RosettaSciIO reads the first image only."""
     array = counting_frames((3, 4, 5), "u2")
     path, _ = write_ripple(tmp_path / "a.rpl", array, further={"record-by": "dont-care"})
     with pytest.raises(DatasetError, match=r"record-by.*expected image or vector; found dont-care"):
         dask_tiled.describe(path)
 
 
-def test_calibration_with_what_hyperspy_writes_for_nothing(tmp_path):
+def test_undefined_calibration_of_hyperspy_is_ignored(tmp_path):
     further = {"ev-per-chan": 5, "depth-name": "<undefined>", "width-units": "<undefined>"}
     further |= {"width-scale": 2, "height-scale": float("nan"), "height-name": "channel"}
     array = counting_frames((3, 4, 5), "u2")
@@ -116,7 +116,7 @@ def test_calibration_with_what_hyperspy_writes_for_nothing(tmp_path):
 
 
 def test_keys_in_capitals_and_comments(tmp_path):
-    """As Bruker's software writes them."""
+    """Bruker's software writes such headers."""
     array = counting_frames((3, 4, 5), "u2")
     path, header = write_ripple(tmp_path / "a.rpl", array)
     text = header.read_text().replace("data-length\t2", "data-Length\t2 ; bytes\r")
@@ -137,7 +137,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("key", HOSTILE)
-def test_hostile_headers_give_typed_errors(tmp_path, key):
+def test_hostile_headers_raise(tmp_path, key):
     array = counting_frames((3, 4, 5), "u2")
     for value in HOSTILE[key]:
         path, header = write_ripple(tmp_path / "a.rpl", array, further={key: value})
@@ -148,14 +148,14 @@ def test_hostile_headers_give_typed_errors(tmp_path, key):
             assert caught.value.found is not None
 
 
-def test_a_lost_digit_is_noticed_by_the_length_of_the_pixels(tmp_path):
+def test_lost_digit_of_a_size_raises(tmp_path):
     path, header = write_ripple(tmp_path / "a.rpl", counting_frames((3, 4, 15), "u2"))
     header.write_text(header.read_text().replace("width\t15", "width\t1"))
     with pytest.raises(CorruptFileError, match=r"a\.raw: .*longer than expected from the header"):
         dask_tiled.describe(path)
 
 
-def test_files_that_are_missing_or_short_are_named(tmp_path):
+def test_missing_or_short_files_are_named(tmp_path):
     path, header = write_ripple(tmp_path / "a.rpl", counting_frames((3, 4, 5), "u2"))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(TruncatedFileError, match=r"a\.raw.*expected 120 bytes.*found 119"):

@@ -24,7 +24,7 @@ MAP = {"Rows": 16, "Columns": 16, "defects": DEFECTS}
 
 
 def excluded(path):
-    """Read the excluded pixels beside a file as a mask."""
+    """Return the mask of the excluded pixels beside a file."""
     desc = describe(path)
     pixels = dask_tiled.formats()["seq"].corrections(desc).excluded_pixels
     mask = np.zeros(desc.sig_shape, bool)
@@ -34,7 +34,7 @@ def excluded(path):
 
 @pytest.fixture(scope="module")
 def libertem(tmp_path_factory):
-    """Write files of every kind, and some with corrections, and read them through LiberTEM."""
+    """Write files of every kind, some with corrections; return these and what LiberTEM reads."""
     folder = tmp_path_factory.mktemp("seq")
     jobs = {}
     for name, (version, dtype) in FILES.items():
@@ -45,7 +45,7 @@ def libertem(tmp_path_factory):
         path = write_seq(folder / name, FRAMES)
         write_seq_corrections(path, dark=DARK, gain=GAIN, sections=1)
         jobs[name] = path, FRAMES
-    # LiberTEM finds what the metadata says at byte 282, and takes the maps of square sensors only.
+    # LiberTEM reads the metadata at byte 282, and maps of square sensors only.
     square = counting_frames((6, 8, 8), "u2", bits=12)
     for name, binning in (("whole.seq", 1), ("binned.seq", 2)):
         path = write_seq(folder / name, square)
@@ -68,8 +68,8 @@ def test_synthetic_file_equals_libertem(libertem, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain.seq", "twice.seq.seq"])
-def test_1120_and_d9_corrections_are_found_beside_seq_and_seq_seq(libertem, name):
-    """The names are those of the code, ``<root>.seq.dark.mrc``, not those of its docstring."""
+def test_corrections_beside_seq_and_seq_seq_equal_libertem(libertem, name):
+    """LiberTEM #1120: names are ``<root>.seq.dark.mrc``, as in its code, not in its docstring."""
     jobs, theirs = libertem
     arr = open_dataset(jobs[name][0], corrections="dataset")
     corrections = arr.description.conversion.corrections
@@ -87,7 +87,8 @@ def test_bad_pixels_equal_libertem(libertem, name):
     np.testing.assert_array_equal(excluded(jobs[name][0]), theirs[name]["excluded"])
 
 
-def test_d9_names_of_the_docstring_are_not_read_and_the_error_tells_the_right_ones(tmp_path):
+def test_missing_corrections_are_named(tmp_path):
+    """The names of LiberTEM's docstring are not read."""
     path = write_seq(tmp_path / "a.seq", FRAMES)
     (corrections,) = write_seq_corrections(path, dark=DARK)
     corrections.rename(tmp_path / "a.dark.mrc")
@@ -95,8 +96,8 @@ def test_d9_names_of_the_docstring_are_not_read_and_the_error_tells_the_right_on
         open_dataset(path, corrections="dataset")
 
 
-def test_bad_pixels_of_a_part_of_a_sensor_that_is_not_square(tmp_path):
-    """LiberTEM takes rows for columns, and forgets ranges that meet."""
+def test_bad_pixels_of_a_part_of_an_oblong_sensor(tmp_path):
+    """LiberTEM confuses rows and columns, and loses ranges that meet."""
     defects = [*DEFECTS, {"Columns": "2-4", "Row": 9}, {"Column": 6, "Rows": "9-30", "pattern": 1}]
     path = write_seq(tmp_path / "a.seq", FRAMES)
     maps = [{"Rows": 4, "Columns": 4}, {"Rows": 40, "Columns": 20, "defects": defects}]
@@ -107,8 +108,8 @@ def test_bad_pixels_of_a_part_of_a_sensor_that_is_not_square(tmp_path):
     np.testing.assert_array_equal(excluded(path), whole[6:14, 3:13])
 
 
-def test_room_for_more_frames_is_not_shown(tmp_path):
-    """Real files are filled up with zeros; a nav_shape shows them."""
+def test_room_for_more_frames_is_ignored(tmp_path):
+    """Real files are padded with zeros, which a larger nav_shape reads."""
     path = write_seq(tmp_path / "a.seq", FRAMES, room=3)
     desc = describe(path)
     check_format(path, FRAMES, cuts=3)
@@ -149,14 +150,14 @@ def test_truncated_file_is_refused_or_read_with_a_nav_shape(tmp_path):
         [{"Rows": 8, "Columns": 10, "defects": [{"Rows": "1-2-3"}]}],
     ],
 )
-def test_map_that_cannot_be_read_is_refused(tmp_path, maps):
+def test_invalid_map_raises(tmp_path, maps):
     path = write_seq(tmp_path / "a.seq", FRAMES)
     write_seq_corrections(path, maps=maps, shape=(8, 10))
     with pytest.raises(CorruptFileError):
         open_dataset(path, corrections="dataset")
 
 
-def test_corrections_that_do_not_suit_the_frames_are_refused(tmp_path):
+def test_unfitting_corrections_raise(tmp_path):
     path = write_seq(tmp_path / "a.seq", FRAMES)
     (dark,) = write_seq_corrections(path, dark=DARK.T)
     with pytest.raises(DatasetError, match="differs in shape"):
@@ -176,8 +177,7 @@ def test_corrections_that_do_not_suit_the_frames_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["dark", "gain"])
-def test_errors_in_files_beside_name_these(tmp_path, part):
-    """Also errors that are found when numbers are looked at."""
+def test_error_about_corrections_names_their_file(tmp_path, part):
     path = write_seq(tmp_path / "a.seq", counting_frames((2, 4, 5), "u2"))
     (beside,) = write_seq_corrections(path, **{part: np.full((4, 5), np.nan, "f4")})
     with pytest.raises(DatasetError, match="not finite") as caught:

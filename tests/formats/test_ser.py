@@ -1,4 +1,4 @@
-"""TIA series: real files and written ones, against RosettaSciIO, ncempy and LiberTEM."""
+"""TIA series: real and written files, compared with RosettaSciIO and LiberTEM."""
 
 import struct
 from pathlib import Path
@@ -21,7 +21,6 @@ DTYPES = ["u1", "u2", "u4", "i1", "i2", "i4", "f4", "f8", "c8", "c16"]
 
 @by_file(ROWS, "row")
 def test_file_equals_rosettasciio_and_the_manifest(data, row):
-    """Every real file has the shape, dtype, sum and pixels that RosettaSciIO sees."""
     reader = pytest.importorskip("rsciio.tia", reason="RosettaSciIO is not installed")
     path = data / row["file"]
     arr = dask_tiled.open_dataset(path)
@@ -35,7 +34,7 @@ def test_file_equals_rosettasciio_and_the_manifest(data, row):
 
 @pytest.mark.slow
 def test_files_equal_libertem(data, tmp_path):
-    """Real files, and written ones of both versions, stopped early and unequally spaced."""
+    """Files are real, or written in both versions, stopped early and unequally spaced."""
     paths = [data / row["file"] for row in ROWS if NOT_BY_LIBERTEM not in row["file"]]
     for k, version in enumerate([0x0210, 0x0220]):
         frames = counting_frames((10, 5, 6), "i2")
@@ -49,7 +48,7 @@ def test_files_equal_libertem(data, tmp_path):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_written_files_of_every_type(tmp_path, dtype):
-    """Images and spectra, here and in RosettaSciIO."""
+    """Images and spectra are read as by RosettaSciIO."""
     for version, sig_shape in (0x0210, (5, 6)), (0x0220, (7,)):
         frames = counting_frames((3, 4, *sig_shape), dtype)
         options = {"sig_dims": len(sig_shape), "version": version}
@@ -67,7 +66,7 @@ def test_written_files_of_every_type(tmp_path, dtype):
     ],
 )
 def test_scan_shapes_and_spacings(tmp_path, nav_shape, gaps):
-    """Equally spaced elements are one piece; others are pieces of their own."""
+    """Equally spaced elements are one piece; others are a piece each."""
     for sig_shape in [(5, 6), (7,)]:
         frames = counting_frames((*nav_shape, *sig_shape), "u2")
         path = write_ser(tmp_path / "map_1.ser", frames, sig_dims=len(sig_shape), gaps=gaps)
@@ -79,8 +78,8 @@ def test_scan_shapes_and_spacings(tmp_path, nav_shape, gaps):
         check_format(path, frames.reshape(1, count, *sig_shape), cuts=1, nav_shape=(1, count))
 
 
-def test_a_scan_that_was_stopped_has_missing_places(tmp_path):
-    """A map keeps its shape; a series of acquisitions is only shorter."""
+def test_stopped_scan_has_missing_frames(tmp_path):
+    """A map keeps its shape; a series of acquisitions is shorter."""
     frames = counting_frames((7, 5, 6), "u2")
     path = write_ser(tmp_path / "map_1.ser", frames, nav_shape=(3, 4))
     expected = np.zeros((3, 4, 5, 6), "u2")
@@ -100,7 +99,7 @@ def test_a_scan_that_was_stopped_has_missing_places(tmp_path):
 
 
 def test_axes_are_those_of_the_file(tmp_path):
-    """Offset and delta belong to an element; rows are shown against the direction of the file."""
+    """Offsets are those of a calibration element; rows are in reverse order of the file."""
     calibrations = [(-2.0, 0.25, 4), (3e-9, 1e-9, 1), (0.0, 2e-9, 0), (5e-9, -3e-9, 2)]
     frames = iter_counting_frames((3, 4, 5, 6), "u2")
     path = write_ser(tmp_path / "a.ser", frames, nav_shape=(3, 4), calibrations=calibrations)
@@ -117,8 +116,8 @@ def test_axes_are_those_of_the_file(tmp_path):
         assert f"{found.name} {found.units}" == axis
 
 
-def test_elements_that_differ_or_overlap(tmp_path):
-    """The last element is looked at, too; a table that points to one element twice is refused."""
+def test_different_or_overlapping_elements_raise(tmp_path):
+    """The last element is compared; an element listed twice overlaps."""
     path = write_ser(tmp_path / "a.ser", counting_frames((3, 4, 5), "u2"), gaps=(0, 1))
     content = path.read_bytes()
     (table,) = struct.unpack_from("<Q", content, 22)
@@ -136,7 +135,7 @@ def test_elements_that_differ_or_overlap(tmp_path):
 
 
 def test_odd_dimensions_and_offsets_beyond_4_gib(tmp_path):
-    """Dimensions that do not fit the elements give one axis; offsets are not cut to 4 bytes."""
+    """Dimensions that do not fit the elements give one axis; offsets have 8 bytes."""
     frames = counting_frames((12, 5, 6), "u2")
     path = write_ser(tmp_path / "a.ser", frames, nav_shape=(3, 4))
     content = bytearray(path.read_bytes())
@@ -157,8 +156,7 @@ def test_odd_dimensions_and_offsets_beyond_4_gib(tmp_path):
     check_format(path, frames, cuts=2)
 
 
-def test_texts_without_end(tmp_path):
-    """The name of an axis of the scan has a bound."""
+def test_too_long_texts_raise(tmp_path):
     path = write_ser(tmp_path / "a.ser", counting_frames((3, 5, 6), "u2"))
     content = bytearray(path.read_bytes())
     struct.pack_into("<I", content, 58, 1 << 24)

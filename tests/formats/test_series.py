@@ -1,4 +1,4 @@
-"""Series of files: which files belong together, in which order, and what is said when one lacks."""
+"""Series of files: members, their order, and warnings and errors about missing ones."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def write_series(prefix, frames=FRAMES, *, frames_per_file=3, hdr=False, **optio
 
 
 def names(arr):
-    """List the names of the files that an array comes from, in the order of their frames."""
+    """Return the names of the files of an array, in the order of their frames."""
     return [os.path.basename(file.path) for file in arr.description.files]
 
 
@@ -44,14 +44,14 @@ def test_series_may_start_at_any_number(tmp_path):
     np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
-def opened_in_doubt(path, *texts, **options):
-    """Open a part of a series: one warning has all these texts, and the description, too."""
+def open_in_doubt(path, *texts, **options):
+    """Open a part of a series; expect all ``texts`` in one warning, and in the description."""
     with pytest.warns(MissingFramesWarning) as caught:
         arr = open_dataset(path, **options)
-    (one,) = caught
-    assert one.filename == __file__
+    (warning,) = caught
+    assert warning.filename == __file__
     (doubt,) = arr.description.doubts
-    assert doubt in str(one.message)
+    assert doubt in str(warning.message)
     assert doubt in str(describe(path, **options))
     assert all(str(text) in doubt for text in texts), doubt
     with pytest.raises(TruncatedFileError, match="files of the series may be missing"):
@@ -60,19 +60,19 @@ def opened_in_doubt(path, *texts, **options):
 
 
 def test_gap_ends_the_series(tmp_path):
-    """Frames on the other side of a missing file belong to nobody; both sides are named."""
+    """Frames beyond a missing file are left out; the warning names the files on both sides."""
     paths = write_series(tmp_path / "scan")
     paths[2].unlink()
     why = "the sequence goes on from 6 to 10"
     for member in paths[:2]:
-        arr = opened_in_doubt(member, f"ends with {paths[1]}, before {paths[3]}", why)
+        arr = open_in_doubt(member, f"ends with {paths[1]}, before {paths[3]}", why)
         np.testing.assert_array_equal(arr.compute(), FRAMES[:6])
-    arr = opened_in_doubt(paths[3], f"begins with {paths[3]}, after {paths[1]}", why)
+    arr = open_in_doubt(paths[3], f"begins with {paths[3]}, after {paths[1]}", why)
     np.testing.assert_array_equal(arr.compute(), FRAMES[9:])
 
 
-def test_end_of_a_series_is_not_told_where_it_is_meant(tmp_path):
-    """So for a list, a shape of the scan, ``missing="fill"``, and where files are followed."""
+def test_no_warning_for_a_part_that_is_asked_for(tmp_path):
+    """Lists, ``series=False``, a nav_shape, ``missing="fill"`` and ``follow`` ask for a part."""
     paths = write_series(tmp_path / "scan")
     paths[2].write_bytes(b"")
     assert open_dataset(paths[:2]).shape[0] == 6
@@ -80,15 +80,14 @@ def test_end_of_a_series_is_not_told_where_it_is_meant(tmp_path):
     assert open_dataset(paths[0], nav_shape=(2, 3), missing="raise").shape[:2] == (2, 3)
     assert open_dataset(paths[0], missing="fill").shape[0] == 6
     assert open_dataset(paths[0], follow=True).refresh().shape[0] == 6
-    opened_in_doubt(paths[0], paths[2], nav_shape=(-1, 3))
+    open_in_doubt(paths[0], paths[2], nav_shape=(-1, 3))
     with pytest.warns(MissingFramesWarning, match=f"3 of 9 frames .* {paths[2]}: the file is"):
         open_dataset(paths[0], nav_shape=(3, 3))
     with pytest.warns(MissingFramesWarning, match="the file is empty"):
         assert open_volumes([paths[0]]).shape[0] == 1
 
 
-def test_end_of_a_series_is_as_the_hdr_file_says(tmp_path):
-    """What lies behind all the frames that it promises is no matter of this series."""
+def test_no_warning_beyond_the_frames_of_the_hdr_file(tmp_path):
     write_series(tmp_path / "scan", FRAMES[:6], hdr=True)
     (tmp_path / "scan3.mib").write_bytes(b"")
     assert open_dataset(tmp_path / "scan1.mib").description.doubts == ()
@@ -96,29 +95,29 @@ def test_end_of_a_series_is_as_the_hdr_file_says(tmp_path):
 
 @pytest.mark.parametrize("first", [1, 4])
 def test_damage_before_a_series(tmp_path, first):
-    """Frames are numbered from 1 on: before the first one nothing can be missing."""
+    """Frames are numbered from 1 on: before frame 1 nothing can be missing."""
     write_series(tmp_path / "scan", FRAMES[:6], first_sequence=first)
     (tmp_path / "scan0.mib").write_bytes(b"")
     if first == 1:
         assert open_dataset(tmp_path / "scan2.mib").shape[0] == 6
     else:
         begins = f"begins with {tmp_path / 'scan1.mib'}, after {tmp_path / 'scan0.mib'}"
-        opened_in_doubt(tmp_path / "scan2.mib", begins, "the file is empty")
+        open_in_doubt(tmp_path / "scan2.mib", begins, "the file is empty")
 
 
 @pytest.mark.parametrize("how", ["gone", "empty"])
-def test_tvips_series_goes_on_behind_a_file(tmp_path, how):
-    """Its files are known by their names alone."""
+def test_tvips_series_with_a_missing_or_empty_file(tmp_path, how):
+    """Members are found by their names only."""
     paths = write_tvips(tmp_path / "scan", FRAMES, frames_per_file=3)
     paths[1].unlink() if how == "gone" else paths[1].write_bytes(b"")
     why = "goes on from 0 to 2" if how == "gone" else "the file is empty"
     at = paths[2] if how == "gone" else paths[1]
-    arr = opened_in_doubt(paths[0], f"ends with {paths[0]}, before {at}", why)
+    arr = open_in_doubt(paths[0], f"ends with {paths[0]}, before {at}", why)
     np.testing.assert_array_equal(arr.compute(), FRAMES[:3])
 
 
 def test_file_numbers_may_have_gaps_where_the_frames_have_none(tmp_path):
-    """What counts is the sequence number of the frames."""
+    """The sequence numbers of the frames decide."""
     write_series(tmp_path / "scan")
     (tmp_path / "scan4.mib").rename(tmp_path / "scan40.mib")
     arr = open_dataset(tmp_path / "scan1.mib")
@@ -138,7 +137,7 @@ def test_file_numbers_may_have_gaps_where_the_frames_have_none(tmp_path):
     ids=["shape", "type", "raw", "header", "chips"],
 )
 def test_other_geometry_ends_the_series(tmp_path, frames, options):
-    """A file that goes on counting, but with other frames, is another acquisition."""
+    """A file with the next sequence numbers but other frames is another acquisition."""
     write_series(tmp_path / "scan", FRAMES[:6])
     write_mib(tmp_path / "scan3.mib", frames, hdr=False, first_sequence=7, **options)
     for member in (1, 2):
@@ -160,11 +159,11 @@ def test_other_geometry_ends_the_series(tmp_path, frames, options):
     ids=["empty", "text", "directory", "fifo", "dangling-link", "link-to-itself"],
 )
 @pytest.mark.timeout(60)
-def test_neighbour_that_is_no_capture_ends_the_series(tmp_path, make):
-    """Whatever else lies in the folder, the files that are fine open."""
+def test_invalid_neighbour_ends_the_series(tmp_path, make):
+    """Valid files open whatever else is in the folder."""
     write_series(tmp_path / "scan", FRAMES[:6])
     make(tmp_path / "scan3.mib")
-    arr = opened_in_doubt(tmp_path / "scan1.mib", tmp_path / "scan2.mib", tmp_path / "scan3.mib")
+    arr = open_in_doubt(tmp_path / "scan1.mib", tmp_path / "scan2.mib", tmp_path / "scan3.mib")
     np.testing.assert_array_equal(arr.compute(), FRAMES[:6])
 
 
@@ -181,7 +180,7 @@ def test_number_of_other_width_does_not_hide_a_member(tmp_path, monkeypatch, ord
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
 def test_list_is_ordered_by_sequence_number(tmp_path, order):
-    """Names say nothing about the order of the files of a list; their frames do."""
+    """Files of a list are ordered by their frames, not by their names."""
     paths = write_series(tmp_path / "scan")
     for path, letter in zip(paths, "dbca", strict=True):
         path.rename(tmp_path / f"{letter}.mib")
@@ -192,8 +191,8 @@ def test_list_is_ordered_by_sequence_number(tmp_path, order):
 
 
 @pytest.mark.parametrize("members", [slice(0, 2), slice(1, 3), slice(1, 2), slice(3, 4)])
-def test_list_is_exactly_that_list(tmp_path, members):
-    """Files that would continue a list, but are not in it, are left out; so for a list of one."""
+def test_list_is_not_continued(tmp_path, members):
+    """Files that would continue a list, even a list of one, are left out."""
     paths = write_series(tmp_path / "scan")
     arr = open_dataset(paths[members])
     assert names(arr) == [path.name for path in paths[members]]
@@ -213,7 +212,7 @@ def test_list_with_a_gap_is_refused(tmp_path):
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_list_with_the_same_frames_twice_is_refused(tmp_path, copied):
-    """So for a file that is listed twice and for a copy of it."""
+    """A file may be listed twice, or with a copy of it."""
     paths = write_series(tmp_path / "scan")
     again = shutil.copy(paths[1], tmp_path / "copy.mib") if copied else paths[1]
     with pytest.raises(CorruptFileError, match="twice") as caught:
@@ -223,7 +222,6 @@ def test_list_with_the_same_frames_twice_is_refused(tmp_path, copied):
 
 
 def test_list_of_files_of_other_geometry_is_refused(tmp_path):
-    """Frames of different shapes make no array."""
     write_series(tmp_path / "scan", FRAMES[:3])
     other = write_mib(
         tmp_path / "b.mib", counting_frames((3, 8, 4), "uint16"), hdr=False, first_sequence=4
@@ -236,7 +234,7 @@ def test_list_of_files_of_other_geometry_is_refused(tmp_path):
 
 @pytest.mark.parametrize("missing", range(4))
 def test_missing_member_is_noticed_by_the_hdr(tmp_path, missing):
-    """The frames that the .hdr promises are counted; the error names a file and both numbers."""
+    """The error names a file, the frames that the .hdr counts, and the frames that are left."""
     paths = write_series(tmp_path / "scan", FRAMES.reshape(3, 4, 4, 8), hdr=True)
     paths.pop(missing).unlink()
     for path in (tmp_path / "scan.hdr", *paths):
@@ -248,23 +246,22 @@ def test_missing_member_is_noticed_by_the_hdr(tmp_path, missing):
 
 
 @pytest.mark.parametrize("other", ["scan1.mib", "scan_2.mib", "scan 3.mib"])
-def test_hdr_of_another_file_is_left_alone(tmp_path, other):
-    """Beside a file of exactly its name, a .hdr file says nothing about numbered ones."""
+def test_hdr_of_another_file_is_ignored(tmp_path, other):
+    """Beside a .mib file of its own name, a .hdr file does not describe numbered ones."""
     write_mib(tmp_path / "scan.mib", FRAMES[:6].reshape(2, 3, 4, 8))
     path = write_mib(tmp_path / other, FRAMES, hdr=False, first_sequence=100)
     np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
     assert open_dataset(tmp_path / "scan.hdr").shape == (2, 3, 4, 8)
 
 
-def test_hdr_without_a_name_is_left_alone(tmp_path):
-    """A file that is called by a number alone has no such partner."""
+def test_hdr_without_a_name_is_ignored(tmp_path):
+    """A .mib file named by a number only has no such .hdr file."""
     path = write_mib(tmp_path / "123.mib", FRAMES.reshape(3, 4, 4, 8))
     path.with_suffix(".hdr").rename(tmp_path / ".hdr")
     np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
 
 
 def test_suffixes_in_capitals(tmp_path):
-    """As some systems write them."""
     path = write_mib(tmp_path / "scan.mib", FRAMES.reshape(3, 4, 4, 8))
     hdr = path.with_suffix(".hdr").rename(tmp_path / "scan.HDR")
     path = path.rename(tmp_path / "scan.MIB")
@@ -276,7 +273,7 @@ def test_suffixes_in_capitals(tmp_path):
     "names", [["scan.hdr"], ["scan.mib", "scan.hdr"], ["scan.hdr", "scan.mib"]]
 )
 def test_hdr_in_a_list_is_refused(tmp_path, names):
-    """It has holds no frames; the error says what to open."""
+    """A .hdr file holds no frames, and stands for a whole series."""
     write_mib(tmp_path / "scan.mib", FRAMES)
     with refused(tmp_path / "scan.hdr", "holds no frames"):
         open_dataset([tmp_path / name for name in names])
@@ -284,8 +281,7 @@ def test_hdr_in_a_list_is_refused(tmp_path, names):
         open_dataset(tmp_path / "scan.hdr", series=False)
 
 
-def test_hdr_without_any_mib_says_so(tmp_path):
-    """The error names the .hdr file."""
+def test_hdr_without_any_mib_raises(tmp_path):
     path = write_mib(tmp_path / "scan.mib", FRAMES)
     path.unlink()
     with refused(tmp_path / "scan.hdr", r"\.mib"):
@@ -293,7 +289,7 @@ def test_hdr_without_any_mib_says_so(tmp_path):
 
 
 def test_truncated_member_in_the_middle_is_not_skipped(tmp_path):
-    """A file that ends inside a frame is an error: with a .hdr, without, and in a list."""
+    """A file that ends inside a frame raises, with a .hdr file and in a list."""
     paths = write_series(tmp_path / "scan", hdr=True)
     os.truncate(paths[1], paths[1].stat().st_size - 7)
     for path in (tmp_path / "scan.hdr", paths[0], paths[1]):
@@ -305,8 +301,7 @@ def test_truncated_member_in_the_middle_is_not_skipped(tmp_path):
     assert caught.value.path in {str(paths[1]), str(paths[2])}
 
 
-def test_pattern_is_the_list_of_what_it_matches(tmp_path):
-    """A pattern opens the files that it matches, and no others."""
+def test_pattern_opens_the_files_that_it_matches(tmp_path):
     paths = write_series(tmp_path / "scan")
     (tmp_path / "other.mib").write_bytes(b"not a capture")
     arr = open_dataset(str(tmp_path / "scan[12].mib"))
@@ -315,14 +310,13 @@ def test_pattern_is_the_list_of_what_it_matches(tmp_path):
     np.testing.assert_array_equal(open_dataset(tmp_path / "scan?.mib").compute(), FRAMES)
 
 
-def test_pattern_that_matches_nothing_is_named(tmp_path):
-    """Like any file that does not exist."""
+def test_pattern_without_matches_raises(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\*\.mib"):
         open_dataset(tmp_path / "nothing*.mib")
 
 
 def test_pattern_in_a_folder_with_brackets(tmp_path):
-    """Where the folder exists as it is written, brackets in its name are no pattern."""
+    """Brackets in the name of an existing folder are no pattern."""
     folder = tmp_path / "run [1]"
     folder.mkdir()
     for i in range(2):
@@ -333,7 +327,7 @@ def test_pattern_in_a_folder_with_brackets(tmp_path):
 
 @pytest.mark.parametrize("prefix", ["scan [1]_", "[12]*", "a.b.c", "-", "x1y2z"])
 def test_prefixes_with_numbers_and_patterns(tmp_path, prefix):
-    """What counts is the number at the end; the rest stands for itself."""
+    """The number at the end of a name counts; the rest is literal."""
     paths = write_series(tmp_path / prefix, frames_per_file=4, hdr=True)
     for path in (tmp_path / f"{prefix}.hdr", *paths):
         arr = open_dataset(path)
@@ -341,8 +335,8 @@ def test_prefixes_with_numbers_and_patterns(tmp_path, prefix):
         np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
-def test_promised_frames_are_there_or_settled_elsewhere(tmp_path):
-    """A file that was cut between two frames has lost some, too."""
+def test_missing_promised_frames_raise(tmp_path):
+    """A file that ends between two frames is truncated as well, unless ``settled`` is True."""
     path = tmp_path / "frames"
     path.write_bytes(bytes(3 * 12))
     files, record = [File.at(path)], Record((2, 3), plain(np.dtype("<u2")))

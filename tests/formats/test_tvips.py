@@ -1,4 +1,4 @@
-"""TVIPS series: a real layout, and synthetic files that LiberTEM and RosettaSciIO read too."""
+"""TVIPS series: real and written ones, compared with LiberTEM and RosettaSciIO."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ ROWS = [row for row in manifest("TVIPS") if row["reader"].startswith("rsciio")]
 
 
 def raster(shape, before=0, after=0):
-    """Scan positions, with frames before and after that have none."""
+    """Return the positions of a scan, with frames before and after it at one place."""
     scan = list(np.ndindex(*shape))
     return [(5.0, 5.0)] * before + [(float(y), float(x)) for y, x in scan] + [(0.0, 0.0)] * after
 
@@ -30,7 +30,7 @@ def rsciio_pixels(path, **options):
 
 @by_file(ROWS, "row")
 def test_series_has_the_numbers_of_the_manifest_and_equals_rosettasciio(data, row):
-    """Whatever file of it is opened."""
+    """Any file opens the series."""
     shape, dtype, total = expected_of(row)
     theirs = rsciio_pixels(data / row["file"])
     for number in range(3):
@@ -59,7 +59,7 @@ def test_synthetic_series_equals_frames(tmp_path, dtype, version, frames_per_fil
 
 
 @pytest.mark.slow
-def test_scan_is_where_the_positions_say_and_equals_libertem(tmp_path):
+def test_scan_by_positions_equals_libertem(tmp_path):
     cases = {"plain": (0, 0), "early": (3, 0), "late": (3, 2)}
     expected = {}
     for name, (before, after) in cases.items():
@@ -97,8 +97,8 @@ def test_scan_start_holds_for_other_shapes_and_is_left_out_on_demand(tmp_path):
     np.testing.assert_array_equal(chosen, frames[[3, 22]])
 
 
-def test_positions_need_frame_headers_that_are_long_enough(tmp_path):
-    """Otherwise pixels would be taken for them, as LiberTEM does."""
+def test_short_frame_headers_have_no_positions(tmp_path):
+    """LiberTEM takes pixels for positions."""
     frames = np.zeros((6, 4, 5), "f4")
     frames[:, 0, 3] = [0, 1, 2, 0, 1, 2]  # where Scan_x would be
     frames = frames.view("u2").copy()
@@ -140,7 +140,7 @@ def test_long_series_is_judged_by_its_first_4096_headers_and_the_last(tmp_path):
 
 @pytest.mark.parametrize("hysteresis", [0, 2])
 def test_winding_scan_has_every_second_row_reversed(tmp_path, hysteresis):
-    """RosettaSciIO reverses the first row, not the second: begun a row later, it sees the same."""
+    """RosettaSciIO reverses the first row, and is compared from the second row on."""
     frames = counting_frames((21, 6, 8), "u2")
     path = write_tvips(tmp_path / "a", frames)[0]
     expected = frames[:20].reshape(4, 5, 6, 8).copy()
