@@ -1,4 +1,4 @@
-"""Reductions of one chunk: computed without a graph, as dask computes them with one."""
+"""Reductions of one chunk run without a graph and equal dask's results."""
 
 import pickle
 from inspect import signature
@@ -19,8 +19,8 @@ PIXELS = np.random.default_rng(0).normal(100, 40, SHAPE)
 AXES = [None, 0, -1, (-2, -1), (3, 2), (0, 1), (0, 3), [1, 2], (0, 1, 2, 3)]
 
 
-class Seen(Callback):
-    """Has dask compute with a graph, and counts the tasks."""
+class TaskCounter(Callback):
+    """Make dask compute with a graph, and count the tasks."""
 
     def __init__(self):
         super().__init__(pretask=self.count)
@@ -39,14 +39,14 @@ def arr(tmp_path, request):
 
 
 def with_a_graph(result):
-    with Seen() as seen:
+    with TaskCounter() as counter:
         found = result.compute()
-    assert seen.tasks
+    assert counter.tasks
     return found
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "min", "max"])
-def test_values_are_those_of_the_graph(arr, name):
+def test_values_equal_those_of_a_graph(arr, name):
     if np.iscomplexobj(arr) and name in ("min", "max"):
         pytest.skip("dask orders no complex numbers")
     for axis, options in product(AXES, ({}, {"keepdims": True})):
@@ -62,7 +62,7 @@ def test_values_are_those_of_the_graph(arr, name):
 
 
 @pytest.mark.parametrize("dtype", ["u8", "f4", "f8", "c16"])
-def test_types_that_are_asked_for(arr, dtype):
+def test_requested_dtypes(arr, dtype):
     if np.iscomplexobj(arr) and dtype != "c16":
         pytest.skip("NumPy warns of it")
     for name in ("sum", "mean"):
@@ -75,7 +75,7 @@ def test_types_that_are_asked_for(arr, dtype):
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_parts_and_what_is_computed_further(arr):
+def test_slices_and_further_computation(arr):
     row = arr[1]
     np.testing.assert_array_equal(row.sum((-2, -1)), with_a_graph(row.sum((-2, -1))))
     further = row.sum((-2, -1)) * 2 - arr.sum((-2, -1))[1]
@@ -93,7 +93,7 @@ def test_parts_and_what_is_computed_further(arr):
     np.testing.assert_array_equal(again, row.sum(0))
 
 
-def test_a_graph_is_made_where_somebody_sees_it(arr):
+def test_graphs_are_built_on_demand(arr):
     result = arr.sum((2, 3))
     assert result._graph is None
     result.compute()
@@ -104,7 +104,7 @@ def test_a_graph_is_made_where_somebody_sees_it(arr):
     assert result.dask.layers
 
 
-def test_dask_sees_to_the_rest(arr):
+def test_other_calls_are_left_to_dask(arr):
     assert type(arr.rechunk((1, 4, 10, 12)).sum()) is da.Array
     assert type(arr.sum(split_every=2)) is da.Array
     assert type(arr.sum(axis=())) is da.Array
@@ -119,7 +119,7 @@ def test_dask_sees_to_the_rest(arr):
             da.Array.sum(arr, axis)
 
 
-def test_items_that_are_assigned(arr):
+def test_assigned_items(arr):
     result = arr.sum((2, 3))
     wanted = result.compute().copy()
     result[1, 1] = 7
@@ -146,8 +146,7 @@ def test_signatures_are_those_of_dask():
     ],
     ids=str,
 )  # fmt: skip
-def test_what_dask_sees_to(arr, options):
-    """Arguments that it refuses, or takes in ways of its own."""
+def test_unusual_arguments_are_left_to_dask(arr, options):
     try:
         found = arr.sum(**options)
     except (TypeError, IndexError):
@@ -155,8 +154,7 @@ def test_what_dask_sees_to(arr, options):
     assert type(found) is not LateArray
 
 
-def test_sums_of_python_numbers(tmp_path):
-    """They do not overflow."""
+def test_object_sums_do_not_overflow(tmp_path):
     pixels = np.full((5, 4, 4), 2**63 - 1, "i8")
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))
     assert arr.sum(axis=0, dtype=object).compute()[0, 0] == 5 * (2**63 - 1)

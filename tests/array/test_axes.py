@@ -1,4 +1,4 @@
-"""What is computed of files keeps those of their axes that are left, with scales and units."""
+"""Results keep the remaining axes of their files, with scales and units."""
 
 import dask
 import dask.array as da
@@ -32,12 +32,12 @@ def arr(tmp_path):
 CASES = {
     "sums": (lambda a: a.sum(0), (Y, X)),
     "deviations": (lambda a: a.std((-1, 1)), (Z,)),
-    "sums one after the other": (lambda a: a.max(2).max(0), (Y,)),
-    "positions": (lambda a: a.argmax(0), (Y, X)),
+    "reductions of reductions": (lambda a: a.max(2).max(0), (Y,)),
+    "indices of extremes": (lambda a: a.argmax(0), (Y, X)),
     "axes of length 1": (lambda a: a.sum((0, 1), keepdims=True), (None, None, X)),
     "expressions": (lambda a: np.sqrt(a.sum(0) / 3) + 1, (Y, X)),
     "functions of pixels": (lambda a: da.where(a > 3, a, 0).clip(0, 9).astype("f4"), (Z, Y, X)),
-    "arrays beside": (lambda a: (a - a.mean(0)) * np.ones((6, 8)), (Z, Y, X)),
+    "operands": (lambda a: (a - a.mean(0)) * np.ones((6, 8)), (Z, Y, X)),
     "slices": (lambda a: a[1:, 2, ::2], (Axis("z", "s", 3, 3), Axis("x", "mrad", 4))),
     "slices of sums": (
         lambda a: a.sum(0)[2:4, 1::3], (Axis("y", "nm", 0.5, 1), Axis("x", "mrad", 6, 2))
@@ -65,7 +65,7 @@ CASES = {
         lambda a: map_tiles(lambda tile, _: tile.sum(1), a, sig_ndim=2), (Z, None)
     ),
     "functions that keep the shape": (lambda a: a.map_blocks(np.cbrt, dtype="f4"), (Z, Y, X)),
-    "functions that keep no shape": (
+    "functions that change the shape": (
         lambda a: a.map_blocks(lambda x: x[:, :1], chunks=((2, 2), (1, 1), (4, 4))), (Z, None, X)
     ),
     "functions that drop an axis": (
@@ -89,20 +89,20 @@ CASES = {
     "cumulative sums as a tree": (lambda a: da.cumsum(a, 1, method="blelloch"), (Z, Y, X)),
     "differences": (lambda a: da.diff(a, axis=1), (Z, Axis("y", "nm", 0.5, 0.25), X)),
     "second differences": (lambda a: da.diff(a, 2, axis=1), (Z, Axis("y", "nm", 0.5, 0.5), X)),
-    "differences of what lies apart": (lambda a: a[:, 3:] - a[:, :-3], (Z, Axis("y"), X)),
+    "differences of distant pixels": (lambda a: a[:, 3:] - a[:, :-3], (Z, Axis("y"), X)),
     "einsum of one array": (lambda a: da.einsum("zyx->xz", a), (X, Z)),
     "einsum of a diagonal": (lambda a: da.einsum("yy->y", a[0, :, :6]), (None,)),
     "reversed": (lambda a: a[:, ::-1], (Z, Axis("y", "nm", -0.5, 2.5), X)),
     "rotated": (lambda a: da.rot90(a[0]), (Axis("x", "mrad", -2, 14), Y)),
     "rolled": (lambda a: da.roll(a, 2, axis=1), (Z, Axis("y"), X)),
     "chunks of an array": (lambda a: a.blocks[1], (Axis("z", "s", 3, 6), Y, X)),
-    "places of results": (lambda a: da.take(a.sum(0), [0, 2, 4], axis=0), (Axis("y", "nm", 1), X)),
-    "uneven places of results": (lambda a: da.take(a.sum(0), [2, 0, 1], axis=0), (Axis("y"), X)),
+    "indices of results": (lambda a: da.take(a.sum(0), [0, 2, 4], axis=0), (Axis("y", "nm", 1), X)),
+    "uneven indices of results": (lambda a: da.take(a.sum(0), [2, 0, 1], axis=0), (Axis("y"), X)),
     "a computed mask": (lambda a: a[a.sum((1, 2)) > 5], (Axis("z"), Y, X)),
     "repeated along new axes": (lambda a: da.broadcast_to(a, (2, 4, 6, 8)), (None, Z, Y, X)),
     "repeated along old axes": (lambda a: da.broadcast_to(a.sum(0)[:1], (5, 8)), (None, X)),
     "membership": (lambda a: da.isin(a, [1, 2]), (Z, Y, X)),
-    "sets of results": (lambda a: da.topk(a, 4, axis=0), (None, Y, X)),
+    "largest values": (lambda a: da.topk(a, 4, axis=0), (None, Y, X)),
     "choices": (lambda a: da.select([a > 3], [a]), (Z, Y, X)),
     "new axes of opened arrays": (lambda a: da.expand_dims(a, 1), (Z, Axis("scan_x"), Y, X)),
     "repeated pixels": (lambda a: da.repeat(a, 2, axis=1), (Z, None, X)),
@@ -111,18 +111,18 @@ CASES = {
     "repeated": (lambda a: da.concatenate([a, a], axis=1), (Z, Axis("y"), X)),
     "parts": (lambda a: da.concatenate([a[:, :2], a[:, 2:]], axis=1), (Z, Y, X)),
     "parts that jump": (lambda a: da.concatenate([a[:, :2], a[:, 3:]], axis=1), (Z, Axis("y"), X)),
-    "parts of others": (lambda a: da.concatenate([a, da.ones((2, 6, 8))]), (None, Y, X)),
-    "every second one backwards": (
+    "joined with another array": (lambda a: da.concatenate([a, da.ones((2, 6, 8))]), (None, Y, X)),
+    "a negative step": (
         lambda a: a[::-2, 1:], (Axis("z", "s", -6, 9), Axis("y", "nm", 0.5, 0.5), X)
     ),
-    "places": (lambda a: a[[3, 1]], (Axis("z", "s", -6, 9), Y, X)),
-    "uneven places": (lambda a: a[[3, 1, 0]], (Axis("z"), Y, X)),
+    "indices": (lambda a: a[[3, 1]], (Axis("z", "s", -6, 9), Y, X)),
+    "uneven indices": (lambda a: a[[3, 1, 0]], (Axis("z"), Y, X)),
     "a mask": (lambda a: a[np.array([False, True, False, True])], (Axis("z", "s", 6, 3), Y, X)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_axes_that_are_left(arr, case):
+def test_results_keep_their_axes(arr, case):
     make, expected = CASES[case]
     assert shown_of(make(arr)).axes == expected
 
@@ -169,10 +169,10 @@ TRANSFORMS = {
     ),
     "shift of pixels": (lambda a: da.fft.fftshift(a, axes=1), (Z, Axis("y"), X)),
     "function of chunks": (lambda a: a.map_blocks(np.fft.fft, None, 1, dtype="c16"), (Z, F, X)),
-    "of SciPy": (lambda a: a.map_blocks(scipy.fft.fft, axis=1, dtype="c16"), (Z, F, X)),
+    "SciPy": (lambda a: a.map_blocks(scipy.fft.fft, axis=1, dtype="c16"), (Z, F, X)),
     "packed": (lambda a: a.map_blocks(scipy.fftpack.rfft, axis=1), (Z, None, X)),
-    "named like one": (lambda a: a.map_blocks(fft, 2, dtype="u2"), (Z, Y, X)),
-    "of parts of axes": (
+    "user function with the same name": (lambda a: a.map_blocks(fft, 2, dtype="u2"), (Z, Y, X)),
+    "axis in several chunks": (
         lambda a: a.rechunk((4, 3, 8)).map_blocks(np.fft.fft, axis=1, dtype="c16"),
         (None, None, None),
     ),
@@ -205,7 +205,7 @@ def test_reciprocal_units(units, reciprocal):
 
 
 def test_persisted_results(arr):
-    """Their graphs hold pixels alone; what is known of them is known by their names."""
+    """Persisted graphs hold only pixels; axes are looked up by the name of the array."""
     sums = (arr.sum(0) + 1).persist()
     assert shown_of(sums) == shown_of(arr.sum(0) + 1)
     assert shown_of(sums[1:].mean(0)).axes == (X,)
@@ -226,8 +226,8 @@ def test_persisted_on_a_cluster(arr):
         assert shown_of(client.persist(peaks / 2)).axes == (Z, X)
 
 
-def test_names_that_do_not_tell_the_content(arr):
-    """Two arrays may have such a name: nothing is kept of them."""
+def test_axes_of_arrays_named_by_users_are_unknown(arr):
+    """Two arrays may share a name that users choose."""
     one = arr.map_blocks(np.negative, name="mine").persist()
     assert shown_of(one).axes == (None, None, None)
 
@@ -241,11 +241,11 @@ UNITS = {
     "limits": (lambda a: da.clip(a, 0, 9).astype("f4"), "mrad"),
     "chunks": (lambda a: a.rechunk(2), "mrad"),
     "joined": (lambda a: da.concatenate([a, a]), "mrad"),
-    "joined with others": (lambda a: da.concatenate([a, da.ones((4, 6, 8))]), ""),
+    "joined with another array": (lambda a: da.concatenate([a, da.ones((4, 6, 8))]), ""),
     "scaled": (lambda a: 2 * a, ""),
     "products": (lambda a: a * a, ""),
     "variances": (lambda a: a.var(0), ""),
-    "places": (lambda a: a.argmax(0), ""),
+    "indices": (lambda a: a.argmax(0), ""),
     "products of matrices": (lambda a: a[0] @ a[0].T, ""),
     "functions": (lambda a: a.map_blocks(np.cbrt), ""),
     "comparisons": (lambda a: a > 3, ""),
@@ -260,14 +260,13 @@ def test_units_of_values(arr, case):
     assert shown_of(make(labelled(arr * 1.0, (Z, Y, X), "mrad"))).units == expected
 
 
-def test_files_that_are_read(arr):
-    """Each once, also where parts of it are read."""
+def test_each_file_is_listed_once(arr):
     (desc,) = shown_of(arr[0] + arr[1] - arr.mean(0)).of
     assert desc.files == arr.description.files
 
 
-def test_several_files(arr, tmp_path):
-    """One that says nothing of its axes agrees with others; two scales are none."""
+def test_axes_of_several_files(arr, tmp_path):
+    """Unknown axes agree with all axes; conflicting scales are dropped."""
     same = write_nrrd(tmp_path / "same.nrrd", SCAN)[0]
     other = write_nrrd(tmp_path / "other.nrrd", SCAN, fields=FIELDS | {"spacings": "2 1 3"})[0]
     same, other = open_dataset(same), open_dataset(other)
@@ -279,19 +278,18 @@ def test_several_files(arr, tmp_path):
     assert shown_of(arr + raw).axes == (None, Y, X)
 
 
-def test_arrays_of_others():
+def test_plain_dask_arrays_have_no_axes():
     found = shown_of(da.ones((3, 4)) + 1)
     assert found == ((None, None), (), "")
 
 
-def test_assigned_items(arr):
-    """They leave axes as they are."""
+def test_assigned_items_keep_axes(arr):
     arr[0] = 0
     assert shown_of(arr).axes == (Z, Y, X)
 
 
 def test_positions_along_long_axes_are_not_listed(tmp_path):
-    """They would take more memory than the pixels."""
+    """A list of positions would take more memory than the pixels."""
     path = tmp_path / "a.npy"
     np.save(path, np.zeros((1, 1 << 20), "u1"))
     flipped = da.flip(open_dataset(path, chunks=(1, 1 << 19)).ravel(), 0)

@@ -1,4 +1,4 @@
-"""Points, shapes and chunks that methods ask for are shown as dask does, and read no more."""
+"""vindex, reshape and rechunk give dask's results and read only the selected frames."""
 
 import math
 import sys
@@ -61,7 +61,7 @@ def points(draw, shape):
 
 @st.composite
 def shapes(draw, nav, sig):
-    """Draw another shape: navigation axes joined and split, now and then all of them."""
+    """Draw another shape: navigation axes merged and split, sometimes signal axes merged."""
     rest = math.prod(nav)
     sizes = []
     while rest > 1 or not sizes:
@@ -75,7 +75,7 @@ def shapes(draw, nav, sig):
 
 @st.composite
 def new_chunks(draw, shape):
-    """Draw chunks in one of the ways in which dask takes them."""
+    """Draw chunks in one of the spellings that dask accepts."""
     sizes = [draw(st.sampled_from([-1, None, "auto", n, max(1, n // 2)])) for n in shape]
     axes = draw(st.sets(st.integers(-len(shape), len(shape) - 1)))
     spelled = {axis: sizes[axis] for axis in axes}
@@ -86,7 +86,7 @@ def new_chunks(draw, shape):
 
 @st.composite
 def operations(draw, arr):
-    """Draw what is called on an array."""
+    """Draw a method call: vindex, reshape or rechunk."""
     name = draw(st.sampled_from(["points", "shape", "chunks"]))
     if name == "points":
         key = draw(points(arr.shape))
@@ -106,7 +106,7 @@ def operations(draw, arr):
 
 @pytest.mark.filterwarnings("ignore:chunk size balancing")
 @given(data=st.data())
-def test_all_is_as_of_dask(path, data):
+def test_selections_equal_those_of_dask(path, data):
     nav_shape, sync_offset, roi = data.draw(selections())
     options = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi, "missing": "fill"}
     pixels, _ = shown(FRAMES, nav_shape, sync_offset, roi)
@@ -149,7 +149,7 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize("choose", CHOSEN.values(), ids=CHOSEN)
-def test_frames_alone_are_read(path, loads, choose):
+def test_only_selected_frames_are_read(path, loads, choose):
     arr = opened(path, io="counting")
     found, wanted = choose(arr), choose(da.from_array(SCAN, chunks=arr.chunks))
     assert type(found) is TiledArray
@@ -171,7 +171,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("choose", LEFT.values(), ids=LEFT)
-def test_others_are_left_to_dask(path, choose):
+def test_other_selections_are_left_to_dask(path, choose):
     arr = opened(path)
     found, wanted = choose(arr), choose(da.from_array(SCAN, chunks=arr.chunks))
     assert type(found) is da.Array
@@ -196,7 +196,7 @@ def test_operations_that_rechunk_run_on_tiles(path):
     assert on_tiles((arr[1:] - arr[:-1]).max(axis=(2, 3)))
 
 
-def test_stored_blocks_are_not_cut(tmp_path):
+def test_stored_blocks_are_not_split(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         file.create_dataset("d", data=SCAN, chunks=(2, 2, 4, 6), compression=1)
@@ -212,7 +212,7 @@ def test_stored_blocks_are_not_cut(tmp_path):
     assert type(arr[[0, 2]].rechunk(1)) is da.Array
 
 
-def test_arrays_that_were_changed(path):
+def test_changed_and_persisted_arrays(path):
     changed, pixels = opened(path), SCAN.copy()
     changed[1], pixels[1] = 5, 5
     for arr, expected in ((changed, pixels), (opened(path).persist(), SCAN)):
@@ -241,7 +241,7 @@ def test_errors_are_those_of_dask(path):
                 call(arr)
 
 
-def test_plugins_see_what_users_have(path):
+def test_plugins_see_only_returned_arrays(path):
     seen = []
     arr = opened(path)
     with dask.config.set(array_plugins=[seen.append]):
@@ -249,7 +249,7 @@ def test_plugins_see_what_users_have(path):
     assert [id(x) for x in seen] == [id(x) for x in made]
 
 
-def test_plugins_stay_when_several_threads_choose(path):
+def test_plugins_survive_indexing_in_several_threads(path):
     arr, seen = opened(path), []
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -261,7 +261,7 @@ def test_plugins_stay_when_several_threads_choose(path):
         sys.setswitchinterval(interval)
 
 
-def test_plugins_see_arrays_while_another_thread_chooses(path):
+def test_plugins_see_arrays_of_other_threads(path):
     arr, seen = opened(path), []
     with dask.config.set(array_plugins=[seen.append]), ThreadPoolExecutor(1) as pool:
         with choosing._unseen():
@@ -273,13 +273,13 @@ def test_plugins_see_arrays_while_another_thread_chooses(path):
         assert seen.append in dask.config.get("array_plugins")
 
 
-def test_one_frame_of_many_in_other_chunks(path):
+def test_one_frame_of_many_is_rechunked(path):
     frame = opened(path, nav_shape=(12,), chunks=(5, 4, 6))[7].rechunk((4, 3))
     assert frame.chunks == ((4,), (3, 3))
     np.testing.assert_array_equal(frame.compute(), FRAMES[7])
 
 
-def test_one_frame_of_a_scan_in_other_chunks(tmp_path):
+def test_a_scan_of_one_frame_is_rechunked(tmp_path):
     path = write_raw(tmp_path / "frame.raw", FRAMES[0])
     frame = opened(path, nav_shape=(), chunks=(4, 6)).reshape(1, 4, 6).rechunk((1, 2, 6))
     assert frame.chunks == ((1,), (2, 2), (6,))
@@ -287,7 +287,7 @@ def test_one_frame_of_a_scan_in_other_chunks(tmp_path):
 
 
 def test_reductions_of_many_chunks_read_several_in_one_task(path, monkeypatch):
-    """What is left of each pixel, or frame, keeps its chunks; those that are gone are no tasks."""
+    """Remaining axes keep their chunks; chunks of reduced axes are no tasks."""
     monkeypatch.setattr("dask_tiled.array.plan.MOST_CHUNKS", 4)
     arr = opened(path, chunks=(1, 1, 4, 6))
     for axes, chunks in [((0, 1), ((4,), (6,))), (0, ((1,) * 4, (4,), (6,))), (None, ())]:
@@ -304,14 +304,14 @@ def test_reductions_of_many_chunks_read_several_in_one_task(path, monkeypatch):
 
 
 def computed_by(monkeypatch, result):
-    """Compute a result, and tell how many chunks were begun for it."""
+    """Return a computed result, and the number of chunks that were started for it."""
     made, make = [], Recipes.make
     monkeypatch.setattr(Recipes, "make", lambda *args: made.append(args) or make(*args))
     return result.compute(), len(made)
 
 
-def test_what_nobody_sees_is_merged(path, monkeypatch):
-    """Chunks of a result that is computed are seen by nobody; those that go on are as promised."""
+def test_unseen_chunks_are_merged(path, monkeypatch):
+    """Chunks of a computed result are unseen; further work gets the promised chunks."""
     monkeypatch.setattr("dask_tiled.array.plan.LEAST_BYTES", SCAN[:1].nbytes)
     arr = opened(path, chunks=(1, 1, 2, 6))
     tasks = {"sum": 3, "kept": 3, "mixed": 3, "whole": 3, "shown": 12}
@@ -349,16 +349,16 @@ ACROSS = {
     "two": (lambda x: (x.sum(axis=0), x.max(axis=0)), 2),
     "two that differ": (lambda x: (x.sum(axis=0), x.sum(axis=1)), 3),
     "shown": (lambda x: np.negative(x.sum(axis=0)), 3),
-    "of floats": (lambda x: (x * 2.5).sum(axis=0), 3),  # the same, with whatever is computed beside
+    "of floats": (lambda x: (x * 2.5).sum(axis=0), 3),  # rounding must not depend on other results
     "greatest of floats": (lambda x: (x * 2.5).max(axis=0), 2),
 }
-"""Reductions of three chunks, and the number of chunks that are begun for them."""
+"""Reductions of three chunks, and the number of chunks that are started for each."""
 
 
 @pytest.mark.parametrize("least", [1, 10**6], ids=["in place", "concatenated"])
 @pytest.mark.parametrize("name", ACROSS)
 def test_chunks_with_few_pixels_per_result_are_cut_across(path, monkeypatch, name, least):
-    """Otherwise the results of chunks are as large as the pixels."""
+    """Otherwise the results of chunks would be as large as the pixels."""
     monkeypatch.setattr("dask_tiled.array.plan.LEAST_RUN", 1)
     monkeypatch.setattr("dask_tiled.array.plan.ENOUGH_CHUNKS", 2)
     monkeypatch.setattr("dask_tiled.array.dask_graph.results.LEAST_PIXELS", least)
@@ -376,7 +376,7 @@ def test_chunks_with_few_pixels_per_result_are_cut_across(path, monkeypatch, nam
 
 
 @pytest.mark.parametrize("name", ["LEAST_DEPTH", "LEAST_RUN", "ENOUGH_CHUNKS", "MOST_FILES"])
-def test_what_does_not_profit_is_not_cut_across(path, monkeypatch, name):
+def test_chunks_outside_the_limits_are_not_cut_across(path, monkeypatch, name):
     limits = {"LEAST_DEPTH": 4, "LEAST_RUN": 1, "ENOUGH_CHUNKS": 2, "MOST_FILES": 1}
     other = {"LEAST_DEPTH": 1, "LEAST_RUN": SCAN.nbytes, "ENOUGH_CHUNKS": 4, "MOST_FILES": 0}
     total = opened(path, chunks=(1, 4, 4, 6)).sum(axis=0)
@@ -419,8 +419,7 @@ def test_one_frame_is_seen_by_callbacks(path):
 
 
 @pytest.mark.parametrize("name", ["scheduler", "array_optimize"])
-def test_one_frame_is_computed_as_the_user_has_set_it(path, name):
-    """Another scheduler, a cluster for one, or another optimisation."""
+def test_one_frame_obeys_the_settings_of_dask(path, name):
     calls = []
 
     def call(graph, keys, **_):

@@ -1,6 +1,6 @@
-"""Random expressions of arrays of tens of MB take what is said before they are computed.
+"""explain predicts the bytes and the peak memory of random expressions of tens of MB.
 
-Bytes of files are exact, and memory is never above the promise, nor far below it, as a rule.
+Bytes read are exact. Memory never exceeds the prediction, and mostly reaches half of it.
 ``make fuzz-expressions`` tries many more than ``make test``.
 """
 
@@ -21,15 +21,14 @@ from expressions import programs
 SHAPE = (6, 8, 64, 1024)
 MOST_PIXELS = 13_000_000
 LEAST_SHARE = 0.9
-"""Of so many examples the peak is at least half of what is promised."""
+"""Share of the examples whose peak is at least half of the prediction."""
 RUNS = {1: 1, 2: 4}
-"""Runs by the number of threads: the peak of several is that of tasks that meet, which the machine
-decides, with whatever else runs there."""
+"""Maximum runs by number of threads: the peak of two depends on which tasks overlap."""
 
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """Large arrays of several kinds, and their pixels."""
+    """Return large arrays of several kinds, and their pixels."""
     opened = partial(open_dataset, io="buffered")  # with a lease, no buffer would be needed
     folder = tmp_path_factory.mktemp("large")
     counts = np.random.default_rng(0).integers(0, 60, SHAPE, "u2")
@@ -66,9 +65,8 @@ def sources(tmp_path_factory):
     return found
 
 
-def test_explained_expressions(sources):
-    """Several values of a random program, computed at once."""
-    few = {5: 5, 40: 15}.get(settings().max_examples)  # as fast, and as many as suit the suite
+def test_predictions_hold(sources):
+    few = {5: 5, 40: 15}.get(settings().max_examples)  # with --fast, and by default
     count = few or min(1000, settings().max_examples)
     shares = []
 

@@ -1,4 +1,4 @@
-"""The graph: symbolic, small, one task per chunk; its slices, names and what dask makes of it."""
+"""Graphs are symbolic and small, with one task per chunk; slices and names follow dask."""
 
 import contextlib
 import copy
@@ -42,7 +42,7 @@ def computing_nothing():
         yield
 
 
-# Files, and how their pixels lie: in units of so many pixels and bytes.
+# Options of the writer, bits per pixel, pixels per unit, bytes per unit.
 KINDS = {
     "U16": ({"kind": "U16"}, 16, 1, 2),
     "U16 quad": ({"kind": "U16", "quad": True}, 16, 1, 2),
@@ -57,7 +57,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory):
-    """A scan of each kind: its path, and its pixels."""
+    """Write a scan of each kind; return the paths and the pixels."""
     folder = tmp_path_factory.mktemp("scans")
     found = {}
     for name, (options, bits, _, _) in KINDS.items():
@@ -69,14 +69,14 @@ def scans(tmp_path_factory):
 
 @pytest.fixture
 def scan(scans):
-    """A small array of several chunks along every axis that is not odd, and its pixels."""
+    """Return a small array of several chunks, and its pixels."""
     path, frames = scans["12 bit"]
     return dask_tiled.open_dataset(path, chunks=(1, 2, 40, 128)), frames
 
 
 @pytest.fixture
 def hole(tmp_path):
-    """Options that open 1,000,000 frames of 2 x 2 pixels, a chunk each."""
+    """Return options that open 1,000,000 frames of 2 x 2 pixels, one per chunk."""
     path = tmp_path / "hole.raw"
     with path.open("wb") as file:
         file.truncate(8_000_000)
@@ -92,7 +92,7 @@ def hole(tmp_path):
 
 
 def tasks_of(arr):
-    """List the tasks that remain when dask has fused what it can."""
+    """List the tasks that remain after optimization."""
     (optimized,) = dask.optimize(arr)
     return list(dict(optimized.dask))
 
@@ -138,7 +138,7 @@ def test_slices_of_a_million_chunks_are_symbolic(hole, loads, index):
     assert type(cut) is TiledArray
     assert is_symbolic(cut)
     assert len(pickle.dumps(cut)) < 20_000
-    assert arr._graph is None  # what is sliced away is never made
+    assert arr._graph is None  # the graph of the whole is not built
     assert not loads
 
 
@@ -161,7 +161,7 @@ def test_one_task_per_chunk(scan):
 
 
 @pytest.mark.parametrize("index", [np.s_[...], np.s_[::2, 1:, 3::7, 5::11]], ids=str)
-def test_a_source_travels_as_numbers(scans, index):
+def test_pickled_sources_are_small(scans, index):
     for path, frames in scans.values():
         arr = dask_tiled.open_dataset(path, chunks=(3, 4, 64, 128))[index]
         sent = pickle.dumps((arr._source, arr._grid))
@@ -174,7 +174,7 @@ def test_a_source_travels_as_numbers(scans, index):
 
 
 class Poisoned(Mapped):
-    """Gives buffers in which every byte that was not asked for is garbage."""
+    """Return buffers with garbage outside the requested bytes."""
 
     def windows(self, ranges, limit=None, *, read=True):
         for part, data, base, _ in super().windows(ranges, limit, read=read):
@@ -212,7 +212,7 @@ CROPS = [
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("index", CROPS, ids=str)
-def test_a_crop_reads_its_units_alone(scans, loads, monkeypatch, index, name):
+def test_crops_read_only_their_units(scans, loads, monkeypatch, index, name):
     monkeypatch.setitem(BACKENDS, "poisoned", Poisoned)
     (path, frames), (_, _, pixels, nbytes) = scans[name], KINDS[name]
     for chunks in [(3, 4, 64, 128), (2, 2, 20, 64)]:
@@ -232,8 +232,8 @@ def test_a_crop_reads_its_units_alone(scans, loads, monkeypatch, index, name):
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_slices_are_numpy_s(small, data):
-    """Again and again, block by block."""
+def test_slices_equal_those_of_numpy(small, data):
+    """Slices of slices, too; their blocks have the promised shapes."""
     path, expected = small
     chunks = data.draw(chunked(expected.shape))
     arr = dask_tiled.open_dataset(path, "raw", dtype="u1", **SMALL, chunks=chunks)
@@ -272,15 +272,15 @@ def open_small(small, **options):
 
 
 @pytest.mark.parametrize("index", [np.s_[1:], np.s_[0], np.s_[:, ::2]], ids=str)
-def test_slices_have_no_other_nav_shape(small, index):
-    """The first frames of the file are not those of the slice."""
+def test_slices_of_frames_refuse_another_nav_shape(small, index):
+    """The first frames of a slice are not the first frames of the file."""
     arr, _ = open_small(small)
     with pytest.raises(DatasetError, match="slice"):
         arr[index].description.with_frames((1,))
     assert arr[..., 1:].description.with_frames((1,)).nav_shape == (1,)
 
 
-def test_the_whole_is_the_array(scan):
+def test_full_slices_keep_the_name(scan):
     arr, _ = scan
     for index in [(), ..., slice(None), (slice(0, 3), ...), np.s_[:, :, ::1, :1000]]:
         assert arr[index].name == arr.name
@@ -304,7 +304,7 @@ PICKS = {
 
 
 @pytest.mark.parametrize("index", PICKS.values(), ids=PICKS)
-def test_frames_in_any_order_are_read_alone(small, index):
+def test_frames_in_any_order(small, index):
     arr, frames = open_small(small)
     found = arr[index]
     assert type(found) is TiledArray
@@ -315,7 +315,7 @@ def test_frames_in_any_order_are_read_alone(small, index):
         assert found.chunks == da.from_array(frames, chunks=arr.chunks)[index].chunks
 
 
-def test_indices_of_dask(small):
+def test_indices_that_dask_accepts(small):
     arr, frames = open_small(small)
     indices = np.array([1, 5, 2])
     np.testing.assert_array_equal(arr[da.from_array(indices)].compute(), frames[indices])
@@ -329,7 +329,7 @@ def test_indices_of_dask(small):
 
 
 @pytest.mark.parametrize("index", [7, -8, (0, 5), (0,) * 5, 1.5, (0, 0, 0, 6)], ids=str)
-def test_wrong_indices_are_errors(small, index):
+def test_invalid_indices_raise(small, index):
     arr, _ = open_small(small)
     with pytest.raises(IndexError):
         arr[index]
@@ -338,8 +338,7 @@ def test_wrong_indices_are_errors(small, index):
 # Results
 
 
-def test_little_stays_open(scan):
-    """Of a small file one map, and no more with every chunk."""
+def test_at_most_one_map_stays_open(scan):
     arr, _ = scan
     arr.compute()
     process, path = psutil.Process(), arr.description.files[0].path
@@ -350,8 +349,8 @@ def test_little_stays_open(scan):
     assert process.num_fds() == files
 
 
-def test_what_is_large_is_no_part_of_every_task(scans):
-    """References of the size of a frame are sent to a worker once, not with each chunk."""
+def test_large_references_are_sent_once(scans):
+    """A reference of the size of a frame is a task of its own, not a part of every task."""
     path, frames = scans["12 bit"]
     dark = np.arange(frames[0, 0].size).reshape(frames.shape[2:])
     corrections = dask_tiled.Corrections(dark=dark)

@@ -1,4 +1,4 @@
-"""What users pass as an array, and what is done with it: objects of xarray are arrays, too."""
+"""Public functions accept xarray objects as arrays."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_opened_array_in_xarray_is_that_array(scan, arr, way):
+def test_xarray_objects_unwrap_to_the_opened_array(scan, arr, way):
     held = as_array(WAYS[way](scan))
     assert isinstance(held, TiledArray)
     if way != "a variable":  # which has no coordinates
@@ -54,7 +54,7 @@ def test_an_opened_array_in_xarray_is_that_array(scan, arr, way):
 
 
 @pytest.mark.parametrize("way", ["to_xarray", "engine"])
-def test_a_part_in_xarray_is_a_part_of_the_array(scan, way):
+def test_xarray_slices_unwrap_to_slices(scan, way):
     part = WAYS[way](scan).isel(scan_y=2, scan_x=slice(1, 7, 2), x=slice(4, None))
     held = as_array(part)
     assert isinstance(held, TiledArray)
@@ -74,14 +74,14 @@ def test_a_part_in_xarray_is_a_part_of_the_array(scan, way):
     ],
 )
 @pytest.mark.parametrize("way", ["to_xarray", "engine", "in chunks"])
-def test_whatever_xarray_cuts_is_read_right(scan, way, key):
+def test_xarray_selections_keep_pixels_and_dims(scan, way, key):
     part = WAYS[way](scan).isel(key)
     held = as_array(part)
     assert equal(held, part.values)
     assert [axis and axis.name for axis in shown_of(held).axes] == [*part.dims]
 
 
-def test_axes_are_those_of_the_object(scan):
+def test_axes_follow_the_coordinates(scan):
     data = dask_tiled.to_xarray(scan).rename(scan_y="slow")
     data = data.assign_coords(x=("x", np.arange(12) * 2.0 - 1, {"units": "mrad"}))
     data = data.assign_coords(y=("y", np.arange(16) ** 2, {"units": "mrad"}))
@@ -96,7 +96,7 @@ def test_axes_are_those_of_the_object(scan):
     assert as_array(data.drop_vars("x")).axes[3] == Axis("x")
 
 
-def test_names_of_positions_are_labels(arr):
+def test_string_coordinates_become_labels(arr):
     planes = xarray.DataArray(arr[:, 0, :2], dims=("a", "channel", "c"))
     planes = planes.assign_coords(channel=["red", "green"])
     assert as_array(planes).axes == (Axis("a"), Axis("channel", labels=("red", "green")), Axis("c"))
@@ -111,7 +111,7 @@ def test_computed_arrays_keep_their_axes_and_units(scan):
     assert len(shown.of) == 1
 
 
-def test_what_others_hold_in_xarray_is_an_array(tmp_path):
+def test_other_pixels_in_xarray_are_accepted(tmp_path):
     pixels = np.arange(20.0).reshape(4, 5)
     data = xarray.DataArray(pixels, {"x": np.arange(5) * 0.1}, ("y", "x"), "picture")
     assert equal(as_array(data), pixels)
@@ -122,7 +122,7 @@ def test_what_others_hold_in_xarray_is_an_array(tmp_path):
     assert equal(as_array(pixels), pixels)
 
 
-def test_one_of_several_variables_is_to_be_picked(arr):
+def test_data_sets_need_exactly_one_variable(arr):
     several = xarray.Dataset({"a": (("y", "x"), arr[0, 0]), "b": (("y", "x"), arr[0, 1])})
     with pytest.raises(DatasetError, match=r"'a', 'b'\. Pick one: dataset\['a'\]") as caught:
         opening.opened(several)
@@ -135,20 +135,20 @@ def test_one_of_several_variables_is_to_be_picked(arr):
 @pytest.mark.parametrize(
     "data", [None, 3, {"a": 1}, xarray.DataTree(), object()], ids=lambda x: type(x).__name__
 )
-def test_what_is_no_array_is_told_in_plain_words(data):
-    with pytest.raises(DatasetError, match="neither an array nor a path; expected") as told:
+def test_other_objects_raise(data):
+    with pytest.raises(DatasetError, match="neither an array nor a path; expected") as caught:
         dask_tiled.to_zarr(data, "out.zarr")
-    assert told.value.found == type(data).__name__
+    assert caught.value.found == type(data).__name__
     with pytest.raises(TilingError, match="not an array"):
         dask_tiled.tiles.center_of_mass(data)
 
 
-def test_a_path_in_place_of_an_array_is_a_hint():
+def test_paths_in_place_of_arrays_raise_with_a_hint():
     with pytest.raises(TilingError, match=r"found str\. Open it with open_dataset"):
         dask_tiled.tiles.center_of_mass("scan.mib")
 
 
-def test_every_function_takes_what_xarray_holds(scan, arr, tmp_path):
+def test_every_function_accepts_xarray_objects(scan, arr, tmp_path):
     data = dask_tiled.to_xarray(scan)
     masks, tiles = np.ones((16, 12)), dask_tiled.tiles
     for one in (data, FRAMES):
@@ -176,7 +176,7 @@ def test_every_function_takes_what_xarray_holds(scan, arr, tmp_path):
     dask_tiled.verify_zarr(tmp_path / "a.zarr", scan)
 
 
-def test_what_is_calibrated_in_xarray_is_seen(scan, tmp_path):
+def test_calibration_in_xarray_is_exported(scan, tmp_path):
     data = dask_tiled.to_xarray(scan).rename(scan_y="slow")
     data = data.assign_coords(scan_x=("scan_x", np.arange(8) * 3.0, {"units": "mm"}))
     stored = dask_tiled.to_zarr(data, tmp_path / "a.zarr")
@@ -188,7 +188,7 @@ def test_what_is_calibrated_in_xarray_is_seen(scan, tmp_path):
     dask_tiled.to_zarr(marked, tmp_path / "b.zarr", attributes={"run": 3})
     attributes = xarray.open_zarr(tmp_path / "b.zarr")["data"].attrs
     assert (attributes["sample"], attributes["run"]) == ("Au", 3)
-    assert "source" not in attributes  # what the file says is among what this package marks
+    assert "source" not in attributes  # it is in the attributes of this package
     axis = dask_tiled.to_hyperspy(data).axes_manager["scan_x"]
     assert (axis.scale, axis.units) == (3.0, "mm")
     figure = dask_tiled.show(data.sum(["y", "x"]))
@@ -201,7 +201,7 @@ def test_what_is_calibrated_in_xarray_is_seen(scan, tmp_path):
     assert lazy.attrs["sample"] == "Au"
 
 
-def test_frame_headers_of_what_xarray_holds(tmp_path):
+def test_frame_facts_of_xarray_objects(tmp_path):
     from dask_tiled.testing import write_mib
 
     path = write_mib(tmp_path / "scan.mib", FRAMES[..., :8, :8])

@@ -1,4 +1,4 @@
-"""What is computed of concatenated and stacked arrays is computed of each, on tiles."""
+"""Computation on concatenated and stacked arrays runs on the tiles of each part."""
 
 import dask
 import dask.array as da
@@ -58,7 +58,7 @@ def test_joined_arrays(scans, joint, axis):
     np.testing.assert_array_equal(joined.compute(), expected)
 
 
-def test_frames_beside_joined_ones(scans):
+def test_operands_of_joined_arrays(scans):
     joined, expected = da.concatenate(scans), np.concatenate(COUNTS)
     for found, wanted in [
         ((joined - DARK).sum(axis=(2, 3)), (expected - DARK).sum(axis=(2, 3))),
@@ -69,7 +69,7 @@ def test_frames_beside_joined_ones(scans):
         np.testing.assert_allclose(found.compute(), wanted)
 
 
-def test_what_occurs_twice_is_read_once(scans, monkeypatch):
+def test_repeated_parts_are_read_once(scans, monkeypatch):
     begun, make = [], Recipes.make
     monkeypatch.setattr(Recipes, "make", lambda *args: begun.append(args) or make(*args))
     total = da.concatenate([scans[0], scans[0]], axis=1).sum(axis=(2, 3))
@@ -77,7 +77,7 @@ def test_what_occurs_twice_is_read_once(scans, monkeypatch):
     assert len(begun) == scans[0].npartitions
 
 
-def test_what_cannot_be_split_stays(scans, monkeypatch):
+def test_expressions_that_cannot_be_split(scans, monkeypatch):
     joined, expected = da.concatenate(scans), np.concatenate(COUNTS)
     line = np.arange(8.0).reshape(8, 1, 1, 1)
     numbered = da.map_blocks(lambda x, block_id: x + block_id[0], joined, dtype="i8")
@@ -98,7 +98,7 @@ def test_what_cannot_be_split_stays(scans, monkeypatch):
 
 @pytest.mark.parametrize("boundary", ["reflect", "periodic", "nearest", "none"])
 def test_chunks_that_overlap(scans, boundary):
-    """Borders are joined to arrays, of which dask makes layers of its own kind."""
+    """dask joins borders to chunks with layers of their own kind."""
     arr, pixels = scans[0].rechunk((2, 6, 16, 16)), COUNTS[0]
     around = da.overlap.overlap(arr, {0: 1}, boundary={0: boundary})
     plain = da.overlap.overlap(da.from_array(pixels, arr.chunks), {0: 1}, boundary={0: boundary})
@@ -107,7 +107,7 @@ def test_chunks_that_overlap(scans, boundary):
     np.testing.assert_array_equal(trimmed.persist(), pixels)
 
 
-def test_joined_arrays_beside_what_is_computed_of_them(scans):
+def test_joined_arrays_with_their_own_reductions(scans):
     arr, _ = scans
     expected, found = (
         rolled + rolled.mean(axis=(2,), keepdims=True)

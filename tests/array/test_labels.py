@@ -1,4 +1,4 @@
-"""Labels that are given to arrays stay with what is computed, and cost nothing."""
+"""Labels of arrays stay with results, and add no tasks."""
 
 import pickle
 
@@ -25,14 +25,14 @@ def arr(tmp_path):
 
 
 def plan_of(arr):
-    """Return what is computed of all chunks of an array, and what of that dask does."""
+    """Return the sorted lines of the plan for all chunks of an array."""
     whole = arr.map_blocks(np.positive)
     found = str(planned(whole.dask, whole.__dask_keys__())).splitlines()
     return sorted(line.strip() for line in found if "labelled" not in line)
 
 
 def tasks_of(arr):
-    """Return how many tasks make an array."""
+    """Count the tasks of an array."""
     whole = arr.map_blocks(np.positive)
     (found,) = dask.optimize(whole)
     return len(dict(found.dask))
@@ -45,13 +45,13 @@ def test_labels(arr):
     assert found.of == (arr.description,)
 
 
-def test_what_is_computed_of_labelled_arrays(arr):
+def test_labels_of_slices(arr):
     found = shown_of(labelled(arr * 2.0, [Q, R, S], "px")[1:, 2, ::3].T)
     assert found.axes == (Axis("s", "", 3, labels=("a", "d", "g")), Axis("q", "1/nm", 0.5, 0.5))
     assert found.units == "px"
 
 
-def test_an_opened_array_stays_one(arr):
+def test_labelled_opened_arrays_stay_tiled(arr):
     axes = Q, Axis("r"), S
     found = labelled(arr, axes)
     assert isinstance(found, TiledArray)
@@ -61,8 +61,7 @@ def test_an_opened_array_stays_one(arr):
 
 
 @pytest.mark.usefixtures("arr")
-def test_graphs_that_users_set():
-    """They may be plain dictionaries, as dask allows."""
+def test_graphs_may_be_plain_dictionaries():
     other = da.ones(3, chunks=3)
     other.dask = dict(other.dask)
     again = da.Array(other.dask, other.name, other.chunks, other.dtype)
@@ -87,8 +86,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
-def test_results_and_plans_are_the_same(arr, job):
-    """What is labelled is computed on tiles, in as many tasks."""
+def test_labels_change_no_results_and_no_plans(arr, job):
     pixels = arr * 2.0
     expected, found = job(pixels), job(labelled(pixels, [Q, R, S], "px"))
     assert plan_of(found) == plan_of(expected)
@@ -96,8 +94,7 @@ def test_results_and_plans_are_the_same(arr, job):
     np.testing.assert_array_equal(found, expected.compute())
 
 
-def test_labels_of_results(arr):
-    """They are seen through, but where somebody asks for their chunks."""
+def test_labels_of_results_add_no_tasks(arr):
     expected, sums = arr.sum(0), labelled(arr.sum(0), [Q, S])
     assert tasks_of(sums) == tasks_of(expected)
     np.testing.assert_array_equal(sums, expected)
@@ -108,7 +105,7 @@ def test_labels_of_results(arr):
     np.testing.assert_array_equal(kept, below)
 
 
-def test_wrong_labels(arr):
+def test_wrong_labels_raise(arr):
     with pytest.raises(
         DatasetError, match=r"the number of axes does not match the array; expected 3 axes; found 2"
     ):
@@ -145,7 +142,7 @@ def test_labels_of_positions(arr, case):
 
 
 def test_labels_of_opened_arrays(arr):
-    """A slice of an opened array is one; its description shows the labels."""
+    """Slices of opened arrays and their descriptions show the labels."""
     found = labelled(arr, [Q, Axis("r"), S])
     assert found[..., 2:4].axes[2] == Axis("s", offset=2, labels=("c", "d"))
     assert found[[2, 0, 3]].axes[2] == S

@@ -1,6 +1,6 @@
-"""The table of the documentation that says which operations keep which axes is what they do.
+"""The documented table of operations and the axes that they keep is up to date.
 
-Run this module to write the table anew.
+Run this module to rewrite the table.
 """
 
 import tempfile
@@ -123,7 +123,7 @@ OPERATIONS = {
         da.from_array(arr.sum((2, 3)).compute())
     """,
 }
-"""By kind: what is typed, a line each."""
+"""Expressions by kind, one per line."""
 NAMES = {"da": da, "np": np, "tiles": tiles, "map_tiles": map_tiles}
 
 
@@ -133,7 +133,7 @@ def opened(folder):
 
 
 def axes_of(found, arr):
-    """Name the axes of a result, with what has changed of them."""
+    """Return the axes of a result as text, with their new labels and steps."""
     shown = shown_of(found)
     units = f"; values in {shown.units}" if shown.units else ""
     return (", ".join(text_of(axis, arr) for axis in shown.axes) or NONE) + units
@@ -162,7 +162,7 @@ def table(folder):
     return "\n".join(lines)
 
 
-def test_the_table_says_what_is_kept(tmp_path):
+def test_the_table_is_up_to_date(tmp_path):
     again = "run python tests/array/test_labels_table.py"
     assert PAGE.read_text("utf8") == table(tmp_path), again
 

@@ -1,4 +1,4 @@
-"""Memory of chunks that is used again: never while somebody holds a chunk, nor afterwards."""
+"""Memory of chunks is reused, but never while a chunk or a view of it exists."""
 
 import gc
 import mmap
@@ -31,7 +31,7 @@ def address(chunk):
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_memory_is_used_again(arr, scheduler):
+def test_memory_is_reused(arr, scheduler):
     found = []
     result = arr.map_blocks(lambda chunk: found.append(address(chunk)) or chunk[:, :1, :1] + 1)
     found.clear()
@@ -41,7 +41,7 @@ def test_memory_is_used_again(arr, scheduler):
     assert len(set(found)) <= 3
 
 
-def test_what_a_function_keeps_stays(arr):
+def test_chunks_that_a_function_keeps_are_not_reused(arr):
     kept = {}
 
     def keep(chunk, block_id):
@@ -53,7 +53,7 @@ def test_what_a_function_keeps_stays(arr):
     np.testing.assert_array_equal(whole, PIXELS[1::2, 3:])
 
 
-def test_results_are_nobody_else_s(arr):
+def test_memory_of_results_is_not_reused(arr):
     same = arr.map_blocks(lambda chunk: chunk)
     np.testing.assert_array_equal(same.compute(), PIXELS)
     held = arr.map_blocks(lambda chunk: chunk).persist()
@@ -64,7 +64,7 @@ def test_results_are_nobody_else_s(arr):
     np.testing.assert_array_equal(np.concatenate(chunks), PIXELS)
 
 
-def test_waiting_memory_is_bounded_and_goes_with_what_lends_it():
+def test_spare_memory_is_bounded():
     spare = Spare()
     chunks = [spare.chunk((2, 3), np.dtype("f4")) for _ in range(5)]
     assert len({*map(address, chunks)}) == 5
@@ -100,7 +100,7 @@ def test_a_view_keeps_only_its_own_chunk():
 
 @pytest.fixture
 def native(tmp_path, monkeypatch):
-    """A file at rest, whose chunks are private pages, and its path."""
+    """Yield an array of a file at rest, whose chunks are private pages, and its path."""
     monkeypatch.setattr(lending, "LEAST_PIXELS", 1)
     path = write_npy(tmp_path / "native.npy", PIXELS.astype("u2"))
     with dask.config.set({"dask-tiled.rest-seconds": 0}):
@@ -131,7 +131,7 @@ def test_functions_get_private_pages(native, scheduler):
     np.testing.assert_array_equal(arr.compute(), PIXELS)
 
 
-def test_what_a_function_keeps_or_returns_outlives_the_file(native):
+def test_kept_and_returned_chunks_survive_truncation(native):
     arr, path = native
     kept = {}
 

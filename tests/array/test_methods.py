@@ -1,4 +1,4 @@
-"""Methods of arrays that are the public functions of the same names."""
+"""Methods of arrays are the public functions of the same names."""
 
 import inspect
 import pickle
@@ -32,7 +32,7 @@ def test_methods_are_the_functions(arr, name):
     assert name in dir(arr)
 
 
-def test_what_methods_do_is_what_the_functions_do(arr, tmp_path):
+def test_methods_do_what_the_functions_do(arr, tmp_path):
     arr[1:, :, :8].to_zarr(tmp_path / "a.zarr", chunks=(1, 4, 8, 12))
     stored = xarray.open_zarr(tmp_path / "a.zarr")["data"]
     assert np.array_equal(stored, FRAMES[1:, :, :8])
@@ -54,8 +54,8 @@ arr.to_zarr(sys.argv[1])
 
 
 @pytest.mark.slow
-def test_an_array_in_another_process_has_them(arr, tmp_path):
-    """Nothing of the package has been imported there but what the array itself needs."""
+def test_methods_of_an_array_in_another_process(arr, tmp_path):
+    """Unpickling imports only what the array itself needs."""
     command = [sys.executable, "-c", ELSEWHERE, tmp_path / "a.zarr"]
     subprocess.run(command, input=pickle.dumps(arr), check=True)
     assert np.array_equal(xarray.open_zarr(tmp_path / "a.zarr")["data"], FRAMES)

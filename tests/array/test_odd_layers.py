@@ -1,4 +1,4 @@
-"""Layers that look like dask's and compute something else: results are those of plain dask."""
+"""Layers that resemble dask's but compute something else give plain dask's results."""
 
 import operator
 from contextlib import suppress
@@ -75,7 +75,7 @@ def _renamed(task, key):
 
 
 def changed(result):
-    """Yield the result of graphs of which a layer has tasks that are not like the others."""
+    """Yield variants of a result in which some tasks of one layer differ from the rest."""
     graph = result.__dask_graph__()
     for name, layer in graph.layers.items():
         if not isinstance(layer, MaterializedLayer) or len(layer.mapping) < 2:
@@ -95,7 +95,7 @@ def test_one_odd_task(arr, expression):
     for odd in changed(result):
         with dask.config.set(array_optimize=da.optimize):
             expected = None
-            with suppress(Exception):  # parts that do not fit one another
+            with suppress(Exception):  # shapes that do not match
                 expected = odd.compute()
         if expected is not None:
             np.testing.assert_allclose(odd.compute(), expected, rtol=1e-6)
@@ -105,15 +105,15 @@ def test_one_odd_task(arr, expression):
 
 TOTAL = partial(np.sum, dtype="i8")
 STEPS = {
-    "combined from a number on": (TOTAL, partial(np.sum, initial=1000), TOTAL),
-    "combined without some": (TOTAL, partial(np.sum, where=False), TOTAL),
+    "combined with an initial value": (TOTAL, partial(np.sum, initial=1000), TOTAL),
+    "combined with where=False": (TOTAL, partial(np.sum, where=False), TOTAL),
     "combined in a narrow type": (TOTAL, partial(np.sum, dtype="u1"), TOTAL),
 }
 
 
 @pytest.mark.parametrize("steps", STEPS)
-def test_steps_of_a_reduction_of_the_user(arr, steps):
-    """The functions are those of dask's sums, their keywords are not."""
+def test_reductions_of_users_keep_their_keywords(arr, steps):
+    """The functions are those of dask's sums; the keywords differ."""
     found, expected = (
         da.reduction(x, *STEPS[steps][::2], combine=STEPS[steps][1], dtype="i8", split_every=2)
         for x in (arr, da.from_array(PIXELS, chunks=arr.chunks))
@@ -121,7 +121,7 @@ def test_steps_of_a_reduction_of_the_user(arr, steps):
     assert found.compute() == expected.compute()
 
 
-def test_results_that_change_on_their_way_to_the_next_step(arr):
+def test_results_that_change_between_steps(arr):
     total = arr.sum(split_every=2)
     name, graph = total.name, total.dask
     ((key, (function, blocks)),) = graph.layers[name].mapping.items()
@@ -133,7 +133,7 @@ def test_results_that_change_on_their_way_to_the_next_step(arr):
     assert found.compute() == 2**64 - int(PIXELS.sum())
 
 
-def test_tasks_that_are_no_step_of_a_reduction():
+def test_inconsistent_steps_are_opaque():
     keys = [("x", 0), ("x", 1)]
     total, greatest = (partial(f, axis=(0,), keepdims=True) for f in (np.sum, np.max))
 
@@ -152,7 +152,7 @@ def test_tasks_that_are_no_step_of_a_reduction():
     ("function", "kwargs"),
     [(np.transpose, {"axes": (3, 1, 2, 0)}), (np.swapaxes, {"axis1": 0, "axis2": 3})],
 )
-def test_chunks_that_change_before_their_axes_move(arr, function, kwargs):
+def test_chunks_that_change_before_a_transpose(arr, function, kwargs):
     negated = Task(None, operator.neg, TaskRef(blockwise_token(0)))
     task, output, axes = Task("moved", function, negated, **kwargs), (3, 1, 2, 0), tuple(range(4))
     layer = Blockwise("moved", output, task, [(arr.name, axes)], {arr.name: arr.numblocks})
@@ -162,14 +162,14 @@ def test_chunks_that_change_before_their_axes_move(arr, function, kwargs):
     np.testing.assert_array_equal((moved + 1).sum(axis=0).compute(), expected)
 
 
-def test_an_axis_that_the_result_of_a_sum_does_not_have(arr):
+def test_kept_axes_that_the_output_lacks(arr):
     lines = arr[:, 0, 0]
     summed = partial(np.sum, axis=(1,), keepdims=True, dtype="u8")
     found = da.blockwise(summed, "i", lines, "ij", concatenate=True, dtype="u8")
     np.testing.assert_array_equal(found.compute(), PIXELS[:, 0, 0].sum(axis=1))
 
 
-def test_an_index_outside_of_its_chunk(arr):
+def test_an_index_outside_its_chunk_raises(arr):
     row = (arr + 1)[2]
     graph = row.__dask_graph__()
     tasks = graph.layers[row.name].mapping.values()
@@ -180,7 +180,7 @@ def test_an_index_outside_of_its_chunk(arr):
         da.Array(other, row.name, row.chunks, row.dtype).compute()
 
 
-def test_whatever_is_raised_leaves_the_work_to_dask(arr, monkeypatch):
+def test_unexpected_errors_fall_back_to_dask(arr, monkeypatch):
     def failing(*_):
         raise AttributeError("no such thing")
 
@@ -191,7 +191,7 @@ def test_whatever_is_raised_leaves_the_work_to_dask(arr, monkeypatch):
     assert arr.max().compute() == PIXELS.max()  # without another warning
 
 
-def test_axes_of_what_is_not_understood_are_unknown(arr, monkeypatch):
+def test_unexpected_errors_make_axes_unknown(arr, monkeypatch):
     def failing(*_):
         raise AttributeError("no such thing")
 

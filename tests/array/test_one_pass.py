@@ -1,4 +1,4 @@
-"""What is computed together, each chunk of a file read once, is what it is alone, bit for bit."""
+"""Results computed together read each chunk once and equal separate results bit for bit."""
 
 import dask
 import dask.array as da
@@ -36,8 +36,7 @@ def arr(request, tmp_path):
     return open_dataset(path, chunks=(4, -1, -1, -1), io="buffered", **raw)
 
 
-def test_in_company_and_alone(arr):
-    """The masks of several, too."""
+def test_results_together_equal_results_alone(arr):
     results = [make(arr) for make in RESULTS.values()]
     alone = [result.compute() for result in results]
     with counted() as counter:
@@ -62,16 +61,15 @@ APART = {
 
 
 @pytest.mark.parametrize("name", APART)
-def test_what_is_apart(arr, name, monkeypatch):
-    """It says why."""
+def test_separate_passes_have_a_reason(arr, name, monkeypatch):
     monkeypatch.setattr("dask_tiled.array.plan.LEAST_BYTES", arr.nbytes)
     small = arr.rechunk((1, -1, -1, -1))
     shown = small if name == "small chunks" else arr
     assert why_apart(APART[name](arr, small), shown)
 
 
-def test_what_is_in_company(arr):
-    """Of what was opened, of what was computed, and of what dask alone knows."""
+def test_one_pass_suffices(arr):
+    """Results of opened, computed and plain dask arrays share a pass."""
     whole = arr.rechunk((8, -1, -1, -1))
     computed, plain = whole * 2.0, da.ones(SHAPE, chunks=(4, -1, -1, -1))
     for shown in (whole, computed, plain):

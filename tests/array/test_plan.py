@@ -1,4 +1,4 @@
-"""What graphs are read as, and what is planned of them, as one can print it."""
+"""Layers of graphs become trees, and plans can be printed."""
 
 import dask
 import dask.array as da
@@ -38,7 +38,7 @@ def arr(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_layers_are_read_as(arr, name):
+def test_layers_become_trees(arr, name):
     make, kind = READ[name]
     made = make(arr)
     found = trees_of(made.dask)[made.name]
@@ -47,7 +47,7 @@ def test_what_layers_are_read_as(arr, name):
 
 
 def test_a_plan_can_be_printed(arr):
-    """Two reductions read each chunk once; what ends them is not a part of it."""
+    """Two reductions read each chunk once; their final steps are not in the plan."""
     results = arr.mean((0, 1)), np.sqrt(arr - 3.0).sum((2, 3))
     graph = HighLevelGraph.merge(*(one.dask for one in results))
     trees = trees_of(graph)

@@ -1,4 +1,4 @@
-"""Axes of random computations are those that xarray finds, or not known: never others."""
+"""Axes of random computations equal those of xarray or are unknown."""
 
 import dask
 import dask.array as da
@@ -159,7 +159,7 @@ def test_random_axes(opened, data):
 
 
 def check(axes, array):
-    """Compare the axes that are known: names, and positions where there are any."""
+    """Compare names and positions of the known axes."""
     for axis, dim, n in zip(axes, array.dims, array.shape, strict=True):
         if axis is None:
             continue

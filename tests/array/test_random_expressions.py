@@ -1,7 +1,7 @@
-"""Random expressions give what numpy finds, in the types, shapes and chunks of dask.
+"""Random expressions have NumPy's values, and dask's types, shapes and chunks.
 
-An expression is some lines of Python, drawn one by one; numpy, opened arrays and dask's own
-evaluate them. ``make fuzz-expressions`` tries many more than ``make test``.
+An expression is a few random lines of Python, evaluated with NumPy, opened arrays and plain dask
+arrays. ``make fuzz-expressions`` tries many more than ``make test``.
 """
 
 import warnings
@@ -38,7 +38,7 @@ STORED = {
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory):
-    """Arrays of all kinds, and their pixels."""
+    """Return arrays of all kinds, and their pixels."""
     folder = tmp_path_factory.mktemp("sources")
     found = {}
     for k, (name, pixels) in enumerate(STORED.items()):
@@ -97,19 +97,19 @@ def compare(values):
 def close(result, expected, error):
     if np.shape(result) != expected.shape:
         return False
-    # numpy adds up float16 in float16, which is soon at its end; tiles do not.
+    # NumPy sums float16 in float16, which soon overflows; tiles do not.
     known = np.isfinite(expected) | (expected.dtype != np.float16)
     result = np.asarray(result)
     return np.allclose(result[known], expected[known], rtol=0, atol=error, equal_nan=True)
 
 
 def test_random_expressions(sources, monkeypatch):
-    """A random program, and several of its values computed at once."""
+    """Several values of a random program are computed at once, most of them on tiles."""
     plain = rewriting.rewritten
     monkeypatch.setattr(rewriting, "rewritten", wraps(plain)(counting(plain)))
     COUNTED.update(dict.fromkeys(COUNTED, 0))
 
-    few = {5: 20, 40: 60}.get(settings().max_examples)  # as fast, and as many as suit the suite
+    few = {5: 20, 40: 60}.get(settings().max_examples)  # with --fast, and by default
 
     @settings(max_examples=few or settings().max_examples, derandomize=few is not None)
     @given(data=st.data())

@@ -1,4 +1,4 @@
-"""What arrays, descriptions and formats say of themselves, as text and in notebooks."""
+"""Arrays, descriptions and formats as text and as HTML."""
 
 import re
 from dataclasses import replace
@@ -21,7 +21,7 @@ def arr(tmp_path):
     return dask_tiled.open_dataset(path)
 
 
-def test_arrays_have_what_their_descriptions_have(arr):
+def test_arrays_have_the_attributes_of_their_descriptions(arr):
     desc = arr.description
     assert arr.dims == desc.dims == ("scan_y", "scan_x", "y", "x")
     assert arr.axes == desc.axes
@@ -30,7 +30,7 @@ def test_arrays_have_what_their_descriptions_have(arr):
     assert arr.instrument is desc.instrument
 
 
-def test_what_was_assigned_to_has_no_axes(arr):
+def test_arrays_with_assigned_items_have_no_axes(arr):
     arr[0, 0] = 3
     assert not hasattr(arr, "dims")
     with pytest.raises(AttributeError, match="axes is not available: items have been assigned"):
@@ -39,7 +39,7 @@ def test_what_was_assigned_to_has_no_axes(arr):
 
 
 def rows_of(page):
-    """Return the rows of the one table of a page, and what is drawn beside it."""
+    """Return the rows of the only table of a page, and the texts of its drawing."""
     root = ET.fromstring(page)  # noqa: S314 - it is our own
     (table,) = root.iter("table")
     rows = {row[0].text: row[1].text for row in table.iter("tr")}
@@ -62,7 +62,7 @@ def test_html_of_an_array(arr):
     assert "corrected" not in rows
 
 
-def test_html_takes_the_colours_of_the_page(arr):
+def test_html_inherits_the_colours_of_the_page(arr):
     page = arr._repr_html_()
     assert "currentColor" in page
     assert not {"background", "black", "white", "#fff", "#000"} & {*re.findall(r"[#\w]+", page)}
@@ -74,7 +74,7 @@ def test_html_of_slices(arr, index):
     assert rows["format"] == "dm"
 
 
-def test_html_says_what_was_done_to_pixels(tmp_path):
+def test_html_shows_corrections_and_missing_frames(tmp_path):
     path = write_mib(tmp_path / "a.mib", np.ones((2, 3, 4, 5), "u2"))
     assert rows_of(dask_tiled.open_dataset(path)._repr_html_())[0]["dtype"] == "uint16, counts"
     done = dask_tiled.Corrections(dark=np.ones((4, 5)), excluded_pixels=[(1, 1), (3, 3)])
@@ -127,8 +127,8 @@ def test_formats_are_a_table():
 HOSTILE = "<b>\x1b[31m\x00\ud800\u202e"
 
 
-def test_no_text_of_a_file_steers_what_shows_it(tmp_path):
-    """Tables and pages have no control characters, no markup of files, and can be encoded."""
+def test_hostile_text_is_escaped(tmp_path):
+    """Tables and pages have no control characters and no markup of files, and can be encoded."""
     desc = describe(write_mib(tmp_path / "a.mib", np.zeros((2, 3, 4, 5), "u2")))
     axes = [replace(axis, units=HOSTILE) for axis in desc.axes]
     metadata = {HOSTILE: {HOSTILE: HOSTILE}}
@@ -140,7 +140,7 @@ def test_no_text_of_a_file_steers_what_shows_it(tmp_path):
     page.encode()
 
 
-def test_pages_are_short_whatever_a_file_says(tmp_path):
+def test_pages_of_long_metadata_are_short(tmp_path):
     desc = describe(write_mib(tmp_path / "a.mib", np.zeros((2, 3, 4, 5), "u2")))
     long = {"text": "a" * 10**7, "lines": "b\n" * 10**6, "many": dict.fromkeys(range(10**5), 0)}
     page = replace(desc, metadata=long)._repr_html_()

@@ -1,4 +1,4 @@
-"""What a user gets is written by the tasks of chunks, and is what dask would put together."""
+"""Tasks write their chunks into the result, which equals dask's concatenation."""
 
 import pickle
 
@@ -19,19 +19,19 @@ ROWS, BLOCKS, WHOLE = (2, 5, 16, 64), (4, 2, 8, 64), FRAMES.shape
 
 
 def binned(x, function, by):
-    """Make one pixel of several neighbours."""
+    """Bin neighbouring pixels."""
     return (da.coarsen if isinstance(x, da.Array) else coarsened)(function, x, by)
 
 
 def mapped(x, function):
-    """Call a function of tiles, by tiles or at once."""
+    """Call a function tile by tile, or on all pixels of a NumPy array."""
     if isinstance(x, da.Array):
         return dask_tiled.map_tiles(lambda tile, _: function(tile), x)
     return function(x)
 
 
 def called(x, function, *others):
-    """Call a function of chunks, or at once."""
+    """Call a function chunk by chunk, or on all pixels of a NumPy array."""
     if isinstance(x, da.Array):
         more = [da.from_array(other, chunks=x.chunks) for other in others]
         return da.map_blocks(lambda *blocks: function(sum(blocks)), x, *more)
@@ -60,7 +60,7 @@ EXPRESSIONS = {
 
 
 @pytest.fixture(autouse=True)
-def small_ones_too(monkeypatch):
+def small_results_too(monkeypatch):
     monkeypatch.setattr(results, "LEAST_PIXELS", 2)
     with dask.config.set(scheduler="threads", num_workers=4):
         yield
@@ -85,22 +85,22 @@ def opened(paths, name, chunks, **options):
 
 
 @pytest.fixture
-def putting_nothing_together(monkeypatch, paths):
-    opened(paths, "native", WHOLE)  # when the first array is opened, dask is tried
+def concatenating_nothing(monkeypatch, paths):
+    opened(paths, "native", WHOLE)  # opening the first array probes dask
 
     def refuse(*_args, **_options):
-        raise AssertionError("dask has put chunks together")
+        raise AssertionError("dask has concatenated chunks")
 
     monkeypatch.setattr(da.core, "concatenate3", refuse)
 
 
-@pytest.mark.usefixtures("putting_nothing_together")
+@pytest.mark.usefixtures("concatenating_nothing")
 @pytest.mark.parametrize(
     ("name", "chunks"), [("big-endian", ROWS), ("packed", BLOCKS), ("native", WHOLE)]
 )
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_tasks_write_into_the_result(paths, name, chunks, expression):
-    """It is an array of its own, of all chunks, whose tasks give nothing else."""
+    """The result is an owned, writeable, C-contiguous array that dask did not concatenate."""
     function = EXPRESSIONS[expression]
     found, wanted = function(opened(paths, name, chunks)).compute(), function(FRAMES)
     assert found.dtype == wanted.dtype
@@ -117,16 +117,16 @@ MADE = {
 }
 
 
-@pytest.mark.usefixtures("putting_nothing_together")
+@pytest.mark.usefixtures("concatenating_nothing")
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_expressions_are_made_in_the_result(tmp_path, make):
-    """Their chunks are nowhere else, not even for a while."""
+def test_expressions_are_computed_in_the_result(tmp_path, make):
+    """Chunks need no memory of their own, not even for a while."""
     frames = np.tile(FRAMES, (8, 4, 1, 1))
     path = write_mib(tmp_path / "scan.mib", frames, kind="U16")
     options = {"chunks": (24, 20, 16, 64), "io": "mmap"}  # a buffer is half of such a chunk
     arr = dask_tiled.open_dataset(path, nav_shape=frames.shape[:2], **options)
     with dask.config.set(scheduler="synchronous"):
-        make(arr).compute()  # what is compiled is kept
+        make(arr).compute()  # compiles, which needs memory
         with peak_memory() as most:
             found = make(arr).compute()
     assert most[0] < 1.25 * found.nbytes  # each chunk is half of it
@@ -160,8 +160,8 @@ def listed(block):
 @pytest.mark.parametrize(
     "function", [one_for_all, one_or_all, masked, of_many_types, ordered, listed]
 )
-def test_whatever_functions_make(paths, function):
-    """It is what dask would give, also where some chunks are no longer what they were."""
+def test_unexpected_chunks_of_functions(paths, function):
+    """Results equal dask's when functions return another shape, type, order or array class."""
     arr = opened(paths, "big-endian", ((1, 3, 2), 2, 16, 64))
     found = arr.map_blocks(function, meta=np.empty((0,) * 4))
     with dask.config.set(array_optimize=da.optimize):
@@ -174,8 +174,8 @@ def test_whatever_functions_make(paths, function):
 
 
 @pytest.mark.parametrize("axis", [1, 3])
-def test_chunks_of_which_no_bin_is_left(paths, axis):
-    """There are tasks for them all the same."""
+def test_chunks_smaller_than_a_bin(paths, axis):
+    """Chunks without any whole bin still have tasks."""
     arr = opened(paths, "big-endian", (6, 2, 16, 33))
     found = da.coarsen(np.sum, arr, {axis: 2}, trim_excess=True).compute()
     pairs = np.moveaxis(FRAMES, axis, -1)[..., : FRAMES.shape[axis] // 2 * 2].astype("u8")
@@ -184,8 +184,8 @@ def test_chunks_of_which_no_bin_is_left(paths, axis):
 
 
 @pytest.mark.parametrize("name", ["big-endian", "native"])
-def test_results_are_nobody_elses(paths, name):
-    """Neither another result, nor what the blocks are that someone has asked for."""
+def test_results_share_no_memory(paths, name):
+    """Writing to a result changes neither another result nor a delayed block."""
     arr = opened(paths, name, ROWS)
     one, total, block = dask.compute(arr, arr.sum(), arr.to_delayed()[0, 0, 0, 0])
     again = arr.compute()
@@ -196,7 +196,7 @@ def test_results_are_nobody_elses(paths, name):
 
 
 @pytest.mark.parametrize("index", [(), (0, 0), (0, 0, 0, 0), slice(0, 0)])
-def test_what_is_one_chunk_is_no_memory_of_the_file(paths, index):
+def test_results_of_one_chunk_own_their_memory(paths, index):
     found = opened(paths, "native", WHOLE)[index].compute()
     assert type(found) is type(FRAMES[index])
     np.testing.assert_array_equal(found, FRAMES[index])
@@ -205,8 +205,8 @@ def test_what_is_one_chunk_is_no_memory_of_the_file(paths, index):
         assert found.flags.owndata
 
 
-def test_a_copy_has_no_memory():
-    """Whatever tasks in other places give, dask puts it together."""
+def test_unpickled_results_have_no_memory():
+    """Chunks from other processes are concatenated."""
     grid = Grid.of(((1, 2), (4,)))
     result = Result(grid.shape)
     copy = pickle.loads(pickle.dumps(result))

@@ -1,4 +1,4 @@
-"""Whatever is typed gives numpy's values, types and shapes, and runs on tiles."""
+"""Expressions have NumPy's values, types and shapes, and run on tiles."""
 
 import warnings
 from itertools import cycle
@@ -81,7 +81,7 @@ NAN_FORMS = ["nansum", "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nans
 
 @pytest.mark.parametrize("name", ["?", ">u2", "f8"])
 @pytest.mark.parametrize("function", NAN_FORMS)
-def test_what_is_no_number_is_left_out(paths, name, function):
+def test_nan_is_skipped(paths, name, function):
     arr, pixels = opened(paths, name)
     holes, known = (np.where(COUNTS > 88, np.nan, 1), da.where(arr == 5, np.inf, arr))
     some = [(arr, pixels), (arr + 1, pixels + 1), (arr * RING, pixels * RING)]
@@ -103,8 +103,8 @@ def test_what_is_no_number_is_left_out(paths, name, function):
 
 @pytest.mark.parametrize("axes", [(0, 1), (2, 3), None])
 @pytest.mark.parametrize("dtype", ["i4", "u8"])
-def test_whole_means_of_what_is_a_number(paths, dtype, axes):
-    """NaN is left out before pixels become whole numbers, which cannot be NaN."""
+def test_nanmean_as_integers(paths, dtype, axes):
+    """NaN is skipped before pixels become integers, which cannot be NaN."""
     arr, pixels = opened(paths, "f8")
     holes = np.where(COUNTS > 88, np.nan, 1)
     found = da.nanmean(arr * holes, axis=axes, dtype=dtype)
@@ -128,7 +128,7 @@ def test_histograms(paths, name, options):
     for found, wanted in [(arr, pixels), (arr[1:, :, 2:] * 2, pixels[1:, :, 2:] * 2)]:
         counts, _ = da.histogram(found, **options)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # numpy converts what is true or false, and says so
+            warnings.simplefilter("ignore")  # NumPy converts booleans with a warning
             expected, _ = np.histogram(wanted, **options)
             result = dask.compute(counts, found.sum())[0]
         assert counts.dtype == expected.dtype
@@ -144,7 +144,7 @@ UNEVEN = [-1e4, -3.5, 0, 0.1, 0.1, 2, 7, 50]
 @pytest.mark.parametrize("dtype", ["f4", "f8", ">u4", "i8"])
 @pytest.mark.parametrize("bins", [1, 300, UNEVEN, [4, 4, 5, 5, 1000]])
 def test_histograms_of_many_values(tmp_path, monkeypatch, dtype, bins):
-    """Pixels on edges and beside them, outside, infinite, and NaN."""
+    """Pixels lie on edges, beside them or outside, or are infinite or NaN."""
     monkeypatch.setattr(Recipe, "make", failing)
     pixels = RNG.normal(3, 40, (2, 3, 8, 90))
     limits = (0.1, 77.7) if dtype[0] == "f" else (0, 77)
@@ -191,8 +191,8 @@ TYPES = [("u1", "u1"), (">u2", "c8"), ("packed", "f8"), ("f4", "f4")]
     [(name, TYPES[(k + j) % 4]) for k, name in enumerate(PRODUCTS) for j in (0, 1)],
 )
 def test_matrix_products(monkeypatch, paths, product, types):
-    """Of masks and arrays of one or several chunks; whole numbers overflow as they do in NumPy."""
-    monkeypatch.setattr(Recipe, "make", failing)  # how chunks are made that nothing else makes
+    """Integers overflow as in NumPy, with one chunk and with several."""
+    monkeypatch.setattr(Recipe, "make", failing)  # products need no chunk of pixels
     (name, dtype), product = types, PRODUCTS[product]
     weights = MASKS.astype(dtype) * (1 - 2j if dtype == "c8" else 1)
     for chunks in ((2, 3, 6, 64), (4, 5, 3, 48)):
@@ -218,7 +218,7 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_sums_of_weighted_pixels(paths, name):
-    """All together, they are what they are alone; whole numbers overflow as they do in NumPy."""
+    """Sums that are computed together equal NumPy's; integers overflow as in NumPy."""
     arr, pixels = opened(paths, name)
     for w in WEIGHTS.values():
         w.flags.writeable = False
@@ -232,7 +232,7 @@ def test_sums_of_weighted_pixels(paths, name):
 
 @pytest.mark.parametrize("width", [2, 64])
 @pytest.mark.parametrize("axes", [(2, 3), (3,), (0, 3), (0, 1)])
-def test_whole_numbers_added_up_as_floats_do_not_overflow(tmp_path, axes, width):
+def test_integers_summed_as_floats_do_not_overflow(tmp_path, axes, width):
     pixels = RNG.integers(0, 200, (8, 2, 4, width), "u1")
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "bytes.npy", pixels))
     for weights in (
@@ -257,7 +257,7 @@ def test_whole_numbers_added_up_as_floats_do_not_overflow(tmp_path, axes, width)
     ],
     ids=["weights", "rows", "pixels"],
 )
-def test_what_goes_through_pixels_alike_goes_once(monkeypatch, paths, several):
+def test_similar_reductions_share_a_sink(monkeypatch, paths, several):
     arr, _ = opened(paths, ">u2")
     shown = []
     take_window = FrameSink.take_window
@@ -273,7 +273,7 @@ def test_what_goes_through_pixels_alike_goes_once(monkeypatch, paths, several):
 
 
 def test_other_products(paths):
-    """What is no product of whole frames with masks that are the same for all is left to dask."""
+    """All products but those of whole frames with constant masks are left to dask."""
     arr, pixels = opened(paths, "u2")
     masks, axes = da.from_array(MASKS.astype("f4"), chunks=(2, 6, 64)), ((2, 3), (1, 2))
     part = RING[:, :5]
@@ -289,7 +289,7 @@ def test_other_products(paths):
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
 
 
-def test_variables_of_files_may_give_masked_arrays(paths):
+def test_variables_of_files_may_return_masked_arrays(paths):
     class Variable:
         shape, dtype, ndim = RING.shape, RING.dtype, RING.ndim
 
@@ -302,8 +302,8 @@ def test_variables_of_files_may_give_masked_arrays(paths):
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
-def test_masks_stay(paths):
-    """Arrays of other kinds beside are left to dask, whose functions know them."""
+def test_masked_operands(paths):
+    """Operations with other kinds of arrays are left to dask, which supports them."""
     arr, pixels = opened(paths, "u2")
     masked = np.ma.masked_greater(RING, 0.5)
     made = da.ma.masked_where(arr > 50, arr)
@@ -319,7 +319,7 @@ def test_masks_stay(paths):
 
 
 @pytest.mark.parametrize("axes", [(0, 1), 0])
-def test_sums_outgrow_those_of_chunks(tmp_path, axes):
+def test_sums_of_chunks_overflow_no_narrow_type(tmp_path, axes):
     frames = np.full((5, 16_000, 1, 64), 65_535, "u2")
     write_raw(tmp_path / "scan.raw", frames)
     layout = {"dtype": "u2", "sig_shape": (1, 64), "nav_shape": (5, 16_000)}
@@ -338,7 +338,7 @@ ALONE = {
 }
 BESIDE = {
     **{f"another {name}": one for name, one in ALONE.items()},
-    "another variance of so many": lambda x: x.var(axis=(2, 3), ddof=1),
+    "a variance with ddof=1": lambda x: x.var(axis=(2, 3), ddof=1),
     "its squares": lambda x: (x.var(axis=(2, 3)) ** 2, x.sum(axis=(0, 1)) ** 2),
     "the array": lambda x: x,
 }
@@ -346,8 +346,8 @@ BESIDE = {
 
 @pytest.mark.parametrize("other", BESIDE.values(), ids=BESIDE)
 @pytest.mark.parametrize("one", ALONE.values(), ids=ALONE)
-def test_names_tell_what_tasks_give(monkeypatch, paths, one, other):
-    """Workers may still have results of another graph."""
+def test_equal_keys_mean_equal_results(monkeypatch, paths, one, other):
+    """Workers may still hold results of another graph."""
     monkeypatch.setattr(results, "LEAST_PIXELS", 2)
     arr, _ = opened(paths, "u2", (1, 5, 6, 64))
     monkeypatch.setattr(plan, "LEAST_BYTES", arr.nbytes // 2)
@@ -367,7 +367,7 @@ def test_names_tell_what_tasks_give(monkeypatch, paths, one, other):
 
 @pytest.mark.parametrize(("kind", "value", "dtype"), [("i2", -1, "u8"), ("u8", 2**53 + 1, "i8")])
 def test_sums_of_chunks_in_several_types(tmp_path, kind, value, dtype):
-    """Narrow parts of frames are added up in another way than wide ones."""
+    """Narrow and wide parts of frames are summed in different ways."""
     pixels, weights = np.full((4, 4, 1, 70), value, kind), np.ones(70, "u1")
     path = write_npy(tmp_path / "a.npy", pixels)
     arr = dask_tiled.open_dataset(path, chunks=(2, 4, 1, 64))
@@ -377,7 +377,7 @@ def test_sums_of_chunks_in_several_types(tmp_path, kind, value, dtype):
 
 
 @pytest.mark.parametrize("axes", [(2, 3), (0, 1), (1, 2)])
-def test_pixels_that_are_cast_first_are_not_kept(monkeypatch, paths, axes):
+def test_cast_pixels_are_not_stored(monkeypatch, paths, axes):
     monkeypatch.setattr(Recipe, "make", failing)
     numbers, counts = opened(paths, "f8"), opened(paths, "i1")
     positive = da.where(numbers[0] > 0, numbers[0], 0), np.where(numbers[1] > 0, numbers[1], 0)
@@ -394,7 +394,7 @@ def test_pixels_that_are_cast_first_are_not_kept(monkeypatch, paths, axes):
     [("u1", (2, 3)), (">i4", (0, 1)), ("i1", None), ("i1", (2, 3)), ("f4", (2, 3)), ("f4", (0, 1))],
 )
 def test_comparisons_are_reduced(paths, name, axes):
-    """Extremes tell, and counts, but of numbers that no pixel can be compared with."""
+    """Comparisons become extremes or counts, also with numbers beyond the type of the pixels."""
     arr, pixels = opened(paths, name)
     found, wanted = [], []
     for compare in (np.greater, np.greater_equal, np.less, np.less_equal):
@@ -421,7 +421,7 @@ def test_extremes_of_long_frames(tmp_path, place):
         np.testing.assert_array_equal(found, getattr(pixels, name)(axis=(2, 3)))
 
 
-def test_reductions_of_one_s_own(paths):
+def test_reductions_of_users(paths):
     arr, _ = opened(paths, "u2", (1, 5, 6, 64))
     for aggregate, combine in ((np.max, None), (np.sum, np.max), (np.max, np.sum)):
         options = {"chunk": chunk.sum, "aggregate": aggregate, "combine": combine}
@@ -433,7 +433,7 @@ def test_reductions_of_one_s_own(paths):
 
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize("dtype", [None, "f8", "c16"])
-def test_how_complex_numbers_vary(paths, dtype):
+def test_variances_of_complex_numbers(paths, dtype):
     arr, _ = opened(paths, "c8")
     arr = arr * (2 - 1j)
     for axes in (None, 0, (2, 3)):
@@ -456,7 +456,7 @@ def test_rounding(paths, name, decimals):
 
 
 @pytest.mark.parametrize("name", [*SOURCES])
-def test_numbers_in_the_place_of_others(paths, name):
+def test_nan_to_num(paths, name):
     arr, pixels = opened(paths, name)
     with np.errstate(all="ignore"):
         wanted = np.nan_to_num(pixels / (pixels * 1 - 7))
@@ -488,19 +488,19 @@ PLACED = ["u1", ">u2", "i1", "c8", "f4", "packed"]
 @pytest.mark.parametrize(
     ("place", "name"), [(x, PLACED[(k + j) % 6]) for k, x in enumerate(PLACES) for j in (0, 1, 3)]
 )
-def test_places(paths, name, place):
-    """Of equal pixels, the first; of NaN, too."""
+def test_argmin_and_argmax(paths, name, place):
+    """The first of equal extremes counts, and the first NaN."""
     for chunks in ((2, 3, 6, 64), (1, (2, 0, 3), 6, (32, 32))):
         arr, pixels = opened(paths, name, chunks)
         found, expected = PLACES[place](arr), PLACES[place](pixels)
         np.testing.assert_array_equal(found.compute(), expected, strict=True)
-        if place not in ("frame", "scan"):  # chunks of which are put together first, perhaps
+        if place not in ("frame", "scan"):  # their chunks may be merged first
             assert on_tiles(found)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "i2"])
-def test_places_in_long_rows(tmp_path, dtype):
-    """Pixels that stand out lie in the first vector, in a later one, or everywhere."""
+def test_argmin_and_argmax_in_long_rows(tmp_path, dtype):
+    """Extremes lie in the first vector, in a later one, or everywhere."""
     rows = np.tile(RNG.random((90, 100)) - 0.5, (8, 1, 1))
     flat = rows.reshape(8, -1)
     flat[0], flat[1], flat[2] = np.inf, -np.inf, np.arange(9000)
@@ -519,7 +519,7 @@ def test_places_in_long_rows(tmp_path, dtype):
             assert whole.compute() == getattr(wanted, name)()
 
 
-def test_places_of_what_tiles_do_not_show(paths):
+def test_argmax_that_tiles_do_not_support(paths):
     arr, pixels = opened(paths, "f4")
     np.testing.assert_array_equal(arr[::-1, 0].argmax(axis=0), pixels[::-1, 0].argmax(axis=0))
     place = arr.argmax(axis=0)
@@ -532,7 +532,7 @@ def test_places_of_what_tiles_do_not_show(paths):
 
 
 def test_some_chunks_of_one_axis_are_split(tmp_path):
-    """Layers whose tasks take chunks of several others are no slices of one of them."""
+    """A layer that takes chunks of several layers is no slice of one of them."""
     pixels = np.arange(10)
     pixels.tofile(tmp_path / "row.raw")
     piece = dask_tiled.Piece(tmp_path / "row.raw", (0,), (10,))
@@ -556,7 +556,7 @@ def test_functions_of_users_get_arrays(paths):
     np.testing.assert_array_equal(kept[1].compute(), pixels[1] * 2)
 
 
-def test_axes_of_one_pixel_are_repeated(paths):
+def test_axes_of_length_1_are_broadcast(paths):
     arr, pixels = opened(paths, "u2")
     beside = np.arange(64.0)
     for part, wanted in ((arr[..., :1], pixels[..., :1]), (arr[:1, :1], pixels[:1, :1])):
@@ -565,7 +565,7 @@ def test_axes_of_one_pixel_are_repeated(paths):
         np.testing.assert_allclose(found.mean().compute(), (wanted * beside).mean())
 
 
-def test_the_setting_of_the_user_stays(paths):
+def test_array_optimize_keeps_its_setting(paths):
     arr, pixels = opened(paths, "u2")
     assert dask.config.get("array_optimize") is optimize
     for setting in (da.optimize, False):

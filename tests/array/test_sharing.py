@@ -1,4 +1,4 @@
-"""Results that are computed together: every chunk is read once, by one task, on every scheduler."""
+"""Results computed together read every chunk once, in one task."""
 
 import pickle
 from functools import partial
@@ -32,13 +32,13 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def scan(tmp_path_factory):
-    """Write a scan: its path, and its pixels."""
+    """Write a scan; return its path and its pixels."""
     frames = counting_frames(NAV + SIG, "u2", bits=12)
     return write_mib(tmp_path_factory.mktemp("scan") / "scan.mib", frames, kind="R64"), frames
 
 
 @pytest.fixture
-def counted(scan, loads):  # noqa: ARG001 - what it is opened with
+def counted(scan, loads):  # noqa: ARG001 - registers io="counting"
     return dask_tiled.open_dataset(scan[0], chunks=CHUNKS, io="counting")
 
 
@@ -66,7 +66,7 @@ MASKS = np.arange(3 * 16 * 64).reshape(3, 16, 64) % 5
 
 
 def results(arr):
-    """Return one of every kind of result."""
+    """Return a result of every kind."""
     return {
         "sum": arr.sum(axis=(-2, -1)),
         "mean": arr.mean(axis=(0, 1)),
@@ -117,7 +117,7 @@ def test_every_chunk_is_read_once(scan, counted, loads):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Write frames of which sums take more than 1 MiB: their path, and their pixels."""
+    """Write frames whose sum exceeds 1 MiB; return their path and their pixels."""
     frames = counting_frames((4, 513, 512), "u2")
     return write_raw(tmp_path_factory.mktemp("large") / "scan.raw", frames), frames
 
@@ -133,7 +133,7 @@ LARGE_RESULTS = {
 }
 
 
-def test_large_results_read_with_others(large, loads):
+def test_large_results_share_reading(large, loads):
     path, frames = large
     options = {"dtype": "u2", "sig_shape": frames.shape[1:], "chunks": (1, 513, 512)}
     arr = dask_tiled.open_dataset(path, "raw", **options, io="counting")
@@ -150,8 +150,7 @@ def test_large_results_read_with_others(large, loads):
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(data=st.data())
-def test_chunks_change_nothing(scan, data):
-    """Whatever is computed together, and of whichever slice."""
+def test_results_do_not_depend_on_chunks(scan, data):
     nav = tuple(slice(data.draw(st.integers(0, n - 2)), n) for n in NAV)
     frames = scan[1][nav]
     arr = opened(scan)[nav].with_chunks((*data.draw(chunked(frames.shape[:2])), 16, 64))
@@ -163,7 +162,7 @@ def test_chunks_change_nothing(scan, data):
 
 
 def tasks_of(*collections):
-    """Count the tasks on each chunk that dask would run for collections computed together."""
+    """List the keys of the tasks that dask runs for collections computed together."""
     ran = []
 
     def schedule(graph, keys, **_options):
@@ -184,14 +183,14 @@ def test_one_task_runs_over_each_chunk(counted):
     frame_sums = counted.sum(axis=(-2, -1))
     alone = tasks_of(frame_sums)
     assert blocks_of(alone, frame_sums.name) == [(k, 0) for k in range(N_CHUNKS)]
-    assert blocks_of(alone, "together-") == []  # done where its result is made
+    assert blocks_of(alone, "together-") == []  # computed in the task of the result
     keys = tasks_of(frame_sums, *results(counted).values())
     assert blocks_of(keys, "together-") == everything
     assert len({key[0] for key in keys if key[0].startswith("together-")}) == 1
     assert not [key for key in keys if key[0] == counted.name]
 
 
-def test_the_same_result_twice_is_one(counted, loads):
+def test_equal_results_are_computed_once(counted, loads):
     first, second = (map_tiles(total, counted) for _ in range(2))
     assert first.name == second.name
     a, b = dask.compute(first, second)
@@ -201,7 +200,7 @@ def test_the_same_result_twice_is_one(counted, loads):
     assert counted.sum((0, 1)).name != counted.sum((2, 3)).name
 
 
-def test_jobs_on_several_arrays_do_not_meet(scan, counted, loads):
+def test_results_of_different_arrays_stay_apart(scan, counted, loads):
     frames = scan[1]
     parts = [
         counted,
@@ -214,11 +213,11 @@ def test_jobs_on_several_arrays_do_not_meet(scan, counted, loads):
     for index, (sums, greatest) in zip(indices, found, strict=True):
         np.testing.assert_array_equal(sums, frames[index].sum(axis=(-2, -1)))
         assert greatest == frames[index].max()
-    # Every second pixel: each unit of 12-bit words holds four of them, and is read whole.
+    # Every second pixel: a unit holds four pixels of 12 bits, and is read whole.
     assert loads.nbytes == frames.nbytes * 3 + frames[1:4].nbytes
 
 
-def test_one_chunk_of_a_result_reads_its_chunk_alone(counted, loads):
+def test_one_chunk_of_a_result_reads_one_chunk(counted, loads):
     some = counted.sum(axis=(-2, -1)).blocks[1]
     other = map_tiles(total, counted)
     some.compute()
@@ -243,7 +242,7 @@ def test_one_chunk_of_a_result_reads_its_chunk_alone(counted, loads):
     ],
     ids=["stack", "arithmetic", "concatenate", "delayed", "rechunk", "two alone"],
 )
-def test_what_is_made_of_results_reads_once(scan, counted, loads, derive):
+def test_derived_results_read_once(scan, counted, loads, derive):
     found = derive(results(counted)).compute()
     plain = {name: da.asarray(value) for name, value in expected_results(scan[1]).items()}
     np.testing.assert_allclose(found, derive(plain).compute(), rtol=1e-5)
@@ -270,7 +269,7 @@ def test_settings_of_dask(scan, optimize, fuse):
     check(again, scan[1])
 
 
-def test_order_of_results(scan):
+def test_bind_and_wait_on(scan):
     before = da.zeros(3, chunks=1)
     for name, result in results(opened(scan)).items():
         expected = expected_results(scan[1])[name]
@@ -278,7 +277,7 @@ def test_order_of_results(scan):
         np.testing.assert_allclose(wait_on(result).compute(), expected, rtol=1e-5)
 
 
-def test_annotations_stay(scan):
+def test_annotations_are_kept(scan):
     with dask.annotate(priority=7):
         found = opened(scan).sum(axis=(-2, -1))
     name = found.name
@@ -288,8 +287,8 @@ def test_annotations_stay(scan):
         assert notes == [{"priority": 7}]
 
 
-def test_company_does_not_change_tiles(counted, loads):
-    """Whole chunks stay whole, and nobody gets more frames at once than it asked for."""
+def test_sharing_does_not_change_tiles(counted, loads):
+    """Whole chunks stay whole, and no function gets more frames at once than requested."""
     shapes = {"chunk": [], "two": [], "any": []}
 
     def look(tile, _info, name):
@@ -316,7 +315,7 @@ def test_company_does_not_change_tiles(counted, loads):
         np.testing.assert_array_equal(found[name], alone[name])
 
 
-# Copies, and things that go away
+# Copies
 
 
 def test_pickled_results(scan, counted, loads):
@@ -357,7 +356,7 @@ for x in (arr, arr[1:, ::2]):
 
 @pytest.mark.slow
 def test_names_are_the_same_in_every_process(scan):
-    """Their hashes are others."""
+    """Hashes of strings differ between the processes."""
     said, again = (ran(NAMES, scan[0], PYTHONHASHSEED=seed) for seed in "12")
     assert said == again
     lines = said.splitlines()
@@ -429,8 +428,7 @@ np.testing.assert_allclose(centre[..., 0], y, rtol=1e-6)
 
 
 @pytest.mark.slow
-def test_array_expressions(tmp_path):
-    """A plain dask array is what one gets, and a right one."""
+def test_array_expressions_are_plain_dask_arrays(tmp_path):
     path = write_raw(tmp_path / "scan.raw", counting_frames((7, 5, 4, 6), "u1"))
     ran(EXPRESSIONS, path)
 

@@ -1,4 +1,4 @@
-"""Axes that are moved, joined, split, cut or made anew: on tiles, with numpy's values."""
+"""Transposed, reshaped, sliced and new axes run on tiles and have NumPy's values."""
 
 import dask.array as da
 import numpy as np
@@ -58,18 +58,18 @@ def path(tmp_path_factory):
     return write_npy(tmp_path_factory.mktemp("views") / "counts.npy", COUNTS.astype(">u2"))
 
 
-def agrees(found, expected):
+def assert_agrees(found, expected):
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
     assert found.compute().shape == expected.shape
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_axes(path, name):
+def test_views(path, name):
     arr = dask_tiled.open_dataset(path, chunks=SHAPE)
     result = EXPRESSIONS[name](arr)
     assert on_tiles(result)
-    agrees(result, EXPRESSIONS[name](COUNTS.astype("u2")))
+    assert_agrees(result, EXPRESSIONS[name](COUNTS.astype("u2")))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -81,11 +81,11 @@ def test_binning(path, function, by, dtype):
     arr = dask_tiled.open_dataset(path, chunks=(4, 4, 24, 64)).astype(dtype)
     result = da.coarsen(function, arr, by)
     assert on_tiles(result)
-    agrees(result, coarsened(function, COUNTS.astype(dtype), by))
+    assert_agrees(result, coarsened(function, COUNTS.astype(dtype), by))
 
 
 def test_several_views_of_the_same_pixels(path):
-    """They are read once, and every result has its own axes."""
+    """Every result has its own axes."""
     arr = dask_tiled.open_dataset(path, chunks=(4, 4, 24, 64))
     results = [EXPRESSIONS[name](arr) for name in EXPRESSIONS]
     assert on_tiles(*results)
@@ -93,8 +93,8 @@ def test_several_views_of_the_same_pixels(path):
         np.testing.assert_allclose(found, EXPRESSIONS[name](COUNTS.astype("u2")), rtol=1e-5)
 
 
-def test_axes_that_no_chunk_holds_are_left_to_dask(path):
+def test_axes_in_several_chunks_are_left_to_dask(path):
     arr = dask_tiled.open_dataset(path, chunks=(4, 2, 24, 64)) + 1
     pixels = COUNTS.astype("u2") + 1
-    agrees(arr.reshape(-1, 24, 64).sum(axis=0), pixels.reshape(-1, 24, 64).sum(axis=0))
-    agrees(np.flip(arr, 1).sum(axis=0), pixels[:, ::-1].sum(axis=0))
+    assert_agrees(arr.reshape(-1, 24, 64).sum(axis=0), pixels.reshape(-1, 24, 64).sum(axis=0))
+    assert_agrees(np.flip(arr, 1).sum(axis=0), pixels[:, ::-1].sum(axis=0))
