@@ -1,4 +1,4 @@
-"""Floats become the whole numbers that numpy makes of them, in any chunks, wherever they lie."""
+"""Casts of floats to integers equal NumPy's, in any chunks and at any position."""
 
 import numpy as np
 import pytest
@@ -37,8 +37,8 @@ EXPRESSIONS = {
 }
 
 
-def is_one(value, to):
-    """Whether numpy itself makes one number of a float, wherever that lies among others."""
+def is_cast_alike(value, to):
+    """Return whether NumPy casts a float to the same integer at every position."""
     return len({*np.full(97, value).astype(to).tolist(), int(np.array([value]).astype(to)[0])}) == 1
 
 
@@ -48,10 +48,10 @@ def path(tmp_path_factory):
 
 
 def check(path, data, dtype, to, names):
-    """Compare expressions over floats, most of which fit or do not, in any chunks."""
+    """Compare expressions of random floats, in random chunks."""
     shape = (*data.draw(st.sampled_from([(2, 3), (1, 1), (4, 2)])), data.draw(st.integers(1, 300)))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    pixels = rng.choice([x for x in VALUES.astype(dtype) if is_one(x, to)], shape)
+    pixels = rng.choice([x for x in VALUES.astype(dtype) if is_cast_alike(x, to)], shape)
     pixels[rng.random(shape) < data.draw(st.sampled_from([0, 0.5, 0.95]))] = 7
     write_npy(path, pixels)
     arr = dask_tiled.open_dataset(path, chunks=data.draw(chunked(shape)))
@@ -68,13 +68,13 @@ def test_floats_that_do_not_fit(path, dtype, to, data):
 @settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 @pytest.mark.parametrize(("dtype", "to"), [("f4", "u2"), ("f8", "i8")])
-def test_within_expressions(path, dtype, to, data):
+def test_casts_in_expressions(path, dtype, to, data):
     check(path, data, dtype, to, EXPRESSIONS)
 
 
 @pytest.mark.parametrize("to", ["u2", "u8"])
-def test_another_machine(tmp_path, monkeypatch, to):
-    """Where numpy converts floats in another way, numpy is called, tile by tile."""
+def test_casts_of_an_unknown_machine(tmp_path, monkeypatch, to):
+    """NumPy is called tile by tile on machines where its casts differ."""
     pixels = np.resize(VALUES.astype("f4"), (3, 4, 50))
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "floats.npy", pixels))
     monkeypatch.setattr(casts, "_is_as_here", lambda *_: False)

@@ -1,4 +1,4 @@
-"""Expressions over many files: numpy's values and types, in memory that does not grow with them."""
+"""Expressions of many files have NumPy's values and types, in bounded memory."""
 
 import copy
 import gc
@@ -33,7 +33,7 @@ DTYPES = ("?", "u1", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", ">i2", ">f4
 
 @pytest.fixture(scope="module")
 def volumes(tmp_path_factory):
-    """A file of each type, and its pixels, zeros and large numbers among them."""
+    """Write a file of each type; return the paths and the pixels."""
     folder, rng = tmp_path_factory.mktemp("volumes"), np.random.default_rng(0)
     found = []
     for number, dtype in enumerate(DTYPES):
@@ -66,7 +66,7 @@ SCALARS += [np.uint8(200), np.array(3, "i2"), np.array(1e300), np.bool_(True), 2
 
 @st.composite
 def trees(draw):
-    """Draw an expression: operations on what stands further up, sources first."""
+    """Draw an expression: sources, and operations on sources and earlier operations."""
     count = draw(st.integers(1, 8))
     numbers = draw(st.lists(st.integers(0, len(DTYPES) - 1), min_size=1, max_size=4))
     rows = []
@@ -82,7 +82,7 @@ def trees(draw):
 
 
 def outcome(rows, values):
-    """Work out an expression; None where numpy does not."""
+    """Return the values of all steps of an expression, or the error that is raised."""
     values = list(values)
     for function, operands in rows:
         given = [x[1] if isinstance(x, tuple) else values[x] for x in operands]
@@ -96,7 +96,7 @@ def outcome(rows, values):
 
 
 @given(tree=trees(), data=st.data())
-def test_expressions_are_numpy_s(volumes, tree, data):
+def test_expressions_equal_those_of_numpy(volumes, tree, data):
     numbers, rows = tree
     some = [volumes[number] for number in numbers]
     chunks = data.draw(chunked(SHAPE))
@@ -104,7 +104,7 @@ def test_expressions_are_numpy_s(volumes, tree, data):
         expected = outcome(rows, [pixels for _, pixels in some])
         arr = outcome(rows, opened(some, chunks=chunks))
         if isinstance(expected, ValueError) and not isinstance(arr, Exception):
-            with pytest.raises(ValueError, match=re.escape(str(expected))):  # of what is in files
+            with pytest.raises(ValueError, match=re.escape(str(expected))):  # depends on pixels
                 dask.compute(arr)
             return
         if isinstance(expected, Exception):
@@ -201,7 +201,7 @@ def test_half_and_complex_numbers_are_converted_in_vectors(tmp_path, monkeypatch
 @pytest.mark.parametrize("ufunc", [np.log1p, np.log10, np.tanh], ids=lambda ufunc: ufunc.__name__)
 @pytest.mark.parametrize("dtype", ["u2", ">u2", "i2"])
 def test_functions_of_few_values_are_looked_up(tmp_path, monkeypatch, ufunc, dtype):
-    """Every value that a pixel can have, those without a logarithm included."""
+    """The table has every value of a pixel, also those without a logarithm."""
     pixels = np.arange(1 << 16, dtype="u2").reshape(4, 64, 256).view(dtype)
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))
     used, primitive = [], fold_functions.primitive
@@ -273,7 +273,7 @@ def test_few_registers_in_any_order(volumes):
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
-    """Sixteen volumes of 2 MiB."""
+    """Write sixteen volumes of 2 MiB; return the paths and the pixels of the first."""
     folder = tmp_path_factory.mktemp("many")
     base = np.arange(1 << 19, dtype="f4").reshape(32, 128, 128) % 1000
     for number in range(16):
@@ -293,7 +293,7 @@ def spread(volumes):
 
 
 def peak_of(arr, part=0):
-    """Compute an array; give it, and the most memory that this took beyond what is imported."""
+    """Return a computed array, and the peak memory of computing it."""
     arr[part].compute()
     arr.dask  # noqa: B018 - makes the graph
     with peak_memory() as peak:
@@ -304,13 +304,13 @@ def peak_of(arr, part=0):
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "io"), [(sum, "auto"), (pairwise, "buffered"), (spread, "auto")])
 def test_memory_does_not_grow_with_volumes(many, monkeypatch, make, io):
-    """Beyond the result there are the registers, and a block of the backend."""
+    """Memory is needed for the result, the registers, and a block of the backend."""
     monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
     paths, base = many
     arr = make([dask_tiled.open_dataset(path, chunks=-1, io=io) for path in paths])
     assert registers(arr) <= MOST_SOURCES + 6
     found, peak = peak_of(arr)
-    copies = 2  # dask gives away no memory that is part of something else
+    copies = 2  # dask copies chunks that are views
     more = 0 if io == "auto" else 2 << 20
     assert peak < copies * base.nbytes + 2 * evaluation.REGISTER_BYTES + more
     eager = make([base + number for number in range(len(paths))])
@@ -345,7 +345,7 @@ REDUCED = {
 
 @pytest.mark.parametrize("make", REDUCED.values(), ids=REDUCED)
 def test_reductions_of_volumes(many, monkeypatch, make):
-    """No chunk of what is reduced is ever made."""
+    """No chunk of the reduced expression is stored."""
     monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
     paths, base = many
     found = make([dask_tiled.open_dataset(path, chunks=-1) for path in paths[:6]])
@@ -381,7 +381,7 @@ def test_equal_parts_are_computed_once(volumes):
 
 @pytest.mark.slow
 def test_deep_expressions(volumes):
-    """Nested far more deeply than Python calls."""
+    """Expressions may be nested more deeply than Python calls."""
     (deep,), pixels = opened([volumes[4]], chunks=-1), volumes[4][1]
     for _ in range(1200):
         deep = 1 + (deep + 1)
@@ -390,16 +390,16 @@ def test_deep_expressions(volumes):
     for arr, expected in [(again, pixels), (deep[1:3], pixels[1:3])]:
         assert registers(arr) <= 2
         np.testing.assert_array_equal(arr.compute(), expected + 2400)
-    del arr, deep, again  # which must not go too deep either
+    del arr, deep, again  # deletion must not recurse either
     gc.collect()
 
 
-def test_operators_without_meaning(volumes):
+def test_operators_without_meaning_raise(volumes):
     (flags,) = opened(volumes[:1])
-    assert operator.neg(flags) is NotImplemented  # so dask has it
+    assert operator.neg(flags) is NotImplemented  # as in dask
     with pytest.raises(TypeError):
         operator.sub(flags, flags)
-    with pytest.raises((OverflowError, TypeError)):  # the latter by old releases of dask
+    with pytest.raises((OverflowError, TypeError)):  # old releases of dask raise TypeError
         flags.astype("u1") + 300
 
 
@@ -407,7 +407,7 @@ def test_operators_without_meaning(volumes):
 
 
 def test_compressed_volumes(tmp_path):
-    """A file is decompressed once for each chunk, and one of them at a time."""
+    """Files are decompressed one at a time."""
     h5py = pytest.importorskip("h5py")
     base = np.arange(1 << 16, dtype="f4").reshape(16, 64, 64)
     volumes = []

@@ -1,4 +1,4 @@
-"""Folds of pixels where they lie, in either order of bytes: the very bits of numpy's steps."""
+"""Folds of undecoded pixels, in either byte order, equal NumPy's bit for bit."""
 
 import dask
 import numpy as np
@@ -10,12 +10,12 @@ from dask_tiled.engine.folding import FrameSink
 pytestmark = pytest.mark.usefixtures("synchronous")
 
 DTYPES = [f"{order}{kind}" for kind in ("u1", "u2", "u4", "i2", "i8", "f4", "f8") for order in "<>"]
-SHAPE = 5, 7, 66, 64  # more pixels than go together, and frames that are left over
+SHAPE = 5, 7, 66, 64  # no multiples of what is folded together
 
 
 @pytest.fixture(params=DTYPES)
 def scan(request, tmp_path):
-    """Give an opened scan, with bytes between its frames, and its pixels."""
+    """Return an opened scan, with bytes between its frames, and its pixels."""
     dtype, rng = np.dtype(request.param), np.random.default_rng(0)
     if dtype.kind == "f":
         pixels = rng.normal(0, 10.0 ** rng.integers(-5, 5, SHAPE)).astype(dtype)
@@ -33,7 +33,7 @@ def scan(request, tmp_path):
 
 @pytest.fixture
 def _in_place(monkeypatch):
-    """Nothing is decoded."""
+    """Make decoding fail."""
     monkeypatch.delattr(FrameSink, "_decode")
 
 
@@ -42,8 +42,8 @@ def same(found, expected):
 
 
 @pytest.mark.usefixtures("_in_place")
-def test_pixels(scan):
-    """Each is added up in its own order, in double precision if it is a float."""
+def test_sums_and_extremes(scan):
+    """Floats are added in the order of the frames, in double precision."""
     arr, pixels = scan
     wide = "f8" if pixels.dtype.kind == "f" else None
     for axes in ((0, 1), 0, 1):
@@ -58,7 +58,7 @@ def test_pixels(scan):
 @pytest.mark.usefixtures("_in_place")
 @pytest.mark.parametrize("axes", [(0, 1), 0, 1])
 def test_moments(scan, axes):
-    """Differences are those from the first frame."""
+    """Variances are computed from differences to the first frame."""
     arr, pixels = scan
     frames = np.moveaxis(pixels.astype("f8"), axes, range(np.size(axes)))
     frames = frames.reshape(-1, *frames.shape[np.size(axes) :])
@@ -73,10 +73,10 @@ def test_moments(scan, axes):
 
 @pytest.mark.usefixtures("_in_place")
 def test_frames(scan):
-    """Whole numbers: sums, extremes, numbers and weights of each frame."""
+    """Integers have sums, extremes, counts and weighted sums of frames in place."""
     arr, pixels = scan
     if pixels.dtype.kind == "f" or pixels.itemsize > 4:
-        pytest.skip("they are put in order first")
+        pytest.skip("other types are decoded first")
     disk, signs = np.arange(64) % 3 == 0, np.arange(-32, 32, dtype="i8")
     axes = (2, 3)
     lazy = [(a.max(axes), (a > 100).sum(axes), (a * disk).sum(axes)) for a in (arr, pixels)]

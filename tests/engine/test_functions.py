@@ -1,4 +1,4 @@
-"""Reductions and elementwise functions on tiles, one line each: values and types are NumPy's."""
+"""Reductions and elementwise functions on tiles have NumPy's values and dask's types."""
 
 import warnings
 from dataclasses import replace
@@ -53,7 +53,7 @@ ELEMENTWISE = {
     "nan_to_num": lambda x: (da if isinstance(x, da.Array) else np).nan_to_num(x),
     "astype": lambda x: x.astype("f4"),
 }
-"""Functions of an array, dask's or NumPy's; what is tested is applied to the array itself."""
+"""Functions of an array of dask or NumPy."""
 
 
 @pytest.fixture(scope="module", params=["u2", ">i4", "f4", "NaN"])
@@ -67,8 +67,8 @@ def opened(request, tmp_path_factory):
     return dask_tiled.open_dataset(path, chunks=(2, 3, 8, 32)), frames.astype(dtype[-2:])
 
 
-def left(result):
-    """Return why dask computes something of pixels; what it makes of results does not count."""
+def why_dask(result):
+    """Return why dask computes something of pixels; computation on results does not count."""
     plan = planned(result.dask, result.__dask_keys__())
     return {plan.why[x] for x in plan.kept if x in plan.why} - {LATER}
 
@@ -86,7 +86,7 @@ def test_reductions(opened, name, axis):
         expected = of_numpy(precise, axis)
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
     assert found.dtype == plain.dtype
-    assert not left(found)
+    assert not why_dask(found)
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
@@ -97,10 +97,10 @@ def test_elementwise(opened, name):
         found, expected = function(arr), function(frames)
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-6)
     assert found.dtype == expected.dtype
-    assert not left(found)
+    assert not why_dask(found)
 
 
-# One that is added, as docs/developers/adding-a-reduction.rst shows
+# A reduction that is added as in docs/developers/adding-a-reduction.rst
 
 
 def geometric_mean_chunk(pixels, *, computing_meta=False, **kwargs):
@@ -120,7 +120,7 @@ def geometric_mean(arr, axis):
 
 @pytest.fixture
 def added(monkeypatch):
-    """One more row, and the functions that dask calls for it."""
+    """Add a row to the table, and the functions that dask calls for it."""
     finish = lambda found, pixels, *_: np.exp(found / pixels)  # noqa: E731
     row = replace(table.SUM, name="geometric_mean", before=np.log, finish=finish)
     monkeypatch.setattr(table, "GEOMETRIC_MEAN", row, raising=False)
@@ -130,13 +130,13 @@ def added(monkeypatch):
 
 @pytest.mark.usefixtures("added")
 @pytest.mark.parametrize("axis", [(0, 1), (2, 3), None], ids=str)
-def test_a_reduction_that_is_added(opened, axis):
+def test_an_added_reduction(opened, axis):
     arr, frames = (abs(x) + 1 for x in opened)
     found = geometric_mean(arr, axis)
     plain = geometric_mean(da.from_array(frames, chunks=arr.chunks), axis)
     np.testing.assert_allclose(found.compute(), plain.compute(), rtol=1e-9)
-    assert not left(found)
-    # Results of single chunks, where they are wanted by something else, and in other hands
+    assert not why_dask(found)
+    # Intermediate results of single chunks
     some, other = (x.dask.layers for x in (found, plain))
     (first, *_) = (x for x in some if x.startswith("geometric_mean_chunk"))
     (second, *_) = (x for x in other if x.startswith("geometric_mean_chunk"))
@@ -151,5 +151,5 @@ def test_a_reduction_that_is_added(opened, axis):
 
 @pytest.mark.usefixtures("added")
 @pytest.mark.filterwarnings("ignore:Casting complex values")  # by the steps of dask's mean
-def test_a_reduction_of_real_pixels_leaves_others_to_dask(opened):
-    assert left(geometric_mean(opened[0] * 1j, (0, 1)))
+def test_complex_pixels_are_left_to_dask(opened):
+    assert why_dask(geometric_mean(opened[0] * 1j, (0, 1)))

@@ -1,4 +1,4 @@
-"""Loops of ufuncs are called where they are known to lie; where not, the ufuncs themselves are."""
+"""Inner loops of ufuncs are called directly if the layout of ufuncs in memory is known."""
 
 import ctypes
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 
 @pytest.mark.parametrize("lacking", ["ob_refcnt", "nin", "data"])
-def test_ufuncs_that_lie_in_memory_in_another_way(tmp_path, monkeypatch, lacking):
+def test_ufuncs_with_another_layout_are_called_on_chunks(tmp_path, monkeypatch, lacking):
     fields = [field for field in loops._UFunc._fields_ if field[0] != lacking]
     fields.append((lacking, ctypes.c_void_p))
     other = type("_UFunc", (ctypes.Structure,), {"_fields_": fields})

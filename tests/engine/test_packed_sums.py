@@ -1,4 +1,4 @@
-"""Sums over frames of 12-bit pixels, which are never unpacked into memory: numpy's values."""
+"""Sums of packed 12-bit frames equal NumPy's."""
 
 import math
 
@@ -42,11 +42,11 @@ def path(tmp_path_factory):
 
 @given(st.data())
 def test_any_frames(path, data):
-    """Blocks of rows, from either end, as many frames as there may be, with gaps or without."""
+    """Frames are blocks of rows in either direction, with and without gaps."""
     frames, rows = data.draw(st.integers(1, 37)), data.draw(st.integers(1, 9))
     blocks, unit = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([16, 32, 64]))
     gap, high = data.draw(st.integers(0, 40)), data.draw(st.sampled_from([1, 4096]))
-    # No frame brings the lanes nearer to running over than the brightest.
+    # The brightest pixels come closest to overflowing the lanes.
     shape = frames, blocks, rows, unit
     pixels = np.random.default_rng(0).integers(4096 - high, 4096, shape).astype("u2")
     rows_bytes = unit * 3 // 2
@@ -82,8 +82,8 @@ def test_any_frames(path, data):
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("others", ["packed", "plain"])
-def test_frames_that_are_stored_in_another_way(tmp_path, first, others):
-    """Sums in the order of one file are put back before they are added to in another's."""
+def test_files_with_different_layouts(tmp_path, first, others):
+    """Sums in the order of one file are reordered before those of another file are added."""
     frames, shape = 5, (6, 32)
     pixels = np.random.default_rng(1).integers(0, 4096, (2, frames, *shape)).astype("u2")
     turned = pixels[0].reshape(frames, 6, 2, 16).transpose(0, 2, 1, 3)

@@ -1,4 +1,4 @@
-"""Reductions of opened arrays: numpy's values and types, whatever lies in the files and where."""
+"""Reductions of opened arrays have NumPy's values and types, for all pixels and layouts."""
 
 import pickle
 from functools import partial
@@ -32,7 +32,7 @@ RTOL = {np.dtype("f4"): 2e-6, np.dtype("f8"): 1e-12}
 
 
 def check(arr, frames, names=NAMES, axes=((0, 1), (2, 3), None), **options):
-    """Compare reductions with numpy's, of float64 where the pixels are float32."""
+    """Compare reductions with NumPy's, in float64 if the pixels are float32."""
     lazy = {
         (name, axis): getattr(arr, name)(axis=axis, **options) for name in names for axis in axes
     }
@@ -66,7 +66,7 @@ def opened(path, **options):
     return dask_tiled.open_dataset(path, "raw", **options)
 
 
-# What is asked for
+# Arguments
 
 
 ANY_AXES = [None, 0, -2, (0, 1), (1, 0), (-1, -2), (1, 2), (0, 2, 3), (3, -4, 1, 2), [0, 1], ()]
@@ -74,7 +74,7 @@ ANY_AXES = [None, 0, -2, (0, 1), (1, 0), (-1, -2), (1, 2), (0, 2, 3), (3, -4, 1,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_axes(path, frames, name):
-    """In every spelling: by methods, and by functions of numpy and of dask."""
+    """Methods, functions of NumPy and functions of dask run on tiles."""
     arr = opened(path, chunks=(2, 3, 4, 64))
     spellings = [
         getattr(arr, name),
@@ -124,7 +124,7 @@ def test_options(path, frames):
     np.testing.assert_array_equal(out.compute(), frames.sum(axis=(0, 1)))
 
 
-def test_wrong_arguments(path):
+def test_wrong_arguments_raise(path):
     arr = opened(path)
     for name in NAMES:
         method = getattr(arr, name)
@@ -140,7 +140,7 @@ def test_wrong_arguments(path):
             getattr(np, name)(arr, initial=1, nonsense=1)
 
 
-def test_methods_look_like_dask_s():
+def test_methods_have_names_and_docstrings_of_dask():
     for name in NAMES:
         method = getattr(dask_tiled.TiledArray, name)
         assert method.__name__ == name
@@ -148,7 +148,7 @@ def test_methods_look_like_dask_s():
 
 
 def test_empty_chunks(path, frames):
-    """Chunks without pixels change nothing, though they have neither a mean nor a minimum."""
+    """Chunks without pixels change no result."""
     arr = opened(path, chunks=((0, 5), (3, 0, 4), (8, 0), (32, 0, 32)))
     check(arr, frames)
 
@@ -162,7 +162,7 @@ def test_empty_arrays(path, frames):
                 np.testing.assert_array_equal(found, getattr(frames[index], name)(axis=axis))
 
 
-# What is reduced
+# Pixels
 
 
 DTYPES = ["?", "i1", "u1", "u2", "i4", "i8", "u8", "f4", "f8", ">u2", ">f4", "f2", "c8"]
@@ -203,7 +203,7 @@ def test_casts_to_the_other_byte_order(path, frames, name, dtype):
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8"])
 def test_negative_zeros_are_zeros(tmp_path, dtype):
-    """In either byte order: read the wrong way round they would be some tiny number."""
+    """In the wrong byte order, a negative zero would be a tiny number."""
     frames = np.full((3, 4, 5, 16), -0.0, dtype)
     frames[1, 2] = 1
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames))
@@ -215,7 +215,7 @@ def test_negative_zeros_are_zeros(tmp_path, dtype):
     ("dtype", "first", "value"),
     [("f4", 0, np.nan), ("f4", 1, np.inf), ("f8", 1, np.nan), ("f8", 0, -np.inf)],
 )
-def test_what_is_no_number(tmp_path, dtype, first, value):
+def test_nan_and_infinity(tmp_path, dtype, first, value):
     frames = np.random.default_rng(0).normal(size=(4, 3, 5, 16)).astype(dtype)
     frames[2 * first, first, first, 7 * first] = value
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 3, 5, 16))
@@ -236,7 +236,7 @@ def test_what_is_no_number(tmp_path, dtype, first, value):
     ],
 )  # fmt: skip
 def test_sums_and_means_of_large_numbers(tmp_path, value, dtype):
-    """Sums wrap around where numpy's do; means never."""
+    """Sums wrap around where NumPy's do; means do not."""
     frames = np.full((3, 4, 5, 16), value, dtype)
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 3, 5, 16))
     check(arr, frames)
@@ -245,7 +245,7 @@ def test_sums_and_means_of_large_numbers(tmp_path, value, dtype):
 
 
 def test_many_frames_of_two_bytes(tmp_path):
-    """More than can be added up in 4 bytes."""
+    """The sums need more than 4 bytes."""
     path = tmp_path / "long.raw"
     path.write_bytes(b"\xff" * (70_000 * 2))
     for dtype, chunks, pixel in (("u2", -1, 65535), ("i2", -1, -1), ("u2", (32768, 1, 1), 65535)):
@@ -287,7 +287,7 @@ def test_spreads_whose_squares_overflow(tmp_path, values):
                 np.testing.assert_array_equal(computed, expected, name)
 
 
-def test_spreads_of_what_does_not_vary(tmp_path):
+def test_spreads_of_constants(tmp_path):
     frames = np.full((5, 4, 8, 64), 0.1, "f8")
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 4, 3, 64))
     for axis in AXES.values():
@@ -299,7 +299,7 @@ def shifted(frames, offset, fill):
 
 
 @pytest.mark.parametrize("offset", [-4, 4, -35])
-def test_missing_frames_that_are_no_numbers(tmp_path, offset):
+def test_missing_frames_filled_with_nan(tmp_path, offset):
     frames = np.random.default_rng(0).normal(size=NAV + SIG).astype("f4")
     path = write_npy(tmp_path / "scan.npy", frames)
     expected = shifted(frames, offset, np.nan)
@@ -351,7 +351,7 @@ def test_corrected_pixels(path):
     check(arr[1:, ::2, 2:, ::3], pixels[1:, ::2, 2:, ::3])
 
 
-# Where they lie
+# Layouts
 
 
 def merlin(folder, kind, bits, **options):
@@ -388,12 +388,12 @@ def test_merlin(tmp_path, name):
 
 
 @pytest.mark.parametrize("dtype", ["i4", ">u2", "f4"])
-def test_rows_from_the_last_to_the_first(tmp_path, dtype):
-    """Of two chips side by side, of which one stands on its head."""
+def test_rows_in_reverse_order(tmp_path, dtype):
+    """One of two chips side by side is stored upside down."""
     frames = np.random.default_rng(0).integers(0, 999, (*NAV, 32, 256)).astype(dtype)
     chips = np.stack([frames[..., :128], frames[..., ::-1, 128:]], axis=2)
     path, kind = tmp_path / "chips.raw", np.dtype(dtype)
-    path.write_bytes(chips.astype(dtype).tobytes())  # stacked, they are native
+    path.write_bytes(chips.astype(dtype).tobytes())  # np.stack has made them native
     row, chip = 128 * kind.itemsize, chips[0, 0, 0].nbytes
     strides = NAV[1] * 2 * chip, 2 * chip
     pieces = [
@@ -413,7 +413,7 @@ def test_rows_from_the_last_to_the_first(tmp_path, dtype):
 
 @settings(max_examples=25)
 @given(st.data())
-def test_anything(tmp_path_factory, data):
+def test_random_files(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("anything")
     nav = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=2)))
     sig = data.draw(st.sampled_from([(3, 5), (1, 8), (9, 1), (16, 64)]))
@@ -451,7 +451,7 @@ def test_anything(tmp_path_factory, data):
 
 @pytest.mark.parametrize("window", [6, 7, 8, 60])
 def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
-    """Windows of one column have neighbours in the file that are none in the frame."""
+    """Adjacent pixels of the file are not adjacent in the frame."""
     stored = np.random.default_rng(0).integers(0, 255, 1000).astype("u1")
     path = tmp_path / "lattice.raw"
     stored.tofile(path)
@@ -469,7 +469,7 @@ def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
         np.testing.assert_array_equal(arr.compute(), expected[None])
 
 
-def test_rows_pickle_as_their_names():
+def test_aggregations_pickle_as_their_names():
     rows = [x for x in vars(reductions).values() if isinstance(x, reductions.Aggregation)]
     assert len({row.name for row in rows}) == len(rows) > 15
     assert all(pickle.loads(pickle.dumps(row)) is row for row in rows)

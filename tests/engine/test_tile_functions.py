@@ -1,4 +1,4 @@
-"""map_tiles and reduce_tiles: functions of one's own on tiles."""
+"""map_tiles and reduce_tiles call functions of users on tiles."""
 
 import dask
 import dask.array as da
@@ -53,7 +53,7 @@ def numba_sums(tile, info):
 
 
 def look(arr, **options):
-    """Return the tiles that a function sees, and what comes of them if it gives them back."""
+    """Return the tiles that a function gets, and the result of returning them unchanged."""
     seen = []
 
     def keep(tile, info):
@@ -104,7 +104,7 @@ INDICES = [np.s_[2], np.s_[1:, ::2, 5:20:3, 3:]]
 @pytest.mark.parametrize("name", ARRAYS)
 @pytest.mark.parametrize("index", INDICES, ids=str)
 @pytest.mark.parametrize("by", ["tile", "frame", "chunk", "pixel"])
-def test_tiles_know_where_they_lie(path, frames, name, index, by):
+def test_tile_info_locates_tiles(path, frames, name, index, by):
     arr, cut = ARRAYS[name](path, frames)[index], frames[index]
     seen, found = look(arr, tiling=TilingRequest(by, nbytes=5000))
     np.testing.assert_array_equal(found, cut)
@@ -153,7 +153,7 @@ def test_requests(path, frames):
     assert max(tile.nbytes for tile, _ in seen) <= 1024
 
 
-def test_functions_need_not_be_tried(path):
+def test_dtype_and_sig_shape_replace_the_trial_call(path):
     def fails(tile, _info):
         if not tile.any():
             raise ZeroDivisionError("nothing there")
@@ -207,7 +207,7 @@ def test_tiles_cannot_be_written_to(path, frames):
     ],
     ids=["crop", "nothing", "fewer frames", "swapped"],
 )
-def test_shapes_that_were_not_promised(path, frames, func):
+def test_unexpected_shapes_raise(path, frames, func):
     for arr in (opened(path), da.from_array(frames)):
         with pytest.raises(TilingError, match="shape"):
             map_tiles(func, arr, tiling=TilingRequest("chunk")).compute()
@@ -218,12 +218,12 @@ def test_shapes_that_were_not_promised(path, frames, func):
     [lambda *_: None, lambda *_: 3, lambda t, _: t.sum(), lambda t: t],
     ids=["nothing", "number", "sum", "one argument"],
 )
-def test_functions_that_give_nothing_for_a_frame(path, func):
+def test_functions_without_a_result_per_frame_raise(path, func):
     with pytest.raises(TilingError):
         map_tiles(func, opened(path))
 
 
-def test_wrong_arguments(path, frames):
+def test_wrong_arguments_raise(path, frames):
     arr = opened(path)
     for wrong in (frames.tolist(), None, "scan.mib", [1, 2]):
         with pytest.raises(TilingError, match="not an array"):
@@ -294,7 +294,7 @@ def test_histograms(path, frames, name, step):
         found = reduce_tiles(arr, init=init, step=step, combine=np.add)
         assert (found.shape, found.dtype, found.npartitions) == ((64,), "i8", 1)
         np.testing.assert_array_equal(found.compute(), expected)
-        np.testing.assert_array_equal(found.compute(), expected)  # nothing is left of the first
+        np.testing.assert_array_equal(found.compute(), expected)  # no state of the first remains
     assert not start.any()
     many = arr.with_chunks(((1,) * 4, (1,) * 5, (32,), (64,))) if name == "opened" else arr
     found = reduce_tiles(many, init=start, step=step, combine=np.add)
@@ -325,14 +325,14 @@ def test_every_frame_counts_once(path):
     ],
     ids=["fewer", "number", "nothing combined", "fewer combined"],
 )
-def test_wrong_states(path, step, combine):
+def test_states_of_another_shape_raise(path, step, combine):
     with pytest.raises(TilingError, match="shape"):
         reduce_tiles(opened(path), init=np.zeros(4), step=step, combine=combine).compute()
 
 
 @settings(max_examples=20)
 @given(st.data())
-def test_anything(path, frames, data):
+def test_random_tiling(path, frames, data):
     index = part_of(data.draw, frames)
     cut = frames[index]
     chunks = tuple(data.draw(st.integers((size + 1) // 2, size)) for size in frames.shape)
@@ -354,14 +354,14 @@ def test_anything(path, frames, data):
 
 
 def brighter(state, other):
-    """Return the brighter one of two frames: one of the arguments, and no copy."""
+    """Return the brighter of two frames itself, not a copy."""
     return other if other.sum() > state.sum() else state
 
 
 @pytest.mark.parametrize("io", ["mmap", "buffered"])
 @pytest.mark.parametrize("depth", [1, 12])
-def test_a_part_of_a_tile_as_state(tmp_path, io, depth):
-    """The memory of a tile is used again, so a state that lies in it has to be copied."""
+def test_states_that_are_views_of_tiles(tmp_path, io, depth):
+    """The memory of tiles is reused, so such a state is copied."""
     some = np.array(sorted(counting_frames((24, 6, 8), "u2"), key=np.sum, reverse=True))
     arr = dask_tiled.open_dataset(
         write_npy(tmp_path / "some.npy", some), chunks=(depth * 2, 6, 8), io=io
