@@ -1,4 +1,4 @@
-"""Bitshuffled and compressed chunks beside the libraries, in memory that ends where it should."""
+"""Bitshuffle and LZ4 kernels agree with the libraries and stay inside their buffers."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def decompress(packed, size):
 
 
 def periodic(seed, period, size):
-    """Make noise that repeats, with some faults: matches at all distances, of all lengths."""
+    """Return repeated noise with some errors, for matches of many distances and lengths."""
     rng = np.random.default_rng(seed)
     data = np.resize(rng.integers(0, 256, period, "u1"), size)
     data[rng.integers(0, size, size // 200)] = 7
@@ -47,7 +47,7 @@ def test_blocks_of_lz4(content):
 @settings(max_examples=300)
 @given(CONTENTS, st.data())
 def test_damaged_blocks_of_lz4(content, data):
-    """They are what the library says they are, and nothing outside is read or written."""
+    """Decoding fails or equals the library's, and stays inside the buffers."""
     packed = bytearray(imagecodecs.lz4_encode(content))
     place = st.integers(0, min(20, len(packed)) - 1) | st.integers(0, len(packed) - 1)
     for at in data.draw(st.lists(place, max_size=4)):
@@ -59,7 +59,7 @@ def test_damaged_blocks_of_lz4(content, data):
 
 
 def shuffled(pixels, block):
-    """Let the library put bits into planes, as bytes."""
+    """Return the bytes of pixels bitshuffled by the library."""
     out = np.empty(pixels.nbytes, "u1")
     imagecodecs.bitshuffle_encode(
         pixels.tobytes(), itemsize=pixels.itemsize, blocksize=block, out=out
@@ -68,7 +68,7 @@ def shuffled(pixels, block):
 
 
 def packed(pixels, block):
-    """Write a chunk as the filter of HDF5 does."""
+    """Return a chunk as the HDF5 filter writes it."""
     size, whole = pixels.itemsize, pixels.size - pixels.size % 8
     content = shuffled(pixels, block)
     parts = [pixels.nbytes.to_bytes(8, "big"), (block * size).to_bytes(4, "big")]
@@ -80,7 +80,7 @@ def packed(pixels, block):
 
 
 def decode(chunks, itemsize, block, nbytes, gap=0):
-    """Decode chunks that lie one after the other."""
+    """Decode adjacent chunks; return how many were decoded, and the places of all."""
     sizes = np.array([len(chunk) for chunk in chunks])
     starts = np.cumsum(sizes) - sizes
     dests = (nbytes + gap) * np.arange(len(chunks))
@@ -102,7 +102,7 @@ PIXELS = st.sampled_from(["u1", "u2", "i2", "u4", "f4", "u8", "c16", "S3"])
     *(st.integers(1, 6000), st.sampled_from([8, 64, 72, 1024, 4096]), st.booleans()),
 )
 def test_chunks(kind, mean, seed, count, block, compressed):
-    """Sparse counts, whose planes are mostly empty, and any others; several at once."""
+    """Sparse and dense chunks are decoded, several at once."""
     dtype, rng = np.dtype(kind), np.random.default_rng(seed)
     if mean > 10 or dtype.kind == "S":
         made = [rng.bytes(count * dtype.itemsize) for _ in range(3)]
@@ -119,7 +119,7 @@ def test_chunks(kind, mean, seed, count, block, compressed):
 @settings(max_examples=200)
 @given(st.data(), st.sampled_from([2, 4]), st.integers(1, 3000))
 def test_damaged_chunks(data, itemsize, count):
-    """Those before them are decoded, and nothing outside is read or written."""
+    """Chunks before a damaged one are decoded, and decoding stays inside the buffers."""
     pixels = np.random.default_rng(count).poisson(1, count).astype(f"u{itemsize}")
     good, bad = packed(pixels, 512), bytearray(packed(pixels, 512))
     place = st.integers(0, min(24, len(bad)) - 1) | st.integers(0, len(bad) - 1)
@@ -135,7 +135,7 @@ def test_damaged_chunks(data, itemsize, count):
 
 @pytest.mark.parametrize("header", [0, 8, 9 * 2, 2**31, 2**32 - 1])
 def test_sizes_of_blocks(header):
-    """A multiple of 8 pixels; a larger one than all of them is one block."""
+    """Block sizes are multiples of 8 pixels; a size beyond the chunk means one block."""
     chunk = bytearray(packed(np.arange(800, dtype="u2"), 800))
     chunk[8:12] = header.to_bytes(4, "big")
     done, found = decode([bytes(chunk)], 2, 0, 1600)

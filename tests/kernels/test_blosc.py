@@ -1,4 +1,4 @@
-"""Chunks of Blosc beside the library, in memory that ends where it should."""
+"""The Blosc kernel agrees with the library and stays inside its buffers."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from dask_tiled.kernels.blosc import HEADER, compiled_kernel
 
 
 def decode(chunks, nbytes, gap=5):
-    """Decode chunks that lie one after the other: how many, and what is in their places."""
+    """Decode adjacent chunks; return how many were decoded, and the places of all."""
     sizes = np.array([len(chunk) for chunk in chunks])
     starts = np.cumsum(sizes) - sizes
     dests = (nbytes + gap) * np.arange(len(chunks))
@@ -24,7 +24,7 @@ def decode(chunks, nbytes, gap=5):
 
 
 def made(kind, mean, seed, count):
-    """Return sparse counts, or noise, which is stored as it is."""
+    """Return sparse counts, or noise, which Blosc stores uncompressed."""
     rng, dtype = np.random.default_rng(seed), np.dtype(kind)
     if mean > 10 or dtype.kind == "S":
         return np.frombuffer(rng.bytes(count * dtype.itemsize), dtype)
@@ -47,7 +47,7 @@ CODECS = st.builds(
     st.integers(1, 6000) | st.integers(1, 700).map(lambda count: 8 * count),
 )
 def test_chunks(codec, kind, mean, seed, count):
-    """Blocks that are split and others, the last one smaller; what cannot be done is left."""
+    """Chunks are decoded; unsupported bitshuffled ones are left to the library."""
     pixels = made(kind, mean, seed, count)
     packed = codec.encode(pixels)
     done, found = decode([packed, packed], pixels.nbytes)
@@ -62,7 +62,7 @@ def test_chunks(codec, kind, mean, seed, count):
 @settings(max_examples=300, deadline=None)
 @given(st.data(), CODECS, st.sampled_from(["u2", "u4"]), st.integers(1, 3000))
 def test_damaged_chunks(data, codec, kind, count):
-    """Those before them are decoded, and nothing outside is read or written."""
+    """Chunks before a damaged one are decoded, and decoding stays inside the buffers."""
     pixels = made(kind, 1, count, count)
     good = codec.encode(pixels)
     bad = bytearray(good)
@@ -77,7 +77,7 @@ def test_damaged_chunks(data, codec, kind, count):
 
 
 @pytest.mark.parametrize("cname", ["blosclz", "zlib", "zstd"])
-def test_other_compressors_are_left(cname):
+def test_other_compressors_are_not_decoded(cname):
     packed = Blosc(cname).encode(np.zeros(4000, "u2"))
     assert decode([packed], 8000)[0] == 0
 
@@ -85,8 +85,7 @@ def test_other_compressors_are_left(cname):
 @pytest.mark.parametrize(("at", "value"), [(4, 9000), (8, 0), (8, 2**31), (8, 2**32 - 1),
                                            (12, 0), (12, HEADER), (12, 2**32 - 1), (16, 0),
                                            (16, 2**31), (16, 2**32 - 1)])  # fmt: skip
-def test_lengths_and_places(at, value):
-    """Headers are not believed."""
+def test_wrong_lengths_and_offsets_are_not_decoded(at, value):
     packed = bytearray(blosc.compress(np.arange(4000, dtype="u2"), b"lz4", 5, 1, 4096))
     packed[at : at + 4] = value.to_bytes(4, "little")
     assert decode([bytes(packed)], 8000)[0] == 0

@@ -1,4 +1,4 @@
-"""Every kernel is watched by the fuzzer: honest work is inside of its arrays, all else is told."""
+"""The fuzzer checks the bounds of every kernel: correct work passes, faults are reported."""
 
 import dask.array as da
 import numpy as np
@@ -42,13 +42,13 @@ WORK = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded(tmp_path_factory):
-    """Load all kernels here: children have them then."""
+    """Load all kernels before children are forked."""
     arr = open_dataset(write_mib(tmp_path_factory.mktemp("loaded") / "a.mib", FRAMES))
     da.compute(*(work(arr) for work in WORK.values()), scheduler="synchronous")
 
 
 def worked(path, fault, names, **options):
-    """Do some work in a child with a fault; give what was wrong, and the kernels that were used."""
+    """Run work with a fault in a child; return the violations and the kernels that were used."""
 
     def work():
         bounds.watch()
@@ -59,7 +59,7 @@ def worked(path, fault, names, **options):
                 done = WORK[name](arr).compute(scheduler="synchronous")
             except bounds.OutOfBoundsError:
                 continue
-            # No threads: a fork has none of those that its parent has started.
+            # No threads: a fork has none of its parent's.
             expected = WORK[name](da.from_array(FRAMES)).compute(scheduler="synchronous")
             np.testing.assert_allclose(done, expected, rtol=1e-5)
         return bounds.violations, {name for name, _ in bounds.called.values()}
@@ -68,7 +68,7 @@ def worked(path, fault, names, **options):
 
 
 def test_every_kernel_has_a_check(monkeypatch):
-    """So has one that comes to them, or this fails."""
+    """A new kernel without a check raises LookupError."""
     names = bounds.kernel_names()
     assert {"copy", "sum_frames", "run_program", "sqrt", "gather", "halve_long", "repair"} <= names
     for name in names:
@@ -84,8 +84,8 @@ def test_every_kernel_has_a_check(monkeypatch):
         bounds.check_of("new_fold")
 
 
-def test_honest_work_is_inside(tmp_path):
-    """Of pixels that have to be decoded, and of such that lie as they are."""
+def test_correct_work_stays_inside(tmp_path):
+    """Pixels that are decoded and native pixels are read within their arrays."""
     used = set()
     mib = write_mib(tmp_path / "a.mib", FRAMES)
     raw = write_raw(tmp_path / "a.raw", FRAMES)
@@ -100,7 +100,7 @@ def test_honest_work_is_inside(tmp_path):
 
 
 def put(holder, name, change):
-    """Change what a function gives."""
+    """Change what a function returns."""
     original = getattr(holder, name)
     setattr(holder, name, lambda *args, **options: change(original(*args, **options)))
 
@@ -126,14 +126,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_fault_is_told(tmp_path, fault):
-    """Before anything is read or written there."""
+def test_faults_are_reported(tmp_path, fault):
     path = write_mib(tmp_path / "a.mib", FRAMES)
     name, plant = FAULTS[fault]
     assert worked(path, plant, [name])[0], fault
 
 
-def test_halves_are_inside():
+def test_halving_stays_inside():
     def work():
         bounds.watch()
         for dtype in ("u1", "i8", "f4"):

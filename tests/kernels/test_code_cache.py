@@ -1,4 +1,4 @@
-"""Machine code that is not what was written is never loaded: it is compiled, and written again."""
+"""Damaged or outdated machine code is not loaded, but compiled and written again."""
 
 import ast
 import contextlib
@@ -37,7 +37,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A folder with the file of one kernel, made once."""
+    """Compile one kernel; return the folder of its file."""
     folder = tmp_path_factory.mktemp("written")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(numba.config, "CACHE_DIR", str(folder))
@@ -47,26 +47,28 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def path(folder, written):
-    """The file of one kernel."""
+    """Return a copy of the file of one kernel."""
     shutil.copytree(written, folder, dirs_exist_ok=True)
     (path,) = folder.rglob("*.nbc")
     return path
 
 
 def load(cache=None):
-    """Do what numba does before it compiles."""
+    """Load code as Numba does before it compiles."""
     cache = cache or CodeCache(bits, options=False)
     return cache.load_overload(SIGNATURE, cpu_target.target_context)
 
 
-def test_what_was_written_is_loaded(path):
+def test_written_code_is_loaded(path):
     assert load().signature == SIGNATURE
-    assert not [other for other in path.parent.iterdir() if other != path]  # nor is more written
+    assert not [
+        other for other in path.parent.iterdir() if other != path
+    ]  # and nothing else is written
 
 
 @pytest.mark.usefixtures("path")
-def test_is_loaded_while_a_scan_is_opened(tmp_path_factory):
-    """Files that are read then have to be in the folder of the scan."""
+def test_code_is_loaded_while_a_scan_is_opened(tmp_path_factory):
+    """Reading is otherwise limited to the folder of the scan."""
     scan = tmp_path_factory.mktemp("scan") / "a.npy"
     with within(Border([str(scan)])):
         assert load() is not None
@@ -86,7 +88,7 @@ def test_every_flipped_bit_is_noticed(path):
 
 
 def put(make):
-    """Damage: something else is put in the place of the file."""
+    """Return damage that replaces the file."""
 
     def damage(path):
         path.unlink()
@@ -96,7 +98,7 @@ def put(make):
 
 
 def change(edit):
-    """Damage: other content."""
+    """Return damage that changes the content."""
 
     def damage(path):
         path.write_bytes(edit(path.read_bytes()))
@@ -105,19 +107,19 @@ def change(edit):
 
 
 def fill_folder(path):
-    """Put a folder with a file there: nothing can be written over it."""
+    """Make a folder with a file, which cannot be replaced."""
     path.mkdir()
     (path / "file").touch()
 
 
 def listen(path):
-    """Put a socket there, by its name in its folder: a whole path may be too long."""
+    """Make a socket by its name in its folder, as the whole path may be too long."""
     with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path.name)
 
 
 def code_of(function, path):
-    """Return the file of another kernel."""
+    """Compile another kernel; return its file."""
     known = {*path.parent.iterdir()}
     compiled.__wrapped__(function)
     (other,) = {*path.parent.iterdir()} - known
@@ -133,13 +135,13 @@ def swap(path):
 
 
 def resealed(content, stamp=None, code=None):
-    """Return content whose checksum fits, of another origin or of other code."""
+    """Return content with a valid checksum, but with another stamp or other code."""
     size = code_cache.DIGEST_BYTES
     return code_cache._sealed(stamp or content[:size], code or content[2 * size :])
 
 
 class Fatal:
-    """Ends the process that unpickles it."""
+    """End the process that unpickles the object."""
 
     def __reduce__(self):
         return os._exit, (3,)
@@ -171,8 +173,8 @@ DAMAGES = {
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
-def test_damage_is_noticed_and_mended(path, damage):
-    """It is not loaded. What is compiled instead is right, and replaces all but a folder."""
+def test_damaged_files_are_replaced(path, damage):
+    """Damaged files are not loaded; newly compiled code replaces all but a folder."""
     damage(path)
     assert load() is None
     code_cache.look()
@@ -181,7 +183,7 @@ def test_damage_is_noticed_and_mended(path, damage):
     assert (load() is None) == path.is_dir()
 
 
-def test_damage_is_told_from_what_was_written(path):
+def test_look_lists_damaged_files(path):
     whole = path.read_bytes()
     assert code_cache.look() == (str(path.parent), 1, len(whole), ())
     path.write_bytes(whole[:-1] + b"?")
@@ -189,18 +191,18 @@ def test_damage_is_told_from_what_was_written(path):
     assert code_cache.look().damaged == (path.name, "empty.nbc")
 
 
-def test_no_folder_is_no_error(monkeypatch):
+def test_look_without_a_folder(monkeypatch):
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
     assert code_cache.look() == (None, 0, 0, ())
 
 
-def test_code_with_other_options_is_noticed(path):
+def test_code_with_other_options_is_not_loaded(path):
     assert path.is_file()
     assert load(CodeCache(bits, options=True)) is None
 
 
 @pytest.mark.usefixtures("path")
-def test_a_change_in_any_module_of_kernels_is_noticed(tmp_path, monkeypatch):
+def test_code_of_changed_modules_is_not_loaded(tmp_path, monkeypatch):
     package = Path(code_cache.__file__).parent
     changed = shutil.copytree(package, tmp_path / "changed", ignore=lambda *_: ["__pycache__"])
     assert code_cache.digest_of(changed) == code_cache.SOURCES
@@ -212,8 +214,8 @@ def test_a_change_in_any_module_of_kernels_is_noticed(tmp_path, monkeypatch):
     assert load() is None
 
 
-def test_numbers_of_other_packages_are_part_of_the_digest(tmp_path, monkeypatch):
-    """They become part of the code."""
+def test_constants_of_other_packages_are_part_of_the_digest(tmp_path, monkeypatch):
+    """Compiled code contains the constants that kernels import."""
     folder = Path(code_cache.__file__).parent
     for path in folder.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf8"))):
@@ -229,14 +231,14 @@ def test_numbers_of_other_packages_are_part_of_the_digest(tmp_path, monkeypatch)
 
 
 def test_nodes_that_share_a_home_share_code(path, monkeypatch):
-    """Each node may have its own copy of the package, installed at its own time."""
+    """Each node may have its own copy of the package, with other file times."""
     assert path.is_file()
     locator = type(CodeCache(bits, options=False)._impl.locator)
     monkeypatch.setattr(locator, "get_source_stamp", lambda _: "at another time")
     assert load() is not None
 
 
-SERVED = """
+CACHED = """
 import sys
 import numpy as np
 from dask_tiled.kernels.decoding import compiled
@@ -254,14 +256,14 @@ print(sum(kernel.stats.cache_hits.values()), "numba.typed.typedlist" in sys.modu
 """
 
 
-def test_served_code_needs_no_compiler(tmp_path):
-    """What numba compiles with takes long to import."""
-    results = [ran(SERVED, NUMBA_CACHE_DIR=str(tmp_path)).split() for _ in range(2)]
+def test_cached_code_needs_no_compiler(tmp_path):
+    """The compiler of Numba takes long to import."""
+    results = [ran(CACHED, NUMBA_CACHE_DIR=str(tmp_path)).split() for _ in range(2)]
     assert results == [["0", "True"], ["1", "False"]]
 
 
 def test_a_full_disk_costs_no_second_compilation(folder, monkeypatch):
-    """The code that was made is used, though it cannot be kept."""
+    """Compiled code is used even if it cannot be written."""
 
     def no_space(*_):
         raise OSError(28, "No space left on device")
@@ -280,8 +282,8 @@ def _unpacked(kernel):
 
 
 @pytest.mark.parametrize("name", ["sqrt", "absolute"])
-def test_functions_of_one_factory_have_names_of_their_own(name):
-    """Machine code is found by its name, also that of another process."""
+def test_functions_of_one_factory_have_different_names(name):
+    """Machine code, also of another process, is found by name."""
     pixels = numba.types.CPointer(numba.float32)
     signature = numba.void(pixels, pixels, pixels, pixels, numba.intp)
     (made,) = compiled(f"dask_tiled.kernels.primitives:{name}", signature).overloads.values()
@@ -289,7 +291,7 @@ def test_functions_of_one_factory_have_names_of_their_own(name):
 
 
 @pytest.mark.parametrize("name", code_cache.NAMES["numba.core.caching"])
-def test_without_a_name_of_numba(folder, monkeypatch, name):
+def test_missing_names_of_numba(folder, monkeypatch, name):
     part = types.ModuleType(caching.__name__)
     vars(part).update({key: value for key, value in vars(caching).items() if key != name})
     spec = importlib.util.find_spec(code_cache.__name__)
@@ -308,7 +310,7 @@ def test_without_a_name_of_numba(folder, monkeypatch, name):
 
 
 @pytest.mark.usefixtures("folder")
-def test_without_the_symbols_of_numba(monkeypatch):
+def test_missing_symbols_of_numba(monkeypatch):
     monkeypatch.setattr(code_cache, "rtsys", find("numba.core.runtime", "another_name"))
     with pytest.warns(RuntimeWarning, match=r"another_name.*: kernels are compiled in every"):
         kernel = compiled.__wrapped__("bits")
@@ -317,7 +319,7 @@ def test_without_the_symbols_of_numba(monkeypatch):
 
 @pytest.mark.parametrize("name", ["_data_name", "_data_path", "_dump", "_open_for_write"])
 @pytest.mark.usefixtures("folder")
-def test_files_that_numba_names_in_another_way(monkeypatch, name):
+def test_missing_methods_of_cache_files(monkeypatch, name):
     monkeypatch.delattr(caching.IndexDataCacheFile, name)
     with pytest.warns(RuntimeWarning, match=f"{name}.*: kernels are compiled in every process"):
         kernel = compiled.__wrapped__("bits")
@@ -330,25 +332,25 @@ from pathlib import Path
 import numpy as np
 from dask_tiled.kernels.decoding import compiled
 
-def served():
-    "Unpack 64 pixels as in a process of its own; give how often the cache served."
+def cache_hits():
+    "Unpack 64 pixels with a new kernel; return the number of cache hits."
     out, zero = np.zeros(64, "u1"), np.zeros(1, "i8")
     kernel = compiled.__wrapped__("bits")
     kernel(np.arange(1, 9, dtype="u1"), zero, 8, out, zero, 64, 1, 8, 0)
     assert (out == np.unpackbits(np.arange(1, 9, dtype="u1"))[::-1]).all()
     return sum(kernel.stats.cache_hits.values())
 
-assert served() == 0
+assert cache_hits() == 0
 for file in Path(os.environ["NUMBA_CACHE_DIR"]).rglob("*.nb?"):
     file.unlink()
 children = []
 for _ in range(6):
     children.append(os.fork())
     if not children[-1]:
-        served()
+        cache_hits()
         os._exit(0)
 assert [os.waitpid(child, 0)[1] for child in children] == [0] * 6
-assert served() == 1
+assert cache_hits() == 1
 """
 
 

@@ -1,4 +1,4 @@
-"""Compiling is said once, with the time it took, and not where the machine code is there."""
+"""Compiling is announced once, with its duration, and not if the machine code is cached."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ import sys
 sys.stderr = sys.stdout
 import numpy as np, dask_tiled
 from dask_tiled.kernels import compiling
-compiling.SOON, compiling.NOTICEABLE = 60, 0  # it ends before
+compiling.SOON, compiling.NOTICEABLE = 60, 0  # compiling ends sooner
 np.ones((2, 3, 4, 4), "u2").tofile(sys.argv[1])
 shapes = {"nav_shape": (2, 3), "sig_shape": (4, 4)}
 dask_tiled.open_dataset(sys.argv[1], format="raw", dtype=">u2", **shapes).compute()
@@ -22,25 +22,25 @@ dask_tiled.open_dataset(sys.argv[1], format="raw", dtype=">u2", **shapes).comput
 
 
 @pytest.mark.slow
-def test_the_first_process_tells(tmp_path):
-    def said():
+def test_only_the_first_process_announces(tmp_path):
+    def messages():
         return ran(READ, tmp_path / "a.raw", NUMBA_CACHE_DIR=str(tmp_path / "cache")).splitlines()
 
-    first = said()
+    first = messages()
     assert first[0] == "compiling for this pixel type, once; the code is cached ..."
     assert first[1].startswith("... compiled in ")
     assert len(first) == 2
-    assert said() == []
+    assert messages() == []
 
 
-def test_kernels_that_follow_are_one_message(caplog, monkeypatch):
+def test_successive_kernels_share_a_message(caplog, monkeypatch):
     monkeypatch.setattr(compiling, "SOON", 0.01)
     monkeypatch.setattr(compiling, "NOTICEABLE", 0.0)
     notice = compiling.Notice()
     with caplog.at_level(logging.WARNING, "dask_tiled"):
         with notice.timed():
             pass
-        assert caplog.messages == []  # it was there
+        assert caplog.messages == []  # nothing was compiled
         for _ in range(3):
             with notice.timed():
                 notice.begin()
@@ -52,11 +52,11 @@ def test_kernels_that_follow_are_one_message(caplog, monkeypatch):
     with caplog.at_level(logging.ERROR, "dask_tiled"), notice.timed():
         notice.begin()
     notice._end.join()
-    assert len(caplog.messages) == 2  # who wants errors alone hears of none
+    assert len(caplog.messages) == 2  # none at level ERROR
 
 
 class Cells:
-    """A kernel of Jupyter: what each cell shows, and what is called at its end."""
+    """A fake Jupyter kernel with the outputs of each cell, and the callbacks at its end."""
 
     def __init__(self, monkeypatch):
         self.shown, self.at_end, self.kernel = [[]], [], None
@@ -85,12 +85,14 @@ class Cells:
         self.shown.append([])
 
 
-SAID = "compiling for this pixel type, once; the code is cached ...\n... compiled in "
+MESSAGE = "compiling for this pixel type, once; the code is cached ...\n... compiled in "
 
 
-def test_a_notebook_shows_it_in_the_cell_that_compiles(monkeypatch, capsys):
+def test_notebooks_show_messages_in_the_compiling_cell(monkeypatch, capsys):
     monkeypatch.setattr(compiling, "NOTICEABLE", 0.0)
-    monkeypatch.setattr(compiling.LOGGER, "propagate", False)  # pytest handles all messages
+    monkeypatch.setattr(
+        compiling.LOGGER, "propagate", False
+    )  # handlers of pytest would get the messages
     cells, notice = Cells(monkeypatch), compiling.Notice()
 
     def compile_some():
@@ -101,7 +103,7 @@ def test_a_notebook_shows_it_in_the_cell_that_compiles(monkeypatch, capsys):
     compile_some()
     cells.end()
     with notice.timed():
-        pass  # it was there
+        pass  # nothing was compiled
     cells.end()
     compile_some()
     monkeypatch.setattr(compiling, "SOON", 0.01)
@@ -113,16 +115,16 @@ def test_a_notebook_shows_it_in_the_cell_that_compiles(monkeypatch, capsys):
     compiling.LOGGER.setLevel(logging.ERROR)
     cells.end()
     compiling.LOGGER.setLevel(logging.NOTSET)
-    told = [len(outputs) for outputs in cells.shown]
-    assert told == [1, 0, 1, 1, 0]
-    assert cells.shown[0][0].startswith(SAID)
-    assert cells.shown[2][0].startswith(SAID)
-    assert cells.shown[3] == [SAID.partition("\n")[0]]  # who wants errors alone hears of no more
+    counts = [len(outputs) for outputs in cells.shown]
+    assert counts == [1, 0, 1, 1, 0]
+    assert cells.shown[0][0].startswith(MESSAGE)
+    assert cells.shown[2][0].startswith(MESSAGE)
+    assert cells.shown[3] == [MESSAGE.partition("\n")[0]]  # no duration at level ERROR
     assert cells.at_end == []
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_notebook_that_handles_messages_gets_them(monkeypatch, caplog):
+def test_notebooks_with_a_log_handler_get_messages(monkeypatch, caplog):
     cells, notice = Cells(monkeypatch), compiling.Notice()
     with caplog.at_level(logging.WARNING, "dask_tiled"), notice.timed():
         notice.begin()

@@ -1,4 +1,4 @@
-"""Every kernel against a formula in numpy, and numba's cache when it cannot be used."""
+"""Decoding kernels equal formulas in NumPy, and are compiled once and on demand."""
 
 import importlib
 from fractions import Fraction
@@ -18,7 +18,7 @@ def swapped(size):
 
 
 def lanes(*, lowest_first):
-    """Pixels of a word: 16-bit lanes of a big-endian number."""
+    """Decode a word: the 16-bit lanes of a big-endian number."""
     return lambda unit: unit.view(">u2")[:: -1 if lowest_first else 1].astype("u4")
 
 
@@ -28,25 +28,25 @@ def joined(*, lowest_first):
 
 
 def unpacked(unit):
-    """Pixels of 12 bits, from the lowest bit of the lowest byte on."""
+    """Decode pixels of 12 bits, lowest bits first."""
     bits = np.unpackbits(unit, bitorder="little").reshape(-1, 12)
     return (bits * (1 << np.arange(12))).sum(axis=1).astype("u2")
 
 
 def conjugated(unit):
-    """The sign bit of the imaginary part is the last one of a little-endian number."""
+    """Flip the last bit of a little-endian number: the sign of the imaginary part."""
     return unit ^ (0x80 * (np.arange(unit.size) == unit.size - 1)).astype("u1")
 
 
 def moved(unit):
-    """A signed number, of which half the range is taken away, is an unsigned one."""
+    """Shift a signed big-endian number to an unsigned one."""
     dtype = f">i{unit.size}"
     number = int(unit.view(dtype)[0]) + (1 << (8 * unit.size - 1))
     return np.frombuffer(number.to_bytes(unit.size, "little"), "u1")
 
 
-# The name of each kernel, possible unit sizes, the size of its output per unit, and what a unit
-# (with the unit behind the lag after it) becomes.
+# By kernel: unit sizes, ratio of output to input, and the formula for a unit (joined with the unit
+# behind the lag, if any).
 FORMULAS = {
     "copy": (range(1, 41), 1, lambda unit: unit),
     "truth": (range(1, 41), 1, lambda unit: unit != 0),
@@ -66,7 +66,7 @@ FORMULAS = {
 
 @st.composite
 def calls(draw, sizes, scale, *, lag):
-    """Draw the arguments of a kernel: its output units never meet, its input units may."""
+    """Draw the arguments of a kernel: output units are disjoint, input units may overlap."""
     nbytes = draw(st.sampled_from(list(sizes)))
     size = int(nbytes * scale)
     count = draw(st.integers(1, 9))
@@ -94,7 +94,7 @@ def calls(draw, sizes, scale, *, lag):
 @pytest.mark.parametrize("name", FORMULAS)
 @settings(deadline=None)  # the first call compiles
 @given(data=st.data())
-def test_kernel_is_its_formula(name, data):
+def test_kernels_equal_their_formulas(name, data):
     sizes, scale, formula = FORMULAS[name]
     src, starts, step, out_size, dests, out_step, count, nbytes, lag = data.draw(
         calls(sizes, scale, lag=name.startswith("join"))
@@ -111,7 +111,7 @@ def test_kernel_is_its_formula(name, data):
             place = dest + k * out_step
             expected[place : place + len(pixels)] = pixels
 
-    kernel = kernels.compiled(f"{name}")
+    kernel = kernels.compiled(name)
     kernel(src, starts, step, out, dests, out_step, count, nbytes, lag)
 
     np.testing.assert_array_equal(out, expected)  # the guard bytes too
@@ -119,7 +119,7 @@ def test_kernel_is_its_formula(name, data):
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_runs_longer_than_vector_loops(name):
-    """Thousands of units next to each other, from an odd address to an odd address."""
+    """A thousand adjacent units are decoded from an odd address to an odd address."""
     sizes, scale, formula = FORMULAS[name]
     nbytes = 8 if 8 in sizes else min(sizes)
     count = 1000
@@ -127,7 +127,7 @@ def test_runs_longer_than_vector_loops(name):
     src = np.random.default_rng(0).integers(0, 256, nbytes * 2 * count + 1, "u1")
     width = int(nbytes * scale)
     out, none = np.full(width * count + 2, GUARD, "u1"), np.zeros(0, "i8")
-    kernel = kernels.compiled(f"{name}")
+    kernel = kernels.compiled(name)
     kernel(src, none, nbytes, out, none, width, count, nbytes, lag)  # no runs at all
     assert (out == GUARD).all()
     kernel(src, np.array([1]), nbytes, out, np.array([1]), width, count, nbytes, lag)
@@ -140,8 +140,7 @@ def test_runs_longer_than_vector_loops(name):
     assert out[0] == out[-1] == GUARD
 
 
-def test_formulas_are_complete():
-    """A kernel without a formula here is a kernel that nobody has checked."""
+def test_every_kernel_has_a_formula():
     parameters = ("src", "starts", "step", "out", "dests", "out_step", "count", "nbytes", "lag")
     found = {
         name
@@ -152,7 +151,7 @@ def test_formulas_are_complete():
     assert found == set(FORMULAS)
 
 
-def test_the_interpreter_is_released():
+def test_kernels_release_the_gil():
     corrections = importlib.import_module("dask_tiled.kernels.corrections")
     single = np.dtype("f4")
     corrected = corrections.correct_kernel(np.dtype("u2"), single)

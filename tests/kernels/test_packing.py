@@ -1,4 +1,4 @@
-"""Chunks of Blosc that a kernel packs are read by its library, and take no more room than its."""
+"""The Blosc library reads chunks that the kernel packs, which are hardly larger than its own."""
 
 import math
 
@@ -14,7 +14,7 @@ from dask_tiled.kernels.packing import BLOCK_BYTES, compiled_kernel
 BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "blocksize": 0}
 SHAPES = [
     (8, 256, 256),
-    (515, 515),  # the last pixels are in no group of 8
+    (515, 515),  # no multiple of 8 pixels
     (3, 514, 516),
     (BLOCK_BYTES + 8,),
     (PACKED_BYTES[0],),
@@ -70,9 +70,9 @@ def blosc(typesize):
 @pytest.mark.parametrize(
     "packers",
     [
-        [blosc(4)],  # which the bytes are no multiple of
+        [blosc(4)],  # the bytes are no multiple of it
         [blosc(8)],
-        [{"name": "crc32c"}, blosc(2)],  # the bytes lie in the memory that it encodes into
+        [{"name": "crc32c"}, blosc(2)],  # input and output share memory
         [blosc(2), blosc(2)],
         [blosc(2), {"name": "crc32c"}],
         [ZSTD, blosc(2)],
@@ -80,7 +80,7 @@ def blosc(typesize):
 )
 @pytest.mark.parametrize("make", [counts, noise])
 @pytest.mark.parametrize("size", [1029, 4096, BLOCK_BYTES // 2 + 1])
-def test_codecs_before_it(size, make, packers):
+def test_packing_after_and_before_other_codecs(size, make, packers):
     pixels = make(np.random.default_rng(0), size).astype("u2")
     codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *packers]
     pipeline = Pipeline(codecs, pixels.shape, pixels.dtype)
