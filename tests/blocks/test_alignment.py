@@ -1,4 +1,4 @@
-"""Tasks of an export read what is stored together, and cut frames as little as memory allows."""
+"""Tasks of an export hold whole stored chunks, and split frames only to save memory."""
 
 import pytest
 
@@ -12,14 +12,14 @@ from dask_tiled.testing import counting_frames, write_mib
     ("grid", "nbytes", "wanted"),
     [
         ((4, 6, 4, 4), 1 << 20, (4, 6, 16, 16)),  # whole frames fit
-        ((4, 6, 4, 4), 4 * 6 * 4 * 16 * 2, (4, 6, 4, 16)),  # a band of rows does
+        ((4, 6, 4, 4), 4 * 6 * 4 * 16 * 2, (4, 6, 4, 16)),  # a band of rows fits
         ((4, 6, 4, 4), 4 * 6 * 4 * 8 * 2, (4, 6, 4, 8)),
-        ((4, 6, 4, 4), 1, (4, 6, 4, 4)),  # what is stored together never is too much
+        ((4, 6, 4, 4), 1, (4, 6, 4, 4)),  # a stored chunk is never split
         ((1, 2, 16, 16), 4 * 16 * 16 * 2, (1, 4, 16, 16)),
     ],
 )
 def test_chunks_of_tasks(tmp_path, monkeypatch, grid, nbytes, wanted):
-    """First to the width of frames, then to their height, then along the scan."""
+    """Chunks grow to the width of frames, then to their height, then along the scan."""
     path = write_mib(tmp_path / "a.mib", counting_frames((4, 6, 16, 16), "uint16"))
     arr = open_dataset(path, chunks=(1, 1, 16, 16) if grid[2] < 16 else None)
     monkeypatch.setattr(alignment, "TASK_BYTES", nbytes)

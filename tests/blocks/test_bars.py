@@ -1,4 +1,4 @@
-"""Progress bars: they show what is done, and speak of nothing else."""
+"""Progress bars show progress, and no warnings."""
 
 import importlib
 import sys
@@ -14,7 +14,7 @@ from dask_tiled.blocks.bars import progress_bar
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """Let tqdm and the package take this process for a kernel of Jupyter."""
+    """Make this process look like a Jupyter kernel to tqdm and the package."""
     shell = SimpleNamespace(kernel=None, config={"IPKernelApp": {}})
     monkeypatch.setitem(sys.modules, "ipykernel.zmqshell", SimpleNamespace())
     monkeypatch.setattr(importlib.import_module("IPython"), "get_ipython", lambda: shell)
@@ -24,8 +24,8 @@ def kernel(monkeypatch):
 
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("show", [None, True, False])
-def test_a_notebook_without_widgets_is_no_reason_to_warn(show, monkeypatch, capsys):
-    """Text that changes in its place, not line by line, and not in red."""
+def test_notebooks_without_widgets_show_text(show, monkeypatch, capsys):
+    """The text changes in place, without a warning and without output to stderr."""
     texts = []
 
     def display(data, *, raw, display_id=None):
@@ -35,10 +35,10 @@ def test_a_notebook_without_widgets_is_no_reason_to_warn(show, monkeypatch, caps
 
     monkeypatch.setattr(importlib.import_module("IPython.display"), "display", display)
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         bar = progress_bar(total=3, show=show, unit_scale=False)
-    assert not said
+    assert not caught
     bar.update(3)
     bar.close()
     if show is False:
@@ -51,7 +51,7 @@ def test_a_notebook_without_widgets_is_no_reason_to_warn(show, monkeypatch, caps
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_notebook_with_widgets_shows_them_unasked(monkeypatch, capsys):
+def test_notebooks_with_widgets_show_them_by_default(monkeypatch, capsys):
     shown = []
     tqdm = importlib.import_module("tqdm.notebook")
     monkeypatch.setattr(tqdm, "display", shown.append)
@@ -62,7 +62,7 @@ def test_a_notebook_with_widgets_shows_them_unasked(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_without_a_terminal_nothing_is_shown_unasked(monkeypatch, capsys):
+def test_nothing_is_shown_by_default_without_a_terminal(monkeypatch, capsys):
     with progress_bar(total=3, show=None) as bar:
         bar.update(3)
     assert capsys.readouterr() == ("", "")
@@ -70,7 +70,7 @@ def test_without_a_terminal_nothing_is_shown_unasked(monkeypatch, capsys):
     assert progress_bar(total=3, show=True).disable
 
 
-def test_time_goes_on_while_nothing_is_done(monkeypatch, capsys):
+def test_idle_bars_are_redrawn(monkeypatch, capsys):
     monkeypatch.setattr(running, "TICK", 0.001)
     with closing(running._Bar({("a", 0): 10}, 10, show=True, title="waiting")) as bar:
         bar.bar.mininterval = 0

@@ -1,4 +1,4 @@
-"""Chunks in order, read ahead: how far, what errors do, and that nothing is left behind."""
+"""iter_blocks yields chunks in order, prefetches within limits and leaves no thread behind."""
 
 import threading
 import time
@@ -33,25 +33,25 @@ def volume(tmp_path):
 
 
 class Loads:
-    """An array whose chunks are counted while they are made."""
+    """An array that lists its chunks when they are started."""
 
     def __init__(self, n=20, fails=()):
-        self.begun, self.lock, self.fails = [], threading.Lock(), fails
+        self.started, self.lock, self.fails = [], threading.Lock(), fails
         self.arr = da.map_blocks(self.load, chunks=((10,) * n,), dtype="u1", meta=np.empty(0, "u1"))
 
     def load(self, block_id):
         with self.lock:
-            self.begun.append(block_id[0])
+            self.started.append(block_id[0])
         if block_id[0] in self.fails:
             raise ValueError(f"chunk {block_id[0]} cannot be read")
         return np.full(10, block_id[0], "u1")
 
 
 def settled(loads):
-    """Wait until no more chunks are begun, and count those that were."""
+    """Wait until no more chunks are started; return how many were."""
     before = -1
-    while before != len(loads.begun):
-        before = len(loads.begun)
+    while before != len(loads.started):
+        before = len(loads.started)
         time.sleep(0.05)
     return before
 
@@ -89,10 +89,10 @@ def test_opened_files_and_lists_of_arrays(volume, prefetch):
         assert block.pixels.flags.writeable
 
 
-def test_no_more_is_read_than_asked_for():
+def test_prefetch_limits_chunks():
     loads = Loads()
     blocks = iter_blocks(loads.arr, prefetch=3)
-    assert not loads.begun
+    assert not loads.started
     next(blocks)
     assert settled(loads) == 4
     next(blocks)
@@ -101,7 +101,7 @@ def test_no_more_is_read_than_asked_for():
     assert settled(loads) == 5
 
 
-def test_no_more_bytes_are_read_than_asked_for():
+def test_max_bytes_limits_chunks():
     loads = Loads()
     blocks = iter_blocks(loads.arr, prefetch=8, max_bytes=25)
     next(blocks)
@@ -115,7 +115,7 @@ def test_no_more_bytes_are_read_than_asked_for():
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
-def test_all_before_an_error_are_handed_out(prefetch):
+def test_blocks_before_an_error_are_yielded(prefetch):
     blocks = iter_blocks(Loads(fails=[4, 5]).arr, prefetch=prefetch)
     assert [int(next(blocks).pixels[0]) for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="chunk 4") as caught:
@@ -125,7 +125,7 @@ def test_all_before_an_error_are_handed_out(prefetch):
     assert list(blocks) == []
 
 
-def test_a_file_that_vanishes_is_named(volume):
+def test_errors_name_deleted_files(volume):
     path, _ = volume
     blocks = iter_blocks(open_dataset(path, chunks=(1, 6, 5)), prefetch=1)
     next(blocks)
@@ -163,7 +163,7 @@ def test_iterators_within_iterators():
     assert total == 15 * 15
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_arguments_raise():
     arr = Loads(3).arr
     with pytest.raises(dask_tiled.DatasetError, match="prefetch"):
         iter_blocks(arr, prefetch=-1)
