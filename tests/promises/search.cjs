@@ -5,7 +5,7 @@ const vm = require("vm");
 
 const [folder, ...queries] = process.argv.slice(2);
 const page = {
-  readyState: "loading", // what the scripts would do to a page waits for ever
+  readyState: "loading", // the scripts wait for the page, and change nothing
   addEventListener: () => {},
   getElementById: () => null,
   documentElement: { dataset: {} },

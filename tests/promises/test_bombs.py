@@ -1,4 +1,4 @@
-"""What grows is refused before it has: XML, JSON, TOML, regular expressions, chunks of zarr."""
+"""Expanding XML, JSON, TOML, text and chunks of zarr take little time and memory."""
 
 import os
 import signal
@@ -21,8 +21,8 @@ from dask_tiled.formats.tools.volume import PATTERN
 from dask_tiled.model.instrument import _number
 
 
-class Fed(bytes):
-    """Text that counts how many parts of it are taken."""
+class CountedBytes(bytes):
+    """Bytes that count the slices taken of them."""
 
     parts = 0
 
@@ -33,7 +33,7 @@ class Fed(bytes):
 
 @contextmanager
 def limited(seconds=10):
-    """Fail where something takes long that should take no time: a square, or worse."""
+    """Fail if the work takes much processor time, as work of quadratic cost would."""
 
     def give_up(*_):
         raise AssertionError(f"more than {seconds} s of the processor")
@@ -48,9 +48,9 @@ def limited(seconds=10):
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_refusal_ends_the_work(bomb):
-    """The parser sees no more of a document than it takes to refuse it."""
-    text = Fed(BOMBS[bomb]())
+def test_refusing_ends_the_parsing(bomb):
+    """The parser gets no more of a document than it needs to refuse it."""
+    text = CountedBytes(BOMBS[bomb]())
     with pytest.raises(CorruptFileError):
         parse_xml(text, "a.xml", take={"P": lambda _: None})
     most = markup.MAX_COUNT * 30 // markup.BLOCK_BYTES + 1
@@ -63,30 +63,29 @@ def test_a_refusal_ends_the_work(bomb):
     [(place, bomb) for place in PLACES for bomb in (BOMBS if place == "TIA" else [*BOMBS][::4])],
 )
 def test_bombs_in_files(tmp_path, place, bomb):
-    """They are an error, or where they stand beside the pixels, they are left out."""
+    """Bombs raise CorruptFileError, or are left out of metadata that pixels do not need."""
     path, options = PLACES[place](tmp_path, BOMBS[bomb]())
     if place in BESIDE:
         desc = describe(path)
         assert "root:" not in str(desc.metadata)
         assert len(str(desc.metadata)) < 100_000
         if place == "TIA":
-            told = desc.metadata["emi"].values()
-            assert sum(str(one).startswith("not read: ") for one in told) >= 1
+            values = desc.metadata["emi"].values()
+            assert sum(str(one).startswith("not read: ") for one in values) >= 1
     else:
         with pytest.raises(CorruptFileError, match="the XML cannot be read"):
             open_dataset(path, **options)
 
 
-def test_elements_inside_each_other():
-    """Few enough of them to be counted."""
+def test_depth_of_elements_is_limited():
     for depth, within in ((markup.MAX_DEPTH, True), (markup.MAX_DEPTH + 1, False)):
         text = b"<a>" * depth + b"</a>" * depth
         with nullcontext() if within else pytest.raises(CorruptFileError, match="nested levels"):
             parse_xml(text, "a.xml")
 
 
-def test_what_is_no_bomb_is_read():
-    """Text of any length, in pieces and sections, namespaces, and elements that are taken."""
+def test_long_xml_is_read():
+    """Long text, CDATA sections, namespaces and many elements are read."""
     text = (
         b"<a xmlns='u' x='1'><![CDATA[<&]]>" + b"\n" * 500_000 + b"<p:b xmlns:p='v' p:y='2'/></a>"
     )
@@ -104,20 +103,20 @@ def test_what_is_no_bomb_is_read():
 @pytest.mark.parametrize(
     "encoding", ["foo", "idna", "hex", "utf-7", "utf-16", "punycode", "x" * 99]
 )
-def test_odd_encodings(encoding):
+def test_unsupported_encodings_raise(encoding):
     text = f"<?xml version='1.0' encoding='{encoding}'?><a>\xe9</a>".encode("latin1")
     with pytest.raises(CorruptFileError):
         parse_xml(text, "a.xml")
 
 
-def test_objects_share_what_may_be_read(tmp_path):
-    """Many objects that are just small enough are, taken together, too large."""
+def test_objects_share_a_limit(tmp_path):
+    """Objects below the limit may exceed it together."""
     one = b"<ObjectInfo>" + b"<a/>" * (markup.MAX_COUNT // 3) + b"</ObjectInfo>"
     (tmp_path / "a.emi").write_bytes(emi.MAGIC + one * 9)
-    told = list(emi.read_objects(str(tmp_path / "a.emi")).values())[1:]
-    assert len(told) == 9
-    assert sum(isinstance(found, dict) for found in told) == 2
-    assert str(told[-1]).startswith("not read: ")
+    objects = list(emi.read_objects(str(tmp_path / "a.emi")).values())[1:]
+    assert len(objects) == 9
+    assert sum(isinstance(found, dict) for found in objects) == 2
+    assert str(objects[-1]).startswith("not read: ")
 
 
 JSON = {
@@ -158,15 +157,14 @@ def test_toml(tmp_path, kind):
     assert len(str(caught.value)) < 1000
 
 
-def test_lines_without_end():
-    """Of pairs in lines, the first MiB is read."""
+def test_pairs_are_limited_to_a_mib():
     with limited():
         pairs = parse_pairs("".join(f"{k}=\n" for k in range(3_000_000)), "=")
     assert 100_000 < len(pairs) < 200_000
 
 
 def test_a_line_of_blanks(tmp_path):
-    """Python's own reader of such files takes more than the square of their number."""
+    """The time of Python's configparser grows at least with the square of the blanks."""
     path = tmp_path / "a.hdr"
     path.write_text("[measurementInfo]\nb" + " " * 60_000 + "x")
     with limited(), pytest.raises(CorruptFileError):
@@ -262,7 +260,7 @@ write("honest", "uint8", [BYTES, GZIP, GZIP], gzip.compress(gzip.compress(bytes(
 assert not dask_tiled.open_dataset("honest").compute().any()
 for name, bomb in BOMBS.items():
     write(name, *bomb)
-    Path("/proc/self/clear_refs").write_text("5")  # the most that it has had begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = memory("VmRSS")
     try:
         dask_tiled.open_dataset(name).compute()
@@ -276,9 +274,11 @@ for name, bomb in BOMBS.items():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells")
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="the peak of memory is known on Linux only"
+)
 def test_chunks_of_zarr_that_expand(tmp_path):
-    """Of every codec, and of codecs nested levels other: nobody makes room for what they hold."""
+    """Bombs in every codec, and in nested codecs, raise without taking memory."""
     env = {**os.environ, "PYTHONPATH": str(Path(dask_tiled.__file__).parents[1])}
     command = [sys.executable, "-W", "ignore", "-c", EXPANDING]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Folders are borders: what a file leads to, by names or links, lies in its folder."""
+"""Names and links in a file lead to files in its folder only."""
 
 import json
 import os
@@ -48,7 +48,7 @@ OPENED: list[str] | None = None
 
 
 @sys.addaudithook
-def note_what_is_opened(event, args):
+def list_opened_files(event, args):
     if event == "open" and OPENED is not None and isinstance(args[0], (str, bytes, os.PathLike)):
         OPENED.append(os.path.realpath(os.fsdecode(args[0])))
 
@@ -57,16 +57,16 @@ class Naming(NamedTuple):
     """A format whose headers name files."""
 
     header: Callable[[Path, str], Path]
-    """Writes into a folder a header that names a file; gives what is opened."""
+    """Write a header that names a file into a folder; return the path to open."""
     part: Callable[[Path], object]
-    """Writes what is named."""
+    """Write the named file."""
     keeps_folders: bool = True
-    """Whether more is taken of a name than what stands behind its last separator."""
+    """Whether folders in names are kept; otherwise only the last component counts."""
 
 
 def write_h5(path, fill, name=""):
     if "\0" in name:
-        raise ValueError("there a NUL is the end of a name")
+        raise ValueError("HDF5 ends names at a NUL")
     with h5py.File(path, "w") as file:
         fill(file)
     return path
@@ -95,7 +95,7 @@ def h5_external(folder, name):
         file.create_dataset("d", PIXELS.shape, "u2", **stored)
 
     here = Path.cwd()
-    os.chdir(folder / "empty")  # where the library looks for it
+    os.chdir(folder / "empty")  # where the library looks for the storage
     try:
         return write_h5(folder / "a.h5", fill, name)
     finally:
@@ -140,7 +140,7 @@ def metaimage_header(folder, name):
 
 def empad_header(folder, name):
     if not name:
-        raise ValueError("the writer gives it another one")
+        raise ValueError("the writer replaces empty names")
     return write_empad(folder / "a.xml", np.zeros((3, 4, 128, 128), "f4"), named_as=name)
 
 
@@ -205,7 +205,7 @@ OUT = {
     "dots after a link": "deep/../x",
     "the root of the process": "/proc/self/root{out}/x",
 }
-"""Names of a file outside: that which is called `x` there."""
+"""Names that lead to the file `x` outside the folder."""
 NOWHERE = {
     "backslashes": "..\\elsewhere\\q",
     "a drive": "C:\\elsewhere\\q",
@@ -234,7 +234,7 @@ NOWHERE = {
     "another form of a letter": unicodedata.normalize("NFD", "é"),
     "another case": "Y",
 }
-"""Names of what is no file here, whatever it may be elsewhere: what is called `q` lies outside."""
+"""Names of no file; the file `q` lies outside the folder."""
 INSIDE = {
     "a name": "y",
     "with a dot": "./y",
@@ -250,13 +250,13 @@ INSIDE = {
 
 
 def cases(ways, chosen):
-    """Pair ways with kinds: all of them with one, and some with each, for one function resolves."""
+    """Pair kinds with chosen ways, and NRRD with all: one function resolves names."""
     return [(kind, way) for kind in NAMING for way in (ways if kind == "nrrd" else chosen)]
 
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """Make a folder to open, one that has to stay out of reach, and all ways from here to there."""
+    """Make a folder to open, a folder out of reach, and links from one to the other."""
     home, out = tmp_path / "scan", tmp_path / "elsewhere"
     for folder in (
         home / "sub",
@@ -279,7 +279,7 @@ def folders(tmp_path, monkeypatch):
 
 
 def refused(path, **options):
-    """Open what has to be refused; tell what was opened meanwhile, and the error."""
+    """Try to open a path; return the files that were opened meanwhile, and the error."""
     global OPENED  # noqa: PLW0603
     OPENED = []
     try:
@@ -298,8 +298,8 @@ def written(naming, folder, name):
 
 
 @pytest.mark.parametrize(("kind", "way"), cases(OUT, ["above", "a link"]))
-def test_no_name_leads_out(folders, kind, way):
-    """Unless one says that it may: then each of them is read, so that each would be a hole."""
+def test_names_do_not_lead_outside(folders, kind, way):
+    """With outside_folder=True each name is read, which shows that each would be a hole."""
     home, out = folders
     naming = NAMING[kind]
     naming.part(out / "x")
@@ -325,8 +325,8 @@ def test_no_name_leads_out(folders, kind, way):
 
 
 @pytest.mark.parametrize(("kind", "way"), cases(NOWHERE, ["file:", "a pipe", "the folder"]))
-def test_names_of_nothing_are_names_of_nothing(folders, kind, way):
-    """Nothing in a name stands for something else, and nothing but a file is opened."""
+def test_names_are_taken_literally(folders, kind, way):
+    """Nothing in a name is expanded, and nothing but a file is opened."""
     home, out = folders
     naming = NAMING[kind]
     for path in (out / "q", home / "y", home / unicodedata.normalize("NFC", "é")):
@@ -341,7 +341,7 @@ def test_names_of_nothing_are_names_of_nothing(folders, kind, way):
 
 
 @pytest.mark.parametrize(("kind", "way"), cases(INSIDE, ["a folder", "a link inside"]))
-def test_names_that_stay_inside(folders, kind, way):
+def test_names_inside_are_read(folders, kind, way):
     home, out = folders
     naming = NAMING[kind]
     name = INSIDE[way].format(home=home)
@@ -359,8 +359,8 @@ def test_names_that_stay_inside(folders, kind, way):
     "%2e%2e/elsewhere/x", "..%2felsewhere%2fx", "{url}/elsewhere/x", "//{host}/elsewhere/x",
     "file:///etc/passwd", "y?x", "y#x", "y/../../elsewhere/x",
 ])  # fmt: skip
-def test_urls_have_borders_too(folders, name):
-    """Nothing is asked for that lies above the last slash of what was opened."""
+def test_urls_have_borders(folders, name):
+    """Requests stay below the last slash of the opened URL."""
     home, out = folders
     for path in (out / "x", home / "y", home.parent / "scan-2/x"):
         raw(path)
@@ -377,8 +377,8 @@ def test_urls_have_borders_too(folders, name):
 
 
 @pytest.mark.parametrize("swapped", ["sub/z", "sub"])
-def test_what_was_checked_is_what_is_open(folders, monkeypatch, swapped):
-    """Also where a link is put in place of a file, or of its folder, for just one moment."""
+def test_the_opened_file_is_the_checked_one(folders, monkeypatch, swapped):
+    """A link replaces the file, or its folder, only while the file is opened."""
     home, out = folders
     for path in (home / "sub/z", out / "z"):
         path.write_text(path.parent.name)
@@ -404,10 +404,10 @@ class Set(NamedTuple):
     """Files that belong together by their names."""
 
     write: Callable[[Path], object]
-    """Writes all of them into a folder."""
+    """Write all files into a folder."""
     opened: str
     companion: str
-    """What is a link to the same file in another folder."""
+    """The file that becomes a link to its copy in another folder."""
     options: Mapping[str, str] = MappingProxyType({})
 
 
@@ -514,7 +514,7 @@ SETS = {
 
 
 def outcome(path, **options):
-    """Open a file; give what is seen of it, or what kind of error."""
+    """Return the pixels, shape and axes of a file, or the type of the error."""
     try:
         arr = open_dataset(path, **options)
     except (DatasetError, OSError) as error:
@@ -524,7 +524,7 @@ def outcome(path, **options):
 
 @pytest.fixture
 def apart(tmp_path):
-    """Write a set into two folders, and take one file out of the first."""
+    """Return a function that writes a set into two folders, one of which lacks a file."""
 
     def make(kind):
         home, out = tmp_path / "scan", tmp_path / "elsewhere"
@@ -542,8 +542,8 @@ def apart(tmp_path):
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_no_link_leads_out(apart, kind):
-    """Of files that belong to others by their names; hard links, and links inside, do not."""
+def test_links_do_not_lead_outside(apart, kind):
+    """Companion files may be hard links, or links inside the folder."""
     path, companion, target = apart(kind)
     options = SETS[kind].options
     link = companion.parent / "a link"
@@ -569,7 +569,7 @@ def test_no_link_leads_out(apart, kind):
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_what_is_no_file_is_not_there(apart, kind):
+def test_companions_that_are_no_files(apart, kind):
     path, companion, _ = apart(kind)
     options = SETS[kind].options
     expected = outcome(path, **options)
@@ -583,8 +583,8 @@ def test_what_is_no_file_is_not_there(apart, kind):
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_what_is_opened_may_be_a_link(apart, kind):
-    """A path that a user types is the user's word: what it leads to, and what is beside that."""
+def test_opened_paths_may_be_links(apart, kind):
+    """The user's path may lead anywhere; companions are those beside its target."""
     path, companion, target = apart(kind)
     options, opened = SETS[kind].options, SETS[kind].opened
     other = target.parents[len(Path(SETS[kind].companion).parts) - 1]
@@ -601,7 +601,7 @@ def test_what_is_opened_may_be_a_link(apart, kind):
 
 
 def test_coordinates_with_names_like_urls(tmp_path):
-    """To fsspec ``x::y`` is what lies at x; nobody looked whether that is a link."""
+    """fsspec would read ``x::y`` at x, without a check whether x is a link."""
     zarr.save_array(tmp_path / "out" / "points", np.arange(5.0) * 7)
     group = zarr.create_group(tmp_path / "in" / "a.zarr")
     group.create_array("data", data=np.ones((4, 5)), dimension_names=["y", "x::y"])

@@ -26,7 +26,7 @@ def found():
 
 @pytest.mark.slow
 def test_nothing_is_missing(found):
-    """This dask has all names, so that the canary compares something."""
+    """The installed dask has all names; otherwise nothing would be compared."""
     line = found.pop((None, None))
     assert line["opened"]
     assert not line["warned"]
@@ -36,7 +36,7 @@ def test_nothing_is_missing(found):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("module", "name"), LISTED)
-def test_without(found, module, name):
+def test_results_without_a_name(found, module, name):
     use, line = NAMES[module][name], found[module, name]
     assert not line["wrong"]
     assert line["opened"] is (use.without != NO_TILES)
@@ -45,7 +45,7 @@ def test_without(found, module, name):
     assert use.without in warned
 
 
-def test_what_is_missing_matches_nothing():
+def test_missing_functions_match_nothing():
     missing = find("dask.array.chunk", "no_such_function")
     assert missing != find("dask.array.chunk", "no_such_function")
     assert not isinstance(sum, missing)

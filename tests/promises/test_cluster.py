@@ -1,4 +1,4 @@
-"""A cluster of processes that know neither the folder nor the memory of the client."""
+"""Work on clusters whose processes share neither working directory nor memory with the client."""
 
 import os
 import signal
@@ -41,17 +41,17 @@ FRAMES = counting_frames((12, 16, 32, 32), "uint16")
 CHUNKS = (1, 16, 32, 32)
 MEMORY_LIMIT = 600_000_000
 SPILLING = {"DASK_DISTRIBUTED__WORKER__MEMORY__TARGET": "0.2"}
-"""Results are spilled at once from here on; what else a process has is looked at now and then."""
+"""Share of memory from which results are spilled at once; other memory is only polled."""
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    """Return the client of two workers, one of which has something that tasks can ask for."""
+    """Yield the client of two workers, one of which has a resource."""
     folder = tmp_path_factory.mktemp("cluster")
     address = str(folder / "scheduler.json")
     worker = ["worker", "--scheduler-file", address, "--nthreads", "2", "--no-dashboard"]
     worker += ["--memory-limit", str(MEMORY_LIMIT), "--host", "127.0.0.1", "--name"]
-    special = ["--resources", "SPECIAL=1", "--no-nanny"]  # one that is restarted is enough
+    special = ["--resources", "SPECIAL=1", "--no-nanny"]  # one worker that is restarted is enough
     scheduler = ["scheduler", "--scheduler-file", address, "--no-dashboard"]
     with ExitStack() as stack:
         host = ["--host", "127.0.0.1", "--port", "0"]
@@ -65,7 +65,7 @@ def client(tmp_path_factory):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """Work in a folder that no other process works in, whose files are named without it."""
+    """Work in a folder of the client alone, and name its files by relative paths."""
     monkeypatch.chdir(tmp_path)
     write_mib("scan.mib", FRAMES)
     return tmp_path
@@ -110,7 +110,7 @@ def keepers(client, collection):
     return {address for some in client.who_has(collection).values() for address in some}
 
 
-# Everything works
+# Results
 
 
 WORK = {
@@ -127,7 +127,7 @@ WORK = {
 
 @pytest.mark.parametrize("name", WORK)
 @pytest.mark.usefixtures("client")
-def test_what_is_computed(arr, name):
+def test_expressions(arr, name):
     np.testing.assert_allclose(WORK[name](arr).compute(), WORK[name](FRAMES), rtol=1e-12)
 
 
@@ -144,7 +144,7 @@ def test_functions_on_tiles(arr):
 
 @pytest.mark.usefixtures("client")
 def test_blocks_in_order(arr, traffic):
-    """They are read here, whoever has a client."""
+    """Blocks are read in the process of the client, not on workers."""
     for k, block in enumerate(iter_blocks(arr)):
         np.testing.assert_array_equal(block.pixels, FRAMES[k : k + 1])
     assert k == 11
@@ -166,7 +166,7 @@ def test_every_format(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("client")
 def test_zarr(arr, here):
-    """Exported, compared and opened again, by paths, stores and arrays."""
+    """Exports are verified by paths, stores and arrays, and leave no other files."""
     to_zarr(arr, "out.zarr", shards=(3, 16, 32, 32), chunks=CHUNKS, layout="array")
     np.testing.assert_array_equal(zarr.open_array(here / "out.zarr", mode="r")[:], FRAMES)
     store = zarr.storage.LocalStore("out.zarr", read_only=True)
@@ -183,7 +183,7 @@ def test_zarr(arr, here):
 
 @pytest.mark.usefixtures("client")
 def test_progress_of_exports(arr, capsys):
-    """Bytes of pixels that are done, of all; the last line is that of the end."""
+    """The last line shows the bytes of all pixels."""
     to_zarr(arr, "out.zarr", progress=True)
     last = capsys.readouterr().err.strip().splitlines()[-1].rpartition("\r")[-1]
     assert last.startswith("to_zarr: 100%")
@@ -201,16 +201,16 @@ def test_chunks_are_writeable_on_workers(arr):
     np.testing.assert_array_equal(changed.compute(), FRAMES + 1)
 
 
-# What goes to and fro
+# Traffic
 
 
 SMALL, KEY = 30_000, 200
-"""Bytes: what a client and a scheduler tell each other of a job, and of each of its results."""
+"""Maximum bytes between client and scheduler per job, and per result."""
 
 
 @pytest.mark.usefixtures("client", "here")
 def test_graphs_are_small(traffic):
-    """And no pixel passes through the client, whatever is done with them."""
+    """No pixels pass through the client either."""
     with open("long.raw", "wb") as file:
         file.truncate(4096 * 64 * 64)
     arr = open_dataset("long.raw", "raw", dtype="u1", sig_shape=(64, 64), chunks=(64, -1, -1))
@@ -237,7 +237,7 @@ def test_graphs_are_small(traffic):
     assert max(traffic.values()) < 2 * (SMALL + KEY * 4096 // 64)
 
 
-# What goes wrong
+# Errors
 
 
 def pids(client):
@@ -254,8 +254,8 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_files_that_workers_do_not_have(client, arr, here, way):
-    """The error is that of the file, at once; no worker dies of it."""
+def test_files_that_workers_lack(client, arr, here, way):
+    """The error names the file, is raised at once, and kills no worker."""
     before = pids(client)
     (here / "scan.mib").rename(here / "elsewhere.mib")
     with pytest.raises(StaleFileError, match="the same path") as caught:
@@ -266,7 +266,7 @@ def test_files_that_workers_do_not_have(client, arr, here, way):
 
 @pytest.mark.usefixtures("client")
 def test_errors_of_exports(arr):
-    """They are those that the tasks raise; chunks that would be lost are one, too."""
+    """Errors of tasks reach the user; stores in the memory of the client are refused."""
 
     def fail(_block):
         raise ZeroDivisionError
@@ -282,8 +282,8 @@ def test_errors_of_exports(arr):
     assert caught.value.where == "[5, 6, 7, 15]"
 
 
-def test_folders_that_workers_do_not_have(client, arr, here):
-    """What an export writes to is made by the client."""
+def test_folders_that_workers_lack(client, arr, here):
+    """The client makes the folder of an export; workers do not."""
     folder, before = here / "out.zarr.part", pids(client)
 
     def lose(block):
@@ -298,7 +298,7 @@ def test_folders_that_workers_do_not_have(client, arr, here):
     assert pids(client) == before
 
 
-# How much memory workers need
+# Memory
 
 
 @pytest.fixture
@@ -317,19 +317,19 @@ def large(here):
 
 
 def memory(pid, name):
-    """Return a figure of the memory of a process, in bytes, and have its peak begin anew."""
+    """Return a memory figure of a process in bytes, and reset its peak."""
     status = Path(f"/proc/{pid}/status").read_text()
     (kib,) = (line.split()[1] for line in status.splitlines() if line.startswith(name))
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     return int(kib) * 1024
 
 
-LINUX = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells this")
+LINUX = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="known on Linux only")
 
 
 @LINUX
 def test_files_larger_than_memory(client, large):
-    """For reductions a worker needs some MiB for each thread, for exports a few chunks."""
+    """Reductions need some MiB per thread, exports a few chunks."""
     arr, sums = large
     workers = pids(client)
     for worker in workers:  # load code
@@ -347,8 +347,8 @@ def test_files_larger_than_memory(client, large):
 
 
 @LINUX
-def test_memory_of_results_goes_back_to_the_system(client, large):
-    """Or a worker that spills its results has no more room than before, and pauses for good."""
+def test_memory_of_results_is_released(client, large):
+    """Otherwise a worker that spills its results gains no memory, and pauses forever."""
     worker = worker_of(client, "plain")
     pid, arr = pids(client)[worker], large[0][:576]
     with dask.annotate(workers=[worker]):
@@ -364,7 +364,7 @@ def test_memory_of_results_goes_back_to_the_system(client, large):
 
 
 def test_results_larger_than_memory(client, large):
-    """They go to the disk, and come back."""
+    """Workers spill results to disk, and read them back."""
     arr, sums = large
     before, worker = pids(client), worker_of(client, "plain")
     with dask.annotate(workers=[worker]):
@@ -377,10 +377,10 @@ def test_results_larger_than_memory(client, large):
     assert pids(client) == before
 
 
-# What is asked of the scheduler
+# Annotations
 
 
-ASKED = {
+ANNOTATED = {
     "opened": lambda arr: arr.with_chunks(arr.chunks),
     "slice": lambda arr: arr[:, ::2],
     "sum": lambda arr: arr.sum(axis=(2, 3)),
@@ -390,13 +390,13 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", ANNOTATED)
 def test_workers_and_resources(client, arr, name):
-    """As of any array of dask: those in force where it is computed, or where it is left as made."""
-    by_name = [*ASKED].index(name) % 2
-    asked = {"workers": ["special"]} if by_name else {"resources": {"SPECIAL": 1}}
-    with dask.annotate(**asked):
-        lazy = ASKED[name](arr)
+    """Annotations hold with optimized graphs, and with graphs that are not optimized."""
+    by_name = [*ANNOTATED].index(name) % 2
+    annotations = {"workers": ["special"]} if by_name else {"resources": {"SPECIAL": 1}}
+    with dask.annotate(**annotations):
+        lazy = ANNOTATED[name](arr)
         kept = lazy[1:].persist()
     assert keepers(client, kept) == {worker_of(client, "special")}
     kept = lazy[:9].persist(optimize_graph=False)
@@ -422,7 +422,7 @@ def test_retries(arr, here):
 
 @pytest.mark.usefixtures("client")
 def test_names_of_tasks(arr):
-    """They are those that the client knows, and say what is done."""
+    """Tasks have the keys of the collection, which name the operation."""
     named = {"mib": arr[1:], "add": arr + 1, "sum": arr.sum(axis=0)}
     for name, lazy in named.items():
         assert lazy.name.startswith(f"{name}-")
@@ -431,10 +431,10 @@ def test_names_of_tasks(arr):
         wait(kept)
 
 
-# And last, what takes a while to come back
+# Last, as the worker takes a while to come back
 
 
-def test_a_worker_is_killed_in_an_export(client, arr, here):
+def test_exports_survive_a_killed_worker(client, arr, here):
     def slowly(block):
         time.sleep(0.2)
         return block + 1

@@ -1,4 +1,4 @@
-"""Every example in the documentation gives what it says, and the API page names all there is."""
+"""Examples in the documentation run as shown, and pages list all public names."""
 
 import doctest
 import importlib
@@ -36,7 +36,7 @@ def test_examples_of_a_page(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_registered", {})  # one registers a format
+    monkeypatch.setattr(registry, "_registered", {})  # an example registers a format
     assert doctest.testmod(importlib.import_module(name), optionflags=OPTIONS).failed == 0
 
 
@@ -69,7 +69,7 @@ def test_the_page_of_tools_has_every_public_name():
 
 
 def test_each_promise_names_tests_that_exist():
-    """Modules of tests, and commands that the Makefile has."""
+    """Each promise names modules of tests or commands of the Makefile."""
     page = (DOCS / "developers" / "promises.rst").read_text("utf8")
     _, _, table = page.partition("   * - promise\n")
     rows = [row.split("     - ")[-1] for row in table.split("   * - ")]
@@ -83,14 +83,14 @@ def test_each_promise_names_tests_that_exist():
 
 
 def test_the_lines_of_the_readme_run(tmp_path, monkeypatch):
-    """They draw its picture; smallest differences are those of versions of matplotlib."""
+    """The lines draw the picture; versions of matplotlib differ slightly."""
     monkeypatch.chdir(tmp_path)
     spec = importlib.util.spec_from_file_location("picture", DOCS / "picture.py")
     picture = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(picture)
     names = {}
     for lines in picture.lines_of_readme():
-        exec(lines, names)  # noqa: S102 - what it is about
+        exec(lines, names)  # noqa: S102 - lines of the README
     assert names["image"].shape == names["pixel"].shape == names["centres"].shape[:2] == (60, 64)
     assert np.array_equal(
         zarr.open_group("scan.zarr")["data"][7, 40], names["arr"][7, 40].compute()
@@ -104,7 +104,7 @@ def test_the_lines_of_the_readme_run(tmp_path, monkeypatch):
     assert abs(coarse[0] - coarse[1]).max() < 0.1, "run: make picture"
 
 
-def test_links_of_the_first_pages_lead_somewhere():
+def test_links_of_the_first_pages_exist():
     for page in ("README.md", "SECURITY.md"):
         links = re.findall(r"\]\((?!https:)([^)#]+)", (ROOT / page).read_text("utf8"))
         assert links

@@ -1,4 +1,4 @@
-"""What is wrong is said: a typed error names the file, what was expected and what was found."""
+"""Errors are typed and name the file, what was expected and what was found."""
 
 import os
 import pickle
@@ -37,7 +37,7 @@ def write_small(path, kind="U16", **options):
     return write_mib(path, FRAMES, kind=kind, hdr=False, **options)
 
 
-# What is no file of frames at all
+# Paths of no file of frames
 
 
 NO_FILES = {
@@ -51,8 +51,8 @@ NO_FILES = {
 @pytest.mark.parametrize("name", ["scan1.mib", "scan.hdr", "scan"])
 @pytest.mark.parametrize("kind", NO_FILES)
 @EVERY_WAY
-def test_what_is_no_file_of_frames(tmp_path, options, kind, name):
-    """Whichever format is asked for; nobody waits for a pipe into which nothing is written."""
+def test_paths_of_no_file_of_frames_raise(tmp_path, options, kind, name):
+    """Every format refuses such paths; pipes do not block."""
     make, why, error = NO_FILES[kind]
     make(path := tmp_path / name)
     with refused(path, why, error, told=True):
@@ -60,28 +60,28 @@ def test_what_is_no_file_of_frames(tmp_path, options, kind, name):
 
 
 @EVERY_WAY
-def test_missing_file(tmp_path, options):
-    """A file that is not there raises what Python raises, with its name."""
+def test_missing_files_raise(tmp_path, options):
+    """Missing files raise FileNotFoundError with the path."""
     path, present = tmp_path / "scan.mib", write_small(tmp_path / "a.mib")
     for one in [path] if options == WAYS["npy"] else [path, [present, path]]:
         with pytest.raises(FileNotFoundError, match=re.escape(str(path))):
             open_dataset(one, **options)
 
 
-# Arguments that do not suit
+# Arguments
 
 
 @pytest.mark.parametrize("path", [None, 3, b"scan.mib", {"scan.mib"}, {"scan.mib": 1}, "", "a\0b"])
 @pytest.mark.parametrize("listed", [False, True])
-def test_what_is_no_path(path, listed):
-    """A path is text, or says what it is as text; a list of paths has an order."""
+def test_invalid_paths_raise(path, listed):
+    """A path is a string or a path-like object; several paths need an order."""
     with pytest.raises(DatasetError, match="invalid path") as caught:
         open_dataset([path] if listed else path)
     assert caught.value.found == repr(path)
 
 
 def test_no_files_and_open_files(tmp_path):
-    """The lines of an open file are no paths either."""
+    """An open file is no list of paths."""
     with pytest.raises(DatasetError, match="no files"):
         open_dataset([])
     path = write_small(tmp_path / "scan.mib")
@@ -89,8 +89,8 @@ def test_no_files_and_open_files(tmp_path):
         open_dataset(file)
 
 
-def test_unknown_backend(tmp_path):
-    """The error names the backends that there are."""
+def test_unknown_backends_raise(tmp_path):
+    """The error names the known backends."""
     with pytest.raises(DatasetError, match="mmap") as caught:
         open_dataset(write_small(tmp_path / "scan.mib"), io="telepathy")
     assert caught.value.found == "telepathy"
@@ -104,8 +104,8 @@ def test_unknown_backend(tmp_path):
     ],
     ids=repr,
 )
-def test_wrong_shapes(tmp_path, shape):
-    """A shape is made of positive whole numbers, of no more than numpy has axes."""
+def test_wrong_shapes_raise(tmp_path, shape):
+    """Shapes are positive integers, at most as many as NumPy allows axes."""
     path = write_raw(tmp_path / "scan.raw", FRAMES)
     for name in ("nav_shape", "sig_shape"):
         with pytest.raises(DatasetError):
@@ -113,8 +113,8 @@ def test_wrong_shapes(tmp_path, shape):
 
 
 @pytest.mark.parametrize("shape", [6, (2, 3), [2, 3], np.array([2, 3]), np.array(6), np.uint8(6)])
-def test_whole_numbers_of_any_kind_are_a_shape(tmp_path, shape):
-    """As wherever numpy takes a shape."""
+def test_shapes_of_all_kinds_of_integers(tmp_path, shape):
+    """Shapes may be spelled in any way that NumPy accepts."""
     path = write_raw(tmp_path / "scan.raw", FRAMES)
     desc = describe(path, **RAW, nav_shape=shape)
     assert desc.nav_shape == tuple(np.atleast_1d(shape))
@@ -122,8 +122,7 @@ def test_whole_numbers_of_any_kind_are_a_shape(tmp_path, shape):
 
 
 @pytest.mark.parametrize("sig_dims", [-1, True, 1.0, "2", None])
-def test_wrong_numbers_of_signal_axes(tmp_path, sig_dims):
-    """A number of axes is a whole number."""
+def test_wrong_sig_dims_raise(tmp_path, sig_dims):
     path = write_npy(tmp_path / "scan.npy", FRAMES)
     assert describe(path, sig_dims=np.int64(1)).nav_ndim == 2
     with refused(path, "sig_dims"):
@@ -132,8 +131,8 @@ def test_wrong_numbers_of_signal_axes(tmp_path, sig_dims):
 
 @pytest.mark.parametrize("shape", [(7,), (2, 4), (1 << 70,), (1 << 40, 1 << 40)])
 @pytest.mark.parametrize("format", ["raw", "mib", "npy"])
-def test_nav_shape_of_more_frames_than_there_are(tmp_path, format, shape):
-    """Refused where frames must not be missing, or where no array could be so large."""
+def test_nav_shape_of_too_many_frames_raises(tmp_path, format, shape):
+    """Such shapes raise if frames must not be missing, or if the array would be too large."""
     path = {
         "raw": lambda: write_raw(tmp_path / "scan.raw", FRAMES),
         "mib": lambda: write_small(tmp_path / "scan.mib"),
@@ -148,8 +147,7 @@ def test_nav_shape_of_more_frames_than_there_are(tmp_path, format, shape):
         assert describe(path, nav_shape=shape, **options).missing.tolist() == [6, 7][: len(shape)]
 
 
-def test_sig_shape_that_a_header_contradicts(tmp_path):
-    """Where the file knows the shape of a frame, no other is believed."""
+def test_sig_shape_that_contradicts_the_header_raises(tmp_path):
     path = write_small(tmp_path / "scan.mib")
     with refused(path, told=True):
         open_dataset(path, sig_shape=(8, 4))
@@ -160,15 +158,15 @@ def test_sig_shape_that_a_header_contradicts(tmp_path):
     [(3,), (2, 2, 2, 2), ((3, 4), 4, 8), ((-1, 7), 4, 8), 0, (0, 4, 8), "much", (1.5, 4, 8)],
     ids=str,
 )
-def test_wrong_chunks(tmp_path, chunks):
-    """Chunks that do not add up to the array are a TilingError."""
+def test_wrong_chunks_raise(tmp_path, chunks):
+    """Chunks that do not add up to the array raise TilingError."""
     path = write_small(tmp_path / "scan.mib")
     with pytest.raises(TilingError):
         open_dataset(path, chunks=chunks)
 
 
-def test_empty_chunks_are_what_they_are_in_dask(tmp_path):
-    """dask allows chunks of no frames; they hold none."""
+def test_empty_chunks(tmp_path):
+    """Chunks without frames are allowed, as in dask."""
     path = write_small(tmp_path / "scan.mib")
     arr = open_dataset(path, chunks=((0, 2, 0, 4, 0), 4, (8, 0)))
     np.testing.assert_array_equal(arr.compute(), FRAMES)
@@ -185,24 +183,24 @@ def rewrite(path):
 
 
 def into_directory(path):
-    """Put a directory in its place."""
+    """Replace a file by a directory."""
     path.unlink()
     path.mkdir()
 
 
 def into_fifo(path):
-    """Put a pipe in its place."""
+    """Replace a file by a pipe."""
     path.unlink()
     os.mkfifo(path)
 
 
 def without_folder(path):
-    """Remove the folder that it lies in."""
+    """Remove the folder of a file."""
     shutil.rmtree(path.parent)
 
 
 def folder_into_file(path):
-    """Put a file in the place of its folder."""
+    """Replace the folder of a file by a file."""
     shutil.rmtree(path.parent)
     path.parent.write_bytes(b"no folder")
 
@@ -219,7 +217,7 @@ def mib(tmp_path):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
 def test_file_changed_between_open_and_compute(mib, change):
-    """Two versions of a file never mix: the array of the old one says that it is gone."""
+    """Two versions of a file never mix: arrays of the old version raise StaleFileError."""
     arr = open_dataset(mib)
     part = arr[2:4, 1, ::3]
     arr.compute()
@@ -232,7 +230,7 @@ def test_file_changed_between_open_and_compute(mib, change):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
 def test_file_changed_between_chunks(mib, change):
-    """The file is looked at for each chunk."""
+    """The file is checked for each chunk."""
     arr = open_dataset(mib).rechunk((1, -1, -1, -1))
     changed = []
 
@@ -247,7 +245,7 @@ def test_file_changed_between_chunks(mib, change):
 
 @pytest.mark.parametrize("later", [0, 1])
 def test_reopening_a_changed_file_reads_its_new_content(mib, later):
-    """The array is another one, with another name, and holds what is there now."""
+    """The new array has another name, and the new pixels."""
     before, mtime = open_dataset(mib), mib.stat().st_mtime_ns
     write_mib(mib, FRAMES[::-1], hdr=False)
     os.utime(mib, ns=(0, mtime + later))
@@ -256,12 +254,12 @@ def test_reopening_a_changed_file_reads_its_new_content(mib, later):
     np.testing.assert_array_equal(after.compute(), FRAMES[::-1])
 
 
-# Errors on their way
+# Errors of other processes
 
 
 @pytest.mark.parametrize("kind", [DatasetError, UnknownFormatError, CorruptFileError, TilingError])
 def test_errors_pickle(kind):
-    """Every error is a DatasetError and a ValueError, and keeps all it says through a pickle."""
+    """Every error is a DatasetError and a ValueError, and keeps its fields when pickled."""
     error = kind(
         "problem", path="a/b", where="byte 3", expected=(1, 2), found="nothing", hint="Look."
     )
@@ -270,14 +268,14 @@ def test_errors_pickle(kind):
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
     before_hint = "\n" if kind is UnknownFormatError else ". "
-    said = f"a/b: problem, at byte 3; expected (1, 2); found nothing{before_hint}Look."
-    assert str(copy) == str(error) == said
+    message = f"a/b: problem, at byte 3; expected (1, 2); found nothing{before_hint}Look."
+    assert str(copy) == str(error) == message
     assert vars(copy) == vars(error)
 
 
 @pytest.mark.slow
-def test_error_crosses_the_boundary_of_a_process(mib, processes):
-    """What goes wrong in a worker process arrives as the same type, with the same words."""
+def test_errors_of_worker_processes(mib, processes):
+    """Errors of worker processes keep their type and message."""
     arr = open_dataset(mib)
     rewrite(mib)
     with refused(mib, "has changed", StaleFileError) as caught:

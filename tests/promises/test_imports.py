@@ -1,4 +1,4 @@
-"""How the modules depend on each other, how large they are, and what importing them costs."""
+"""Modules import in one direction, libraries stay in their packages, and importing is cheap."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "dask_tiled"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# Packages import from those before them only; "" is the root, a module for each verb of users.
+# Packages import from earlier ones only; "" is the root, a module for each verb of users.
 ORDER = [
     "errors",
     "foreign",
@@ -49,14 +49,20 @@ ORDER = [
     "samples",
     "command_line",
 ]
-# What takes arrays out again.
+# Packages that export arrays.
 OUT_AGAIN = "blocks", "export", "bridges", "converting", "exploring", "training"
-# Who may import what; everybody else gets it from them.
+# The packages that may import a library.
 ONLY_IN = {
     "numba": {"kernels"},
     "llvmlite": {"kernels"},
     "anywidget": {"exploring"},
-    "dask.array": {"tiling", "array", "", *OUT_AGAIN, "testing"},  # tiling: how dask says chunks
+    "dask.array": {
+        "tiling",
+        "array",
+        "",
+        *OUT_AGAIN,
+        "testing",
+    },  # tiling: dask's notation of chunks
     "h5py": {"formats", "converting", "testing"},
     "hdf5plugin": {"formats"},
     "hyperspy": {"bridges"},
@@ -71,7 +77,7 @@ ONLY_IN = {
     "virtualizarr": {"bridges"},
     "xarray": {"bridges"},
 }
-# All that the package takes from dask, but for the private names that one module lists.
+# All imports from dask, except the private names that one module lists.
 OF_DASK = {
     "dask",
     "dask.array",
@@ -91,12 +97,12 @@ OF_DASK = {
     "dask.threaded",
     "dask.utils.parse_bytes",
 }
-# Who may use its private names, and what these are.
+# The package that may use private names of dask, and these names.
 SEAM = "dask_tiled.array.dask_graph"
 PRIVATE_OF_DASK = {name for names in NAMES.values() for name in names}
-# Libraries whose objects the caller hands over, or that call the package.
+# Libraries whose objects users pass, or that call the package.
 BROUGHT = {"IPython", "icechunk", "pint"}  # kernels bring IPython, napari brings pint
-# Modules of other packages that are not public, and what each module of ours imports from them.
+# Private modules of other packages, and what each module of this package imports from them.
 PRIVATE = ("llvmlite", "numba.core", "numpy._core", "numpy.core", "xarray.core", "zarr.core")
 FROM_PRIVATE = {
     "dask_tiled.kernels.bitshuffle": {"llvmlite.ir", "numba.core.cgutils"},
@@ -107,16 +113,16 @@ FROM_PRIVATE = {
     "dask_tiled.kernels.primitives": {"llvmlite.ir"},
     "dask_tiled.kernels.words": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.storing.object_stores": {"zarr.core.sync.sync"},
-    "dask_tiled.bridges.xarray_engine": {  # what xarray's page on backends names
+    "dask_tiled.bridges.xarray_engine": {  # xarray's page on backends documents them
         "xarray.core.indexing.ExplicitIndexer",
         "xarray.core.indexing.IndexingSupport",
         "xarray.core.indexing.LazilyIndexedArray",
         "xarray.core.indexing.explicit_indexing_adapter",
     },
 }
-# Attributes with such names of objects of other packages.
+# Private attributes of objects of other packages.
 OF_OTHERS = {
-    "dask_tiled.array.inputs": {"_data"},  # of xarray's variables: what they have not read yet
+    "dask_tiled.array.inputs": {"_data"},  # of xarray's variables: data that is not loaded yet
     "dask_tiled.errors": {"_getframe"},
     "dask_tiled.formats.hdf5.child": {"_exit"},  # of os, which documents it
     "dask_tiled.kernels.code_cache": {
@@ -127,11 +133,11 @@ OF_OTHERS = {
     "dask_tiled.kernels.words": {"_getvalue"},  # of numba, which documents it
     "dask_tiled.remote.stores": {"_strip_protocol"},
 }
-# What brings names from everywhere.
+# Modules that import names from all packages.
 GATHERING = {"dask_tiled", "dask_tiled.__main__", "dask_tiled.public"}
-# What looks up public functions as they are called, as methods of arrays: it imports none of them.
+# Methods of arrays look up public functions when they are called.
 LOOKING_UP = {"dask_tiled.array.verbs"}
-# What derives from classes of a library cannot import that later: it is imported later itself.
+# Modules that derive from classes of a library, and so are imported in functions themselves.
 DERIVED = {
     "dask_tiled.kernels",
     "dask_tiled.tiling.figures",
@@ -141,7 +147,7 @@ DERIVED = {
     "dask_tiled.bridges.xarray_engine",
     "dask_tiled.exploring.widget",
 }
-# What is imported where it is needed, because it takes long or is optional.
+# Modules that are imported in functions, as importing takes long or they are optional.
 HEAVY = {*ONLY_IN, *DERIVED, "distributed", "matplotlib", "zarr"} - {"click", "dask.array"}
 
 
@@ -154,13 +160,13 @@ MODULES = [module_of(path) for path in FILES]
 
 
 def package_of(module):
-    """Return the package that a module lies in: modules beside them are the root."""
+    """Return the package of a module; modules beside packages belong to the root."""
     first = module.split(".")[1] if "." in module else ""
     return first if first in ORDER else ""
 
 
 def required(tree):
-    """List the libraries that functions import by a name that they pass on."""
+    """List the libraries that functions import by passing their names."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     named = {"require", "import_module"}
     return [
@@ -195,7 +201,7 @@ def trees():
 
 
 def test_imports_go_one_way(trees):
-    """From package to package as listed; modules in no circle, not even for type checkers."""
+    """Packages import in the listed order; modules form no cycle, not even for type checkers."""
     for module in set(MODULES) - GATHERING:
         rank = ORDER.index(package_of(module))
         names = imports(trees[module], in_functions=True)
@@ -207,7 +213,7 @@ def test_imports_go_one_way(trees):
         module: {*imports(tree, in_functions=module not in LOOKING_UP, for_types=True)} & {*MODULES}
         for module, tree in trees.items()
     }
-    TopologicalSorter(needs).prepare()  # CycleError tells the circle
+    TopologicalSorter(needs).prepare()  # CycleError shows the cycle
 
 
 def test_libraries_stay_in_their_packages(trees):
@@ -219,7 +225,7 @@ def test_libraries_stay_in_their_packages(trees):
 
 @pytest.mark.slow
 def test_libraries_are_declared(trees):
-    """Each library that is imported, and no other, is a dependency or in an extra of users."""
+    """The imported libraries, and no others, are dependencies or in an extra for users."""
     project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text("utf8"))["project"]
     extras = project["optional-dependencies"]
     users = Requirement(*extras["all"]).extras
@@ -238,7 +244,7 @@ def test_libraries_are_declared(trees):
 
 
 def test_private_names_of_dask_are_in_one_package(trees):
-    """One module looks them up, so that one that is missing is no error."""
+    """One module looks the names up, so that a missing name is no error."""
     for module, tree in trees.items():
         names = {
             name for name in imports(tree, in_functions=True) if f"{name}.".startswith("dask.")
@@ -263,7 +269,7 @@ def test_private_names_of_others_are_listed(trees):
 
 
 def test_private_attributes_of_others_are_listed(trees):
-    """They are those of which no module of the package is the origin."""
+    """Private attributes of others are those that no module of the package defines."""
     own, used = {"_asdict", "_fields", "_replace"}, {}  # of named tuples
     for module, tree in trees.items():
         for node in ast.walk(tree):
@@ -298,7 +304,7 @@ def test_no_test_imports_from_another():
 
 
 def test_tests_mirror_the_package():
-    """Each package has a folder, and each format a file."""
+    """Each package has a folder of tests, and each format a file."""
     packages = {package_of(module) for module in MODULES} - {
         "",
         "errors",
@@ -333,7 +339,7 @@ print(*dask_tiled.formats(), *dir(dask_tiled))
 
 @pytest.mark.slow
 def test_importing_loads_nothing_heavy():
-    """No dask before a public name is asked for; then no more than dask.array loads by itself."""
+    """The registry loads no dask; public names load nothing heavy beyond dask.array."""
     command = [sys.executable, "-c", LOADING]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     first, then, names = (set(line.split()) for line in done.stdout.splitlines())
@@ -354,7 +360,7 @@ print(*sys.modules)
 
 @pytest.mark.slow
 def test_info_makes_no_array(tmp_path):
-    """It imports no more than headers need."""
+    """The command imports only what headers need."""
     path = write_mib(tmp_path / "scan.mib", counting_frames((2, 3, 8, 8), "uint16"))
     command = [sys.executable, "-c", INFO, path]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What dask promises of every array: scalars, annotations and plugins, as of its own arrays."""
+"""Scalars, annotations and plugins work as for dask's own arrays."""
 
 import pickle
 
@@ -79,7 +79,7 @@ def test_results_of_functions_are_scalars(path):
 
 
 def annotations_of(arr):
-    """Return the annotations of the layers that have tasks, each once."""
+    """Return the different annotations of the layers that have tasks."""
     graph = rewritten(arr.__dask_graph__(), list(flatten(arr.__dask_keys__())))
     notes = [layer.annotations for layer in graph.layers.values() if len(layer)]
     return [note for k, note in enumerate(notes) if note not in notes[:k]]
@@ -100,7 +100,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_annotations_are_those_in_force_when_it_is_made(path, name):
+def test_annotations_are_those_at_creation(path, name):
     arr = opened(path)
     outside = MADE[name](arr)
     with dask.annotate(priority=7, retries=2):
@@ -113,8 +113,8 @@ def test_annotations_are_those_in_force_when_it_is_made(path, name):
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_annotations_stay_with_what_is_made_of_it(path, name):
-    """As where dask fuses layers: more retries, the higher priority."""
+def test_annotations_are_passed_on(path, name):
+    """Annotations merge as in dask's fusion: the most retries, the highest priority."""
     with dask.annotate(priority=7, retries=2):
         arr = opened(path)
     assert {"priority": 7, "retries": 2} in annotations_of(MADE[name](arr))
@@ -141,7 +141,7 @@ def test_plugins_see_arrays(path):
         whole, part, expression = arr, arr[0], arr + 1
         assert [id(x) for x in seen] == [id(whole), id(part), id(expression)]
         assert all(x.dask.layers for x in (whole, part, expression))
-        assert len(seen) == 3  # nothing is seen that users do not have
+        assert len(seen) == 3  # plugins see no intermediate arrays
         arr.sum(axis=(2, 3))
         assert len(seen) > 3
 
@@ -161,7 +161,7 @@ def test_plugins_replace_arrays(path):
         np.testing.assert_array_equal(found, expected[name])
 
 
-def test_plugins_that_give_nothing_change_nothing(path):
+def test_plugins_that_return_none_change_nothing(path):
     with dask.config.set(array_plugins=[lambda _: None]):
         arr = opened(path)
         assert type(arr) is TiledArray

@@ -1,4 +1,4 @@
-"""What a machine has little of, or does not let us do: no crash, no wait, no wrong pixel."""
+"""Limits and failures of a machine cause no crash, no wait and no wrong pixel."""
 
 import contextlib
 import json
@@ -27,19 +27,19 @@ pytestmark = pytest.mark.slow
 
 
 def run(script, *arguments, flags=(), env=(), **options):
-    """Run a script in a process of its own, which says nothing but what it prints."""
+    """Run a script in another process, which must write nothing to stderr; return its output."""
     tests = Path(__file__).parents[1]
     env = {**os.environ, "PYTHONPATH": f"{tests}:{tests.parent}", **dict(env)}
     command = [sys.executable, *flags, "-c", script, *map(str, arguments)]
     done = subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, timeout=300, **options
     )
-    said = [line for line in done.stderr.splitlines() if not re.match(COMPILING, line)]
-    assert (done.returncode, said) == (0, []), done.stderr
+    messages = [line for line in done.stderr.splitlines() if not re.match(COMPILING, line)]
+    assert (done.returncode, messages) == (0, []), done.stderr
     return done.stdout
 
 
-# Where others have not compiled it before.
+# Messages of the first process that compiles.
 COMPILING = r"compiling for this pixel type|\.\.\. compiled in"
 
 
@@ -108,13 +108,13 @@ import dask_tiled
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 arr = dask_tiled.open_dataset("*.raw", "raw", dtype="u2", sig_shape=(2, 3), chunks=(5000, -1, -1))
 assert arr.shape == (66_000, 2, 3)
-some = arr[::11].max(axis=(1, 2))  # more than there are descriptors, on both sides of 2**16
+some = arr[::11].max(axis=(1, 2))  # more files than descriptors, on both sides of 2**16
 np.testing.assert_array_equal(some.compute(), np.repeat([7, 8], 3000))
 """
 
 
 def many_files(folder, suffix, n):
-    """Make files of one frame, which are links to two: one half holds 7, the other one 8."""
+    """Make files of one frame, links to two files: the first half holds 7, the second 8."""
     names = [folder / f"{k:06}.{suffix}" for k in range(n)]
     for value, (first, *others) in ((7, names[: n // 2]), (8, names[n // 2 :])):
         frame = np.full((2, 3), value, "u2")
@@ -124,19 +124,19 @@ def many_files(folder, suffix, n):
 
 
 @pytest.mark.parametrize(("suffix", "io"), [("raw", "buffered"), ("tif", "mmap")])
-def test_more_files_than_a_process_can_have_open(tmp_path, suffix, io):
+def test_more_files_than_descriptors(tmp_path, suffix, io):
     many_files(tmp_path, suffix, 300)
     run(FEW_DESCRIPTORS, suffix, io, 300, 16, cwd=tmp_path)
 
 
-def test_exports_and_hdf5_files_with_hardly_any_left(tmp_path):
-    """Twelve for 16 threads that write, and for a process that looks at HDF5 files."""
+def test_exports_and_hdf5_files_with_few_descriptors(tmp_path):
+    """Twelve descriptors suffice for 16 writing threads and a process that reads HDF5 files."""
     many_files(tmp_path, "raw", 300)
     run(FEWER_DESCRIPTORS, cwd=tmp_path)
 
 
 def test_thousands_of_files(tmp_path):
-    many_files(tmp_path, "raw", 66_000)  # more than 16 bits count
+    many_files(tmp_path, "raw", 66_000)  # more than 2**16
     run(MANY, cwd=tmp_path)
 
 
@@ -146,11 +146,11 @@ def test_thousands_of_files(tmp_path):
 @pytest.mark.usefixtures("synchronous")
 @pytest.mark.parametrize("shape", [(1 << 24, 1, 1), (3, 5, 1 << 20, 1, 1)])
 def test_frames_of_one_pixel(tmp_path, shape):
-    """Numbers and offsets of frames take less than the pixels, whatever the chunks."""
+    """Numbers and offsets of frames take less memory than the pixels."""
     pixels = np.arange(np.prod(shape), dtype="u4").astype("u1").reshape(shape)
     np.save(tmp_path / "a.npy", pixels)
     arr = dask_tiled.open_dataset(tmp_path / "a.npy", chunks=-1)
-    arr[..., :2, :, :].compute()  # the kernel is compiled
+    arr[..., :2, :, :].compute()  # compiles the kernel
     with peak_memory() as peak:
         found = arr.compute()
     np.testing.assert_array_equal(found, pixels)
@@ -197,7 +197,7 @@ CALL(preadv64, (int fd, const struct iovec *v, int n, off64_t at), (fd, v, n, at
 CALL(preadv2, (int fd, const struct iovec *v, int n, off_t at, int how), (fd, v, n, at, how))
 CALL(preadv64v2, (int fd, const struct iovec *v, int n, off64_t at, int how), (fd, v, n, at, how))
 """
-READING_IT = """
+READING = """
 import os, sys
 from pathlib import Path
 import dask
@@ -209,7 +209,7 @@ dask.config.set(scheduler="synchronous")
 refused = {"header": set(), "pixels": set()}
 
 def tried(part, path, work):
-    "Do something while a file cannot be read; give None where that was said, with its name."
+    "Work while a file cannot be read; return None if that raised an error with its name."
     os.environ["BROKEN_FILE"] = str(path)
     try:
         return work()
@@ -239,19 +239,19 @@ print(*(name for name in TABLE if name not in refused["header"]), sep=", ")
 """
 
 
-def test_what_a_disk_does_not_give_is_named(tmp_path):
-    """In headers and pixels of every format; only raw files have no headers."""
+def test_errors_of_disks_name_the_file(tmp_path):
+    """Headers and pixels of every format are unreadable; only raw files have no header."""
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("there is no compiler of C")
-    library = "./failing.so"  # blanks part the names of several, and a path may have some
+        pytest.skip("no C compiler is installed")
+    library = "./failing.so"  # LD_PRELOAD is split at blanks, which a path may have
     command = [compiler, "-xc", "-shared", "-fPIC", "-o", library, "-", "-ldl"]
     subprocess.run(command, cwd=tmp_path, input=FAILING, text=True, check=True)
-    found = run(READING_IT, cwd=tmp_path, env={"LD_PRELOAD": library})
+    found = run(READING, cwd=tmp_path, env={"LD_PRELOAD": library})
     assert found == "raw, raw with gaps, raw series\n"
 
 
-# Names, and what has them
+# Names and kinds of files
 
 
 FRAMES = counting_frames((3, 4, 8, 8), "u2", bits=12)
@@ -271,7 +271,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=list(NAMES))
 def test_names(tmp_path, monkeypatch, name):
-    """A file of any name is read, shown and exported; what is said of it can be printed."""
+    """Files of any name are read, shown and exported, and messages about them are printable."""
     monkeypatch.chdir(tmp_path)
     path = write_mib(f"{name}.mib", FRAMES, hdr=False)
     arr = dask_tiled.open_dataset(path)
@@ -302,7 +302,7 @@ def test_names(tmp_path, monkeypatch, name):
 
 
 def listen(path):
-    """Make a socket, by its name in its folder: a whole path may be too long."""
+    """Make a socket by its name in its folder, as the whole path may be too long."""
     with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path.name)
 
@@ -320,8 +320,8 @@ SPECIAL = {
 @pytest.mark.parametrize("name", TABLE)
 @pytest.mark.usefixtures("synchronous")
 @pytest.mark.filterwarnings("ignore::dask_tiled.MissingFramesWarning")
-def test_nobody_waits_for_what_is_no_file(tmp_path, name):
-    """In the place of a file of any format: alone, in a list, found by a pattern, beside others."""
+def test_special_files_do_not_block(tmp_path, name):
+    """Special files replace files of every format, opened alone, in a list or by a pattern."""
     sample = TABLE[name](tmp_path, "scan")
     path, options = sample.options["path"], {**sample.options}
     del options["path"]
@@ -339,7 +339,7 @@ def test_nobody_waits_for_what_is_no_file(tmp_path, name):
         kept.rename(file)
 
 
-# Who may do little
+# Permissions
 
 
 UNPRIVILEGED = """
@@ -357,7 +357,7 @@ for name in ("open/a.raw", "open/b.raw", "closed/a.raw"):
     np.zeros((2, 2, 3), "u1").tofile(name)
 os.chmod("open/b.raw", 0)
 opened = [dask_tiled.open_dataset(name, **raw) for name in ("open/b.raw", "closed/a.raw")]
-# Imports what is needed: the next user may be unable to read the package.
+# Imports what is needed: the other user may be unable to read the package.
 both = dask_tiled.open_dataset(["open/a.raw", "closed/a.raw"], **raw)
 dask_tiled.to_zarr(both, "closed/all.zarr")
 try:
@@ -390,8 +390,8 @@ except (dask_tiled.DatasetError, PermissionError) as error:
 """
 
 
-def test_a_folder_that_may_not_be_read():
-    """Seen as another user, where the tests are run by one who may do everything."""
+def test_unreadable_files_and_folders():
+    """If root runs the tests, the script switches to another user."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o711)
         try:
@@ -415,8 +415,8 @@ print(dask_tiled.describe("scan.mib").shape)
 """
 
 
-def test_nothing_can_be_written(tmp_path):
-    """No folder for machine code, no home, none for what is temporary: it works, and is silent."""
+def test_no_writable_folder(tmp_path):
+    """Reading works silently without a home, a cache and a temporary folder."""
     package = Path(dask_tiled.__file__).parent
     ignored = shutil.ignore_patterns("__pycache__")
     installed = shutil.copytree(package, tmp_path / "installed" / "dask_tiled", ignore=ignored)
@@ -436,7 +436,7 @@ def test_nothing_can_be_written(tmp_path):
     assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{FRAMES.shape}\n")
 
 
-# Odd surroundings
+# Unusual environments
 
 
 HERE = f"import sys; sys.path.insert(0, {str(Path(dask_tiled.__file__).parents[1])!r})"
@@ -453,10 +453,10 @@ def work(folder):
     dask_tiled.show(arr), repr(dask_tiled.describe(f"{folder}/scan.mib"))
     open(f"{folder}/done", "w").close()
 """
-SURROUNDINGS = {
+ENVIRONMENTS = {
     "no working directory": """
 import os
-work(sys.argv[1])  # kernels are compiled
+work(sys.argv[1])  # compiles the kernels
 os.unlink("done"); os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
 work(sys.argv[1])
 """,
@@ -533,23 +533,23 @@ FORKING = ["-I", "-W", "ignore:This process:DeprecationWarning"]  # several thre
 
 @pytest.fixture(scope="module")
 def forks(tmp_path_factory):
-    """Let each script work in a fork of one isolated process, and in a folder of its own."""
+    """Run each script in a fork of one isolated process and in its own folder; return the codes."""
     folder = tmp_path_factory.mktemp("forks")
-    for name in SURROUNDINGS:
+    for name in ENVIRONMENTS:
         (folder / name).mkdir()
         write_mib(folder / name / "scan.mib", FRAMES)
         np.save(folder / name / "scan.npy", FRAMES)
-    given = folder, json.dumps(SURROUNDINGS)
+    given = folder, json.dumps(ENVIRONMENTS)
     return folder, json.loads(run(HERE + WORK + FORKS, *given, flags=FORKING, cwd=folder))
 
 
-@pytest.mark.parametrize("name", SURROUNDINGS)
-def test_surroundings(forks, name):
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_unusual_environments(forks, name):
     folder, codes = forks
     assert (codes[name], (folder / name / "done").exists()) == (0, True)
 
 
-def test_no_docstrings_and_no_umlauts(tmp_path):
+def test_without_docstrings_and_with_ascii_only(tmp_path):
     write_mib(tmp_path / "scan.mib", FRAMES)
     np.save(tmp_path / "scan.npy", FRAMES)
     ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -1,4 +1,4 @@
-"""What people read when something is mistyped, unknown or broken: what it is, and what to do."""
+"""Errors of mistyped, unknown and broken input say what is wrong and what to do."""
 
 import os
 import pickle
@@ -49,12 +49,12 @@ def mib(tmp_path, pixels):
         ("serie", "series"),
     ],
 )
-def test_mistyped_options_get_the_nearest(mib, typed, meant):
+def test_mistyped_options_suggest_the_nearest(mib, typed, meant):
     with pytest.raises(DatasetError, match=f"no option '{typed}'; .* Do you mean '{meant}'"):
         open_dataset(mib, **{typed: 1})
 
 
-def test_options_that_are_like_none_get_the_list(mib):
+def test_unknown_options_list_the_known_ones(mib):
     with pytest.raises(DatasetError, match=r"no option 'xyzzy'; expected one of series$") as caught:
         open_dataset(mib, xyzzy=1)
     assert caught.value.path == str(mib)
@@ -68,24 +68,24 @@ def test_options_that_are_like_none_get_the_list(mib):
     ],
     ids=repr,
 )
-def test_what_is_no_name_of_a_format(mib, name, says):
+def test_unknown_format_names_raise(mib, name, says):
     with pytest.raises(UnknownFormatError, match=says) as caught:
         open_dataset(mib, name)
     assert caught.value.found == repr(name)
 
 
 @pytest.mark.parametrize("name", ["mib", "MIB", ".mib", "Merlin", "quantum detectors"])
-def test_formats_are_known_by_what_people_call_them(mib, name):
+def test_formats_have_other_names(mib, name):
     assert open_dataset(mib, name).description.format == "mib"
 
 
-def test_a_suffix_of_several_formats_is_settled_by_the_content(tmp_path, pixels):
+def test_content_decides_between_formats_of_a_suffix(tmp_path, pixels):
     path = tmp_path / "stack.tif"
     pytest.importorskip("tifffile").imwrite(path, pixels)
     assert open_dataset(path, ".tif").description.format == "tiff"
 
 
-def test_no_two_formats_have_one_name():
+def test_names_of_formats_are_unique():
     names = [name for one in formats().values() for name in (one.name, *one.aliases)]
     assert len(set(names)) == len(names)
     assert all(name == name.lower() and not set(name) & set("-. ") for name in names)
@@ -107,8 +107,8 @@ def test_no_two_formats_have_one_name():
     ],
     ids=["png", "html", "ascii", "utf-8", "zeros", "binary", "nul", "mib", "npy", "zip"],
 )
-def test_an_unknown_file_gives_two_lines(tmp_path, content, look):
-    """What it looks like, and what to do; the reasons of all formats are kept beside."""
+def test_unknown_files_raise_two_lines(tmp_path, content, look):
+    """The lines say what the file looks like and what to do; `reasons` has those of all formats."""
     path = tmp_path / "file.xyz"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UnknownFormatError) as caught:
@@ -134,8 +134,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("look", OTHERS)
-def test_no_file_of_another_kind_is_called_corrupt_for_its_suffix(tmp_path, look):
-    """Nor truncated, where the content tells what it is; the format says what it found."""
+def test_files_of_other_kinds_are_not_called_corrupt(tmp_path, look):
+    """Suffixes of formats do not matter; content of a known kind is not called truncated either."""
     path = tmp_path / "a"
     for format in formats().values():
         for suffix in format.extensions:
@@ -163,7 +163,7 @@ def test_no_file_of_another_kind_is_called_corrupt_for_its_suffix(tmp_path, look
         ("a.img", "binary data", "Pass format="),
     ],
 )
-def test_sound_files_of_others_are_named(tmp_path, name, look, advice):
+def test_files_of_other_software_are_recognised(tmp_path, name, look, advice):
     path = tmp_path / name
     path.write_bytes(OTHERS[look])
     with pytest.raises(UnknownFormatError) as caught:
@@ -176,7 +176,7 @@ def test_sound_files_of_others_are_named(tmp_path, name, look, advice):
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".xyz", ""])
-def test_a_file_of_which_all_is_said_is_raw(raw, pixels, suffix):
+def test_files_with_dtype_and_sig_shape_are_raw(raw, pixels, suffix):
     path = raw.rename(raw.with_suffix(suffix))
     arr = open_dataset(path, dtype="u2", sig_shape=(8, 8))
     assert arr.description.format == "raw"
@@ -185,13 +185,13 @@ def test_a_file_of_which_all_is_said_is_raw(raw, pixels, suffix):
         open_dataset(path, dtype="u2")
 
 
-def test_a_wrong_format_says_which_it_looks_like(mib):
+def test_wrong_formats_name_the_right_one(mib):
     for name in ("blo", "tiff", "hdf5"):
         with pytest.raises(DatasetError, match="looks like mib: pass format='mib', or no format"):
             open_dataset(mib, name)
 
 
-def test_a_truncated_file_names_the_scan_that_is_there(mib, pixels):
+def test_truncated_files_suggest_a_nav_shape(mib, pixels):
     mib.write_bytes(mib.read_bytes()[:-100])
     for name in ("mib", None):
         with pytest.raises(TruncatedFileError, match=r"Pass nav_shape=\(11,\)") as caught:
@@ -200,7 +200,7 @@ def test_a_truncated_file_names_the_scan_that_is_there(mib, pixels):
     assert (open_dataset(mib, nav_shape=(11,)).compute() == pixels[:11]).all()
 
 
-def test_a_changed_file_is_told_in_times_and_sizes(raw, pixels):
+def test_errors_of_changed_files_show_time_and_size(raw, pixels):
     arr = open_dataset(raw, dtype="u2", sig_shape=(8, 8))
     os.utime(raw, (86_400, 86_400))
     with pytest.raises(StaleFileError, match="1536 bytes, written 1970-01-02T00:00:00") as caught:
@@ -217,8 +217,8 @@ def test_a_changed_file_is_told_in_times_and_sizes(raw, pixels):
     ("given", "shape", "first"),
     [*[(-1, (12,), 0), ((3, -1), (3, 4), 0), ((2, -1, 3), (2, 2, 3), 0)], ((-1, 5), (2, 5), 2)],
 )
-def test_one_size_of_a_scan_may_be_left_open(raw, pixels, given, shape, first):
-    """It counts the frames that are shown."""
+def test_one_size_of_a_scan_may_be_inferred(raw, pixels, given, shape, first):
+    """Frames that sync_offset skips do not count."""
     known = {"dtype": "u2", "sig_shape": (8, 8), "sync_offset": first}
     arr = open_dataset(raw, nav_shape=given, **known)
     assert arr.shape == (*shape, 8, 8)
@@ -226,13 +226,13 @@ def test_one_size_of_a_scan_may_be_left_open(raw, pixels, given, shape, first):
 
 
 @pytest.mark.parametrize("given", [(-1, 5), (-1, 13), (-1, -1), -2, (0, -1)])
-def test_frames_that_do_not_fill_a_scan_are_told(raw, given):
+def test_frames_that_do_not_fill_a_scan_raise(raw, given):
     with pytest.raises(DatasetError, match=r"do not fill the scan|must be a whole number"):
         open_dataset(raw, dtype="u2", sig_shape=(8, 8), nav_shape=given)
 
 
-def test_an_open_size_grows_with_the_file(raw, pixels):
-    """By whole rows."""
+def test_an_inferred_size_grows_with_the_file(raw, pixels):
+    """The scan grows by whole rows."""
     arr = open_dataset(raw, "raw", dtype="u2", sig_shape=(8, 8), nav_shape=(-1, 5), follow=True)
     assert arr.shape == (2, 5, 8, 8)
     with raw.open("ab") as stream:
@@ -241,7 +241,7 @@ def test_an_open_size_grows_with_the_file(raw, pixels):
     assert (grown.compute() == np.concatenate([pixels, pixels[:3]]).reshape(3, 5, 8, 8)).all()
 
 
-def test_tiling_may_be_a_word(raw):
+def test_tiling_may_be_a_string(raw):
     known = {"dtype": "u2", "sig_shape": (8, 8)}
     arr = open_dataset(raw, tiling="frame", **known)
     assert scheme_of(arr) == scheme_of(open_dataset(raw, tiling=TilingRequest("frame"), **known))
@@ -250,8 +250,8 @@ def test_tiling_may_be_a_word(raw):
 
 
 @pytest.mark.parametrize("field", ["where", "expected", "found"])
-def test_messages_never_hold_a_whole_header(field):
-    """They tell the beginning, and how much there was; the value itself stays whole."""
+def test_messages_shorten_long_values(field):
+    """Messages have the beginning and the length; the field of the error keeps the value."""
     value = "x" * 100_000
     error = DatasetError("wrong", path="a.mib", **{field: value})
     assert len(str(error)) < 500

@@ -1,4 +1,4 @@
-"""How many modules there are between a call and its result: what one has to know to follow it."""
+"""The number of modules between a call and its result is limited."""
 
 import gc
 import sys
@@ -23,7 +23,7 @@ def path(tmp_path_factory):
 
 
 def entered(call):
-    """List the modules of which functions are entered; compiled functions do not count."""
+    """List the modules whose functions are called; compiled functions do not count."""
     codes = set()
     call()  # so that modules are loaded, and kernels compiled
     sys.setprofile(lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
@@ -44,7 +44,7 @@ COMPUTED = {
     "expression": (43, lambda arr: np.sqrt((arr - DARK) * GAIN).sum((2, 3))),
     "slice": (31, lambda arr: arr[3]),
 }
-"""The most modules, and what is computed."""
+"""The maximum number of modules, and the computation."""
 
 
 def test_opening(path):

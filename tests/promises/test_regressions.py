@@ -1,4 +1,4 @@
-"""Inputs on which other readers fail or give wrong pixels, each with the right answer."""
+"""Inputs on which other readers fail or return wrong pixels are read correctly."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ def assert_reads(arr, expected):
 
 
 def test_mib_files_that_share_a_name_prefix_are_not_merged(tmp_path):
-    """Each acquisition of a session is a data set of its own, though their names count up."""
+    """Acquisitions of a session are separate data sets, though their names are numbered."""
     scans = [counting_frames((4, 8, 8), "uint16") + i for i in range(3)]
     names = ["scan1.mib", "scan2.mib", "scan10.mib"]
     for name, frames in zip(names, scans, strict=True):
@@ -39,7 +39,7 @@ def test_mib_files_that_share_a_name_prefix_are_not_merged(tmp_path):
 
 
 def test_hdr_opens_the_mib_of_exactly_its_name(tmp_path):
-    """A numbered file of another acquisition is not taken for the one that the .hdr describes."""
+    """A .hdr does not describe the numbered file of another acquisition."""
     frames = counting_frames((6, 8, 8), "uint16")
     write_mib(tmp_path / "scan.mib", frames)
     write_mib(tmp_path / "scan1.mib", frames[:2] + 1)
@@ -49,7 +49,7 @@ def test_hdr_opens_the_mib_of_exactly_its_name(tmp_path):
 
 
 def test_chips_in_a_row(tmp_path):
-    """The camera has put processed pixels into place; four raw chips are no square then."""
+    """Processed pixels of the layout Nx1 are in place; raw ones are refused."""
     frames = counting_frames((2, 8, 256), "uint16", bits=12)
     path = write_mib(tmp_path / "scan.mib", frames, quad=True, layout="Nx1")
     assert_reads(open_dataset(path), frames)
@@ -59,15 +59,15 @@ def test_chips_in_a_row(tmp_path):
 
 
 def test_frames_beyond_the_scan_are_not_shown(tmp_path):
-    """Triggers after the end of the scan leave frames that no scan point belongs to."""
+    """Triggers after the end of the scan leave frames without a scan point."""
     frames = counting_frames((22, 4, 4), "uint16")
     path = write_mib(tmp_path / "scan.mib", frames, nav_shape=(4, 5))
     assert_reads(open_dataset(path), frames[:20].reshape(4, 5, 4, 4))
     assert_reads(open_dataset(path, nav_shape=(22,)), frames)
 
 
-def test_a_file_put_back_under_its_name_gives_another_array(tmp_path):
-    """Arrays of different contents never share a name, so no cache confuses them."""
+def test_a_replaced_file_gives_another_array(tmp_path):
+    """Arrays of different versions never share a name, so no cache confuses them."""
     frames = counting_frames((3, 4, 4), "uint16")
     path = write_mib(tmp_path / "scan.mib", frames)
     before = open_dataset(path)
@@ -79,8 +79,8 @@ def test_a_file_put_back_under_its_name_gives_another_array(tmp_path):
     assert_reads(after, frames)
 
 
-def test_frame_lost_inside_a_file(tmp_path):
-    """A scan that would be shifted is refused, unless the user says what its shape is."""
+def test_lost_frames_raise(tmp_path):
+    """A scan that would be shifted is refused, unless the user passes nav_shape."""
     path = write_mib(tmp_path / "scan.mib", counting_frames((6, 4, 8), "uint16"), hdr=False)
     record = 384 + 2 * 4 * 8
     content = path.read_bytes()
@@ -91,7 +91,7 @@ def test_frame_lost_inside_a_file(tmp_path):
 
 
 def test_header_fields_have_names(tmp_path):
-    """The metadata of a capture can be read by people, with and without DACs."""
+    """Fields of Merlin headers are named in the metadata, with and without DACs."""
     frames = counting_frames((2, 4, 8), "uint16", bits=12)
     for dacs in (True, False):
         path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=12, dacs=dacs)
@@ -103,7 +103,7 @@ def test_header_fields_have_names(tmp_path):
 
 
 def test_masks_of_0_and_255_are_booleans(tmp_path):
-    """Every byte but 0 is true, and counts as 1 in a sum."""
+    """Every byte except 0 is true, and counts as 1 in a sum."""
     mask = np.arange(24, dtype="u1").reshape(2, 3, 4) % 3 * 255
     path = write_raw(tmp_path / "mask.raw", mask)
     arr = open_dataset(path, "raw", dtype="bool", sig_shape=(3, 4))
@@ -113,7 +113,7 @@ def test_masks_of_0_and_255_are_booleans(tmp_path):
     np.testing.assert_array_equal(arr[:, ::2, 1:].sum(axis=0), (mask != 0)[:, ::2, 1:].sum(axis=0))
 
 
-# What `make fuzz` has found: a sample, its file, and what is put in the place of what
+# Found by `make fuzz`: the sample, its file, a pattern, and the replacement
 
 ZARR = "scan.zarr/zarr.json"
 DAMAGE = {
@@ -125,8 +125,8 @@ DAMAGE = {
 }
 
 
-def test_values_that_are_no_numbers_are_added_up_in_silence(tmp_path):
-    """Also signalling ones, where several are for one pixel."""
+def test_nan_is_added_up_without_a_warning(tmp_path):
+    """Signalling NaN, too, if several values belong to one pixel."""
     sample = TABLE["raw_csr"](tmp_path, "scan")
     path = tmp_path / "scan.data"
     path.write_bytes(bytes.fromhex("0100a07f") * (path.stat().st_size // 4))
@@ -134,21 +134,21 @@ def test_values_that_are_no_numbers_are_added_up_in_silence(tmp_path):
 
 
 def test_a_signalling_nan_in_an_affine(tmp_path):
-    """It is nothing to the pixels, and no reason to warn."""
+    """The pixels are read without a warning."""
     sample = TABLE["nifti pair"](tmp_path, "scan")
     header = bytearray((tmp_path / "scan.hdr").read_bytes())
     header[254:256], header[280:284] = b"\0\1", bytes.fromhex("7fa00001")  # sform_code, srow_x
     (tmp_path / "scan.hdr").write_bytes(header)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")  # an error would be taken for one of the affine
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")  # an error would count as one of the affine
         found = open_dataset(**sample.options).compute()
-    assert not told
+    assert not caught
     np.testing.assert_array_equal(found, sample.expected)
 
 
 @pytest.mark.parametrize(("name", "file", "found", "put"), DAMAGE.values(), ids=list(DAMAGE))
-def test_damage_that_was_found_by_chance(tmp_path, name, file, found, put):
-    """Pixels and facts of frames come back, or an error names a file."""
+def test_damage_found_by_fuzzing(tmp_path, name, file, found, put):
+    """Pixels and frame facts are returned, or an error names the file."""
     sample = TABLE[name](tmp_path, "scan")
     path = tmp_path / file
     damaged, count = re.subn(found, put, path.read_bytes(), count=1)

@@ -1,4 +1,4 @@
-"""What is released: that it builds, holds what it should, and works where only it is installed."""
+"""Releases build, hold the right files, and work with nothing but their dependencies."""
 
 import os
 import re
@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
-# Hides every library that the dependencies of this package, and theirs, do not bring.
+# Hides every library that is no dependency, direct or indirect.
 ALONE = """
 import sys, warnings
 from importlib.metadata import packages_distributions, requires
@@ -70,11 +70,11 @@ def built(tmp_path_factory):
     return sdist, wheel
 
 
-def test_an_index_would_take_it(built):
+def test_twine_accepts_the_release(built):
     run("-m", "twine", "check", "--strict", *built)
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(built):
+def test_the_wheel_holds_only_the_package(built):
     sources = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "dask_tiled").rglob("*")
@@ -84,7 +84,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
     assert names == sources
 
 
-def test_the_sdist_holds_what_a_packager_tests(built):
+def test_the_sdist_holds_tests_and_documents(built):
     with tarfile.open(built[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     files = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "SECURITY.md"}
@@ -92,11 +92,11 @@ def test_the_sdist_holds_what_a_packager_tests(built):
 
 
 def test_the_wheel_works(built, tmp_path):
-    """It says its version, which comes from the tags, and its commands and plugins are found."""
+    """The installed package is imported, and its version comes from the tags."""
     run("-m", "pip", "install", "--no-deps", "--target", tmp_path, built[1])
     script = "import numpy, dask_tiled as d; print(d.__file__, d.__version__, sep='\\n')"
-    said = run("-c", script, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}).stdout
-    place, version = said.splitlines()
+    output = run("-c", script, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}).stdout
+    place, version = output.splitlines()
     assert Path(place).is_relative_to(tmp_path)
     assert version in built[1].name
     assert re.match(r"\d+\.\d+", version)

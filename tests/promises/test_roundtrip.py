@@ -1,4 +1,4 @@
-"""Whatever is written is read: shapes, types, gaps, files, chunks and slices as they come."""
+"""Random files are read bit for bit: shapes, types, gaps, series, chunks and slices."""
 
 import itertools
 import math
@@ -32,12 +32,12 @@ DTYPES = [np.dtype(order + name) for name in NATIVE for order in "<>"] + [
 
 
 def native(dtype):
-    """Return the type that pixels come out in; records and texts stay as they are in the file."""
+    """Return the dtype of opened pixels; records and strings keep the dtype of the file."""
     return dtype.newbyteorder("=") if dtype.kind in "biufcmM" else dtype
 
 
 def random_pixels(shape, dtype, seed):
-    """Make pixels of any type from random bytes: NaN with payloads, NaT, denormals and all."""
+    """Make pixels of any type from random bytes, which include NaN with payloads and NaT."""
     rng = np.random.default_rng(seed)
     count = math.prod(shape)
     if dtype.kind == "b":
@@ -50,7 +50,7 @@ def random_pixels(shape, dtype, seed):
 
 
 def in_native_order(pixels):
-    """Swap bytes as such: a conversion of floats could change what a NaN carries."""
+    """Swap bytes without a conversion, which could change the payload of a NaN."""
     if pixels.dtype == native(pixels.dtype):
         return pixels
     return pixels.byteswap().view(native(pixels.dtype))
@@ -59,13 +59,13 @@ def in_native_order(pixels):
 def assert_same(arr, expected):
     """Compare type, shape and every bit."""
     found = arr.compute()
-    if isinstance(found, bytes | str):  # a bare element, which has lost its trailing zeros
+    if isinstance(found, bytes | str):  # scalars have lost their trailing zeros
         found = np.asarray(found, arr.dtype)
     assert found.dtype == arr.dtype == expected.dtype
     assert found.shape == arr.shape == expected.shape
     if expected.dtype.names is None:
         assert found.tobytes() == expected.tobytes()
-    else:  # numpy copies fields only, and leaves what lies between them
+    else:  # NumPy copies fields only, not the bytes between them
         for name in expected.dtype.names:
             field = expected[name][()]  # numpy's scalars have native fields
             assert found[name].tobytes() == field.tobytes()
@@ -80,7 +80,7 @@ def sizes(total, pieces=5):
 
 
 def chunks_of(shape):
-    """Draw dask chunks, or None for those that are negotiated."""
+    """Draw dask chunks, or None for negotiated ones."""
     return st.none() | st.tuples(*map(sizes, shape))
 
 
@@ -93,7 +93,7 @@ def forward(n):
 
 
 def backward(n):
-    """Draw slices with a negative step: within the axis, for dask errs beyond its ends."""
+    """Draw slices with a negative step: within the axis, as dask errs beyond its ends."""
     start, stop = st.integers(0, n - 1), st.none() | st.integers(0, n - 1)
     return st.builds(slice, start, stop, st.integers(-n, -1)).filter(
         lambda s: len(range(*s.indices(n)))
@@ -102,9 +102,9 @@ def backward(n):
 
 @st.composite
 def other_indices(draw, shape):
-    """Draw what plain dask takes over: steps backwards, new axes, a list of positions.
+    """Draw an index that is left to dask: negative steps, new axes, a list of positions.
 
-    No list together with new axes, which dask cannot always compute.
+    Lists and new axes are not combined, which dask cannot always compute.
     """
     items = [draw(forward(n) | backward(n)) for n in shape]
     if draw(st.booleans()):
@@ -118,13 +118,13 @@ def other_indices(draw, shape):
 
 
 def part(expected, index):
-    """Index as usual, but give an array where numpy would give a bare element."""
+    """Index an array, and return an array where NumPy would return a scalar."""
     items = index if isinstance(index, tuple) else (index,)
     return expected[items if Ellipsis in items else (*items, Ellipsis)]
 
 
 def check(data, arr, expected):
-    """Compare an array, parts of it, parts of these, and what plain dask makes of it."""
+    """Compare an array, slices of it, slices of slices, and indices that are left to dask."""
     assert_same(arr, expected)
     index = data.draw(basic_indices(expected.shape), label="index")
     first = part(expected, index)
@@ -134,7 +134,7 @@ def check(data, arr, expected):
     if expected.ndim:
         other = data.draw(other_indices(expected.shape), label="other index")
         lazy = arr[other]
-        if expected.dtype.kind in "UV":  # numpy puts texts and records together in its own order
+        if expected.dtype.kind in "UV":  # NumPy concatenates strings in native order
             lazy = lazy.map_blocks(np.ndarray.astype, expected.dtype, dtype=expected.dtype)
         assert_same(lazy, expected[other])
 
@@ -149,7 +149,7 @@ bytes_between = st.just(0) | st.integers(0, 40)
 
 @given(data=st.data())
 def test_raw_files(tmp_path_factory, data):
-    """Any dtype and byte order, any gaps, any split into files, any chunks: every bit is right."""
+    """Every bit is right for any dtype, byte order, gaps, split into files and chunks."""
     draw = data.draw
     dtype = draw(st.sampled_from(DTYPES), label="dtype")
     nav = draw(shapes((1, 3), 4), label="nav")
@@ -183,7 +183,7 @@ def test_raw_files(tmp_path_factory, data):
 
 @given(data=st.data())
 def test_npy_files(tmp_path_factory, data):
-    """Any dtype, version and order, any number of axes and of signal axes."""
+    """Every bit is right for any dtype, version, order and number of axes."""
     draw = data.draw
     dtype = draw(st.sampled_from(DTYPES), label="dtype")
     shape = draw(shapes((0, 5), 5), label="shape")
@@ -212,7 +212,7 @@ def test_npy_files(tmp_path_factory, data):
 
 @given(data=st.data())
 def test_npy_files_in_other_shapes(tmp_path_factory, data):
-    """Frames are shown in another navigation shape; in C order, elements as other frames, too."""
+    """Frames may have another navigation shape, and in C order another signal shape."""
     draw = data.draw
     nav = draw(shapes((0, 3), 4), label="nav")
     sig = draw(shapes((1, 2), 5), label="sig")
@@ -234,7 +234,7 @@ def test_npy_files_in_other_shapes(tmp_path_factory, data):
 
 @st.composite
 def captures(draw):
-    """Draw frames as a Merlin camera makes them, and how they are written."""
+    """Draw frames of a Merlin camera, and options of the writer."""
     kind = draw(st.sampled_from(["U08", "U16", "U32", "R64", "R64", "R64", "R64"]))
     quad = draw(st.booleans())
     depth, bits = None, {"U08": 8, "U16": 16, "U32": 32}.get(kind, 0)
@@ -262,7 +262,7 @@ def captures(draw):
 
 
 def hdr_shape(nav, *, scan_keys):
-    """Tell the scan shape that a .hdr file can express."""
+    """Return the scan shape that a .hdr file can express."""
     if scan_keys:
         return nav
     scan = tuple(n for n in (math.prod(nav[:-1]), nav[-1]) if n > 1)
@@ -271,7 +271,7 @@ def hdr_shape(nav, *, scan_keys):
 
 @given(data=st.data())
 def test_mib_files(tmp_path_factory, data):
-    """Every pixel type, counter depth and assembly, in one file or many, however it is opened."""
+    """Every pixel type, counter depth and layout is read, from one file or a series."""
     draw = data.draw
     frames, options = draw(captures(), label="capture")
     nav, sig = frames.shape[:-2], frames.shape[-2:]
@@ -298,7 +298,7 @@ def test_mib_files(tmp_path_factory, data):
     shown = draw(st.sampled_from([None, nav, (count,), (max(1, count - 1),)]), label="nav_shape")
     if shown is not None:
         shape = shown
-    elif way == "list":  # with no .hdr named, whether one is looked for is not at stake here
+    elif way == "list":  # this is no test of whether a .hdr is found
         shape = shown = (count,)
     expected = frames.reshape(-1, *sig)[: math.prod(shape)].reshape(shape + sig)
     arr = open_dataset(

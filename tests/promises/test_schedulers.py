@@ -1,4 +1,4 @@
-"""The same pixels from threads and from processes, however those are started."""
+"""Threads and processes, however started, return the same pixels."""
 
 import hashlib
 import itertools
@@ -22,7 +22,7 @@ CHUNKS = (2, 7, 32, 48)
 
 @pytest.fixture(scope="module")
 def scans(tmp_path_factory):
-    """Open a raw file, a Merlin file and a series of files; and their pixels."""
+    """Return opened files of several formats, and their pixels."""
     folder = tmp_path_factory.mktemp("scans")
     floats = counting_frames(NAV + SIG, ">f4")
     packed = counting_frames(NAV + SIG, "u2", bits=12)
@@ -57,7 +57,7 @@ PARTS = {
 
 
 def parts(scans):
-    """Return what a user computes of every scan, lazy, and checksums of what it should be."""
+    """Return lazy results of every scan, and the expected checksums."""
     lazy, expected = {}, {}
     for (name, (arr, frames)), (part, take) in itertools.product(scans.items(), PARTS.items()):
         lazy[name, part] = take(arr)
@@ -68,7 +68,7 @@ def parts(scans):
 @pytest.mark.parametrize("start", ["fork", "forkserver"])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 def test_processes_and_threads(scans, start):
-    """However they are started, and whatever this process has open and compiled by then."""
+    """Processes start while this one has open files and compiled kernels."""
     lazy, expected = parts(scans)
     found = [dask.compute(lazy, scheduler="threads", num_workers=4)[0]]
     with ProcessPoolExecutor(2, multiprocessing.get_context(start)) as pool:

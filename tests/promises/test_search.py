@@ -1,6 +1,6 @@
 """The search of the documentation lists the right page first or second, for words that users type.
 
-It runs the scripts of the built pages. ``.ci/run`` does so after ``make docs``.
+The tests run the scripts of the built pages, as does ``.ci/run`` after ``make docs``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The short form of ``make soak``: nothing goes wrong, and faults that are planted are found."""
+"""A short ``make soak`` passes, and planted faults are found."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ PROGRAM = Path(__file__).parents[1] / "soak" / "soak.py"
 
 
 def soak(*arguments):
-    """Run it, and give its output and its verdict."""
+    """Run the program; return its output and its verdict."""
     command = [sys.executable, PROGRAM, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     verdict = (done.stdout or "nothing").splitlines()[-1]
@@ -21,12 +21,12 @@ def soak(*arguments):
     return done.stdout + done.stderr, verdict
 
 
-def test_nothing_goes_wrong():
+def test_a_short_run_passes():
     output, verdict = soak("--operations", 200)
     assert verdict == "PASS", output
 
 
-def test_what_is_planted_is_found():
+def test_planted_faults_are_found():
     planted = "a_descriptor,a_pixel=40,a_thread,memory,a_file"
     output, verdict = soak("--operations", 90, "--warm-up", 30, "--plant", planted)
     for found in (
@@ -41,13 +41,13 @@ def test_a_hang_is_found():
     assert "hangs" in verdict, output
 
 
-def test_frames_that_are_filled_are_said(monkeypatch):
-    """Of those alone that nobody had seen; what is filled otherwise, or mixed, is found."""
+def test_filled_frames_need_a_warning(monkeypatch):
+    """Only frames that were not seen before may be filled; other differences are found."""
     monkeypatch.syspath_prepend(PROGRAM.parent)
     from judging import FoundError, compare_rested
 
     truth = np.arange(1, 61).reshape(5, 4, 3)
-    said = "scan.raw: the file has stopped growing; {} of 5 frames are missing".format
+    warning = "scan.raw: the file has stopped growing; {} of 5 frames are missing".format
 
     def filled(*frames):
         found = truth.copy()
@@ -55,18 +55,18 @@ def test_frames_that_are_filled_are_said(monkeypatch):
         return found
 
     compare_rested(truth, truth, 2, [], 3, 0)
-    compare_rested(filled(3, 4), truth, 2, [said(2)], 3, 2)
-    for found, told, most, absent in (
+    compare_rested(filled(3, 4), truth, 2, [warning(2)], 3, 2)
+    for found, warnings, most, absent in (
         (filled(3, 4), [], 3, 2),
         (filled(3, 4), ["something else"], 3, 2),
-        (filled(3, 4), [said(2)] * 2, 3, 2),
-        (filled(3, 4), [said(2)], 1, 2),  # one of them had been seen
-        (filled(3, 4), [said(2)], 3, 1),  # one of them is there
-        (filled(4), [said(2)], 3, 2),
-        (filled(2, 3, 4), [said(2)], 3, 2),
-        (filled(2, 4), [said(2)], 3, 2),
-        (filled(3, 4)[::-1], [said(2)], 3, 2),
+        (filled(3, 4), [warning(2)] * 2, 3, 2),
+        (filled(3, 4), [warning(2)], 1, 2),  # one of them had been seen
+        (filled(3, 4), [warning(2)], 3, 1),  # one of them is there
+        (filled(4), [warning(2)], 3, 2),
+        (filled(2, 3, 4), [warning(2)], 3, 2),
+        (filled(2, 4), [warning(2)], 3, 2),
+        (filled(3, 4)[::-1], [warning(2)], 3, 2),
         (truth + 1, [], 3, 0),
     ):
         with pytest.raises(FoundError):
-            compare_rested(found, truth, 2, told, most, absent)
+            compare_rested(found, truth, 2, warnings, most, absent)
