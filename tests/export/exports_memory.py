@@ -1,6 +1,6 @@
-"""How much memory exports take, each measured in a process of its own; run as a program.
+"""Measure the peak memory of exports, each in its own process; run as a program.
 
-It forks, so nothing here may start a thread outside of a child. It prints MiB.
+The program forks, so nothing here may start a thread outside of a child. It prints MiB as JSON.
 """
 
 import json
@@ -20,14 +20,14 @@ DRAW = np.random.default_rng(0)
 
 
 def status(name):
-    """Read a line of what the system says of this process, in bytes."""
+    """Return a memory figure of this process, in bytes."""
     with open("/proc/self/status", encoding="ascii") as file:
         (line,) = (line for line in file if line.startswith(name))
     return int(line.split()[1]) * 1024
 
 
 def opened(**options):
-    """Open the scan, which no codec makes smaller."""
+    """Open the scan, which no codec compresses."""
     raw = {"format": "raw", "dtype": ">u2", "sig_shape": (256, 256), "io": "buffered"}
     tiling = dask_tiled.TilingRequest("chunk", nbytes=8 * MIB)
     return dask_tiled.open_dataset(SCAN, tiling=tiling, **raw, **options)
@@ -53,11 +53,11 @@ def to_beton(arr, name="beton"):
 
 
 def measured(action):
-    """Return by how many MiB the memory grows, in a process that has done all of it once."""
+    """Return the growth of the peak memory in MiB, after a first small export of each kind."""
     to_zarr(opened()[:8], "warm", pyramid=1)
     to_beton(opened()[:8], "warm.beton")
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")  # the highest so far is forgotten
+        file.write("5")  # resets the peak
     before = status("VmRSS")
     action()
     return (status("VmHWM") - before) / MIB

@@ -1,6 +1,6 @@
-"""Exports that are killed, refused by the disk, or begun twice; run as a program.
+"""Kill exports, fill their disk, or run two at once; run as a program.
 
-It forks, so nothing here may start a thread outside of a child. It prints what came of it.
+The program forks, so nothing here may start a thread outside of a child. It prints counts as JSON.
 """
 
 import errno
@@ -36,7 +36,7 @@ SHAPE = (96, 64, 64)
 FOLDER, REPEATS, SEED = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 OUT = f"{FOLDER}/out.zarr"
 STRIDE = 1 if REPEATS > 1 else 47
-"""One of so many steps is looked at."""
+"""Distance of the steps at which exports are stopped."""
 DRAW = np.random.default_rng(SEED)
 EXPECTED = DRAW.poisson(4, SHAPE).astype("u2")
 EXPECTED[::3] = 0
@@ -50,14 +50,14 @@ def export(**options):
 
 
 def in_child(action, seconds=None):
-    """Run an action in a fork, killed after some time; give its exit code, -9 if it was killed."""
+    """Run an action in a fork, killed after some seconds; return its exit code, -9 if killed."""
     pid = os.fork()
     if pid == 0:
         try:
             os._exit(action() or 0)
         except DatasetError as error:
             os._exit(3 if OUT in str(error.path) else 4)
-        except BaseException as error:  # noqa: BLE001 - it is the end of the process
+        except BaseException as error:  # noqa: BLE001 - the process ends
             traceback.print_exception(error, limit=-5)
             sys.stderr.flush()
             os._exit(6)
@@ -68,18 +68,18 @@ def in_child(action, seconds=None):
 
 
 def check_equal():
-    """Compare what is there with the scan."""
+    """Return 0 if the export equals the scan, and 1 otherwise."""
     return int(not np.array_equal(zarr.open_array(OUT, mode="r")[:], EXPECTED))
 
 
 def check_and_resume(found, **options):
-    """See to it that nothing incomplete shows, go on, and compare."""
+    """Check that nothing incomplete is visible, resume the export, and compare."""
     if os.path.lexists(OUT):
-        found["whole in its place"] += in_child(check_equal) == 0
-        found["torn in its place"] += in_child(check_equal) != 0
+        found["complete and visible"] += in_child(check_equal) == 0
+        found["incomplete and visible"] += in_child(check_equal) != 0
     else:
         noted = glob(f"{OUT}.part/*/journal/*")
-        found["with something to go on with"] += bool(noted)
+        found["with a journal"] += bool(noted)
         found["resumed"] += in_child(partial(export, **options)) == 0
         found["left over"] += sorted(os.listdir(FOLDER)) != ["out.zarr", "scan.raw"]
     found["equal"] += in_child(check_equal) == 0
@@ -96,7 +96,7 @@ def duration():
 
 
 def kills():
-    """SIGKILL at random times."""
+    """Kill exports at random times."""
     found, longest = Counter(), duration()
     while found["killed"] < 5 * REPEATS:
         options = {"shards": (6, 64, 64) if DRAW.random() < 0.5 else (2, 64, 64)}
@@ -110,13 +110,13 @@ def kills():
 
 
 def mount(options):
-    """Mount memory, where nobody else sees it, or change how much it is."""
+    """Mount a tmpfs that no other process sees, or resize it."""
     command = ["mount", "-t", "tmpfs", "-o", options, "none", FOLDER]
     run(command, check=True)
 
 
 def full_disks():
-    """A file system of memory that is too small, by random much."""
+    """Export to a tmpfs that is too small by a random amount."""
     found = Counter()
     while found["refused"] < (22 if REPEATS > 1 else 2):
         size = EXPECTED.nbytes + (int(DRAW.integers(8, 320)) << 10)
@@ -134,7 +134,7 @@ def full_disks():
 
 
 def races():
-    """Two processes export to one path."""
+    """Export to one path from two processes."""
     found = Counter()
     for _ in range(REPEATS):
         delay = DRAW.uniform(0, 0.1)
@@ -152,11 +152,11 @@ def races():
 KINDS_OF_TARGETS = "group", "pyramid", "results", "follow", "store", "beton"
 ADDING = {"open", "os.mkdir"}
 CALLS = ADDING | {"os.rename", "os.remove", "os.rmdir"}
-"""What Python tells of before it asks the system to do it; others are patched."""
+"""Audit events of steps; the functions of other steps are patched."""
 
 
 def at_step(step, happens, calls):
-    """Let something happen instead of a step that an export takes in the file system."""
+    """Call `happens` at a step that an export takes in the file system."""
     left = [step]
 
     def take():
@@ -183,7 +183,7 @@ def at_step(step, happens, calls):
 
 
 def write(kind, plus, **options):
-    """Export the scan and a number, or what else is written of it; overwrite what is there."""
+    """Export the scan plus a number, in one of several kinds; overwrite the old export."""
     raw = {"format": "raw", "dtype": "u2", "sig_shape": SHAPE[1:]}
     arr = open_dataset(f"{FOLDER}/scan.raw", chunks=(6, -1, -1), follow=kind == "follow", **raw)
     options |= {"progress": False, "overwrite": True}
@@ -195,7 +195,7 @@ def write(kind, plus, **options):
         elif kind == "store":
             store = zarr.storage.WrapperStore(zarr.storage.LocalStore(OUT))
             with warnings.catch_warnings():
-                # An old array that is half removed looks like an export of it that was stopped.
+                # A half removed array looks like a stopped export.
                 warnings.filterwarnings("ignore", ".*another source")
                 to_zarr(arr[:12] + plus, store, chunks=(6, 64, 64), **options)
         elif kind == "results":
@@ -208,7 +208,7 @@ def write(kind, plus, **options):
 
 
 def read(kind, plus):
-    """Return whether what is there is that, and whole. In a store, there may be parts as well."""
+    """Return whether the export is complete and right; a store may hold parts as well."""
     if kind == "store" and not os.path.exists(f"{OUT}/zarr.json"):
         return plus is not None
     if kind == "beton":
@@ -228,7 +228,7 @@ def read(kind, plus):
 
 
 def remove():
-    """Remove what was written."""
+    """Remove the export."""
     if os.path.isdir(OUT):
         shutil.rmtree(OUT)
     elif os.path.exists(OUT):
@@ -236,7 +236,7 @@ def remove():
 
 
 def at_every_step(happens, calls):
-    """Have something happen at every step of exports of each kind, or at one of so many."""
+    """Call `happens` at every step of exports of each kind, or at steps some distance apart."""
     found = Counter()
     for kind in KINDS_OF_TARGETS:
         step, code, old = int(DRAW.integers(STRIDE)), None, None
@@ -274,17 +274,17 @@ def at_every_step(happens, calls):
 
 
 def killed_steps():
-    """SIGKILL at every step."""
+    """Kill exports at every step."""
     return at_every_step(lambda: os.kill(os.getpid(), signal.SIGKILL), CALLS)
 
 
 def refused_steps():
-    """The disk is full at every step."""
+    """Fill the disk at every step."""
     return at_every_step(refuse, ADDING)
 
 
 def refuse():
-    """Say what a full disk says."""
+    """Raise the error of a full disk."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -292,7 +292,7 @@ KINDS = {kind.__name__: kind for kind in (kills, races, full_disks, killed_steps
 
 
 def import_all():
-    """Import what the first export would, once, not in every fork."""
+    """Import the modules of exports once, not in every fork."""
 
     def list_modules():
         for kind in KINDS_OF_TARGETS:

@@ -1,4 +1,4 @@
-"""The codec of packed pixels: what kernels are given comes from documents of others."""
+"""The codec of packed pixels checks documents before it calls kernels."""
 
 import inspect
 import json
@@ -28,7 +28,7 @@ def document(*units):
 
 
 def stored(chunk, codec):
-    """Return an array of zarr with one chunk, of bytes as they are."""
+    """Return a zarr array with one chunk of the given bytes."""
     made = {}
     array = zarr.create_array(
         made, shape=(16,), chunks=(16,), dtype="u2", compressors=codec, filters=None,
@@ -37,21 +37,21 @@ def stored(chunk, codec):
     return array
 
 
-def test_it_decodes_in_zarr():
-    """Words of eight bytes the other way round: pixels of a Merlin counter."""
+def test_zarr_decodes_with_the_codec():
+    """Pixels of a Merlin counter are big-endian words of eight bytes."""
     pixels = counting_frames((16,), "uint16")
     words = pixels.view("u8").astype(">u8").tobytes()
     np.testing.assert_array_equal(stored(words, ReadingCodec.from_dict(document(WELL)))[:], pixels)
 
 
-def test_documents_come_back():
+def test_documents_round_trip():
     codec = ReadingCodec.from_dict(document(WELL, WELL | {"lag": 4}))
     assert ReadingCodec.from_dict(codec.to_dict()) == codec
     array = stored(b"", codec)
     assert zarr.open_array(array.store, mode="r").metadata.codecs[1:] == (codec,)
 
 
-def test_it_writes_nothing():
+def test_encoding_raises():
     with pytest.raises(NotImplementedError):
         stored(b"", ReadingCodec.from_dict(document(WELL)))[:] = 1
 
@@ -65,7 +65,7 @@ def test_it_writes_nothing():
         {"dests": [None]}, {"more": 1}, {"decoder": "bits", "nbytes": 16},
     ],
 )  # fmt: skip
-def test_documents_that_are_none(changed):
+def test_invalid_units_raise(changed):
     with pytest.raises(CorruptFileError, match=r"dask_tiled.units cannot decode"):
         ReadingCodec.from_dict(document(WELL | changed))
 
@@ -74,20 +74,20 @@ def test_documents_that_are_none(changed):
     "wrong", [{}, {"name": UNITS}, {"name": UNITS, "configuration": {"units": []}}, document(()),
               {"name": "other", "configuration": {"units": [WELL]}}],
 )  # fmt: skip
-def test_configurations_that_are_none(wrong):
+def test_invalid_documents_raise(wrong):
     with pytest.raises(CorruptFileError):
         ReadingCodec.from_dict(wrong)
 
 
 @pytest.mark.parametrize("chunk", [b"", bytes(31)])
-def test_a_chunk_that_is_too_short(chunk):
-    """As where the file has been cut since."""
+def test_short_chunks_raise(chunk):
+    """The file may have been truncated since."""
     with pytest.raises(CorruptFileError, match=f"{len(chunk)} bytes"):
         stored(chunk, ReadingCodec.from_dict(document(WELL)))[:]
 
 
-def test_too_few_pixels():
-    """No memory that nobody has written is ever shown."""
+def test_chunks_of_too_few_pixels_raise():
+    """Uninitialised memory is never returned."""
     with pytest.raises(CorruptFileError, match="32 bytes of pixels"):
         stored(bytes(64), ReadingCodec.from_dict(document(WELL | {"length": 2})))[:]
 
@@ -107,8 +107,10 @@ small = st.integers(-40, 80)
 )
 @example("biased", 1, 0, 1, 0, 0, [(0, 0)], 1)
 @example("copy", 8, 0, 2, 8, 8, [(0, 0), (16, 16)], 32)
-def test_nothing_outside_is_touched(decoder, nbytes, lag, length, step, out_step, places, size):
-    """Whatever a document says: an error, or what a loop over single bytes gives."""
+def test_decoding_stays_inside_the_chunk(
+    decoder, nbytes, lag, length, step, out_step, places, size
+):
+    """A document is invalid, or reads bytes of the chunk only."""
     starts, dests = zip(*places, strict=True)
     units = {
         "decoder": decoder, "nbytes": nbytes, "lag": lag, "length": length, "step": step,
@@ -134,8 +136,8 @@ def test_every_kernel_has_a_rate():
 
 
 @pytest.mark.parametrize("decoder", RATES)
-def test_rates_are_those_of_the_kernels(decoder):
-    """A kernel writes as much as is said, and no byte more."""
+def test_kernels_write_as_much_as_their_rate(decoder):
+    """No byte outside the output is written."""
     read, written, alone = RATES[decoder]
     nbytes = read if alone else 4 * read
     width = nbytes // read * written

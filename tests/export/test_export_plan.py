@@ -1,4 +1,4 @@
-"""What an export will do is decided once, and can be printed."""
+"""The plan of an export holds all decisions, and can be printed."""
 
 import math
 
@@ -25,7 +25,7 @@ def arr(tmp_path):
 
 
 def test_a_plan_prints(arr, monkeypatch):
-    """What is stored, what is read for it in which blocks, and how much memory that takes."""
+    """The text has the stored arrays, the blocks that are read, and the memory."""
     monkeypatch.setattr(relay, "MOST_TIMES", 0)
     plan = plan_of(Given.of(arr), Settings(chunks=(6, 10, 4, 8), pyramid=1), relay=True)
     text = str(plan)
@@ -42,8 +42,8 @@ def test_a_plan_prints(arr, monkeypatch):
     assert plan.memory >= math.prod((6, 10, 12, 20)) * 2
 
 
-def test_shards_of_levels_cover_many(tmp_path):
-    """As many as blocks have room for: a level of small files would take longer than its pixels."""
+def test_shards_of_levels_cover_many_frames(tmp_path):
+    """Otherwise levels would be many small files, slower to write than their pixels."""
     path = tmp_path / "scan.raw"
     with path.open("wb") as file:
         file.truncate(256 << 20)
@@ -55,7 +55,7 @@ def test_shards_of_levels_cover_many(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"pyramid": 1}, {"chunks": (3, 5, 6, 10)}])
 def test_a_plan_lists_all_that_is_stored(arr, options):
-    """Keys of chunks and documents are what an export leaves, and every pixel is in one block."""
+    """An export leaves the planned keys and documents, and every pixel is in one block."""
     step = plan_of(Given.of(arr), Settings(**options)).steps[-1]
     contents = {}
     to_zarr(arr, contents, progress=False, **options)
@@ -64,25 +64,24 @@ def test_a_plan_lists_all_that_is_stored(arr, options):
         assert tuple(map(sum, one.chunks)) == one.stack.base.encoder.shape
 
 
-def test_an_array_is_asked_once(arr, monkeypatch):
-    """Which files it reads, and what its axes are."""
-    asked = []
+def test_descriptions_are_read_once(arr, monkeypatch):
+    read = []
     true = TiledArray.description
 
     def description(self):
-        asked.append(self)
+        read.append(self)
         return true.fget(self)
 
     monkeypatch.setattr(TiledArray, "description", property(description))
     given = Given.of(arr)
-    assert len(asked) <= 2
-    asked.clear()
+    assert len(read) <= 2
+    read.clear()
     plan_of(given, Settings(pyramid=1, chunks=(6, 10, 4, 8)), relay=True)
-    assert not asked
+    assert not read
 
 
-def test_what_is_stored_in_between_holds_the_pixels(tmp_path, monkeypatch):
-    """Of any type, in blocks that cut its chunks and shards anyhow."""
+def test_temporary_stores_hold_the_pixels(tmp_path, monkeypatch):
+    """Blocks may cut the chunks and shards of a temporary store."""
     monkeypatch.setattr(relay, "MOST_TIMES", 0)
     monkeypatch.setattr("dask_tiled.export.zarr.grids.CHUNK_BYTES", 500)
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES), chunks=(1, 7, -1, -1))

@@ -1,6 +1,6 @@
-"""What can happen to an export, at random: nothing incomplete shows, and the next one goes on.
+"""After random faults nothing incomplete is visible, and the next export resumes.
 
-A few times each here; ``make fuzz-export`` does so as often as it takes to be sure.
+``make fuzz-export`` repeats each fault many times.
 """
 
 import json
@@ -24,7 +24,7 @@ from dask_tiled.testing import counting_frames, write_raw
 pytestmark = pytest.mark.slow
 
 LONG = settings.default.max_examples >= 500
-"""Whether as many are asked for as ``make fuzz-export`` does."""
+"""Whether ``make fuzz-export`` runs the tests."""
 
 
 REPEATS = 10 if LONG else 1
@@ -33,7 +33,7 @@ PROGRAM = "stopped_exports.py"
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """Run the program that stops exports, and give its counts; with small disks if it may mount."""
+    """Run the program that stops exports; return its counts, with full disks if it may mount."""
     folder = tmp_path_factory.mktemp("stopped")
     kinds = ["kills", "races", "killed_steps", "refused_steps"]
     alone = ["unshare", "--map-root-user", "--mount"]
@@ -52,28 +52,27 @@ def stopped(tmp_path_factory):
     return {kind: Counter(found) for kind, found in counts}
 
 
-def test_kills_at_any_time(stopped):
-    """Each is gone on with."""
+def test_killed_exports_are_resumed(stopped):
     found = stopped["kills"]
     assert found["equal"] == found["killed"] == 5 * REPEATS
     assert not found["left over"]
-    assert not found["torn in its place"]
+    assert not found["incomplete and visible"]
 
 
 def test_full_disks(stopped):
-    """A file system that is too small."""
+    """Exports to a full file system raise, and the next ones resume."""
     if "full_disks" not in stopped:
         pytest.skip("no file system can be mounted here")
     found = stopped["full_disks"]
     assert found["equal"] == found["refused"] == (22 if LONG else 2)
     assert not found["left over"]
     assert not found["something else"]
-    assert not found["torn in its place"]
+    assert not found["incomplete and visible"]
 
 
 @pytest.mark.parametrize("kind", ["killed_steps", "refused_steps"])
-def test_stops_at_every_step(stopped, kind):
-    """Of arrays, pyramids, results, files that are followed, and sample files."""
+def test_exports_stopped_at_every_step(stopped, kind):
+    """Arrays, pyramids, results, growing files, stores and sample files are exported."""
     found = stopped[kind]
     ended = found["ended by -9" if kind == "killed_steps" else "ended by 3"]
     assert found["equal after that"] == ended + found["done"]
@@ -83,15 +82,15 @@ def test_stops_at_every_step(stopped, kind):
     assert not found["lost"]
 
 
-def test_two_processes_and_one_path(stopped):
-    """One is done, the other one is told."""
+def test_two_exports_to_one_path(stopped):
+    """One export completes, the other is refused."""
     found = stopped["races"]
     assert found["equal"] == found["one done, the other refused"] == REPEATS
 
 
 @pytest.fixture
 def scan(tmp_path):
-    """Open a scan of twelve chunks that take their time."""
+    """Return a scan of twelve chunks, the same with slow chunks, and its pixels."""
     frames = counting_frames((12, 8, 16), "uint16")
     path = write_raw(tmp_path / "scan.raw", frames)
     raw = {"format": "raw", "dtype": "u2", "sig_shape": (8, 16), "chunks": (1, 8, 16)}
@@ -105,7 +104,7 @@ def _slowly(block):
 
 
 def while_it_runs(client, action, seconds):
-    """Do something when the first tasks are on their way."""
+    """Call a function in a thread, some seconds after the first tasks have started."""
 
     def act():
         while not client.futures:
@@ -119,7 +118,7 @@ def while_it_runs(client, action, seconds):
 
 
 def test_cancelled_futures(scan, tmp_path):
-    """Somebody else cancels the tasks of an export."""
+    """Exports whose tasks another client cancels raise, and the next ones succeed."""
     _, slow, frames = scan
     draw = np.random.default_rng(0)
     options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, **ANY_PORT}
@@ -151,7 +150,7 @@ CODECS = [
 
 @pytest.mark.parametrize("options", CODECS, ids=["default", "shards", "none", "zstd", "gzip"])
 def test_flipped_bits(scan, tmp_path, options):
-    """Any bit of what is stored, as zarr reads it, and as we compare it."""
+    """zarr and verify_zarr notice any flipped bit."""
     arr, _, _ = scan
     to_zarr(arr, tmp_path / "out.zarr", chunks=(2, 8, 16), layout="array", **options)
     files = [path for path in (tmp_path / "out.zarr" / "c").rglob("*") if path.is_file()]

@@ -1,4 +1,4 @@
-"""What an export shows is on the disk before: files, their folders, and those around the place."""
+"""Exports are flushed to disk before they become visible: files, folders and parents."""
 
 import os
 from functools import partial
@@ -18,7 +18,7 @@ FRAMES = counting_frames((6, 8, 16), "uint16")
 
 @pytest.fixture
 def calls(monkeypatch):
-    """List what is flushed, by inode, and what is renamed, in turn."""
+    """List flushed inodes and renamed paths, in order."""
     seen = []
     fsync, rename, replace = os.fsync, os.rename, os.replace
 
@@ -53,8 +53,8 @@ def export(kind, folder, out):
 
 
 @pytest.mark.parametrize("kind", ["plain", "pyramid", "follow", "beton", "references"])
-def test_what_shows_was_flushed(tmp_path, calls, kind):
-    """Each file as it is in the end, after its last change; each folder with all that is in it."""
+def test_visible_files_were_flushed(tmp_path, calls, kind):
+    """Files and folders are flushed after their last change."""
     out = tmp_path / "new" / "folder" / "out"
     for _ in range(2):  # the second time, there is something to replace
         calls.clear()
@@ -70,8 +70,8 @@ def test_what_shows_was_flushed(tmp_path, calls, kind):
 
 
 @pytest.mark.parametrize("kind", ["plain", "beton"])
-def test_what_cannot_be_flushed_is_not_shown(tmp_path, monkeypatch, kind):
-    """A disk that fails when it is asked to keep what it took; what was there stays."""
+def test_failed_flushes_show_nothing(tmp_path, monkeypatch, kind):
+    """If the disk fails to flush, the old export stays."""
     out = tmp_path / "out"
     if kind == "plain":
         to_zarr(da.zeros(3), out)
@@ -90,8 +90,8 @@ def test_what_cannot_be_flushed_is_not_shown(tmp_path, monkeypatch, kind):
         np.testing.assert_array_equal(old, np.zeros(3))
 
 
-def test_an_array_that_cannot_be_kept_in_its_place_is_taken_back(tmp_path, monkeypatch):
-    """Where the last step fails, the array that was replaced is there again."""
+def test_failed_flushes_of_parents_restore_the_old_array(tmp_path, monkeypatch):
+    """The replaced array comes back if the last step fails."""
     out = tmp_path / "out"
     to_zarr(da.zeros(3), out)
 
@@ -106,7 +106,7 @@ def test_an_array_that_cannot_be_kept_in_its_place_is_taken_back(tmp_path, monke
 
 
 def test_folders_that_cannot_be_flushed(tmp_path, monkeypatch):
-    """Some file systems know no such thing; that is no fault of the export."""
+    """Some file systems cannot flush folders; exports succeed all the same."""
 
     def fail(file):
         if os.path.isdir(f"/proc/self/fd/{file}"):

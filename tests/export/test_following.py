@@ -1,4 +1,4 @@
-"""Exports of files that are still being written: equal to them in the end, and not seen before."""
+"""Exports of growing files equal the complete files, and are invisible until then."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ RAW = {"format": "raw", "dtype": "u2", "sig_shape": (8, 16), "follow": True}
 
 
 class Acquisition:
-    """Time, in which things happen: each second that somebody waits, the next one."""
+    """A fake clock: each second of sleep triggers the next event."""
 
     def __init__(self, monkeypatch, path):
         self.path = path
@@ -49,7 +49,7 @@ class Acquisition:
 
 @pytest.fixture
 def acquisition(monkeypatch, tmp_path):
-    monkeypatch.setattr(alignment, "TASK_BYTES", FRAME)  # so that little is written at once
+    monkeypatch.setattr(alignment, "TASK_BYTES", FRAME)  # little is written at once
     acquisition = Acquisition(monkeypatch, tmp_path / "scan.raw")
     acquisition.append(2, rest=7)
     return acquisition
@@ -68,9 +68,7 @@ def stored(path):
         ((6, 8), {}),
     ],
 )
-def test_what_comes_is_written_once_and_shown_in_the_end(
-    acquisition, tmp_path, written, nav, options
-):
+def test_chunks_are_written_once_and_shown_in_the_end(acquisition, tmp_path, written, nav, options):
     out = tmp_path / "out.zarr"
     early = []
     acquisition.then(5, 11, 12, 30, 47)
@@ -87,7 +85,7 @@ def test_what_comes_is_written_once_and_shown_in_the_end(
     assert np.array_equal(stored(out), FRAMES)
 
 
-def test_series_become_longer(acquisition, tmp_path):
+def test_growing_series(acquisition, tmp_path):
     members = write_mib_series(tmp_path / "a", FRAMES, frames_per_file=10, digits=2, hdr=False)
     content = [path.read_bytes() for path in members]
     for path in members[1:]:
@@ -99,13 +97,13 @@ def test_series_become_longer(acquisition, tmp_path):
     assert np.array_equal(stored(out), FRAMES)
 
 
-@pytest.mark.parametrize("told", ["before", "along", "last"])
-def test_a_header_is_believed_that_told_the_number_before(acquisition, tmp_path, told):
+@pytest.mark.parametrize("known", ["before", "along", "last"])
+def test_a_number_of_frames_that_is_known_before_ends_the_export(acquisition, tmp_path, known):
     path = write_mrc(tmp_path / "a.mrc", FRAMES)
     content = path.read_bytes()
 
     def write(count):
-        number = {"before": 48, "along": count, "last": 48 if count == 48 else 0}[told]
+        number = {"before": 48, "along": count, "last": 48 if count == 48 else 0}[known]
         head = content[:8] + number.to_bytes(4, "little") + content[12:1024]
         with path.open("r+b") as file:
             file.write(head + content[1024 : 1024 + count * FRAME])
@@ -116,11 +114,11 @@ def test_a_header_is_believed_that_told_the_number_before(acquisition, tmp_path,
     out = tmp_path / "out.zarr"
     to_zarr(open_dataset(path, follow=True), out, follow=True, rest=50)
     assert np.array_equal(stored(out), FRAMES)
-    assert (acquisition.now < 10) == (told == "before")
+    assert (acquisition.now < 10) == (known == "before")
 
 
-def test_axes_are_called_what_later_frames_say(acquisition, tmp_path):
-    """The first frame of a TVIPS file has a time, two of them have a distance in time."""
+def test_names_of_axes_follow_later_frames(acquisition, tmp_path):
+    """A TVIPS file has a time axis only if two frames show a step in time."""
     (path,) = write_tvips(tmp_path / "a", FRAMES)
     content, frame = path.read_bytes(), 108 + FRAME
     os.truncate(path, 256 + frame + 9)
@@ -168,7 +166,7 @@ def interrupt(*_, **__):
 
 
 def stopped(acquisition, out, nav=None, **options):
-    """Follow until somebody interrupts."""
+    """Follow until an interrupt."""
     acquisition.events.append(interrupt)
     with pytest.raises(KeyboardInterrupt):
         follow(acquisition, out, nav, **options)
@@ -180,7 +178,7 @@ def follow(acquisition, out, nav=None, **options):
 
 
 @pytest.mark.parametrize("nav", [None, (48,)])
-def test_who_is_interrupted_goes_on(acquisition, tmp_path, written, nav):
+def test_interrupted_exports_are_resumed(acquisition, tmp_path, written, nav):
     out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
     acquisition.then(9, 21)
     stopped(acquisition, out, nav, **options)
@@ -191,8 +189,8 @@ def test_who_is_interrupted_goes_on(acquisition, tmp_path, written, nav):
     assert np.array_equal(stored(out), FRAMES)
 
 
-def test_ends_that_were_too_early_are_written_again(acquisition, tmp_path, monkeypatch):
-    """The last chunk of a file that rested is not complete: it may have grown since."""
+def test_incomplete_last_chunks_are_written_again(acquisition, tmp_path, monkeypatch):
+    """A file that rested may have grown since."""
     out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
     acquisition.then(9, 22)
     with monkeypatch.context() as patch:
@@ -204,8 +202,8 @@ def test_ends_that_were_too_early_are_written_again(acquisition, tmp_path, monke
     assert np.array_equal(stored(out), FRAMES)
 
 
-def test_what_is_left_of_another_measurement_is_not_used(acquisition, tmp_path):
-    """Not even where its first frame, and what the system calls the file, are the same."""
+def test_chunks_of_another_measurement_are_not_used(acquisition, tmp_path):
+    """The other measurement has the same first frame and the same inode."""
     out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
     acquisition.then(20)
     stopped(acquisition, out, **options)
@@ -219,7 +217,7 @@ def test_what_is_left_of_another_measurement_is_not_used(acquisition, tmp_path):
 
 
 @pytest.mark.parametrize("fault", ["cut off", "written anew", "replaced"])
-def test_another_file_ends_it(acquisition, tmp_path, fault):
+def test_changed_files_end_the_export(acquisition, tmp_path, fault):
     def happens():
         if fault == "replaced":
             other = tmp_path / "other"
@@ -236,7 +234,7 @@ def test_another_file_ends_it(acquisition, tmp_path, fault):
     assert not (tmp_path / "out.zarr").exists()
 
 
-def test_what_cannot_be_followed(acquisition, tmp_path):
+def test_exports_that_cannot_follow(acquisition, tmp_path):
     arr = open_dataset(acquisition.path, **RAW)
     for bad, options in ((arr[1:], {}), (arr + 1, {}), (arr, {"rest": 0}), (arr, {"rest": "1 s"})):
         with pytest.raises(DatasetError):
@@ -258,7 +256,7 @@ with open(path, "ab", buffering=0) as file:
 
 
 @pytest.mark.slow
-def test_a_process_that_writes_is_followed(tmp_path):
+def test_a_writing_process_is_followed(tmp_path):
     path = tmp_path / "scan.raw"
     (tmp_path / "scan.raw.all").write_bytes(FRAMES.tobytes())
     path.write_bytes(b"")

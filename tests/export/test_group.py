@@ -1,4 +1,4 @@
-"""An export as a group is what others open calibrated."""
+"""Exported groups open with calibrated axes in other software."""
 
 import json
 import os
@@ -18,17 +18,17 @@ FIELDS = {"spacings": "0.5 2 NaN", "axis mins": "1 0 NaN", "units": '"nm" "nm" "
 
 @pytest.fixture
 def arr(tmp_path):
-    """Open a volume, of which two axes have scales."""
+    """Open a volume with scales of two axes."""
     return open_dataset(write_nrrd(tmp_path / "volume.nrrd", VOLUME, fields=FIELDS)[0])
 
 
 def opened(store):
-    """Open it as anybody would; warnings are errors."""
+    """Open a store with xarray."""
     return xr.open_zarr(store)
 
 
-def test_xarray_opens_it(arr, tmp_path):
-    """With the names of dimensions, coordinates with units, and attributes."""
+def test_xarray_opens_groups(arr, tmp_path):
+    """xarray sees the names of dimensions, coordinates with units, and attributes."""
     to_zarr(arr, tmp_path / "out.zarr", attributes={"sample": "gold"})
     found = opened(tmp_path / "out.zarr")
     np.testing.assert_array_equal(found["data"], VOLUME)
@@ -43,7 +43,7 @@ def test_xarray_opens_it(arr, tmp_path):
 
 
 def test_results_keep_their_axes(arr, tmp_path):
-    """A sum over two axes, a part of another one, and what is binned are calibrated as well."""
+    """Slices, sums and bins are calibrated as well."""
     y = arr.description.axes[1]
     to_zarr(arr[:, 1::2, 3:5], tmp_path / "crop.zarr")
     found = opened(tmp_path / "crop.zarr")
@@ -65,7 +65,7 @@ def test_results_keep_their_axes(arr, tmp_path):
 
 
 def test_strict_json_without_folders(tmp_path):
-    """Documents hold no NaN, and nothing of where the user's files lie."""
+    """Documents hold no NaN, and no folders of the user."""
     folder = tmp_path / "private"
     folder.mkdir()
     fields = FIELDS | {"content": f'"{folder}/volume.nrrd"'}
@@ -78,8 +78,8 @@ def test_strict_json_without_folders(tmp_path):
         json.loads(text, parse_constant=pytest.fail)
 
 
-def test_any_other_array(tmp_path):
-    """Names are those that xarray would give, or the user's."""
+def test_plain_dask_arrays(tmp_path):
+    """Dimensions have the names that xarray would choose, or the user's."""
     arr = da.from_array(VOLUME, chunks=3)
     to_zarr(arr, tmp_path / "out.zarr")
     assert opened(tmp_path / "out.zarr")["data"].dims == ("dim_0", "dim_1", "dim_2")
@@ -88,8 +88,8 @@ def test_any_other_array(tmp_path):
     assert stored.metadata.dimension_names == tuple(names)
 
 
-def test_names_that_coordinates_cannot_have(arr, tmp_path):
-    """An axis that is called like the array, or like another axis, has none."""
+def test_axes_without_coordinates(arr, tmp_path):
+    """An axis with the name of the array, or of another axis, has no coordinates."""
     options = {"overwrite": True}
     for names in (["z", "y", "y"], ["z", "data", "x"]):
         stored = to_zarr(arr, tmp_path / "out.zarr", dimension_names=names, **options)
@@ -99,8 +99,8 @@ def test_names_that_coordinates_cannot_have(arr, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["path", "store"])
-def test_groups_are_exports(arr, tmp_path, kind):
-    """They are compared and replaced, also by arrays; damage of coordinates is noticed, too."""
+def test_groups_are_verified_and_replaced(arr, tmp_path, kind):
+    """Arrays and groups replace each other; damaged coordinates raise."""
     store = tmp_path / "out.zarr" if kind == "path" else zarr.storage.MemoryStore()
     for layout in ("group", "array", "group"):
         to_zarr(arr, store, layout=layout, overwrite=True)
@@ -116,8 +116,8 @@ def test_groups_are_exports(arr, tmp_path, kind):
             opened(store).load()
 
 
-def test_what_is_no_group(arr, tmp_path):
-    """Every dimension has a name, as text; a group without the array is another one."""
+def test_invalid_groups_raise(arr, tmp_path):
+    """Every dimension needs a string as name; a group without the array is no export."""
     for names in ("zyx", ["z", "y"], ["z", "y", 3]):
         with pytest.raises(DatasetError, match="invalid dimension_names"):
             to_zarr(arr, tmp_path / "out.zarr", dimension_names=names)

@@ -1,4 +1,4 @@
-"""Levels are means of two pixels along each axis, rounded as stated."""
+"""Levels are rounded means of two pixels along each axis."""
 
 from fractions import Fraction
 from itertools import product
@@ -16,7 +16,7 @@ WHOLE = ["?", "i1", "u1", "<i2", ">u2", "i4", "u4", "i8", "u8"]
 
 
 def bins(pixels, binned):
-    """Yield each place of the next level, and the pixels that it is made of."""
+    """Yield each position in the next level, and the pixels whose mean it holds."""
     first = pixels.ndim - binned
     shape = [-(-n // 2) if axis >= first else n for axis, n in enumerate(pixels.shape)]
     for place in product(*map(range, shape)):
@@ -32,8 +32,8 @@ def bins(pixels, binned):
 
 @HALF
 @given(st.data())
-def test_whole_numbers(data):
-    """The nearest whole number to the mean, and of two the even one; no sum is too large."""
+def test_integers(data):
+    """Means are rounded half to even, and sums do not overflow."""
     dtype = np.dtype(data.draw(st.sampled_from(WHOLE)))
     shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=4)
     pixels = data.draw(arrays.arrays(dtype, shape))
@@ -48,7 +48,7 @@ def test_whole_numbers(data):
 @HALF
 @given(st.data())
 def test_floats(data):
-    """The mean in float64; what is no number stays so, and nothing becomes too large."""
+    """Means are those in float64, with NaN and infinity, and do not overflow."""
     dtype = np.dtype(data.draw(st.sampled_from(["f2", "f4", "f8", ">f4", "c8", "c16"])))
     shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=4)
     numbers = arrays.from_dtype(dtype.newbyteorder("="), allow_subnormal=False)
@@ -74,8 +74,8 @@ def test_floats(data):
 
 
 @pytest.mark.parametrize("dtype", ["u2", "f4"])
-def test_what_is_given_is_not_written(dtype):
-    """Read-only pixels in any order will do."""
+def test_pixels_are_not_changed(dtype):
+    """Pixels may be read-only and in any order."""
     pixels = np.arange(4 * 6 * 8, dtype=dtype).reshape(8, 6, 4).T[:, ::2]
     pixels.flags.writeable = False
     for place, some in bins(pixels, 2):

@@ -1,4 +1,4 @@
-"""Groups are images of OME-Zarr, wherever its specification has such images."""
+"""Groups are OME-Zarr images if the specification allows them."""
 
 import dask.array as da
 import numpy as np
@@ -14,7 +14,7 @@ FIELDS = {"spacings": "0.5 2 3", "units": '"nm" "nm" "s"'}
 
 
 def multiscale(path):
-    """Validate a group against the specification; give its only image."""
+    """Validate a group against the specification; return its only image."""
     found = yaozarrs.validate_zarr_store(str(path))
     assert found is not None
     (image,) = zarr.open_group(path, mode="r").attrs["ome"]["multiscales"]
@@ -44,7 +44,7 @@ def test_scales_and_units(arr, tmp_path):
 
 
 def test_other_shapes(tmp_path):
-    """Scans of frames, pictures, and any other array of two to four axes."""
+    """Scans, pictures and other arrays of two to four axes are images."""
     scan = open_dataset(write_mib(tmp_path / "scan.mib", counting_frames((3, 4, 8, 16), "u2")))
     cases = {
         "scan": (scan, [None, "space", "space", "space"]),
@@ -58,8 +58,8 @@ def test_other_shapes(tmp_path):
         assert [axis.get("type") for axis in image["axes"]] == types
 
 
-def test_what_is_no_image(arr, tmp_path):
-    """The attributes of the group claim nothing of it."""
+def test_arrays_that_are_no_images(arr, tmp_path):
+    """The group has no attributes of OME-Zarr."""
     one = arr.sum(0).rechunk(-1)
     cases = {"line": arr.sum((0, 1)), "turned": one[::-1], "many": da.ones((2, 2, 2, 2, 2))}
     for name, made in cases.items():

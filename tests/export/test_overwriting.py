@@ -1,4 +1,4 @@
-"""What is at the place of an export: replaced if it is of zarr and that was asked for, or kept."""
+"""Exports replace zarr data on request, and keep all other data."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ export = partial(to_zarr, progress=False)
 
 
 def tree(folder):
-    """List all that is below a folder: what it is, what it holds, and when that was changed."""
+    """Return the mode, content, link and modification time of every path below a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         stat = path.lstat()
@@ -38,7 +38,7 @@ def tree(folder):
 
 
 def ours(folder, name="out.zarr", **options):
-    """Write what an export may replace."""
+    """Write an export, which may be replaced."""
     export(ARR + 1, folder / name, **options)
     return folder / name
 
@@ -67,7 +67,7 @@ def changed_pixels(folder):
 
 
 def hard_links(folder):
-    """Somebody keeps the chunks under other names."""
+    """Keep the chunks under other names, too."""
     (folder / "kept").mkdir()
     for number, path in enumerate((ours(folder) / "data" / "c").rglob("0")):
         if path.is_file():
@@ -76,7 +76,7 @@ def hard_links(folder):
 
 
 def old_beside(folder):
-    """A copy that somebody has made by renaming; its name is nobody's."""
+    """Rename an export, and write another one."""
     ours(folder).rename(folder / "out.zarr.old")
     return ours(folder)
 
@@ -123,24 +123,24 @@ def changed_coordinates(folder):
 
 
 def two_exports(folder):
-    """One of ours inside another one."""
+    """Write an export inside another one."""
     ours(folder)
     ours(folder, "out.zarr/second")
 
 
 def old_record(folder):
-    """What exports once kept beside the chunks."""
+    """Add the record that older versions kept beside the chunks."""
     text_at("data/.dask_tiled/export.json")(ours(folder))
 
 
 def part_with_an_array(folder):
-    """An array that somebody has moved to where exports are made."""
+    """Move an array to the folder of unfinished exports."""
     (folder / "out.zarr.part").mkdir()
     ours(folder, "a.zarr").rename(folder / "out.zarr.part" / "a.zarr")
 
 
 def text_at(place):
-    """Return what writes a text of the user to a place below a folder."""
+    """Return a function that writes a text of the user below a folder."""
 
     def write(folder):
         path = folder / place
@@ -151,7 +151,7 @@ def text_at(place):
 
 
 def added_to(change):
-    """Return what makes an export, and then changes its group."""
+    """Return a function that writes an export, and changes its group."""
     return lambda folder: change(zarr.open_group(ours(folder)))
 
 
@@ -176,7 +176,7 @@ def samples(place):
 
 
 def at_place(make):
-    """Return what makes something at the place of the export, and returns that."""
+    """Return a function that calls `make`, and returns the path of the export."""
     return lambda folder: (make(folder), folder / "out.zarr")[1]
 
 
@@ -212,8 +212,8 @@ REPLACED = {
 
 
 @pytest.mark.parametrize("case", REPLACED)
-def test_what_is_of_zarr_is_replaced_if_asked(tmp_path, monkeypatch, case):
-    """And nothing beside it is touched."""
+def test_zarr_data_is_replaced_on_request(tmp_path, monkeypatch, case):
+    """Nothing beside the export is touched."""
     monkeypatch.chdir(tmp_path)
     place = REPLACED[case](tmp_path)
     before = tree(tmp_path)
@@ -256,8 +256,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_what_is_not_of_zarr_is_kept(tmp_path, case):
-    """Whatever is asked for."""
+def test_other_data_is_kept(tmp_path, case):
     KEPT[case](tmp_path)
     before = tree(tmp_path)
     for options in ({}, {"overwrite": True}, {"overwrite": True, "resume": False}):
@@ -268,7 +267,7 @@ def test_what_is_not_of_zarr_is_kept(tmp_path, case):
 
 
 def test_folders_around_the_place_are_kept(tmp_path, monkeypatch):
-    """The folder of the source, that above it, and the one somebody is in."""
+    """The source, its folder, the folder above and the working directory are kept."""
     (tmp_path / "scans").mkdir()
     path = write_raw(tmp_path / "scans" / "scan.raw", PIXELS)
     arr = open_dataset(path, "raw", dtype="u2", sig_shape=(4, 8))
@@ -281,8 +280,8 @@ def test_folders_around_the_place_are_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_mounted_inside_is_kept(tmp_path):
-    """A folder that lies elsewhere, under a name that a folder of chunks has."""
+def test_mounts_inside_are_kept(tmp_path):
+    """The mount has the name of a folder of chunks."""
     place = ours(tmp_path)
     inside = place / "data" / "c" / "0"
     (tmp_path / "a b").mkdir()
@@ -308,8 +307,8 @@ def test_what_is_mounted_inside_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["array", "group"])
-def test_a_store_with_an_array_of_others(layout):
-    """It is replaced if that is asked for, down to the last key."""
+def test_arrays_of_other_software_in_stores(layout):
+    """The array is replaced on request, down to the last key."""
     contents = {}
     zarr.create_array(contents, data=PIXELS + 1, chunks=(1, 1, 1))
     with pytest.raises(DatasetError, match="overwrite=True"):
@@ -323,8 +322,8 @@ def test_a_store_with_an_array_of_others(layout):
 
 
 @pytest.mark.parametrize("name", ["mine/thesis.txt", "mine/zarr.json", "mine/c/0", "a/b.txt"])
-def test_stores_that_hold_something_else(name):
-    """Nothing of it is removed, also not beside an array."""
+def test_stores_with_other_data(name):
+    """No other data is removed, also not beside an array."""
     system = fsspec.filesystem("memory")
     if name == "a/b.txt":
         export(ARR, "memory://overwriting/a")
@@ -338,8 +337,8 @@ def test_stores_that_hold_something_else(name):
     system.rm("/overwriting", recursive=True)
 
 
-def test_zip_files_that_hold_something(tmp_path):
-    """Nothing can be removed from them."""
+def test_zip_files_are_kept(tmp_path):
+    """Nothing can be removed from zip files."""
     with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as archive:
         zarr.create_array(archive, data=PIXELS)
     with zarr.storage.ZipStore(tmp_path / "a.zip", mode="a") as archive:
@@ -351,7 +350,7 @@ def test_zip_files_that_hold_something(tmp_path):
 
 
 def test_a_folder_that_cannot_be_read_is_kept(tmp_path, monkeypatch):
-    """The error says which."""
+    """The error names the folder."""
     place, scandir = ours(tmp_path), os.scandir
 
     def refused(path):
@@ -380,7 +379,7 @@ BETON = {
 
 @pytest.mark.parametrize("case", BETON)
 def test_sample_files(tmp_path, case):
-    """One is replaced if that is asked for, and nothing else."""
+    """A sample file is replaced on request; other data is kept."""
     BETON[case](tmp_path)
     before = tree(tmp_path)
     for overwrite in (False, True):

@@ -1,4 +1,4 @@
-"""References as Parquet files: what fsspec reads lazily, and what is replaced."""
+"""References as Parquet files are read lazily by fsspec, and replaced on request."""
 
 import errno
 import json
@@ -18,14 +18,14 @@ from dask_tiled.storing.claims import claimed
 from dask_tiled.testing import counting_frames, write_dm, write_mib
 
 pytest.importorskip("fastparquet", reason="fastparquet is not installed")
-# fsspec reads by way of pandas, which names the other library.
+# fsspec reads with pandas, which recommends another library.
 pytestmark = pytest.mark.filterwarnings("ignore:The 'fastparquet' engine is deprecated")
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
 AXES = [(0.0, 0.5, "nm"), (2.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (0.0, 0.25, "1/nm")]
 
 
 def read(folder):
-    """Open references with what reads them elsewhere: fsspec and zarr."""
+    """Open references with fsspec and zarr."""
     system = fsspec.filesystem(
         "reference",
         fo=str(folder),
@@ -51,7 +51,7 @@ def test_chunks_and_coordinates_are_read(tmp_path, monkeypatch, rows):
 
 
 def test_xarray_opens_the_folder(tmp_path):
-    """With the engine of kerchunk."""
+    """xarray uses the engine of kerchunk."""
     pytest.importorskip("kerchunk", reason="kerchunk is not installed")
     path = write_dm(tmp_path / "scan.dm4", FRAMES, calibrations=AXES)
     to_references(open_dataset(path), tmp_path / "scan.parq")
@@ -70,7 +70,7 @@ def test_codecs_of_numcodecs_and_of_this_package(tmp_path):
         np.testing.assert_array_equal(read(tmp_path / f"{name}.parquet")["data"][...], FRAMES % 2)
 
 
-def test_nothing_else_is_replaced(tmp_path):
+def test_only_references_are_replaced(tmp_path):
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
     target = tmp_path / "new" / "scan.parquet"
     to_references(arr, target)
@@ -90,8 +90,8 @@ def test_nothing_else_is_replaced(tmp_path):
     assert os.listdir(other) == [".zmetadata"]
 
 
-def test_what_cannot_be_replaced_stays(tmp_path, monkeypatch):
-    """References that are whole are there at any time but for one renaming."""
+def test_failed_replacements_keep_the_references(tmp_path, monkeypatch):
+    """Complete references exist at any time, except during one renaming."""
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
     target, rename = tmp_path / "new" / "scan.parquet", os.rename
     to_references(arr, target)
@@ -109,8 +109,8 @@ def test_what_cannot_be_replaced_stays(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("left", ["replaced", "an attempt"])
-def test_what_was_killed_is_mended_by_the_next(tmp_path, left):
-    """References that were about to be replaced come back, and new ones that are not whole go."""
+def test_killed_replacements_are_repaired(tmp_path, left):
+    """Replaced references come back, and incomplete new ones are removed."""
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
     target, part = tmp_path / "scan.parquet", tmp_path / "scan.parquet.part"
     to_references(arr, target)
@@ -128,7 +128,7 @@ def test_what_was_killed_is_mended_by_the_next(tmp_path, left):
     assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib", "scan.parquet"]
 
 
-def test_only_one_writes_at_a_place(tmp_path):
+def test_two_exports_to_one_place(tmp_path):
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
     target = tmp_path / "scan.parquet"
     with claimed(str(target)), pytest.raises(DatasetError, match="another"):
@@ -136,7 +136,7 @@ def test_only_one_writes_at_a_place(tmp_path):
     assert not target.exists()
 
 
-def test_what_it_cannot_say_is_refused(tmp_path):
+def test_zarr_format_3_is_refused(tmp_path):
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES), nav_shape=(6, 7))
     with pytest.raises(
         DatasetError, match="a fill value for missing chunks that only zarr format 3 has"

@@ -1,4 +1,4 @@
-"""The chunks of a region, one by one, are the pixels that stand in the file."""
+"""The chunks of a region, one by one, equal the pixels of the file."""
 
 from itertools import product
 
@@ -18,7 +18,7 @@ FRAMES = counting_frames((4, 5, 6, 8), "uint16")
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Write a scan whose pixels have to be decoded, and one that is shown as it lies."""
+    """Open a scan whose pixels are decoded, and one whose pixels are native."""
     folder = tmp_path_factory.mktemp("scan")
     raw = write_raw(folder / "scan.raw", FRAMES.astype("<u2"))
     return {
@@ -29,9 +29,9 @@ def files(tmp_path_factory):
 
 @given(st.data())
 def test_parts_of_a_source(files, data):
-    """Whatever the region and the chunks, of the whole array and of a slice of it.
+    """Arrays and slices are read in any regions and chunks.
 
-    In a block that is larger, it is of whole chunks.
+    In a larger block, the region consists of whole chunks.
     """
     index = data.draw(st.sampled_from([np.s_[:], np.s_[1], np.s_[:, 2], np.s_[::2, 1:, 3]]))
     arr = files[data.draw(st.sampled_from(["mib", "raw"]))][index]
@@ -64,7 +64,7 @@ def test_parts_of_a_source(files, data):
     ids=["large-frames", "small-chunks"],
 )
 def test_parts_take_little_more_than_their_block(tmp_path, shape, chunk):
-    """Even if a frame is large, or cut into very many."""
+    """Frames may be large, or cut into many chunks."""
     path = write_raw(tmp_path / "scan.raw", np.zeros(shape, ">u2"))
     arr = open_dataset(path, nav_shape=shape[:1], sig_shape=shape[1:], dtype=">u2")
     source = Source(arr.description.layout, arr.description.conversion, "auto")

@@ -1,4 +1,4 @@
-"""A pyramid is an image of OME-Zarr with levels, each made of the one before, in the same pass."""
+"""Pyramids are OME-Zarr images, whose levels are computed while the pixels are written."""
 
 import math
 import os
@@ -24,12 +24,12 @@ SCAN = np.random.default_rng(3).poisson(3, (3, 4, 22, 37)).astype("u2")
 
 
 def expected(pixels, binned, count):
-    """Return the levels, by numpy."""
+    """Return the levels as NumPy computes them."""
     found = [pixels]
     for _ in range(count):
         one = found[-1]
         for axis in range(one.ndim - binned, one.ndim):
-            if one.shape[axis] % 2:  # the mean of one pixel is that of two like it
+            if one.shape[axis] % 2:  # the mean of a pixel and its copy is the pixel
                 one = np.concatenate([one, one.take([-1], axis)], axis)
         first = one.ndim - binned
         halves = [n for k in one.shape[first:] for n in (k // 2, 2)]
@@ -41,7 +41,7 @@ def expected(pixels, binned, count):
 
 
 def stored(place):
-    """Return the levels as the specification has them; each has the scale that it says."""
+    """Validate a group against the specification; return its levels and its image."""
     group = zarr.open_group(place, mode="r" if isinstance(place, os.PathLike) else "r+")
     if isinstance(place, os.PathLike):
         yaozarrs.validate_zarr_store(str(place))
@@ -50,7 +50,7 @@ def stored(place):
 
 
 def check(place, arr, pixels, binned, count):
-    """Compare all levels, by numpy and by ourselves."""
+    """Compare all levels with NumPy's, and by verify_zarr."""
     found, image = stored(place)
     assert len(found) == count + 1
     for one, level in zip(found, expected(pixels, binned, count), strict=True):
@@ -62,7 +62,7 @@ def check(place, arr, pixels, binned, count):
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """Open a scan of a file that is decoded, and of one that is shown as it lies."""
+    """Return arrays with decoded pixels, with native pixels and of dask, and their pixels."""
     folder = tmp_path_factory.mktemp("scan")
     frames = write_mib(folder / "scan.mib", SCAN[..., :32])
     raw = write_raw(folder / "scan.raw", SCAN)
@@ -76,7 +76,7 @@ def opened(tmp_path_factory):
 @settings(max_examples=settings.default.max_examples // 4)
 @given(data=st.data())
 def test_any_chunks(opened, data):
-    """Whatever the chunks and shards, and in however many passes it is made."""
+    """Levels are right with any chunks and shards, and in any number of passes."""
     arr, pixels = opened[data.draw(st.sampled_from(sorted(opened)))]
     index = data.draw(st.sampled_from([np.s_[:], np.s_[1], np.s_[:, 2], np.s_[1, 2], np.s_[::2]]))
     arr, pixels = arr[index], pixels[index]
@@ -99,8 +99,8 @@ def test_any_chunks(opened, data):
         check(place, arr, pixels, 2, count)
 
 
-def test_a_volume(tmp_path):
-    """All of its axes are halved; a stack of frames stays as long as it is."""
+def test_volumes_and_series(tmp_path):
+    """All axes of a volume are halved; a series keeps its length."""
     volume = counting_frames((11, 20, 30), "uint16")
     for name, units, binned in (("volume", '"nm" "nm" "nm"', 3), ("series", '"nm" "nm" "s"', 2)):
         fields = {"spacings": "0.5 0.5 2", "units": units}
@@ -119,8 +119,8 @@ def test_other_types(tmp_path, dtype):
     verify_zarr(tmp_path / "out.zarr", da.from_array(pixels))
 
 
-def test_how_many(tmp_path):
-    """By default until no axis that is halved is longer than 256."""
+def test_number_of_levels(tmp_path):
+    """By default, halved axes of the last level have at most 256 pixels."""
     cases = [((2, 256, 256), True, []), ((2, 257, 100), True, [129])]
     cases += [((600, 2049), True, [300, 150, 75, 38]), ((2, 4, 6), False, []), ((2, 4, 6), 0, [])]
     for number, (shape, asked, lengths) in enumerate(cases):
@@ -129,8 +129,8 @@ def test_how_many(tmp_path):
         assert [one.shape[-2] for one in found[1:]] == lengths
 
 
-def test_places(tmp_path):
-    """Pixels of a level lie in the middle of those they are made of, for every reader."""
+def test_positions(tmp_path):
+    """Pixels of a level lie in the middle of the pixels they average, for every reader."""
     volume = counting_frames((4, 6, 8), "uint16")
     fields = {"spacings": "0.5 2 3", "axis mins": "1 0 NaN", "units": '"nm" "nm" "s"'}
     arr = open_dataset(write_nrrd(tmp_path / "volume.nrrd", volume, fields=fields)[0])
@@ -155,7 +155,7 @@ def test_places(tmp_path):
 
 
 def test_each_frame_is_read_once(opened, tmp_path, monkeypatch):
-    """Levels are made of the pixels in memory."""
+    """Levels are computed from the pixels in memory."""
     arr, pixels = opened["dask"]
     read = []
 
@@ -170,8 +170,8 @@ def test_each_frame_is_read_once(opened, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("after", [0, 2, 5])
-def test_a_stopped_export_goes_on(opened, tmp_path, monkeypatch, written, after):
-    """In any pass; what is proven is not written again, and what is damaged is."""
+def test_stopped_exports_are_resumed(opened, tmp_path, monkeypatch, written, after):
+    """In any pass, noted chunks are not written again, and damaged chunks are."""
     arr, pixels = opened["mib"]
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
     options = {"chunks": (2, 4, 6, 32), "pyramid": 3}
@@ -196,7 +196,7 @@ def test_a_stopped_export_goes_on(opened, tmp_path, monkeypatch, written, after)
 
 @pytest.mark.parametrize("kind", ["memory", "zip", "path"])
 def test_any_store(opened, tmp_path, monkeypatch, kind):
-    """Also in several passes, of which later ones read what is not shown yet."""
+    """Exports have several passes; later ones read levels that are not visible yet."""
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
     arr, pixels = opened["raw"]
     place = tmp_path / "out.zarr"
@@ -214,7 +214,7 @@ def test_any_store(opened, tmp_path, monkeypatch, kind):
             np.testing.assert_array_equal(found[f"level_{k}/data"][...], level)
         return
     check(place, arr, pixels, 2, 3)
-    to_zarr(arr, place, overwrite=True)  # nothing of the levels is left
+    to_zarr(arr, place, overwrite=True)  # removes all levels
     group = zarr.open_group(place, mode="r+")
     assert [*group.group_keys()] == []
     verify_zarr(place, arr)
@@ -222,7 +222,7 @@ def test_any_store(opened, tmp_path, monkeypatch, kind):
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_damage_of_levels(opened, tmp_path, monkeypatch, number):
-    """A pixel that differs, a chunk that is damaged or missing, a level that is not there."""
+    """verify_zarr notices changed pixels, damaged and missing chunks, and missing levels."""
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
     arr, _ = opened["raw"]
     path = tmp_path / "out.zarr"
@@ -251,8 +251,8 @@ def test_damage_of_levels(opened, tmp_path, monkeypatch, number):
         verify_zarr(path, arr)
 
 
-def test_a_missing_file_of_a_worker(opened, tmp_path, monkeypatch):
-    """An export whose levels are not all there is never shown."""
+def test_missing_chunks_of_levels_raise(opened, tmp_path, monkeypatch):
+    """An export with incomplete levels is never visible."""
     arr, _ = opened["raw"]
     put = Place.put
 
@@ -267,15 +267,14 @@ def test_a_missing_file_of_a_worker(opened, tmp_path, monkeypatch):
     assert not (tmp_path / "out.zarr").exists()
 
 
-def test_tasks_share_no_key(opened, tmp_path, monkeypatch, written):
-    """Each key is written once."""
+def test_each_key_is_written_once(opened, tmp_path, monkeypatch, written):
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1 << 12)
     to_zarr(opened["dask"][0], tmp_path / "out.zarr", chunks=(1, 2, 5, 8), pyramid=4)
     assert len(written) == len({*written})
 
 
-def test_what_has_no_pyramid(opened, tmp_path):
-    """It is refused before anything is made."""
+def test_invalid_pyramids_raise(opened, tmp_path):
+    """Such exports are refused before anything is written."""
     arr, _ = opened["raw"]
     line = da.ones(300)
     cases = [

@@ -1,6 +1,6 @@
-"""Who reads references without this package: bit for bit, as the table of the documentation says.
+"""Other software reads references bit for bit, as the documented table says.
 
-Run this module to write the table anew.
+Run this module to rewrite the table.
 """
 
 import os
@@ -28,11 +28,11 @@ NOISE = np.random.default_rng(0).integers(0, 1 << 16, FRAMES.shape, "uint16")
 
 
 class Row(NamedTuple):
-    """A way to store pixels: what is said of it, what writes it and opens it, and the format."""
+    """A way to store pixels: its name, its writer, options to open it, and the zarr format."""
 
-    said: str
+    name: str
     write: Any
-    options: dict[str, Any] = {}  # noqa: RUF012 - of a named tuple, which nobody changes
+    options: dict[str, Any] = {}  # noqa: RUF012 - never changed
     zarr_format: int | None = None
 
 
@@ -72,9 +72,9 @@ def velox(**options):
         with h5py.File(path, "w") as file:
             images = np.moveaxis(FRAMES[0], 0, -1)
             file.create_dataset("Data/Image/ab/Data", data=images, **options)
-            said = np.zeros((60000, 5), "u1")
-            said[:2] = np.frombuffer(b"{}", "u1")[:, None]
-            file["Data/Image/ab/Metadata"] = said
+            metadata = np.zeros((60000, 5), "u1")
+            metadata[:2] = np.frombuffer(b"{}", "u1")[:, None]
+            file["Data/Image/ab/Metadata"] = metadata
         return path
 
     return write
@@ -188,7 +188,7 @@ ROWS = {
         ),
     ],
 }
-CASES = {f"{kind}: {row.said}": row for kind, rows in ROWS.items() for row in rows}
+CASES = {f"{kind}: {row.name}": row for kind, rows in ROWS.items() for row in rows}
 CELLS = {True: "yes", False: "no"}
 
 
@@ -198,7 +198,7 @@ def made(folder):
     Returns
     -------
     dict of str to str
-        Digest of its pixels by the name of each; none for those that are refused.
+        Digests of pixels by name, without the kinds that are refused.
     """
     digests = {}
     for number, (name, row) in enumerate(CASES.items()):
@@ -214,7 +214,7 @@ def made(folder):
 
 
 def table(digests, found):
-    """Return the page that says who reads what."""
+    """Return the table of readers."""
     lines = [".. Written by tests/export/test_readers.py; do not edit.", ""]
     lines += [".. list-table::", "   :header-rows: 1", "   :widths: 40 12 12 12 12 24", ""]
     lines += ["   * - pixels are stored", *(f"     - {name}" for name in NAMES)]
@@ -234,7 +234,7 @@ def table(digests, found):
 
 @pytest.fixture(scope="module")
 def readings(tmp_path_factory):
-    """Let all readers read all references once."""
+    """Return the digests of all pixels, and those that all readers find."""
     lacking = [name for name in NAMES if not is_there(name)]
     if lacking:
         reason = f"not installed: {', '.join(lacking)}; `make test` installs all readers"
@@ -246,12 +246,12 @@ def readings(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_table_says_who_reads_what(readings):
+def test_the_table_is_up_to_date(readings):
     assert PAGE.read_text("utf8") == table(*readings), "run python tests/export/test_readers.py"
 
 
 # Codecs of the core of zarr 3, and those of numcodecs in format 2 that are as common.
-EVERYBODY = [
+COMMON = [
     "HDF5: not compressed", "HDF5: gzip", "HDF5: Zstandard", "HDF5: Blosc with LZ4, shuffle",
     "HDF5: Blosc with Zstandard, bitshuffle", "HDF5: Blosc with BloscLZ", "HDF5: Blosc with zlib",
     "Velox (.emd): images, not compressed", "Velox (.emd): images, gzip, one in a chunk",
@@ -264,17 +264,17 @@ EVERYBODY = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", NAMES)
-def test_everybody_reads_the_usual_codecs(readings, reader):
+def test_all_readers_know_common_codecs(readings, reader):
     digests, found = readings
     number = {name: str(k) for k, name in enumerate(CASES)}
-    assert {name: found[reader][number[name]] for name in EVERYBODY} == {
-        name: digests[name] for name in EVERYBODY
+    assert {name: found[reader][number[name]] for name in COMMON} == {
+        name: digests[name] for name in COMMON
     }
 
 
 @pytest.mark.slow
-def test_nobody_reads_other_pixels(readings):
-    """Who does not know a codec says so."""
+def test_no_reader_returns_other_pixels(readings):
+    """Readers that do not know a codec raise."""
     digests, found = readings
     for reader in NAMES:
         for number, name in enumerate(CASES):
@@ -285,7 +285,7 @@ def test_nobody_reads_other_pixels(readings):
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 @pytest.mark.parametrize("name", CASES)
-def test_zarr_reads_them_all_with_this_package(tmp_path, name):
+def test_zarr_reads_all_with_this_package(tmp_path, name):
     row = CASES[name]
     path = row.write(tmp_path / "a.dat")
     arr = open_dataset(path, **row.options)

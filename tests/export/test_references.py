@@ -1,4 +1,4 @@
-"""References into files that stay as they are: other readers see the same, or are told why not."""
+"""References to files are read by other software, or refused with a reason."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def arr(tmp_path):
 
 
 def read(refs, protocol="file"):
-    """Open references with what reads them elsewhere: fsspec and zarr."""
+    """Open references with fsspec and zarr."""
     system = fsspec.filesystem(
         "reference", fo=refs, remote_protocol=protocol, asynchronous=True, skip_instance_cache=True
     )
@@ -90,20 +90,20 @@ def test_every_format_is_read_or_refused(name, sample_of):
 
 @given(st.data())
 def test_any_part_is_read_or_refused(tmp_path_factory, data):
-    """Selections with missing frames, and slices of them, of plain and of packed pixels."""
+    """Slices of selections with missing frames, of plain and of packed pixels."""
     folder = tmp_path_factory.mktemp("scan")
     nav_shape, sync_offset, roi = data.draw(selections())
-    told = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi, "fill_value": 7}
+    options = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi, "fill_value": 7}
     if data.draw(st.booleans()):
         dtype = data.draw(st.sampled_from(["<u2", ">u2", "u1", ">f8", ">c8"]))
         frames = counting_frames((12, 5, 6), dtype)
         gap = data.draw(st.sampled_from([0, 3]))
         path = write_raw(folder / "scan.raw", frames, frame_header=gap)
-        told |= {"format": "raw", "dtype": dtype, "sig_shape": (5, 6), "frame_header": gap}
+        options |= {"format": "raw", "dtype": dtype, "sig_shape": (5, 6), "frame_header": gap}
     else:
         frames = counting_frames((12, 4, 64), "uint16", bits=12)
         path = write_mib(folder / "scan.mib", frames, kind="R64", depth=12, hdr=False)
-    arr = open_dataset(path, **told)
+    arr = open_dataset(path, **options)
     expected, _ = shown(frames, nav_shape, sync_offset, roi, 7)
     index = data.draw(basic_indices(arr.shape))
     part = arr[index]
@@ -128,7 +128,7 @@ FILTERS = {
     "lz4": ("LZ4", {}),
     "bitshuffle": ("Bitshuffle", {}),
 }
-USUAL = "gzip", "shuffled", "zstd", "blosc", "bzip2"
+COMMON = "gzip", "shuffled", "zstd", "blosc", "bzip2"
 
 
 def filters(name):
@@ -144,7 +144,7 @@ def filters(name):
 @pytest.mark.parametrize("name", FILTERS)
 @given(st.data())
 def test_compressed_chunks_are_read_by_zarr(tmp_path_factory, name, data):
-    """Selections of frames, missing ones, slices; chunks that do not divide the array."""
+    """Slices of selections with missing frames, in chunks that do not divide the array."""
     dtype = data.draw(st.sampled_from(["<u2", ">i4", "<f8"]))
     frames = (counting_frames((12, 18, 40), "u2") % 2).astype(dtype)
     several = data.draw(st.sampled_from([1, 1, 5]))
@@ -152,9 +152,9 @@ def test_compressed_chunks_are_read_by_zarr(tmp_path_factory, name, data):
     with h5py.File(path, "w") as file:
         file.create_dataset("d", data=frames, chunks=(several, 8, 40), **filters(name))
     nav_shape, sync_offset, roi = data.draw(selections())
-    told = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi, "fill_value": 7}
+    options = {"nav_shape": nav_shape, "sync_offset": sync_offset, "roi": roi, "fill_value": 7}
     expected, _ = shown(frames, nav_shape, sync_offset, roi, 7)
-    arr = open_dataset(path, **told)
+    arr = open_dataset(path, **options)
     index = data.draw(basic_indices(arr.shape))
     part = arr[index]
     if 0 in part.shape:
@@ -170,19 +170,19 @@ def test_compressed_chunks_are_read_by_zarr(tmp_path_factory, name, data):
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 @pytest.mark.parametrize("name", FILTERS)
-def test_the_usual_codecs_are_known_to_everybody(tmp_path, name):
-    """Format 2 names codecs of numcodecs; of format 3 not all that read zarr know these."""
+def test_common_codecs_are_in_format_2(tmp_path, name):
+    """Not all readers of format 3 know the codecs of numcodecs, which format 2 names."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("d", data=FRAMES % 2, chunks=(2, 3, 8, 16), **filters(name))
     array = read(to_references(open_dataset(path)))
-    assert (array.metadata.zarr_format == 2) == (name in USUAL)
+    assert (array.metadata.zarr_format == 2) == (name in COMMON)
     np.testing.assert_array_equal(array[...], FRAMES % 2)
 
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_codecs_of_this_package_in_format_2(tmp_path, name):
-    """What writers such as those of VirtualiZarr name; sizes come from what is stored."""
+    """Writers such as VirtualiZarr name these codecs; sizes come from the stored bytes."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("d", data=FRAMES % 2, chunks=(2, 3, 8, 16), **filters(name))
@@ -191,7 +191,7 @@ def test_codecs_of_this_package_in_format_2(tmp_path, name):
     np.testing.assert_array_equal(array[...], FRAMES % 2)
 
 
-def test_chunks_that_were_never_written_are_the_fill_value(tmp_path):
+def test_missing_chunks_are_the_fill_value(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         made = file.create_dataset(
@@ -206,8 +206,8 @@ def test_chunks_that_were_never_written_are_the_fill_value(tmp_path):
         to_references(arr, zarr_format=2)
 
 
-def test_frames_that_follow_one_another_are_one_chunk(tmp_path, monkeypatch):
-    """As many as divide the axis, and parts of frames where a frame is too large."""
+def test_consecutive_frames_are_one_chunk(tmp_path, monkeypatch):
+    """The number of frames divides the axis; frames that are too large are split."""
     path = write_raw(tmp_path / "scan.raw", FRAMES.astype(">u2"))
     arr = open_dataset(path, "raw", dtype=">u2", nav_shape=(5, 7), sig_shape=(8, 16))
     for most, chunks in [
@@ -224,7 +224,7 @@ def test_frames_that_follow_one_another_are_one_chunk(tmp_path, monkeypatch):
 
 
 def test_ranges_of_bytes_are_those_of_the_pixels(arr):
-    """The byte order is that of the file, and no codec of this package is needed."""
+    """The byte order is the file's, and no codec of this package is needed."""
     refs = to_references(arr)["refs"]
     path = arr.description.files[0].path
     document = json.loads(refs["data/.zarray"])
@@ -237,7 +237,7 @@ def test_ranges_of_bytes_are_those_of_the_pixels(arr):
 
 
 def test_xarray_opens_the_file_of_references(tmp_path):
-    """With coordinates, and no pixel is taken for a missing one."""
+    """xarray sees coordinates, and masks no pixel."""
     axes = [(0.0, 0.5, "nm"), (2.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (0.0, 0.25, "1/nm")]
     path = tmp_path / "scan #1 \u00b5%20.dm4"
     write_dm(path, FRAMES, calibrations=axes)
@@ -257,7 +257,7 @@ def test_xarray_opens_the_file_of_references(tmp_path):
 
 
 def test_missing_frames_are_filled(tmp_path):
-    """They have no references; format 3 has a fill value that hides nothing."""
+    """Missing frames have no references; only format 3 has a fill value that masks no pixel."""
     path = write_raw(tmp_path / "scan.raw", FRAMES)
     arr = open_dataset(path, "raw", dtype="u2", nav_shape=(6, 7), sig_shape=(8, 16), fill_value=3)
     refs = to_references(arr)
@@ -267,7 +267,7 @@ def test_missing_frames_are_filled(tmp_path):
         to_references(arr, zarr_format=2)
 
 
-def test_what_is_no_range_of_bytes_is_refused(tmp_path):
+def test_pixels_without_byte_ranges_are_refused(tmp_path):
     path = write_mib(tmp_path / "scan.mib", FRAMES)
     for options, why in (
         ({"dtype": "f4"}, "are corrected, scaled or converted"),
@@ -283,7 +283,7 @@ def test_what_is_no_range_of_bytes_is_refused(tmp_path):
 
 
 def halves(path, distances):
-    """Make an array of frames whose lower half lies so far behind the upper one."""
+    """Make an array of frames whose halves lie at a distance in the file, by frame."""
     pieces = [
         Piece(path, (k, row, 0), (1, 2, 4), 200 * k + 50 + row // 2 * distance, (8, sign * 4, 1))
         for k, distance in enumerate(distances)
@@ -293,7 +293,7 @@ def halves(path, distances):
 
 
 def test_pieces_of_a_frame_are_read_together(tmp_path):
-    """Wherever they lie in it, as long as that is the same in all frames."""
+    """Pieces may lie anywhere, but at the same places in all frames."""
     path = write_npy(tmp_path / "a.npy", counting_frames((1000,), "u1"))
     arr = halves(path, [30, 30, 30])
     np.testing.assert_array_equal(read(to_references(arr))[:], arr.compute())
@@ -315,8 +315,8 @@ def test_frames_that_differ_are_refused(tmp_path):
             to_references(arr)
 
 
-def test_decoders_of_others_are_refused(tmp_path):
-    """zarr would have to call what a document names."""
+def test_other_decoders_are_refused(tmp_path):
+    """zarr would have to call a function that a document names."""
     path = write_npy(tmp_path / "a.npy", np.arange(1000, dtype="u1"))
     decoder = tools.Decoder("dask_tiled.kernels.decoding:copy", np.dtype("u1"), 1)
     arr = from_pieces(
@@ -336,13 +336,13 @@ def test_packed_pixels_in_both_formats(tmp_path, zarr_format):
     np.testing.assert_array_equal(array[...], frames)
 
 
-def test_formats_that_there_are_not(arr):
+def test_unknown_zarr_formats_raise(arr):
     with pytest.raises(DatasetError, match="expected 2 or 3; found 4"):
         to_references(arr, zarr_format=4)
 
 
 def test_booleans_stay_booleans(tmp_path):
-    """Every byte but 0 is true, in zarr as in the array."""
+    """Every byte except 0 is true, in zarr as in the array."""
     path = tmp_path / "scan.raw"
     path.write_bytes(bytes([0, 1, 2, 255, 0, 7]))
     arr = open_dataset(path, "raw", dtype="?", sig_shape=(2, 3))
@@ -374,7 +374,7 @@ def test_a_changed_file_gets_no_references(arr, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib"]
 
 
-def test_nothing_else_is_replaced(arr, tmp_path):
+def test_only_references_are_replaced(arr, tmp_path):
     target = tmp_path / "scan.json"
     to_references(arr, target)
     with pytest.raises(DatasetError, match="overwrite=True"):
@@ -395,7 +395,7 @@ def test_nothing_else_is_replaced(arr, tmp_path):
     assert other.read_text() == '{"version": 1, "refs": {}}'
 
 
-def test_what_cannot_be_written_is_told(arr, tmp_path):
+def test_unwritable_targets_raise(arr, tmp_path):
     target = tmp_path / "file" / "scan.json"
     target.parent.touch()
     with pytest.raises(DatasetError, match="cannot be written") as caught:
@@ -411,8 +411,8 @@ def test_folders_are_made(arr, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
-def test_icechunk_knows_when_a_file_has_changed(tmp_path, repository, packed):
-    """Plain pixels and packed ones, coordinates and missing frames."""
+def test_icechunk_notices_changed_files(tmp_path, repository, packed):
+    """Plain and packed pixels, and missing frames, are read until the file changes."""
     frames = counting_frames((12, 4, 64), "uint16", bits=12)
     options = {"kind": "R64", "depth": 12} if packed else {}
     path = write_mib(tmp_path / "scan.mib", frames, hdr=False, **options)
@@ -431,7 +431,7 @@ def test_icechunk_knows_when_a_file_has_changed(tmp_path, repository, packed):
 
 
 @pytest.mark.slow
-def test_icechunk_has_to_know_the_folder(tmp_path_factory, repository):
+def test_icechunk_needs_a_container_of_the_folder(tmp_path_factory, repository):
     path = write_mib(tmp_path_factory.mktemp("other") / "scan.mib", FRAMES)
     arr = open_dataset(path)
     with pytest.raises(DatasetError, match=r"scan.mib: icechunk has no virtual chunk container"):
@@ -444,7 +444,7 @@ def test_icechunk_has_to_know_the_folder(tmp_path_factory, repository):
 
 
 def test_files_behind_urls(repository):
-    """References take the URLs along, but for what may be a secret."""
+    """References hold the URLs of files, which icechunk does not support."""
     fsspec.filesystem("memory").pipe("/references/scan.raw", FRAMES.astype(">u2").tobytes())
     arr = open_dataset("memory://references/scan.raw", "raw", dtype=">u2", sig_shape=(8, 16))
     refs = to_references(arr)
@@ -455,8 +455,8 @@ def test_files_behind_urls(repository):
 
 
 @pytest.mark.slow
-def test_zarr_finds_the_codec_by_itself(tmp_path):
-    """In a process that knows of this package only what its entry points say."""
+def test_zarr_finds_the_codec_by_its_entry_point(tmp_path):
+    """The process has not imported the package before."""
     frames = counting_frames((3, 4, 64), "uint16", bits=12)
     path = write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=12)
     to_references(open_dataset(path), tmp_path / "scan.json")

@@ -1,4 +1,4 @@
-"""Exports whose chunks would have the same bytes read many times: in two steps."""
+"""Exports run in two steps if they would read the same bytes many times."""
 
 import os
 from pathlib import Path
@@ -25,13 +25,13 @@ COLUMNS = {"chunks": (6, 10, 4, 8), "progress": False}
 
 @pytest.fixture
 def always(monkeypatch):
-    """Export in two steps, even if all is read once."""
+    """Export in two steps, even if all bytes would be read once."""
     monkeypatch.setattr(relay, "MOST_TIMES", 0)
 
 
 @pytest.fixture
 def steps(monkeypatch):
-    """List the folders of the steps, once for each task that writes."""
+    """List the folder of the step for each write of a task."""
     found, write = [], Target.write
 
     def listed(self, box, held):
@@ -44,7 +44,7 @@ def steps(monkeypatch):
 
 @pytest.fixture
 def stopped(tmp_path, monkeypatch, steps):
-    """Interrupt an export in its second step, when it notes a chunk or has noted it."""
+    """Return a function that interrupts an export before or after it notes a chunk of step two."""
 
     def stop(*, noted):
         arr, note = scan_of(tmp_path / "scan.mib"), Place.note
@@ -74,7 +74,7 @@ def between(arr, unit):
 
 
 def large(folder, gib):
-    """Open a file of zeros that takes no room."""
+    """Open a sparse file of zeros."""
     path = folder / "scan.raw"
     with path.open("wb") as file:
         file.truncate(gib << 30)
@@ -82,7 +82,7 @@ def large(folder, gib):
 
 
 def test_bytes_that_tasks_read(tmp_path):
-    """Rows of a frame lie together; columns reach from the first row to the last."""
+    """Chunks of rows are contiguous; chunks of columns reach from the first row to the last."""
     desc = large(tmp_path, 1).description
     assert times_read(desc, (256, 256)) == 1
     assert times_read(desc, (16, 256)) == 1
@@ -91,7 +91,7 @@ def test_bytes_that_tasks_read(tmp_path):
 
 
 def test_blocks_that_decode_as_a_whole(tmp_path):
-    """However few of the pixels are wanted, a compressed chunk is decoded."""
+    """Compressed chunks are decoded as a whole, however few pixels are needed."""
     with h5py.File(tmp_path / "scan.h5", "w") as file:
         file.create_dataset("x", data=FRAMES, chunks=(1, 2, 12, 20), compression="gzip")
     desc = open_dataset(tmp_path / "scan.h5").description
@@ -99,8 +99,8 @@ def test_blocks_that_decode_as_a_whole(tmp_path):
     assert times_read(desc, (4, 20)) == 3
 
 
-def test_only_what_would_be_read_often_is_stored_in_between(tmp_path):
-    """Small files are exported in one step, and so are large ones in chunks of frames, or rows."""
+def test_files_that_are_read_once_need_no_second_step(tmp_path):
+    """Small files, and large files in chunks of frames or rows, are exported in one step."""
     few, many = large(tmp_path, 1), (16 << 30) // (256 * 256 * 2)
     assert between(few, (few.shape[0], 16, 16)) is None
     arr = large(tmp_path, 16)
@@ -123,8 +123,8 @@ def test_only_what_would_be_read_often_is_stored_in_between(tmp_path):
     ],
     ids=["columns", "shards", "uneven", "pyramid", "array"],
 )
-def test_the_same_as_in_one_step(tmp_path, monkeypatch, options):
-    """Every stored byte is, and nothing else is left."""
+def test_two_steps_store_the_same_bytes_as_one(tmp_path, monkeypatch, options):
+    """The steps leave nothing else."""
     arr = scan_of(tmp_path / "scan.mib")
     options = COLUMNS | options
     to_zarr(arr, tmp_path / "one.zarr", **options)
@@ -144,8 +144,8 @@ def test_the_same_as_in_one_step(tmp_path, monkeypatch, options):
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("kind", ["float", "bool", "complex", "missing", "slice", "corrected"])
 @pytest.mark.filterwarnings("error::dask_tiled.MissingFramesWarning")
-def test_whatever_the_pixels_are(tmp_path, kind):
-    """They are what the array shows, and what is known to be missing is not told again."""
+def test_pixels_of_all_kinds(tmp_path, kind):
+    """Stored pixels equal the array's, and missing frames raise no further warning."""
     shape, options = FRAMES.shape, {}
     if kind in {"float", "bool", "complex"}:
         frames = FRAMES.astype({"float": "f4", "bool": "?", "complex": "c8"}[kind])
@@ -165,7 +165,7 @@ def test_whatever_the_pixels_are(tmp_path, kind):
 
 @pytest.mark.usefixtures("always")
 def test_files_are_read_once(tmp_path, steps, stopped):
-    """Even if it was interrupted in the second step: the first one counts."""
+    """An export that was interrupted in its second step does not repeat the first."""
     arr, out = stopped(noted=False), tmp_path / "out.zarr"
     assert not out.exists()
     first = steps[0]
@@ -179,8 +179,8 @@ def test_files_are_read_once(tmp_path, steps, stopped):
 
 
 @pytest.mark.usefixtures("always")
-def test_what_goes_on_does_not_start_afresh(tmp_path, stopped, monkeypatch, recwarn):
-    """Nothing else is said where the second step goes on without the first one."""
+def test_resuming_without_the_first_step(tmp_path, stopped, monkeypatch, recwarn):
+    """No warning says that the export starts afresh."""
     arr = stopped(noted=True)
     monkeypatch.setattr(relay, "MOST_TIMES", 4)
     to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
@@ -190,8 +190,7 @@ def test_what_goes_on_does_not_start_afresh(tmp_path, stopped, monkeypatch, recw
 
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("step", [0, 1])
-def test_an_error_leaves_nothing(tmp_path, steps, monkeypatch, step):
-    """In either step."""
+def test_an_error_in_either_step_leaves_nothing(tmp_path, steps, monkeypatch, step):
     arr, put = scan_of(tmp_path / "scan.mib"), Place.put
 
     def failing(folder, key, data):
@@ -207,7 +206,7 @@ def test_an_error_leaves_nothing(tmp_path, steps, monkeypatch, step):
 
 @pytest.mark.usefixtures("always")
 def test_stores_are_written_in_one_step(tmp_path):
-    """They have no place for what lies in between."""
+    """Stores have no place for a temporary array."""
     store, arr = zarr.storage.MemoryStore(), scan_of(tmp_path / "scan.mib")
     stored = to_zarr(arr, store, **COLUMNS)
     np.testing.assert_array_equal(stored[...], FRAMES)

@@ -1,4 +1,4 @@
-"""Exports that were stopped: never seen, gone on with where they stopped, and never mixed."""
+"""Stopped exports are invisible, resume where they stopped, and never mix."""
 
 import os
 from functools import partial
@@ -14,14 +14,14 @@ from dask_tiled.storing.folders import place_in
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_raw
 
-to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
+to_zarr = partial(to_zarr, layout="array")  # without keys of a group
 pytestmark = pytest.mark.usefixtures("synchronous")
 
 FRAMES = counting_frames((12, 8, 16), "uint16")
 
 
 def stop(monkeypatch, arr, path, **options):
-    """Interrupt an export when it has noted two of its dask chunks."""
+    """Interrupt an export after it has noted two dask chunks."""
     stop_export(monkeypatch, Place, arr, path, 2, layout="array", **options)
     assert not path.exists()
 
@@ -33,7 +33,7 @@ def scan(tmp_path):
     return open_dataset(path, "raw", dtype="u2", sig_shape=(8, 16), chunks=(4, 8, 16))
 
 
-def test_what_is_proven_is_not_done_again(scan, tmp_path, monkeypatch, written):
+def test_noted_chunks_are_not_written_again(scan, tmp_path, monkeypatch, written):
     """Only the dask chunk that was not noted is computed and written."""
     stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(2, 8, 16))
     first = list(written)
@@ -50,7 +50,7 @@ def test_what_is_proven_is_not_done_again(scan, tmp_path, monkeypatch, written):
     ["[1]", '{"c/0/0/0": 5}', '{"c/0/0/0": []}', "[" * 100_000],
     ids=["list", "number", "nothing", "deep"],
 )
-def test_what_no_journal_says_is_nothing(scan, tmp_path, monkeypatch, written, text):
+def test_invalid_journals_are_ignored(scan, tmp_path, monkeypatch, written, text):
     stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     (journal,) = tmp_path.glob("out.zarr.part/*/journal")
     (journal / ("0" * 32)).write_text(text)
@@ -60,8 +60,8 @@ def test_what_no_journal_says_is_nothing(scan, tmp_path, monkeypatch, written, t
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
 
 
-def test_other_dask_chunks_go_on_too(scan, tmp_path, monkeypatch, written):
-    """What counts are the files and what is stored, not how it was computed."""
+def test_exports_resume_with_other_dask_chunks(scan, tmp_path, monkeypatch, written):
+    """The files and the stored chunks count, not the dask chunks."""
     stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(2, 8, 16))
     written.clear()
     to_zarr(scan.with_chunks((2, 8, 16)), tmp_path / "out.zarr", chunks=(2, 8, 16))
@@ -70,8 +70,8 @@ def test_other_dask_chunks_go_on_too(scan, tmp_path, monkeypatch, written):
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "swap", "journal"])
-def test_what_is_not_proven_is_done_again(scan, tmp_path, monkeypatch, written, damage):
-    """A journal alone proves nothing, nor does a file alone."""
+def test_unproven_chunks_are_written_again(scan, tmp_path, monkeypatch, written, damage):
+    """A chunk counts if it is noted in the journal and its file is intact."""
     stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16), compressors=None)
     (root,) = (tmp_path / "out.zarr.part").iterdir()
     chunk, other = (root / "store" / key for key in place_in(str(root)).noted())
@@ -96,7 +96,7 @@ def test_what_is_not_proven_is_done_again(scan, tmp_path, monkeypatch, written, 
 
 @pytest.mark.parametrize("why", ["another source", "other settings"])
 def test_another_export_starts_afresh(scan, tmp_path, monkeypatch, written, why):
-    """A file that has changed is another source; what was stored of it is not kept."""
+    """A changed file is another source; chunks of the old one are not kept."""
     out, options, frames = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}, FRAMES
     stop(monkeypatch, scan, out, **options)
     if why == "another source":
@@ -113,16 +113,16 @@ def test_another_export_starts_afresh(scan, tmp_path, monkeypatch, written, why)
     np.testing.assert_array_equal(zarr.open_array(out)[:], frames)
 
 
-def test_resuming_can_be_refused(scan, tmp_path, monkeypatch, written):
-    """Then everything is done again, and nothing is said."""
+def test_resuming_can_be_disabled(scan, tmp_path, monkeypatch, written):
+    """All chunks are written again, without a warning."""
     stop(monkeypatch, scan, tmp_path / "out.zarr", chunks=(4, 8, 16))
     written.clear()
     to_zarr(scan, tmp_path / "out.zarr", chunks=(4, 8, 16), resume=False)
     assert len(written) == 3
 
 
-def test_what_is_computed_is_resumed_too(tmp_path, monkeypatch, written):
-    """Where dask gives it the same name."""
+def test_exports_of_computed_arrays_are_resumed(tmp_path, monkeypatch, written):
+    """dask gives the array the same name."""
     arr = da.from_array(FRAMES, chunks=(4, 8, 16)).sum(axis=2)
     stop(monkeypatch, arr, tmp_path / "out.zarr")
     written.clear()

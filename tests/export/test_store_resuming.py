@@ -1,4 +1,4 @@
-"""Exports to stores that are no paths: gone on with, and given up where another one has begun."""
+"""Stopped exports to stores resume, and stop if another export has begun."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ from dask_tiled import DatasetError, to_zarr
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames
 
-to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
+to_zarr = partial(to_zarr, layout="array")  # without keys of a group
 pytestmark = pytest.mark.usefixtures("synchronous")
 
 PIXELS = counting_frames((6, 4, 8), "uint16")
@@ -23,7 +23,7 @@ CHUNKS = {f"c/{k}/0/0" for k in range(3)}
 
 @pytest.fixture(params=["memory", "fsspec", "inside"])
 def place(request):
-    """Return what stands for a bucket."""
+    """Yield a store, a URL or a path in a store in place of a bucket."""
     if request.param == "fsspec":
         yield "memory://bucket/out.zarr"
         fsspec.filesystem("memory").rm("/bucket", recursive=True)
@@ -46,15 +46,15 @@ def written(monkeypatch):
 
 
 def stop(monkeypatch, place, arr=ARR, after=2, **options):
-    """Interrupt an export when it has noted so many of its chunks."""
+    """Interrupt an export after it has noted some chunks."""
     stop_export(monkeypatch, Place, arr, place, after, **{"layout": "array"} | options)
     with pytest.raises(FileNotFoundError):
         zarr.open(place, mode="r+")
 
 
 @pytest.mark.parametrize("layout", ["array", "group"])
-def test_what_is_proven_is_not_done_again(place, monkeypatch, written, layout):
-    """Only what was not noted is written again, and nothing of the journal is left."""
+def test_noted_chunks_are_not_written_again(place, monkeypatch, written, layout):
+    """Only other chunks are written, and no journal is left."""
     stop(monkeypatch, place, layout=layout)
     written.clear()
     stored = to_zarr(ARR, place, layout=layout)
@@ -64,8 +64,8 @@ def test_what_is_proven_is_not_done_again(place, monkeypatch, written, layout):
 
 
 @pytest.mark.parametrize("damage", ["flip", "remove"])
-def test_what_is_not_proven_is_done_again(place, monkeypatch, written, damage):
-    """A journal alone proves nothing."""
+def test_unproven_chunks_are_written_again(place, monkeypatch, written, damage):
+    """A chunk that is noted in the journal must also be intact."""
     stop(monkeypatch, place)
     first = next(key for key in written if key in CHUNKS)
     opened = zarr.storage.StorePath(*_opened(place)) / first
@@ -84,7 +84,7 @@ def test_what_is_not_proven_is_done_again(place, monkeypatch, written, damage):
 
 
 def test_another_export_starts_afresh(place, monkeypatch, written):
-    """It says why; nothing of the other one is left."""
+    """A warning says why, and no chunk of the other export is left."""
     stop(monkeypatch, place, chunks=(1, 4, 8))
     written.clear()
     with pytest.warns(UserWarning, match="other settings") as warned:
@@ -99,8 +99,8 @@ def test_another_export_starts_afresh(place, monkeypatch, written):
 
 
 @pytest.mark.parametrize("second", [ARR, ARR + 1])
-def test_the_export_that_began_last_goes_on(place, second):
-    """The other one stops with an error, and shows nothing."""
+def test_the_export_that_began_last_continues(place, second):
+    """The other export raises, and shows nothing."""
     results = []
 
     def begin_another(block, block_id):
@@ -115,8 +115,8 @@ def test_the_export_that_began_last_goes_on(place, second):
     np.testing.assert_array_equal(zarr.open_array(place, mode="r+")[:], results[0])
 
 
-def test_a_store_that_refuses(place, monkeypatch):
-    """An error of the store is one of ours, which names it, and the next export goes on."""
+def test_errors_of_stores(place, monkeypatch):
+    """Errors of stores become DatasetError with the store and the key; the next export succeeds."""
     opened = _opened(place)[0]
     true = type(opened).set
 

@@ -1,4 +1,4 @@
-"""Results are computed of the tiles that an export writes, and stored beside the array."""
+"""Results are computed from the tiles that an export writes, and stored beside the array."""
 
 import json
 import os
@@ -51,12 +51,12 @@ MAKE = {
 
 
 def results(arr, *names):
-    """Compute nothing yet: some results, or all of them."""
+    """Return some lazy results of an array, or all of them."""
     return {name: MAKE[name](arr) for name in names or MAKE}
 
 
 def check(place, arr, beside, pixels):
-    """Compare everything, bit for bit, by zarr and by xarray."""
+    """Compare all arrays bit for bit, with zarr and with xarray."""
     group = zarr.open_group(place, mode="r" if isinstance(place, os.PathLike) else "r+")
     np.testing.assert_array_equal(group["data"][...], pixels)
     for name, result in beside.items():
@@ -72,7 +72,7 @@ def check(place, arr, beside, pixels):
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """Open scans of pixels that are decoded, and of such that are shown as they lie."""
+    """Return scans with decoded and with native pixels, and their pixels."""
     folder = tmp_path_factory.mktemp("scan")
     floats = (COUNTS * 1.1).astype("f4")
     raw = {"format": "raw", "nav_shape": (6, 10), "sig_shape": (32, 64), "io": "buffered"}
@@ -109,7 +109,7 @@ def test_one_pass(opened, name, pyramid, tmp_path):
 @settings(max_examples=settings.default.max_examples // 4)
 @given(data=st.data())
 def test_any_tiles_and_chunks(opened, data):
-    """Whatever the chunks of the array, what is stored under a key, and the tiles."""
+    """Results are right with any dask chunks, zarr chunks, shards and tiles."""
     arr, pixels = opened[data.draw(st.sampled_from(sorted(opened)))]
     chunks = [data.draw(st.integers(1, n)) for n in arr.shape[:2]]
     cut = data.draw(st.booleans())
@@ -133,7 +133,7 @@ def test_any_tiles_and_chunks(opened, data):
 
 
 def test_chunks_that_do_not_divide_those_of_the_array(opened, tmp_path):
-    """Results have a pass of their own, and the plan says why."""
+    """Results need another pass, and the plan says why."""
     arr, pixels = opened["f4"]
     beside = results(arr)
     options = {"chunks": (3, 5, 32, 64)}
@@ -143,8 +143,8 @@ def test_chunks_that_do_not_divide_those_of_the_array(opened, tmp_path):
     check(tmp_path / "out.zarr", arr, beside, pixels)
 
 
-def test_what_is_stored_in_between(opened, tmp_path, monkeypatch):
-    """Columns: results are made where frames are read whole, once."""
+def test_results_of_exports_in_two_steps(opened, tmp_path, monkeypatch):
+    """Results are computed in the first step, which reads whole frames."""
     monkeypatch.setattr(relay, "MOST_TIMES", 0)
     arr, pixels = opened["f4"]
     beside = results(arr)
@@ -158,7 +158,7 @@ def test_what_is_stored_in_between(opened, tmp_path, monkeypatch):
 
 
 def test_a_plan_lists_results(opened):
-    """Their shapes, and the pass in which they are made."""
+    """The text has the shapes of results, and the passes that compute them."""
     arr, _ = opened["f8"]
     beside = results(arr, "com", "mean") | {"part": arr[..., :8].sum((2, 3))}
     plan = plan_of(Given.of(arr), Settings(pyramid=1), results_of(beside, arr))
@@ -171,8 +171,8 @@ def test_a_plan_lists_results(opened):
     )
 
 
-def test_results_of_others(opened, tmp_path):
-    """Of a part, of another array, of NumPy and of xarray; axes that differ have other names."""
+def test_results_of_other_arrays(opened, tmp_path):
+    """Results may be slices, arrays of dask, NumPy or xarray; other axes get other names."""
     arr, pixels = opened["f8"]
     shown = to_xarray(arr)
     beside = {
@@ -199,8 +199,8 @@ COMPUTED = {"of a file": lambda a: a * 2.5, "of dask": lambda a: da.from_array(a
 
 
 @pytest.mark.parametrize("name", COMPUTED)
-def test_arrays_that_were_computed(opened, name, tmp_path):
-    """Results of what was computed of a file, and of any array of dask."""
+def test_results_of_computed_arrays(opened, name, tmp_path):
+    """The exported array may be computed from a file, or a plain dask array."""
     arr, _ = opened["mib"]
     shown = COMPUTED[name](arr)
     beside = results(shown)
@@ -211,7 +211,7 @@ def test_arrays_that_were_computed(opened, name, tmp_path):
 
 
 def test_axes_and_units(opened, tmp_path):
-    """Calibrations, also those that the export is told; components by their names."""
+    """Results keep calibrations, names passed to the export, and names of components."""
     arr, _ = opened["mib"]
     arr = arr.with_axes({arr.dims[0]: "0.5 nm", arr.dims[2]: "2 mrad"})
     beside = results(arr, "com", "mean", "navigator")
@@ -250,7 +250,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_names_that_are_refused(opened, name, tmp_path):
-    """Before anything is made."""
+    """Such names raise before anything is written."""
     arr, _ = opened["mib"]
     make = {"sum": lambda a: a.sum((2, 3)), "com": tiles.center_of_mass}
     beside = {key: make[one](arr) for key, one in REFUSED[name].items()}
@@ -259,8 +259,8 @@ def test_names_that_are_refused(opened, name, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_what_is_refused(opened, tmp_path):
-    """Unknown chunks, masked arrays, no arrays, one array alone, files that are followed."""
+def test_invalid_results_raise(opened, tmp_path):
+    """Unknown chunks, masked arrays and other objects raise, and so do some options."""
     arr, _ = opened["mib"]
     mean = arr.mean((0, 1))
     place = tmp_path / "out.zarr"
@@ -288,8 +288,8 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_results_that_are_not_as_dask_says(opened, name, tmp_path):
-    """Another shape, or numbers that would be cut: nothing is left."""
+def test_results_that_differ_from_their_dask_arrays(opened, name, tmp_path):
+    """Another shape, or numbers that would be truncated, raise and leave nothing."""
     arr, _ = opened["mib"]
     with pytest.raises(DatasetError, match="the result lie differs from its dask array"):
         to_zarr(arr, tmp_path / "out.zarr", with_results={"lie": LIES[name](arr)})
@@ -297,7 +297,7 @@ def test_results_that_are_not_as_dask_says(opened, name, tmp_path):
 
 
 def test_results_of_any_type(opened, tmp_path):
-    """Those that are no pictures are stored; pictures of the others are shown."""
+    """All results are stored; only pictures are listed."""
     arr, pixels = opened["mib"]
     beside = {
         "sum": arr.sum((2, 3)),
@@ -316,7 +316,7 @@ def test_results_of_any_type(opened, tmp_path):
 
 
 def test_a_result_that_fails_leaves_nothing(opened, tmp_path):
-    """Whether it is computed beside or apart."""
+    """Results fail in the pass of the export, or in another pass."""
     arr, _ = opened["mib"]
 
     def fail(_):
@@ -330,8 +330,8 @@ def test_a_result_that_fails_leaves_nothing(opened, tmp_path):
 
 
 @pytest.mark.parametrize("after", [1, 2])
-def test_going_on(opened, after, tmp_path, monkeypatch):
-    """What is whole is not stored again, and all results are there."""
+def test_stopped_exports_are_resumed(opened, after, tmp_path, monkeypatch):
+    """Complete chunks are not written again, and all results are stored."""
     arr, pixels = opened["f4"]
     beside, place = results(arr), tmp_path / "out.zarr"
     with dask.config.set(scheduler="synchronous"):
@@ -348,7 +348,7 @@ def test_going_on(opened, after, tmp_path, monkeypatch):
 
 
 def test_other_results_start_afresh(opened, tmp_path, monkeypatch):
-    """Those of another name or shape: it is another export."""
+    """Results with another name or shape make another export."""
     arr, pixels = opened["f4"]
     place = tmp_path / "out.zarr"
     with dask.config.set(scheduler="synchronous"):
@@ -359,7 +359,7 @@ def test_other_results_start_afresh(opened, tmp_path, monkeypatch):
 
 
 def test_on_a_cluster(opened, tmp_path):
-    """Processes read, compute and write; results come back."""
+    """Worker processes read, compute and write."""
     arr, pixels = opened["f4"]
     beside = results(arr)
     options = {"n_workers": 2, "threads_per_worker": 1, **ANY_PORT}
@@ -369,7 +369,6 @@ def test_on_a_cluster(opened, tmp_path):
 
 
 def test_the_store_lists_results(opened, tmp_path):
-    """By the names of their arrays."""
     arr, _ = opened["mib"]
     to_zarr(arr, tmp_path / "out.zarr", with_results=results(arr, "mean", "com"))
     document = json.loads((tmp_path / "out.zarr/zarr.json").read_text())

@@ -1,4 +1,4 @@
-"""References to strips and tiles of TIFF files: zarr sees the pixels that we see."""
+"""zarr reads the same pixels from references to strips and tiles of TIFF files."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ TILES, STRIPS, CUT = {"tile": (32, 48)}, {"rowsperstrip": 10}, {"rowsperstrip": 
 GREY, RGB = {"photometric": "minisblack"}, {"photometric": "rgb"}
 PREDICTED = {"predictor": 2}
 BIG = {"byteorder": ">"}
-# What is stored, in what way: and the codecs of zarr format 2, or none where it cannot say that.
+# The dtype, options of the writer, and the codecs in zarr format 2; None if it has none.
 WAYS = {
     "deflate": ("u2", {"compression": "zlib", **TILES}, ["zlib"]),
     "deflate in strips": ("f4", {"compression": "zlib", **STRIPS, **BIG}, ["zlib"]),
@@ -54,7 +54,7 @@ WAYS = {
 
 
 def read(refs):
-    """Open references with what reads them elsewhere: fsspec and zarr."""
+    """Open references with fsspec and zarr."""
     system = fsspec.filesystem(
         "reference", fo=refs, remote_protocol="file", asynchronous=True, skip_instance_cache=True
     )
@@ -65,14 +65,14 @@ def read(refs):
 
 
 def names_of(refs):
-    """List the codecs that format 2 is told of."""
-    told = json.loads(refs["refs"]["data/.zarray"])
-    return [one["id"] for one in (*(told["filters"] or ()), told["compressor"])]
+    """List the names of the codecs in format 2."""
+    document = json.loads(refs["refs"]["data/.zarray"])
+    return [one["id"] for one in (*(document["filters"] or ()), document["compressor"])]
 
 
 @pytest.fixture
 def wrote(tmp_path):
-    """Write a file."""
+    """Return a function that writes a file."""
 
     def write(frames, **options):
         path = tmp_path / "scan.tif"
@@ -84,7 +84,7 @@ def wrote(tmp_path):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_strips_and_tiles_are_chunks(wrote, way):
-    """With the names of numcodecs and imagecodecs in format 2, and by a codec of ours in 3."""
+    """Format 2 names codecs of numcodecs and imagecodecs, format 3 a codec of this package."""
     dtype, options, names = WAYS[way]
     arr = open_dataset(wrote(counting_frames((3, 50, 60), dtype), **options))
     pixels = arr.compute()
@@ -110,7 +110,7 @@ def test_strips_and_tiles_are_chunks(wrote, way):
     ],
 )
 def test_colours(wrote, way, form):
-    """Side by side, and in planes."""
+    """Colours are interleaved, or in planes."""
     shape = (2, 50, 60, 3) if form == "contig" else (2, 3, 50, 60)
     frames = counting_frames(shape, "u1")
     path = wrote(frames, compression=way, planarconfig=form, **RGB, **TILES)
@@ -120,8 +120,8 @@ def test_colours(wrote, way, form):
     np.testing.assert_array_equal(read(refs)[...], arr.compute())
 
 
-def test_jpeg_that_stores_rgb_is_left_to_our_codec(wrote):
-    """Unless its header says JFIF, which imagecodecs does not look at."""
+def test_jpeg_that_stores_rgb_needs_the_codec_of_this_package(wrote):
+    """Headers may state another colour space, which the codecs of imagecodecs do not check."""
     options = {"compression": "jpeg", "compressionargs": {"outcolorspace": "rgb"}, **RGB, **TILES}
     arr = open_dataset(wrote(counting_frames((2, 50, 60, 3), "u1"), **options))
     refs = to_references(arr)
@@ -131,7 +131,7 @@ def test_jpeg_that_stores_rgb_is_left_to_our_codec(wrote):
 
 @pytest.mark.parametrize("bits", [1, 4, 12])
 def test_packed_samples(wrote, bits):
-    """No codec of numcodecs packs rows."""
+    """numcodecs has no codec for packed rows."""
     dtype = "u2" if bits > 8 else "u1"
     frames = counting_frames((2, 8, 10), dtype, bits=bits)
     path = wrote(frames.astype(bool) if bits == 1 else frames, bitspersample=bits)
@@ -139,8 +139,8 @@ def test_packed_samples(wrote, bits):
     np.testing.assert_array_equal(read(to_references(arr))[...], arr.compute())
 
 
-def test_tiles_that_were_never_written(tmp_path):
-    """They have no reference, and the fill value is what the page says stands for no data."""
+def test_missing_tiles(tmp_path):
+    """Missing tiles have no reference; the fill value is the page's value for no data."""
     path = tmp_path / "scan.tif"
     tile = np.ones((16, 16), "u1")
     with tifffile.TiffWriter(path) as writer:
@@ -182,7 +182,7 @@ def test_icechunk(wrote, repository):
 
 
 def test_readers_without_this_package(wrote, tmp_path):
-    """They register the codecs of imagecodecs, as its documentation says."""
+    """Readers register the codecs of imagecodecs, as its documentation says."""
     path = wrote(counting_frames((3, 50, 60), "u2"), compression="lzw", **PREDICTED, **TILES)
     arr = open_dataset(path)
     to_references(arr, tmp_path / "scan.json")
@@ -203,26 +203,28 @@ print(int(group["data"][:].astype("i8").sum()), "dask_tiled" in sys.modules)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "changed",
     [
         *[None, {}, {"codecs": "lzw"}, {"edge": 3}, {"edge": [0, 2]}],
         *[{"dtype": "O"}, {"dtype": 3}, {"shape": [0, 3]}, {"shape": None}],
     ],
     ids=repr,
 )
-def test_documents_that_cannot_be(told):
-    well = {"codecs": [], "shape": [4, 3], "dtype": "uint8"} if told else {}
-    document = {"name": PIPELINE, "configuration": told and {**well, **told}}
+def test_invalid_documents_raise(changed):
+    well = {"codecs": [], "shape": [4, 3], "dtype": "uint8"} if changed else {}
+    document = {"name": PIPELINE, "configuration": changed and {**well, **changed}}
     with pytest.raises(CorruptFileError, match=r"dask_tiled.pipeline cannot decode"):
         ReadingCodec.from_dict(document)
 
 
-def test_chunks_that_cannot_be():
-    """Only what is as short as a chunk at the edge may be, and codecs that are known."""
+def test_invalid_chunks_raise():
+    """Chunks are whole or as short as at the edge, and their codecs are known."""
     rows = {"name": "dask_tiled.rows", "configuration": {"axis": -1, "bits": 8}}
 
-    def chunk(**told):
-        return decoder_of(PIPELINE, json.dumps({"shape": (4, 3), "dtype": "uint8", **told}))
+    def chunk(**configuration):
+        return decoder_of(
+            PIPELINE, json.dumps({"shape": (4, 3), "dtype": "uint8", **configuration})
+        )
 
     codec = chunk(codecs=[rows], edge=(1, 3))
     whole = np.arange(12, dtype="u1")

@@ -1,4 +1,4 @@
-"""Stored arrays are compared with what they were exported from, and no damage goes unnoticed."""
+"""verify_zarr compares stored arrays with their sources, and notices any damage."""
 
 import json
 from functools import partial
@@ -12,7 +12,7 @@ from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, v
 from dask_tiled.export.zarr import stored_chunks
 from dask_tiled.testing import counting_frames, write_mib
 
-to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
+to_zarr = partial(to_zarr, layout="array")  # without keys of a group
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
 LAYOUTS = [{"chunks": (2, 3, 8, 16)}, {"chunks": (1, 2, 4, 16), "shards": (2, 4, 8, 16)}]
 
@@ -24,8 +24,8 @@ def arr(tmp_path):
 
 
 @pytest.mark.parametrize("options", LAYOUTS)
-def test_what_is_equal(arr, tmp_path, options):
-    """Nothing is raised, wherever it is stored and however it is named."""
+def test_equal_arrays_pass(arr, tmp_path, options):
+    """The stored array may be a path, an array or a store."""
     stored = to_zarr(arr, tmp_path / "out.zarr", **options)
     for store in (tmp_path / "out.zarr", str(tmp_path / "out.zarr"), stored, stored.store):
         verify_zarr(store, arr)
@@ -37,7 +37,7 @@ def test_what_is_equal(arr, tmp_path, options):
 
 @pytest.mark.filterwarnings("ignore:The data type", "ignore:The structured dtype")
 def test_colours(data, tmp_path):
-    """In the file blue comes first; zarr has no fields that are out of order."""
+    """In the file blue comes first; zarr stores fields in order."""
     arr = open_dataset(data / "dm" / "2D" / "test-23.dm4")
     stored = to_zarr(arr, tmp_path / "out.zarr")
     assert (stored[:]["B"] == arr.compute()["B"]).all()
@@ -47,8 +47,8 @@ def test_colours(data, tmp_path):
         verify_zarr(tmp_path / "out.zarr", arr)
 
 
-def test_the_place_of_a_difference(arr, tmp_path):
-    """The first of the chunk, with what is in the file and what is stored."""
+def test_errors_locate_differences(arr, tmp_path):
+    """The error names the first different pixel of the chunk, and both values."""
     to_zarr(arr, tmp_path / "out.zarr", **LAYOUTS[0])
     changed = zarr.open_array(tmp_path / "out.zarr", mode="r+")
     changed[3, 1, 7, 15] = 7
@@ -60,8 +60,8 @@ def test_the_place_of_a_difference(arr, tmp_path):
     assert (error.expected, error.found) == (FRAMES[3, 1, 7, 15], 7)
 
 
-def test_a_chunk_that_is_missing(tmp_path):
-    """Where zarr sees zeros, and zeros were stored."""
+def test_missing_chunks_raise(tmp_path):
+    """zarr reads zeros in place of the missing chunk, which held zeros."""
     arr = da.zeros((4, 4), chunks=2)
     to_zarr(arr, tmp_path / "out.zarr")
     (tmp_path / "out.zarr" / "c" / "1" / "0").unlink()
@@ -87,7 +87,7 @@ def test_another_array(arr, tmp_path):
     "text", ["", "[]", "[" * 99_999, '{"zarr_format": 3, "node_type": "array"}']
 )
 @pytest.mark.parametrize("name", ["zarr.json", "data/zarr.json"])
-def test_metadata_that_cannot_be_read(arr, tmp_path, name, text):
+def test_invalid_metadata_raises(arr, tmp_path, name, text):
     to_zarr(arr, tmp_path / "a.zarr", layout="group")
     (tmp_path / "a.zarr" / name).write_text(text)
     with pytest.raises(VerificationError) as caught:
@@ -96,24 +96,26 @@ def test_metadata_that_cannot_be_read(arr, tmp_path, name, text):
 
 
 @pytest.mark.filterwarnings("ignore:.*stored chunk shape:UserWarning")  # of zarr 3.4 and later
-def test_chunks_of_no_pixels(arr, tmp_path):
+def test_empty_chunks_raise(arr, tmp_path):
     to_zarr(arr, tmp_path / "a.zarr", chunks=(2, 3, 8, 16))
     path = tmp_path / "a.zarr" / "zarr.json"
     document = json.loads(path.read_text())
     document["chunk_grid"]["configuration"]["chunk_shape"][0] = 0
     path.write_text(json.dumps(document))
-    said = r"the array has empty chunks|a chunk cannot be decoded|is missing"  # by version of zarr
-    with pytest.raises(VerificationError, match=said):
+    message = (
+        r"the array has empty chunks|a chunk cannot be decoded|is missing"  # by version of zarr
+    )
+    with pytest.raises(VerificationError, match=message):
         verify_zarr(path.parent, arr)
 
 
 class Counting(zarr.storage.WrapperStore):
-    """A store that counts the bytes that are asked for at once."""
+    """A store that records the most bytes of a single request."""
 
     most = 0
 
     async def get(self, key, prototype, byte_range=None):
-        """Get and count."""
+        """Get bytes, and record their number."""
         found = await super().get(key, prototype, byte_range)
         if "c/" in key:
             Counting.most = max(Counting.most, len(found))
@@ -140,8 +142,8 @@ def test_shards_are_not_read_whole(arr, monkeypatch):
         {"filters": [zarr.codecs.TransposeCodec(order=(3, 2, 1, 0))]},
     ],
 )
-def test_what_others_wrote(arr, options):
-    """Whatever the codecs are, and wherever the index of a shard is."""
+def test_arrays_of_other_software(arr, options):
+    """Any codecs and any place of the index of shards are supported."""
     config = {"write_empty_chunks": True}
     store = zarr.storage.MemoryStore()
     given = {"shape": arr.shape, "chunks": (1, 2, 8, 16), "dtype": arr.dtype, "config": config}
@@ -153,8 +155,8 @@ def test_what_others_wrote(arr, options):
         verify_zarr(store, arr)
 
 
-def test_a_chunk_that_is_missing_in_a_shard():
-    """What zarr has left out because it is empty is told from what is stored."""
+def test_missing_chunks_in_shards_raise():
+    """Empty chunks that zarr leaves out differ from stored ones."""
     array = zarr.create_array(
         {}, shape=(4, 4), chunks=(1, 1), shards=(2, 2), dtype="u2", compressors=None
     )
@@ -176,8 +178,8 @@ def test_any_bits(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("options", LAYOUTS)
-def test_files_that_were_cut_off(arr, tmp_path, options):
-    """Wherever a file ends, nothing is taken from what was read before it."""
+def test_truncated_files_raise(arr, tmp_path, options):
+    """Bytes of a chunk that was read before do not complete a truncated file."""
     to_zarr(arr, tmp_path / "out.zarr", **options)
     chunk = max((tmp_path / "out.zarr" / "c").rglob("[0-9]"), key=lambda path: path.is_file())
     whole = chunk.read_bytes()
@@ -190,8 +192,8 @@ def test_files_that_were_cut_off(arr, tmp_path, options):
 
 
 @pytest.mark.slow
-def test_files_without_checksums_that_were_cut_off(tmp_path):
-    """Also where what came before it ends in the same way."""
+def test_truncated_files_without_checksums_raise(tmp_path):
+    """The chunk that is read before ends with the same bytes."""
     arr = da.zeros((4, 4096), chunks=(1, 4096), dtype="u2")
     config = {"write_empty_chunks": True}
     given = {"shape": arr.shape, "chunks": (1, 4096), "dtype": "u2", "config": config}

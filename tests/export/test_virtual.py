@@ -1,4 +1,4 @@
-"""Opened arrays as zarr: any client reads the same pixels, and nothing is copied."""
+"""as_zarr shows the pixels of opened arrays to any client, without copies."""
 
 import os
 import pickle
@@ -39,7 +39,7 @@ def test_every_format_is_zarr(name, sample_of):
 @settings(max_examples=settings.default.max_examples // 4)
 @given(st.data())
 def test_any_part_in_any_chunks(tmp_path_factory, data):
-    """Selections with missing frames, slices of them, chunks that end beyond the edge."""
+    """Slices of selections with missing frames, in chunks that end beyond the edge."""
     folder = tmp_path_factory.mktemp("scan")
     frames = counting_frames((12, 5, 6), "uint16")
     path = write_raw(folder / "scan.raw", frames, frame_header=3)
@@ -62,7 +62,7 @@ def test_any_part_in_any_chunks(tmp_path_factory, data):
 
 
 def test_clients_agree(tmp_path):
-    """zarr, xarray and dask, by what each of them opens; xarray sees coordinates with units."""
+    """zarr, xarray and dask read the same pixels; xarray sees coordinates with units."""
     axes = [(0.0, 0.5, "nm"), (2.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (0.0, 0.0, "1/nm")]
     write_dm(tmp_path / "scan.dm4", FRAMES, calibrations=axes)
     arr = open_dataset(tmp_path / "scan.dm4")
@@ -87,7 +87,7 @@ def test_clients_agree(tmp_path):
 
 
 def test_files_behind_urls():
-    """What zarr is shown pickles, and says no more of the URL than the array does."""
+    """The zarr array pickles, and its attributes hold the name of the file only."""
     fsspec.filesystem("memory").pipe("/virtual/scan.raw", FRAMES.tobytes())
     arr = open_dataset("memory://virtual/scan.raw", "raw", dtype="u2", sig_shape=(8, 16))
     array = pickle.loads(pickle.dumps(as_zarr(arr, chunks=(4, 8, 16))))
@@ -107,13 +107,13 @@ def test_computed_arrays_have_no_files(arr):
             as_zarr(computed)
 
 
-def test_chunks_have_to_be_equal(arr):
+def test_uneven_chunks_raise(arr):
     with pytest.raises(TilingError, match="equal along every axis"):
         as_zarr(arr, chunks=((1, 3, 1), 7, 8, 16))
     assert as_zarr(arr, chunks={"scan_y": 2, "x": 4}).chunks == (2, 7, 8, 4)
 
 
-def test_a_type_that_zarr_has_not(tmp_path):
+def test_unsupported_dtypes_raise(tmp_path):
     path = write_raw(tmp_path / "scan.raw", np.zeros((2, 3, 4), np.longdouble))
     arr = open_dataset(path, "raw", dtype=np.longdouble, sig_shape=(3, 4))
     with pytest.raises(DatasetError, match=r"scan.raw: zarr does not support the dtype"):
@@ -121,8 +121,8 @@ def test_a_type_that_zarr_has_not(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["rewritten", "shorter", "gone"])
-def test_a_changed_file_is_noticed(arr, change):
-    """It is said; it is no chunk that is not there, which zarr would fill."""
+def test_changed_files_raise(arr, change):
+    """A changed file must not look like a missing chunk, which zarr would fill."""
     array = as_zarr(arr, chunks=(1, 7, 8, 16))
     np.testing.assert_array_equal(array[0], FRAMES[0])
     path = arr.description.files[0].path
@@ -140,15 +140,15 @@ def test_a_changed_file_is_noticed(arr, change):
         da.from_zarr(array).sum().compute()
 
 
-def test_nothing_is_read_before_it_is_used(arr, monkeypatch):
-    """Chunks are read in other threads than that of zarr's event loop, and only those wanted."""
+def test_only_requested_chunks_are_read(arr, monkeypatch):
+    """Chunks are not read in the thread of zarr's event loop."""
     from dask_tiled.export.virtual import store as virtual_store
 
     read, threads = [], set()
     real = virtual_store.pixels_of
 
     def noted(source, grid, block, out):
-        if source.layout.files != arr.description.files:  # of a test that is over
+        if source.layout.files != arr.description.files:  # of an earlier test
             return real(source, grid, block, out)
         read.append(block)
         threads.add(threading.current_thread().name)
@@ -162,8 +162,8 @@ def test_nothing_is_read_before_it_is_used(arr, monkeypatch):
     assert not any("loop" in name for name in threads)
 
 
-def test_memory_is_that_of_the_chunks_at_work(tmp_path):
-    """However large the array: here 64 chunks, of which two are read at a time."""
+def test_memory_is_that_of_concurrent_chunks(tmp_path):
+    """Two of 64 chunks are read at a time."""
     path = tmp_path / "scan.raw"
     with path.open("wb") as file:
         file.truncate(64 << 20)

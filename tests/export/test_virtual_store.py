@@ -1,4 +1,4 @@
-"""The store behind zarr arrays that are not copied: zarr's own tests, and what they do not ask."""
+"""The store of virtual arrays passes zarr's own tests, and some more."""
 
 import asyncio
 import functools
@@ -19,7 +19,7 @@ from dask_tiled.testing import counting_frames, write_raw
 
 
 class Documents(Contents, MutableMapping):
-    """Documents that can be put there, and an array without chunks."""
+    """Documents that can be set, and an array without chunks."""
 
     def __init__(self, documents):
         self.documents = documents
@@ -35,7 +35,7 @@ class Documents(Contents, MutableMapping):
 
 
 class Filled(VirtualStore):
-    """The store, into which zarr's tests put documents before they read."""
+    """The store, in which zarr's tests set documents before they read."""
 
     supports_writes = supports_deletes = True
 
@@ -48,7 +48,7 @@ class Filled(VirtualStore):
 
 
 def in_a_loop(function):
-    """Run a coroutine function to its end."""
+    """Return a function that runs a coroutine function to its end."""
 
     @functools.wraps(function)
     def run(*args, **kwargs):
@@ -58,7 +58,7 @@ def in_a_loop(function):
 
 
 class TestByZarr(StoreTests[Filled, cpu.Buffer]):
-    """All tests of zarr-python, listing and byte ranges among them."""
+    """Run all tests of zarr-python for stores."""
 
     store_cls = Filled
     buffer_cls = cpu.Buffer
@@ -113,8 +113,8 @@ def names(listing):
     return asyncio.run(collect(listing))
 
 
-def test_all_keys_are_listed_and_there(array):
-    """Each key that is listed has bytes, and as many as is said."""
+def test_listed_keys_exist(array):
+    """Each listed key has bytes, as many as its stated size."""
     store = array.store
     keys = names(store.list())
     chunks = [f"data/c/{i}/0/0/0" for i in range(3)]
@@ -143,15 +143,15 @@ def test_folders_are_listed_without_their_chunks(array, folder, children):
     ["c/0/0/0/0", "data/c/3/0/0/0", "data/c/00/0/0/0", "data/c/-1/0/0/0", "data/c/0/0/0",
      "data/c/0/0/0/0/0", "data/c/\u0661/0/0/0", "data/d/0/0/0/0", "datac/0/0/0/0", "data", ""],
 )  # fmt: skip
-def test_other_keys_are_not_there(array, key):
+def test_other_keys_do_not_exist(array, key):
     assert not asyncio.run(array.store.exists(key))
     assert asyncio.run(array.store.get(key, default_buffer_prototype())) is None
     with pytest.raises(FileNotFoundError):
         asyncio.run(array.store.getsize(key))
 
 
-def test_a_chunk_is_what_zarr_would_store(array):
-    """Little-endian, whole, filled beyond the edge: byte for byte what zarr writes."""
+def test_chunks_equal_those_that_zarr_stores(array):
+    """Chunks are little-endian, and filled beyond the edge."""
     stored = zarr.create_array(
         {}, shape=FRAMES.shape, chunks=array.chunks, dtype="u2", compressors=None
     )
@@ -162,7 +162,7 @@ def test_a_chunk_is_what_zarr_would_store(array):
         assert found.to_bytes() == expected.to_bytes()
 
 
-def test_nothing_can_be_written(array):
+def test_writing_raises(array):
     store = array.store
     assert store.read_only
     assert not store.supports_writes
@@ -179,7 +179,7 @@ def test_nothing_can_be_written(array):
 
 
 def test_equal_stores_are_equal(array):
-    """So are copies in other processes; other chunks are another store."""
+    """Unpickled copies are equal; other documents make another store."""
     copied = pickle.loads(pickle.dumps(array.store))
     assert copied == array.store
     assert hash(copied) == hash(array.store)

@@ -1,4 +1,4 @@
-"""Export to zarr: equal, aligned, complete or absent, and never over what is not ours."""
+"""Exports to zarr are equal to the source, and complete or absent."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from dask_tiled.export.zarr import sources
 from dask_tiled.export.zarr.grids import grids_of
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
-to_zarr = partial(to_zarr, layout="array")  # its keys are those of chunks alone
+to_zarr = partial(to_zarr, layout="array")  # without keys of a group
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
 
 
@@ -33,8 +33,8 @@ def arr(tmp_path):
     return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
 
 
-def test_export_is_equal_and_says_what_it_is(arr, tmp_path):
-    """zarr alone reads the pixels, the names of the axes, and where they come from."""
+def test_exports_hold_pixels_and_metadata(arr, tmp_path):
+    """zarr alone reads the pixels, the names of the axes, and metadata of the file."""
     to_zarr(arr, tmp_path / "out.zarr", attributes={"sample": "gold"})
     stored = zarr.open_array(tmp_path / "out.zarr", mode="r")
     np.testing.assert_array_equal(stored[:], FRAMES)
@@ -49,7 +49,7 @@ def test_export_is_equal_and_says_what_it_is(arr, tmp_path):
 
 
 def test_every_chunk_is_stored(tmp_path):
-    """Zeros are written, too: a chunk that is missing is a fault."""
+    """Chunks of zeros are stored, too, as a missing chunk means damage."""
     to_zarr(da.zeros((6, 4), chunks=(2, 4), dtype="u2"), tmp_path / "out.zarr", chunks=(2, 4))
     files = [path for path in (tmp_path / "out.zarr" / "c").rglob("*") if path.is_file()]
     assert len(files) == 3
@@ -59,8 +59,8 @@ sizes = st.integers(1, 9)
 
 
 @given(st.data())
-def test_any_chunks_over_any_chunks(tmp_path_factory, data):
-    """Zarr reads what was written, whatever the dask chunks, the chunks and the shards are."""
+def test_any_chunks_and_shards(tmp_path_factory, data):
+    """Exports are right with any dask chunks, zarr chunks and shards."""
     folder = tmp_path_factory.mktemp("export")
     shape = data.draw(st.tuples(sizes, sizes, sizes))
     expected = counting_frames(shape, "uint32")
@@ -82,8 +82,8 @@ def test_any_chunks_over_any_chunks(tmp_path_factory, data):
             np.testing.assert_array_equal(stored[:], source.compute())
 
 
-def test_paths_are_what_users_write(arr, tmp_path, monkeypatch):
-    """With a slash at the end, relative, below folders that are not there yet."""
+def test_paths_of_all_kinds(arr, tmp_path, monkeypatch):
+    """Paths may end with a slash, be relative, or lie below folders that do not exist yet."""
     monkeypatch.chdir(tmp_path)
     for path in ("a.zarr/", "./b.zarr", "new/folder/c.zarr", "with space [1] \u00b5.zarr", "a::b"):
         np.testing.assert_array_equal(to_zarr(arr, path)[:], FRAMES)
@@ -94,16 +94,16 @@ def test_paths_are_what_users_write(arr, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [str, zarr.storage.LocalStore])
-def test_an_array_can_be_replaced_by_what_is_computed_from_it(arr, tmp_path, kind):
-    """The source is read to the end before it goes."""
+def test_arrays_may_be_replaced_by_their_results(arr, tmp_path, kind):
+    """The source is read to the end before it is removed."""
     to_zarr(arr, tmp_path / "out.zarr")
     place = kind(tmp_path / "out.zarr")
     to_zarr(da.from_zarr(place) + 1, place, overwrite=True)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
 
 
-def test_a_failed_export_is_not_seen(arr, tmp_path):
-    """Neither an array nor its parts stay behind, and an older export is untouched."""
+def test_failed_exports_are_invisible(arr, tmp_path):
+    """Failed exports leave no parts, and older exports are untouched."""
     to_zarr(arr[:1], tmp_path / "out.zarr")
 
     seen = []
@@ -124,7 +124,7 @@ def test_a_failed_export_is_not_seen(arr, tmp_path):
 
 
 def test_two_exports_to_one_place(arr, tmp_path):
-    """The second one is refused as long as the first one lasts; their chunks never mix."""
+    """The second export is refused as long as the first one runs."""
     refused = []
 
     def export_too(block):
@@ -139,8 +139,8 @@ def test_two_exports_to_one_place(arr, tmp_path):
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr", mode="r")[:], FRAMES)
 
 
-def test_what_comes_while_an_export_lasts_stays(arr, tmp_path):
-    """The place is looked at again before the array is moved there."""
+def test_data_that_appears_during_an_export_is_kept(arr, tmp_path):
+    """The path is checked again before the array is moved there."""
 
     def come(block):
         (tmp_path / "out.zarr").mkdir()
@@ -154,8 +154,8 @@ def test_what_comes_while_an_export_lasts_stays(arr, tmp_path):
     assert (tmp_path / "out.zarr" / "thesis.txt").read_text() == "mine"
 
 
-def test_an_array_comes_back_if_it_cannot_be_replaced(arr, tmp_path, monkeypatch):
-    """Between the two steps of the move, too."""
+def test_failed_replacements_restore_the_array(arr, tmp_path, monkeypatch):
+    """The replacement fails between its two renamings."""
     to_zarr(arr[:1], tmp_path / "out.zarr")
     rename = os.rename
 
@@ -170,8 +170,8 @@ def test_an_array_comes_back_if_it_cannot_be_replaced(arr, tmp_path, monkeypatch
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:1])
 
 
-def test_exports_have_names_of_their_own(arr, tmp_path):
-    """A cache of results must not think that an export has been done already."""
+def test_keys_of_exports_are_unique(arr, tmp_path):
+    """A cache of results must not skip an export."""
     seen = []
 
     class Names(dask.callbacks.Callback):
@@ -185,39 +185,36 @@ def test_exports_have_names_of_their_own(arr, tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0, 5)])
-def test_arrays_of_no_pixels_or_no_axes(tmp_path, shape):
-    """They have chunks all the same."""
+def test_arrays_without_pixels_or_axes(tmp_path, shape):
     assert to_zarr(da.zeros(shape), tmp_path / "out.zarr").shape == shape
 
 
 @pytest.mark.parametrize("chunks", [
     (3,), 0, (0, 7, 8, 16), (-2, 7, 8, 16), "much", 1.5, object(), ((2, 3), 7, 8, 16)
 ])  # fmt: skip
-def test_chunks_that_cannot_be(arr, tmp_path, chunks):
-    """As at opening."""
+def test_invalid_chunks_raise(arr, tmp_path, chunks):
     with pytest.raises(TilingError):
         to_zarr(arr, tmp_path / "out.zarr", chunks=chunks)
     assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib"]
 
 
 @pytest.mark.parametrize("source", ["a", da.ma.masked_less(da.ones(3), 2), None])
-def test_what_cannot_be_exported(tmp_path, source):
-    """What is there no file of, pixels that are masked, and nothing."""
+def test_invalid_sources_raise(tmp_path, source):
+    """Missing files, masked arrays and None raise."""
     with pytest.raises((DatasetError, FileNotFoundError)):
         to_zarr(source, tmp_path / "out.zarr")
     assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("store", [None, b"out.zarr", "a\0.zarr", "none://out.zarr"])
-def test_what_is_no_store(arr, store):
-    """An export to nowhere is an error, before anything is computed."""
+def test_invalid_stores_raise(arr, store):
     with pytest.raises(DatasetError, match=r"invalid store|invalid path|not known"):
         to_zarr(arr, store)
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (3, 5), (1, 4), (4,)])
-def test_chunks_that_are_not_as_dask_says(tmp_path, shape):
-    """Nothing is cut or filled: the export fails, and leaves nothing."""
+def test_chunks_of_unexpected_shapes_raise(tmp_path, shape):
+    """Chunks are neither cut nor filled; the export fails, and leaves nothing."""
     arr = da.from_delayed(dask.delayed(np.ones)(shape), (3, 4), "f8")
     with pytest.raises(
         DatasetError, match="another shape than its dask array states; expected \\(3, 4\\)"
@@ -227,7 +224,7 @@ def test_chunks_that_are_not_as_dask_says(tmp_path, shape):
 
 
 def test_attributes_of_the_user(arr, tmp_path):
-    """numpy's values are written as JSON; what makes an array ours stays."""
+    """NumPy's values are written as JSON; the key of the package stays."""
     given = {"dose": np.float32(0.5), "angles": np.arange(3), "dask_tiled": "mine"}
     stored = to_zarr(arr, tmp_path / "out.zarr", attributes=given)
     assert stored.attrs["dose"] == 0.5
@@ -239,7 +236,7 @@ def test_attributes_of_the_user(arr, tmp_path):
 
 @pytest.mark.parametrize("kind", ["memory", "dict", "fsspec"])
 def test_a_store_that_may_be_read_is_not_replaced(arr, kind):
-    """What is removed first must not be what is read, however deep in the graph it is."""
+    """The store is emptied first, so the graph must not read it at any depth."""
     contents = {}
     store = {"memory": zarr.storage.MemoryStore(contents), "dict": contents, "fsspec": "memory://a"}
     to_zarr(arr, store[kind], overwrite=True)
@@ -254,8 +251,8 @@ def test_a_store_that_may_be_read_is_not_replaced(arr, kind):
     np.testing.assert_array_equal(inner, FRAMES + 1)
 
 
-def test_what_cannot_be_looked_into_may_be_read(arr):
-    """An array whose graph does not pickle does not replace what is in a store."""
+def test_graphs_that_do_not_pickle_may_read_the_store(arr):
+    """Such arrays do not replace arrays in stores."""
     store, lock = {}, threading.Lock()
     to_zarr(arr, store)
     with pytest.raises(DatasetError, match="may read from the store"):
@@ -263,7 +260,7 @@ def test_what_cannot_be_looked_into_may_be_read(arr):
 
 
 def test_a_zip_file_is_not_replaced(arr, tmp_path):
-    """Nothing can be removed from one."""
+    """Nothing can be removed from a zip file."""
     with zarr.storage.ZipStore(tmp_path / "out.zip", mode="a") as store:
         to_zarr(arr, store)
         with pytest.raises(DatasetError, match="cannot replace data"):
@@ -271,8 +268,8 @@ def test_a_zip_file_is_not_replaced(arr, tmp_path):
         np.testing.assert_array_equal(zarr.open_array(store, mode="r+")[:], FRAMES)
 
 
-def test_a_store_shows_an_array_when_it_is_complete(arr):
-    """What readers look for comes last; what a stopped export left is no obstacle."""
+def test_stores_show_complete_arrays_only(arr):
+    """Documents are written last; chunks of a stopped export are no obstacle."""
     store = {}
 
     def fail(_block):
@@ -288,7 +285,7 @@ def test_a_store_shows_an_array_when_it_is_complete(arr):
 
 
 def test_other_keys_of_a_store_stay(arr):
-    """Only what is below its own path goes."""
+    """Only keys below the path of the export are removed."""
     store = {}
     group = zarr.create_group(store)
     group.create_array("other", shape=(3,), dtype="u1")[:] = 7
@@ -312,13 +309,13 @@ def test_other_keys_of_a_store_stay(arr):
     ],
 )
 def test_chunks_and_shards_are_chosen(shape, chunks, shards):
-    """Chunks of about 1 MiB in shards of about 16 MiB, whatever the lengths of the axes."""
+    """Chunks have about 1 MiB and shards about 16 MiB, whatever the lengths of the axes."""
     arr = da.zeros(shape, chunks=shape, dtype="u2")
     assert grids_of(Given.of(arr), None, None) == (chunks, shards)
 
 
 def test_shards_are_multiples_of_chunks(arr, tmp_path):
-    """Of all others, zarr knows nothing; nor of arrays of unknown shapes."""
+    """Other shards raise, and so do arrays of unknown shapes."""
     with pytest.raises(TilingError, match="compute_chunk_sizes"):
         to_zarr(arr.ravel()[arr.ravel() > 5], tmp_path / "out.zarr")
     with pytest.raises(TilingError, match="multiples"):
@@ -328,13 +325,13 @@ def test_shards_are_multiples_of_chunks(arr, tmp_path):
 
 @pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False), (None, False)])
 def test_progress(arr, tmp_path, capsys, progress, shown):
-    """A bar on request; by itself only on a terminal."""
+    """By default, bars are shown on terminals only."""
     to_zarr(arr, tmp_path / "out.zarr", progress=progress)
     assert ("to_zarr: 100%" in capsys.readouterr().err) is shown
 
 
-def test_compressors_are_zarrs(arr, tmp_path):
-    """Any that zarr takes, and a checksum, once, so that damage is noticed."""
+def test_compressors(arr, tmp_path):
+    """Compressors are those of zarr, with a single checksum that detects damage."""
     check, gzip = zarr.codecs.Crc32cCodec(), zarr.codecs.GzipCodec(level=1)
     for asked, used in (
         (None, (check,)),
@@ -360,15 +357,15 @@ HELD = {
     "follow": 1 + SHARD,
     "beton": 2 + 8,
 }
-"""MiB that each of two workers holds: pixels, and what is encoded of them, which is no smaller."""
+"""MiB that each of two workers holds: pixels, and encoded chunks, which are no smaller."""
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="only Linux tells")
-def test_memory_is_what_is_promised(tmp_path):
-    """Beside that, 16 MiB a worker: windows of files, and what memory is kept free.
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="known on Linux only")
+def test_memory_of_exports(tmp_path):
+    """Each worker may take 16 MiB more, for windows of files and memory that is kept free.
 
-    Other processes may delay what is freed, and only that: the lower of two peaks counts.
+    Other processes may delay the freeing of memory, so the lower of two peaks counts.
     """
     program = str(Path(__file__).with_name("exports_memory.py"))
     lowest = dict.fromkeys(HELD, np.inf)
@@ -385,8 +382,8 @@ def test_memory_is_what_is_promised(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sync of zarr.core", "dictionary of a store"])
-def test_without_what_zarr_keeps_private(arr, monkeypatch, name):
-    """Chunks are stored, and an array is not replaced by what reads it, by more caution at most."""
+def test_missing_private_names_of_zarr(arr, monkeypatch, name):
+    """Exports succeed, and arrays are not replaced by their readers, perhaps with more caution."""
     store = zarr.storage.MemoryStore()
     to_zarr(arr[:1], store)
     if name == "sync of zarr.core":
