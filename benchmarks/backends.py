@@ -39,7 +39,8 @@ from comparison.facts import sentence
 from comparison.limits import copied
 from comparison.scans import Scan, expectations, prepare
 from dask_tiled.model.paths import GIVES_BACK
-from dask_tiled.reading.backends import BACKENDS, BLOCK_BYTES
+from dask_tiled.reading.backends import BACKENDS
+from dask_tiled.reading.buffered import BLOCK_BYTES
 
 JOBS = {
     "decoding": ("merlin-u16", "frames"),

@@ -26,7 +26,7 @@ from backends import evict
 from comparison.cores import core_count
 from comparison.facts import facts, sentence
 from comparison.table import make_console, print_table
-from dask_tiled.reading.backends import BLOCK_BYTES
+from dask_tiled.reading.buffered import BLOCK_BYTES
 
 SIG = (256, 256)
 FRAME_BYTES = 2 * SIG[0] * SIG[1]

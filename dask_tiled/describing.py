@@ -31,7 +31,8 @@ from dask_tiled.model.headers import Headers
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.paths import Border, axes_file, is_url, within
 from dask_tiled.model.saved_axes import SavedAxes
-from dask_tiled.reading.backends import ALIGNMENT, BACKENDS
+from dask_tiled.reading.backends import BACKENDS
+from dask_tiled.reading.buffered import ALIGNMENT
 from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.remote.stores import Options
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests

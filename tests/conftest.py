@@ -19,8 +19,9 @@ from formats_table import TABLE
 from hypothesis import HealthCheck, settings
 
 from dask_tiled.errors import warn_once
-from dask_tiled.reading import backends
-from dask_tiled.reading.backends import BACKENDS, Mapped
+from dask_tiled.reading import mapped
+from dask_tiled.reading.backends import BACKENDS
+from dask_tiled.reading.mapped import Mapped
 from dask_tiled.tiling import machine
 
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -169,7 +170,7 @@ def synchronous():
 @pytest.fixture
 def nothing_kept(monkeypatch):
     """Begin with an empty cache of mapped files, whose number is limited."""
-    monkeypatch.setattr(backends, "_kept", type(backends._kept)())
+    monkeypatch.setattr(mapped, "_kept", type(mapped._kept)())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from dask_tiled.model.blocks import MOST_BYTES, BlockRange, BlockRun
 from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Box, Index
 from dask_tiled.model.paths import is_url
-from dask_tiled.reading.backends import ALIGNMENT, BLOCK_BYTES
+from dask_tiled.reading.buffered import ALIGNMENT, BLOCK_BYTES
 from dask_tiled.reading.correction_plans import Plan
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges

@@ -12,7 +12,8 @@ from dask_tiled.model.blocks import BlockRange, BlockRun
 from dask_tiled.model.events import EventRun
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Bytes
-from dask_tiled.reading.backends import BLOCK_BYTES, Backend
+from dask_tiled.reading.backend import Backend
+from dask_tiled.reading.buffered import BLOCK_BYTES
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window

@@ -16,6 +16,9 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.requests import IN_MEMORY
 
+GAPS = 1.25
+"""Frames are read one by one if their spacing exceeds their bytes by this factor."""
+
 
 @dataclass(frozen=True, eq=False)
 class Units:
@@ -101,6 +104,12 @@ class ReadRanges(NamedTuple):
         decoder, runs = self.units.decoder, self.units.runs
         halves = 2 if decoder.lag else 1
         return len(self.offsets) * len(runs.starts) * runs.length * decoder.nbytes * halves
+
+    def spread(self, least: int = 1) -> float:
+        """Return the spacing of frames, relative to the bytes read of each, at least ``least``."""
+        start, stop = self.span
+        low, high = self.units.reach
+        return (stop - start) / (max(high - low, least) * len(self.offsets))
 
     def runs(self) -> Runs:
         """Return the units of all frames as runs, with absolute offsets."""

@@ -18,7 +18,8 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Box, Bytes, Cut, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
-from dask_tiled.reading.backends import Backend, backend_for
+from dask_tiled.reading.backend import Backend
+from dask_tiled.reading.backends import backend_for
 from dask_tiled.reading.correction_plans import Plan
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.decoding import read_into, view_of

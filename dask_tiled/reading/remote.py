@@ -13,9 +13,10 @@ from dask_tiled.model.blocks import BlockRun
 from dask_tiled.model.events import EventRun
 from dask_tiled.model.files import File, RemoteFile
 from dask_tiled.model.indexing import Bytes, Index
-from dask_tiled.reading.backends import BLOCK_BYTES, GAPS, Backend
+from dask_tiled.reading.backend import Backend
+from dask_tiled.reading.buffered import BLOCK_BYTES
 from dask_tiled.reading.planning import Ranges
-from dask_tiled.reading.ranges import ReadRanges, Window
+from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
 from dask_tiled.remote.fetching import GAP_BYTES, cut_out, merge, requests, submit
 
 AHEAD = 8

@@ -19,7 +19,8 @@ from strategies import basic_indices, chunked
 import dask_tiled
 from dask_tiled import DatasetError, TiledArray, scheme_of
 from dask_tiled.array.tasks import pixels_of
-from dask_tiled.reading.backends import BACKENDS, Mapped
+from dask_tiled.reading.backends import BACKENDS
+from dask_tiled.reading.mapped import Mapped
 from dask_tiled.reading.ranges import Window
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 

@@ -20,7 +20,7 @@ from dask_tiled.model.decoders import plain
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
-from dask_tiled.reading import backends
+from dask_tiled.reading import backends, buffered, mapped
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -459,9 +459,10 @@ def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
     layout = Layout([File.at(path)], (1,), (2, 50), [piece], [plain(np.dtype("u1"))])
     desc = Description.of("lattice", layout, {})
     expected = stored[np.add.outer(5 * np.arange(2), 4 * np.arange(50))]
-    monkeypatch.setattr(backends, "MAPPED_BYTES", window)
-    monkeypatch.setattr(backends, "KEPT_BYTES", 0)
-    monkeypatch.setattr(backends, "BLOCK_BYTES", window)
+    monkeypatch.setattr(mapped, "MAPPED_BYTES", window)
+    monkeypatch.setattr(mapped, "KEPT_BYTES", 0)
+    monkeypatch.setattr(buffered, "BLOCK_BYTES", window)
+    monkeypatch.setattr(buffered, "REQUESTED_BYTES", window)
     for io in backends.BACKENDS:
         arr = build(desc, negotiate(desc), io)
         np.testing.assert_array_equal(arr.sum(axis=0).compute(), expected)

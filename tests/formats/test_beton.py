@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import CorruptFileError, DatasetError, ImageField, describe, open_dataset, to_beton
-from dask_tiled.reading.backends import Buffered
+from dask_tiled.reading.buffered import Buffered
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 REAL = ("all_fields_idx", "all_fields_w1", "dtypes_page4M", "scalars_only")

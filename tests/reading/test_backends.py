@@ -16,9 +16,10 @@ from strategies import cuts
 from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.engine.folding import FrameSink
 from dask_tiled.model.requests import DONE, FD, IN_MEMORY
-from dask_tiled.reading import backends, descriptors
+from dask_tiled.reading import backend, buffered, descriptors, mapped, pages
 from dask_tiled.reading import decoding as reading_module
-from dask_tiled.reading.backends import ALIGNMENT, BACKENDS, BLOCK_BYTES
+from dask_tiled.reading.backends import BACKENDS
+from dask_tiled.reading.buffered import ALIGNMENT, BLOCK_BYTES
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -65,12 +66,13 @@ def test_every_layout_through_every_backend(layouts, data):
     expected = frames if roi is None else frames[roi]
     index = data.draw(cuts(expected.shape), label="index")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backends, "KERNEL_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
-        patch.setattr(backends, "BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
-        patch.setattr(backends, "MAPPED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
-        patch.setattr(backends, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 30])))
-        patch.setattr(backends, "POPULATED_BYTES", data.draw(st.sampled_from([4096, 1 << 18])))
-        patch.setattr(backends, "OPEN_FILES", data.draw(st.sampled_from([1, 2])))
+        patch.setattr(buffered, "KERNEL_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
+        patch.setattr(buffered, "BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
+        patch.setattr(buffered, "REQUESTED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
+        patch.setattr(mapped, "MAPPED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
+        patch.setattr(mapped, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 30])))
+        patch.setattr(pages, "POPULATED_BYTES", data.draw(st.sampled_from([4096, 1 << 18])))
+        patch.setattr(backend, "OPEN_FILES", data.draw(st.sampled_from([1, 2])))
         for io in ["auto", "at rest", *BACKENDS]:
             kind = "auto" if io == "at rest" else io
             arr = open_dataset(**options, nav_shape=(count,), roi=roi, io=kind)
@@ -112,13 +114,13 @@ def large_files(folder):
 def test_buffers_are_about_a_block(tmp_path, monkeypatch, io):
     """Each read uses one buffer of a block and one unit, for any slice of large frames."""
     sizes = []
-    allocate = backends._aligned
+    allocate = buffered._aligned
 
     def spy(size):
         sizes.append(size)
         return allocate(size)
 
-    monkeypatch.setattr(backends, "_aligned", spy)
+    monkeypatch.setattr(buffered, "_aligned", spy)
     for name, opened, unit in large_files(tmp_path):
         arr = opened(io)
         for index in (
@@ -144,9 +146,9 @@ def test_maps_are_bounded(path, monkeypatch):
             sizes.append(length)
             return super().__new__(cls, fileno, length, **options)
 
-    monkeypatch.setattr(backends, "MAPPED_BYTES", 1500)
-    monkeypatch.setattr(backends, "KEPT_BYTES", path.stat().st_size - 1)
-    monkeypatch.setattr(backends.mmap, "mmap", Spy)
+    monkeypatch.setattr(mapped, "MAPPED_BYTES", 1500)
+    monkeypatch.setattr(mapped, "KEPT_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr(pages.mmap, "mmap", Spy)
     arr = open_dataset(path, io="mmap", chunks=-1, **RAW)
     assert arr.npartitions == 1
     np.testing.assert_array_equal(arr.compute(), FRAMES)
@@ -236,7 +238,7 @@ def test_systems_without_direct_reads(path, monkeypatch):
 @pytest.mark.parametrize("nbytes", [1, 2000, 5000, 1 << 20])
 def test_kernels_read_frames_in_any_order(path, monkeypatch, io, nbytes):
     """Sums are right for any request size, frame order and reduction axes."""
-    monkeypatch.setattr(backends, "KERNEL_BYTES", nbytes)
+    monkeypatch.setattr(buffered, "KERNEL_BYTES", nbytes)
     frames = FRAMES.reshape(3, 3, 16, 16)
     arr = open_dataset(path, io=io, nav_shape=(3, 3), chunks=-1, **RAW)
     for index in np.s_[...], np.s_[::-1], np.s_[:, ::-2], np.s_[..., 4:8, :], np.s_[..., 3]:
@@ -261,7 +263,7 @@ def break_kernel_reads(monkeypatch, times):
 
 @READING
 def test_failed_kernel_reads_are_retried(path, monkeypatch, io):
-    monkeypatch.setattr(backends, "MAPPED_BYTES", 2000)
+    monkeypatch.setattr(buffered, "REQUESTED_BYTES", 2000)
     calls = break_kernel_reads(monkeypatch, 1)
     found = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0).compute()
     np.testing.assert_array_equal(found, FRAMES.sum(axis=0))
@@ -281,7 +283,7 @@ def test_kernel_errors_name_the_file(path, monkeypatch, io):
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("change", ["touch", "rewrite", "grow", "shrink"])
 def test_files_changed_before_a_kernel_reads(path, monkeypatch, io, at, change):
-    monkeypatch.setattr(backends, "MAPPED_BYTES", 2000)
+    monkeypatch.setattr(buffered, "REQUESTED_BYTES", 2000)
     arr = open_dataset(path, io=io, chunks=-1, **RAW).sum(axis=0)
     calls, take = [], FrameSink.take_window
 
@@ -372,7 +374,7 @@ def test_files_changed_during_compute(path, monkeypatch, io, change):
 @pytest.mark.parametrize("at", [0, 1])
 def test_files_shortened_during_compute(path, monkeypatch, io, at):
     """The file may shrink between the check of its size and a read."""
-    monkeypatch.setattr(backends, "BLOCK_BYTES", 600)
+    monkeypatch.setattr(buffered, "BLOCK_BYTES", 600)
     arr = open_dataset(path, io=io, chunks=-1, **RAW)
     read, calls = os.preadv, []
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import DatasetError, map_tiles, open_dataset
-from dask_tiled.reading import backends, decoding, rest
+from dask_tiled.reading import backends, decoding, mapped, rest
 from dask_tiled.testing import counting_frames, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous", "nothing_kept")
@@ -59,9 +59,9 @@ def advance_clock(monkeypatch, seconds):
 def test_recent_files_are_not_mapped(path, monkeypatch):
     """The age of a file is checked in each task; a minute is old enough."""
     arr = open_dataset(path, **RAW)
-    for seconds, mapped in ((0, False), (58, False), (60, True), (-3600, False), (1e9, True)):
+    for seconds, expected in ((0, False), (58, False), (60, True), (-3600, False), (1e9, True)):
         advance_clock(monkeypatch, seconds)
-        assert is_mapped(arr) == mapped, seconds
+        assert is_mapped(arr) == expected, seconds
 
 
 @pytest.mark.parametrize("age", [10**9, -(10**9)], ids=["old", "of the future"])
@@ -199,7 +199,7 @@ def test_leases_keep_writers_out_during_decoding(path, monkeypatch):
     def decode_and_open(*args):
         with pytest.raises(BlockingIOError):
             os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        refused.append(len(backends._kept))
+        refused.append(len(mapped._kept))
         decode(*args)
 
     monkeypatch.setattr(decoding, "run_kernel", decode_and_open)
@@ -216,7 +216,7 @@ def test_without_a_lease_nothing_is_mapped(path, writer, kind):
     arr = open_dataset(path, **REVERSED)
     writer(kind)
     np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
-    assert not any(mapped._populated.any() for mapped in backends._kept.values())
+    assert not any(one._populated.any() for one in mapped._kept.values())
 
 
 def test_windows_without_a_lease_are_read(path, monkeypatch):
@@ -228,7 +228,7 @@ def test_windows_without_a_lease_are_read(path, monkeypatch):
         yield errno.EAGAIN if len(asked) % 2 else 0
 
     monkeypatch.setattr(backends, "leased", every_other)
-    monkeypatch.setattr(backends, "MAPPED_BYTES", 2 * FRAMES[0].nbytes)
+    monkeypatch.setattr(mapped, "MAPPED_BYTES", 2 * FRAMES[0].nbytes)
     arr = open_dataset(path, **REVERSED)
     np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
     assert len(asked) > 3

@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 
 from dask_tiled import StaleFileError, map_tiles, open_dataset
 from dask_tiled.array.tasks import pixels_of
-from dask_tiled.reading import backends
+from dask_tiled.reading import buffered, mapped
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames, write_npy, write_raw
 
@@ -212,7 +212,7 @@ def test_small_file_stays_mapped(path, dtype):
 @pytest.mark.usefixtures("nothing_kept")
 def test_sparse_pixels_come_from_the_kept_map(path, monkeypatch):
     """The kept map avoids a system call per frame."""
-    monkeypatch.delattr(backends.Buffered, "windows")
+    monkeypatch.delattr(buffered.Buffered, "windows")
     arr = open_dataset(path, chunks=(5, -1, -1), **RAW)
     np.testing.assert_array_equal(arr[:, 3, 4].compute(), FRAMES[:, 3, 4])
     assert maps_of(path) == 1
@@ -224,14 +224,14 @@ def test_windows_of_kept_maps_have_equal_numbers_of_pages(tmp_path, monkeypatch)
     frame = 8 * mmap.PAGESIZE
     frames = counting_frames((64, 2, frame // 4), "u2")
     arr = open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=-1)
-    monkeypatch.setattr(backends, "MAPPED_BYTES", 4 * frame)
-    around, shown = backends.Kept._around, []
+    monkeypatch.setattr(mapped, "MAPPED_BYTES", 4 * frame)
+    around, shown = mapped.Kept._around, []
 
     def note(self, file, start, stop, *, sparse):
         shown.append(stop - start)
         return around(self, file, start, stop, sparse=sparse)
 
-    monkeypatch.setattr(backends.Kept, "_around", note)
+    monkeypatch.setattr(mapped.Kept, "_around", note)
     for index, spans in ((np.s_[:], 16), (np.s_[:, 1, 7], 3)):
         shown.clear()
         total = arr[index].sum(axis=0).compute()
@@ -244,8 +244,8 @@ def test_windows_of_kept_maps_have_equal_numbers_of_pages(tmp_path, monkeypatch)
 def test_kept_maps_are_limited_in_bytes_and_files(path, tmp_path, monkeypatch):
     paths = [write_raw(tmp_path / f"{k}.raw", FRAMES) for k in range(4)]
     for limits, count in (((3, 8), 3), ((8, 2), 2), ((0, 8), 0)):
-        monkeypatch.setattr(backends, "KEPT_BYTES", limits[0] * path.stat().st_size)
-        monkeypatch.setattr(backends, "KEPT_MAPS", limits[1])
+        monkeypatch.setattr(mapped, "KEPT_BYTES", limits[0] * path.stat().st_size)
+        monkeypatch.setattr(mapped, "KEPT_MAPS", limits[1])
         arr = open_dataset(paths, chunks=(5, -1, -1), **RAW)
         for _ in range(2):
             np.testing.assert_array_equal(arr.compute(), np.concatenate([FRAMES] * 4))
@@ -279,12 +279,12 @@ def test_workers_own_their_chunks(path):
     arr = open_dataset(path, chunks=(4, -1, -1), **RAW)
     told = arr.map_blocks(describe_block, chunks=((1,) * 3, (1,), (3,)), dtype=bool)
     with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
-        mapped, writeable, _ = client.compute(told).result().T[:, 0]
-        assert not mapped.any()
+        are_mapped, writeable, _ = client.compute(told).result().T[:, 0]
+        assert not are_mapped.any()
         assert writeable.all()
         kept = client.persist(arr)
         np.testing.assert_array_equal(client.compute(kept[3:5]).result(), FRAMES[3:5])
-        inside = client.run(lambda: len(backends._kept))
+        inside = client.run(lambda: len(mapped._kept))
         assert set(inside.values()) == {0}
         with dask.config.set(scheduler="synchronous"):  # in spite of the client
             assert all(tiles_of(arr))

@@ -1,0 +1,113 @@
+"""What fetches bytes of files for one chunk."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Self
+
+from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Bytes
+from dask_tiled.model.paths import allowed
+from dask_tiled.reading.descriptors import lent_fd
+from dask_tiled.reading.planning import Ranges
+from dask_tiled.reading.ranges import ReadRanges, Window
+
+OPEN_FILES = 8
+"""Files held open at once for a chunk."""
+
+
+class Backend(ABC):
+    """Fetches bytes for one chunk, in one thread."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._kept: dict[Hashable, Any] = {}
+
+    @abstractmethod
+    def windows(
+        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+    ) -> Iterator[Window]:
+        """Fetch the bytes of read ranges, window by window.
+
+        Parameters
+        ----------
+        ranges : ReadRanges
+        limit : int, optional
+            Maximum span of a window in bytes; by default that of the backend, which may be smaller.
+        read : bool, default: True
+            If False, the bytes may be left to one kernel to read, as the request of the window
+            says. If it fails, it gets the window again, and goes on.
+
+        Yields
+        ------
+        Window
+            A part of the read ranges with its bytes; valid until the next window is requested.
+        """
+
+    def expect(self, ranges: Iterable[Ranges]) -> None:  # noqa: B027 - optional
+        """Announce the ranges that will be read, so that they can be requested early."""
+
+    @abstractmethod
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
+        """Fetch a byte range of a file; valid until the next call."""
+
+    def view(self, file: File, start: int, stop: int) -> Bytes | None:  # noqa: ARG002
+        """Return a view of mapped bytes, valid until the chunk is done; None if unsupported."""
+        return None
+
+    def private(self, file: File, start: int, stop: int) -> Bytes | None:  # noqa: ARG002
+        """Map bytes as private pages, writeable; None unless the file rests."""
+        return None
+
+    def fill(self, file: File, start: int, out: Bytes) -> bool:  # noqa: ARG002
+        """Read bytes into ``out``; return False if the backend does not support that."""
+        return False
+
+    def keep(self, key: Hashable, make: Callable[[], AbstractContextManager[Any]]) -> Any:
+        """Enter the context manager made for a key, once, and exit it when the chunk is done."""
+        if key not in self._kept:
+            self._kept[key] = self._open.enter_context(make())
+        return self._kept[key]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._kept.clear()
+        self._open.close()
+
+
+class Local(Backend):
+    """Reads local files; a few of them stay open until the chunk is done.
+
+    Descriptors are released early if the process runs short of them.
+    """
+
+    direct = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fds: dict[File, int] = {}
+        self._lent = ExitStack()
+
+    def give_back(self) -> None:
+        """Release all descriptors."""
+        self._fds.clear()
+        self._lent.close()
+
+    def _fd(self, file: File) -> int:
+        if file not in self._fds:
+            if len(self._fds) >= allowed(OPEN_FILES):
+                self.give_back()
+            lent = lent_fd(file, direct=self.direct, release=self.give_back)
+            self._fds[file] = self._lent.enter_context(lent)
+        return self._fds[file]
+
+    def __exit__(self, *error: object) -> None:
+        self._fds.clear()
+        close: Callable[..., object] = self._lent.__exit__  # closes them after an error
+        with ExitStack() as stack:
+            stack.callback(super().__exit__, *error)
+            stack.callback(close, *error)

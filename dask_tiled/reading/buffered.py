@@ -1,0 +1,158 @@
+"""Read files into a buffer that stays in the cache, or straight into results."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from dask_tiled.errors import StaleFileError
+from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Bytes, Index
+from dask_tiled.model.requests import DEPTH, DONE, FD, START, STOP, request
+from dask_tiled.reading.backend import Local
+from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
+
+BLOCK_BYTES = 2 << 20
+"""Bytes of a read: they stay in a core's share of the cache."""
+KERNEL_BYTES = 1 << 20
+"""Bytes of a read by a kernel: they stay in the cache of a core beside results."""
+REQUESTED_BYTES = 32 << 20
+"""Bytes that a kernel reads and folds before Python runs again."""
+ALIGNMENT = 4096
+"""Alignment of direct reads, in the file and in memory."""
+LINE_BYTES = 64
+"""Alignment of other reads: that of the lines of the cache."""
+
+
+class Buffered(Local):
+    """Reads a block at a time into one buffer.
+
+    The file is checked after each read, so that two versions of it are never mixed.
+    """
+
+    def __init__(self, release: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._buffer = np.empty(0, np.uint8)
+        self._release = release
+
+    def windows(
+        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+    ) -> Iterator[Window]:
+        """Read the span of each window, or frames one by one if they lie far apart."""
+        (low, high), spread = ranges.units.reach, ranges.spread()
+        far, fits = spread > GAPS, high - low <= BLOCK_BYTES
+        if not read and (far or (fits and spread >= 1)):  # frames do not interleave
+            yield from self._requests(ranges, limit or REQUESTED_BYTES)
+        elif far:
+            yield from self._gather(ranges)
+        else:
+            for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
+                yield Window(part, *self._read(part.file, *part.span))
+
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
+        """Read a byte range into the buffer."""
+        data, origin = self._read(file, start, stop)
+        return data[start - origin : stop - origin]
+
+    def fill(self, file: File, start: int, out: Bytes) -> bool:
+        """Read bytes into ``out``, unless reads are direct, which need aligned memory."""
+        if not self.direct:
+            self._read_into(file, start, out, len(out))
+        return not self.direct
+
+    def give_back(self) -> None:
+        """Release all descriptors, also those of the mapped backend."""
+        super().give_back()
+        self._release()
+
+    def _requests(self, ranges: ReadRanges, limit: int) -> Iterator[Window]:
+        """Yield windows that a kernel reads into the buffer, until it has read all frames."""
+        file, (low, high) = ranges.file, ranges.units.reach
+        count = max(1, limit // (high - low))
+        for first in range(0, len(ranges.offsets), count):
+            some, failed = slice(first, first + count), -1
+            part = ranges._replace(offsets=ranges.offsets[some], frames=ranges.frames[some])
+            wanted = self._request(part)
+            while wanted[DONE] < len(part.offsets):
+                wanted[FD] = self._fd(file)
+                yield Window(part, self._buffer, 0, wanted)
+                file.check(os.fstat(self._fd(file)))
+                if wanted[DONE] < len(part.offsets):
+                    # Repeated to raise its error, unless a signal interrupted the kernel.
+                    self._read(file, int(wanted[START]), int(wanted[STOP]))
+                    if wanted[DONE] == failed:
+                        problem = "bytes could not be read by a kernel, but by Python"
+                        raise OSError(errno.EIO, problem, file.path)
+                    failed = int(wanted[DONE])
+
+    def _request(self, part: ReadRanges) -> Index:
+        """Request frames in any order, as many at a time as fit into a block."""
+        (low, high), align = part.units.reach, ALIGNMENT if self.direct else LINE_BYTES
+        width = high - low
+        near = min(int(GAPS * width), width + ALIGNMENT)
+        most = max(near, width + 2 * align)  # bytes that a frame adds to those before it
+        depth = min(max(1, round(KERNEL_BYTES / most)), len(part.offsets))
+        self._reserve(depth * most + 2 * align)
+        return request(depth, low, high, near, align)
+
+    def _gather(self, ranges: ReadRanges) -> Iterator[Window]:
+        from dask_tiled.kernels import gathering
+        from dask_tiled.kernels.decoding import compiled
+
+        gather = compiled("dask_tiled.kernels.gathering:gather", gathering.SIGNATURE)
+        for part, data, _, wanted in self._requests(ranges, BLOCK_BYTES):
+            some = slice(int(wanted[DONE]), int(wanted[DONE] + wanted[DEPTH]))
+            offsets, frames = part.offsets[some], part.frames[some]
+            places = np.empty_like(offsets)
+            if gather(wanted, data, offsets, places):
+                part.file.check(os.fstat(self._fd(part.file)))
+                yield Window(part._replace(offsets=places, frames=frames), data, 0)
+                wanted[DONE] += len(offsets)
+
+    def _reserve(self, size: int) -> None:
+        if len(self._buffer) < size:
+            self._buffer = _aligned(max(size, BLOCK_BYTES + 2 * ALIGNMENT))
+
+    def _read(self, file: File, start: int, stop: int) -> tuple[Bytes, int]:
+        start -= start % ALIGNMENT
+        wanted = stop - start
+        size = wanted + -wanted % ALIGNMENT if self.direct else wanted
+        self._reserve(size)
+        self._read_into(file, start, self._buffer[:size], wanted)
+        return self._buffer[:wanted], start
+
+    def _read_into(self, file: File, start: int, out: Bytes, wanted: int) -> None:
+        """Read bytes of a file into memory that may be larger."""
+        fd, done = self._fd(file), 0
+        while done < wanted:
+            try:
+                count = os.preadv(fd, [out[done:].data], start + done)
+            except OSError as error:
+                error.filename = file.path
+                raise
+            if not count:
+                file.check()
+                raise StaleFileError(
+                    "the file is too short",
+                    path=file.path,
+                    where=f"byte {start + done}",
+                    expected=f"{file.size} bytes",
+                    found=f"{start + done} bytes",
+                )
+            done += count
+        file.check(os.fstat(fd))
+
+
+class Direct(Buffered):
+    """Reads blocks with O_DIRECT, for files much larger than memory: the page cache is bypassed."""
+
+    direct = True
+
+
+def _aligned(size: int) -> Bytes:
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % ALIGNMENT
+    return memory[first : first + size]

@@ -1,0 +1,173 @@
+"""Map files: pixels are decoded from the page cache, without a copy."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dask_tiled.model.files import File
+from dask_tiled.model.indexing import Bytes
+from dask_tiled.model.paths import GIVES_BACK, allowed, with_room
+from dask_tiled.reading.backend import Local
+from dask_tiled.reading.cluster import thread_limit
+from dask_tiled.reading.pages import Map
+from dask_tiled.reading.ranges import ReadRanges, Window
+
+MAPPED_BYTES = 32 << 20
+"""Largest window to map: touched pages count as memory of the process."""
+LEAST_MAPPED_BYTES = 1 << 20
+"""Smallest window to map, even if memory is short."""
+MAPPED_SHARE = 64
+"""Inverse of the share of a thread's memory limit that a worker maps at a time."""
+KEPT_BYTES = 1 << 30
+"""Total size of the files that stay mapped between chunks."""
+KEPT_MAPS = 8
+"""Number of files that stay mapped between chunks."""
+SPARSE = 16
+"""Mapped pages are loaded singly if the spacing of frames exceeds their bytes by this factor."""
+
+_kept: WeakKeyDictionary[File, Map] = WeakKeyDictionary()
+"""Maps of whole files; a map lives as long as the array that was the first to read the file."""
+GIVES_BACK.append(_kept.clear)
+
+
+class Mapped(Local):
+    """Maps a window of a file at a time, without a copy.
+
+    Touching a page beyond the end of a file ends the process, so the file is checked before each
+    window is used. It is checked again afterwards, so that two versions of it never mix.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._maps: dict[File, Map] = {}
+        self._window = _window(thread_limit())
+
+    def windows(
+        self,
+        ranges: ReadRanges,
+        limit: int | None = None,
+        *,
+        read: bool = True,  # noqa: ARG002
+    ) -> Iterator[Window]:
+        """Map the file around each window, unless it is mapped already."""
+        sparse = ranges.spread() > SPARSE
+        for part in self.parts(ranges, limit):
+            mapped = self._around(part.file, *part.span, sparse=sparse)
+            yield Window(part, mapped.data, mapped.start)
+
+    def __call__(self, file: File, start: int, stop: int) -> Bytes:
+        """Map a file around a byte range."""
+        mapped = self._around(file, start, stop, sparse=False)
+        return mapped.data[start - mapped.start : stop - mapped.start]
+
+    def view(self, file: File, start: int, stop: int) -> Bytes | None:
+        """Map a file around a byte range."""
+        return self(file, start, stop)
+
+    def fill(self, file: File, start: int, out: Bytes) -> bool:
+        """Copy mapped bytes in large parts: memcpy then writes without loading the destination."""
+        for first in range(0, len(out), self._window):
+            part = out[first : first + self._window]
+            np.copyto(part, self(file, start + first, start + first + len(part)))
+        return True
+
+    def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
+        """Split read ranges into those of windows."""
+        return ranges.split(min(self._window, limit or self._window))
+
+    def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> Map:
+        mapped = self._maps.get(file)
+        if mapped is None or start < mapped.start or stop > mapped.stop:
+            mapped = self._maps[file] = self._map(file, start, stop, sparse=sparse)
+        file.check(os.fstat(self._fd(file)))
+        return mapped
+
+    def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> Map:
+        stop = max(stop, min(start + self._window, file.size))
+        return self._made(file, start, stop, sparse=sparse)
+
+    def _made(self, file: File, start: int, stop: int, **options: Any) -> Map:
+        # mmap duplicates the descriptor.
+        make = lambda: Map(self._fd(file), start, stop, **options)  # noqa: E731
+        try:
+            return with_room(make, file.path, self.give_back)
+        except ValueError:  # raised by mmap for a file that is too short
+            file.check(os.fstat(self._fd(file)))
+            raise
+
+    def give_back(self) -> None:
+        """Release all descriptors, and drop the maps, which hold some."""
+        self._maps.clear()
+        super().give_back()
+
+    def __exit__(self, *error: object) -> None:
+        self._maps.clear()
+        super().__exit__(*error)
+
+
+def _window(limit: int | None) -> int:
+    """Return the size of a window for the memory limit of a thread."""
+    share = MAPPED_BYTES if limit is None else limit // MAPPED_SHARE
+    return min(MAPPED_BYTES, max(LEAST_MAPPED_BYTES, share))
+
+
+class Resting(Mapped):
+    """Maps files that have not changed for a while, and populates pages before they are touched."""
+
+    def keeps(self, file: File) -> Map | None:  # noqa: ARG002
+        """Return the map of a whole file if it is kept between chunks."""
+        return None
+
+    def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> Map:
+        mapped = super()._around(file, start, stop, sparse=sparse)
+        if not sparse:
+            self._populate(mapped, file, start, stop)
+        return mapped
+
+    def private(self, file: File, start: int, stop: int) -> Bytes | None:
+        """Map bytes as private pages, on Linux."""
+        if sys.platform != "linux":
+            return None
+        mapped = self._made(file, start, stop, access=mmap.ACCESS_COPY)
+        file.check(os.fstat(self._fd(file)))
+        self._populate(mapped, file, start, stop)
+        return mapped.data[start - mapped.start :]
+
+    def _populate(self, mapped: Map, file: File, start: int, stop: int) -> None:
+        if not mapped.populate(start, stop):
+            file.check(os.fstat(self._fd(file)))
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+
+
+class Kept(Resting):
+    """Keeps small files mapped between chunks.
+
+    Their pages count as memory of the process; the system reclaims them on demand.
+    """
+
+    def keeps(self, file: File) -> Map | None:
+        """Return the kept map of a whole file, or map the file; None if the limits are exceeded."""
+        found = _kept.get(file)
+        if found is None and file.size <= KEPT_BYTES:
+            try:
+                sizes = [mapped.stop for mapped in _kept.values()]
+            except RuntimeError:  # another thread has just mapped a file
+                return None
+            if len(sizes) < allowed(KEPT_MAPS) and sum(sizes) + file.size <= KEPT_BYTES:
+                found = _kept.setdefault(file, super()._map(file, 0, file.size, sparse=False))
+        return found
+
+    def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
+        """Split read ranges, counting only pages that are read; the others are mapped anyway."""
+        return ranges.split((limit or self._window) * max(1, int(ranges.spread(mmap.PAGESIZE))))
+
+    def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> Map:
+        return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)
