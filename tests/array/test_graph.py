@@ -24,13 +24,9 @@ from dask_tiled.reading.mapped import Mapped
 from dask_tiled.reading.ranges import Window
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
 NAV, SIG = (3, 4), (64, 128)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 def refuse(*_args, **_options):

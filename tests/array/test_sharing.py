@@ -19,15 +19,11 @@ import dask_tiled
 from dask_tiled import TilingRequest, map_tiles, reduce_tiles, tiles
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
+pytestmark = pytest.mark.usefixtures("synchronous")
+
 NAV, SIG = (6, 5), (16, 64)
 CHUNKS = (2, 5, 16, 64)
 N_CHUNKS = 3
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -357,9 +353,9 @@ for x in (arr, arr[1:, ::2]):
 @pytest.mark.slow
 def test_names_are_the_same_in_every_process(scan):
     """Hashes of strings differ between the processes."""
-    said, again = (ran(NAMES, scan[0], PYTHONHASHSEED=seed) for seed in "12")
-    assert said == again
-    lines = said.splitlines()
+    names, again = (ran(NAMES, scan[0], PYTHONHASHSEED=seed) for seed in "12")
+    assert names == again
+    lines = names.splitlines()
     assert len(set(lines)) == len(lines) == 22
 
 

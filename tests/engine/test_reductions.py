@@ -39,16 +39,16 @@ def check(arr, frames, names=NAMES, axes=((0, 1), (2, 3), None), **options):
     (computed,) = dask.compute(lazy)
     precise = frames.astype("f8") if frames.dtype == "f4" else frames
     for (name, axis), found in computed.items():
-        said = f"{name} over {axis}"
+        label = f"{name} over {axis}"
         with np.errstate(all="ignore"):
             kind = getattr(frames, name)(axis=axis).dtype
             expected = getattr(precise, name)(axis=axis, **options)
-        assert lazy[name, axis].dtype == np.asarray(found).dtype == kind, said
-        assert lazy[name, axis].shape == np.shape(found) == np.shape(expected), said
+        assert lazy[name, axis].dtype == np.asarray(found).dtype == kind, label
+        assert lazy[name, axis].shape == np.shape(found) == np.shape(expected), label
         if kind.kind == "f":
-            np.testing.assert_allclose(found, expected, rtol=RTOL[kind], atol=1e-9, err_msg=said)
+            np.testing.assert_allclose(found, expected, rtol=RTOL[kind], atol=1e-9, err_msg=label)
         else:
-            np.testing.assert_array_equal(found, expected, err_msg=said)
+            np.testing.assert_array_equal(found, expected, err_msg=label)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,6 @@ from dask_tiled.testing import counting_frames, write_dm, write_mib, write_raw
 
 PAGE = Path(__file__).parents[2] / "docs" / "readers_table.rst.inc"
 FRAMES = counting_frames((3, 5, 16, 32), "uint16") % 300
-NOISE = np.random.default_rng(0).integers(0, 1 << 16, FRAMES.shape, "uint16")
 
 
 class Row(NamedTuple):
