@@ -250,7 +250,7 @@ def test_odd_names(tmp_path, name):
     assert all(value.isprintable() for _, value in arr.description.rows())
 
 
-def claims(path):
+def recognised_as(path):
     """Return the names of the formats that recognise a file by its content."""
     with open(path, "rb") as stream:
         head = stream.read(HEAD_BYTES)
@@ -270,26 +270,26 @@ def test_detection(sample_of, tmp_path, name):
     suffixes = {s for format in dask_tiled.formats().values() for s in format.extensions}
     suffixes.remove(".gtg")  # tags of a K2 camera differ from DM files in the suffix only
     for member in sample.members:  # some have MRC files beside them
-        assert claims(member) in ([], own) or member.suffix == ".mrc"
+        assert recognised_as(member) in ([], own) or member.suffix == ".mrc"
     for path in paths:
         if sample.known_by == "content":
-            assert claims(path) == own
+            assert recognised_as(path) == own
             for suffix in ["", ".unknown", *sorted(suffixes)]:
                 other = shutil.copy(path, tmp_path / f"other{suffix}")
-                assert claims(other) == own
+                assert recognised_as(other) == own
         elif sample.known_by == "suffix":
             assert detect(str(path)).name == own[0]
-            assert claims(path) in ([], own)
-            assert claims(shutil.copy(path, tmp_path / "other")) == []
+            assert recognised_as(path) in ([], own)
+            assert recognised_as(shutil.copy(path, tmp_path / "other")) == []
         else:
-            assert claims(path) == []
+            assert recognised_as(path) == []
             with pytest.raises(UnknownFormatError):
                 detect(shutil.copy(path, tmp_path / "other"))
 
 
 def test_real_files_are_recognised_by_one_format_at_most(data):
     files = [path for path in sorted(data.rglob("*")) if path.is_file() and path.stat().st_size]
-    found = {str(path.relative_to(data)): claims(path) for path in files}
+    found = {str(path.relative_to(data)): recognised_as(path) for path in files}
     assert {path: names for path, names in found.items() if len(names) > 1} == {}
 
 
@@ -302,7 +302,7 @@ def check_cut(sample, path, options):
         arr = open_dataset(**sample.options, **options)
         pixels = arr.compute()
     except DatasetError as error:
-        assert error.path is not None  # noqa: PT017 - an error is one right outcome
+        assert error.path is not None  # noqa: PT017 - a typed error is right, too
         return
     pixels = pixels.reshape(-1, *arr.description.sig_shape)
     absent = np.zeros(len(pixels), bool)

@@ -26,7 +26,7 @@ def equals(found, wanted):
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_files_hold_what_ffcv_wrote(data, name):
+def test_real_files_equal_ffcv(data, name):
     record = json.loads((data / "beton" / f"{name}.json").read_text())
     path = data / "beton" / f"{name}.beton"
     for number, key in enumerate(record["samples"][0]):

@@ -108,7 +108,7 @@ def test_bytes_after_the_last_frame_are_ignored(tmp_path):
         *((12, code) for code in ("<I0", "<I239", "<I4294967295")),  # Data_offset_2
     ],
 )
-def test_hostile_header_is_refused(tmp_path, at, value):
+def test_hostile_header_raises(tmp_path, at, value):
     path = write_blo(tmp_path / "a.blo", EIGHT)
     with path.open("r+b") as file:
         file.seek(at)
@@ -127,7 +127,7 @@ def test_invalid_offset_of_the_bright_field_is_ignored(tmp_path):
         np.testing.assert_array_equal(open_dataset(path), EIGHT)
 
 
-def test_other_bit_depth_is_refused(tmp_path):
+def test_other_bit_depth_raises(tmp_path):
     path = write_blo(tmp_path / "a.blo", EIGHT, magic=259, note="Blo Bit Depth: 12 bits\r\n")
     with pytest.raises(CorruptFileError, match="bit depth"):
         describe(path)

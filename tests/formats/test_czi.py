@@ -1,4 +1,4 @@
-"""Zeiss CZI: tiles, mosaics, scenes, pyramids, compressions, and real files against readers."""
+"""Zeiss CZI: tiles, mosaics, scenes, pyramids, compressions, and other readers of real files."""
 
 import struct
 import warnings

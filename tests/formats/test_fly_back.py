@@ -1,4 +1,4 @@
-"""Lines of a scan are line_of by the times of frames, but only beyond doubt."""
+"""Lines of a scan are found by the times of frames, but only beyond doubt."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_lines_of_thousands_of_frames():
 
 @given(line=st.integers(3, 20), rows=st.integers(3, 20), at=st.integers(0, 10**6), ns=st.integers())
 def test_delayed_frame_leaves_doubt(line, rows, at, ns):
-    """A delay inside of a line leaves no line; one at the end of a line may."""
+    """No line is found if a frame is delayed, except at the end of a line."""
     times = times_of(rows, line)
     at %= len(times) - 1
     times[at + 1 :] += 100_000 + abs(ns) % 10**9

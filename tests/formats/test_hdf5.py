@@ -100,20 +100,26 @@ def test_emd_units(tmp_path):
     assert calibrations(path) == [(n, "nm", 0.25, -1.0) for n in ("R1", "R2", "y", "x")]
 
 
+def write_master(folder, parts, links):
+    """Write the parts of a series as Eiger detectors do, and a master with a number of links."""
+    hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
+    names = [f"data_{k:06d}" for k in range(1, links + 1)]
+    for name, part in zip(names, parts, strict=False):
+        options = {"chunks": (1, *part.shape[1:]), **hdf5plugin.Bitshuffle()}
+        with h5py.File(folder / f"scan_{name}.h5", "w") as file:
+            file.create_dataset("entry/data/data", data=part, **options)
+    with h5py.File(path := folder / "scan_master.h5", "w") as file:
+        for name in names:
+            file[f"entry/data/{name}"] = h5py.ExternalLink(f"scan_{name}.h5", "/entry/data/data")
+    return path
+
+
 @pytest.fixture
 def eiger(tmp_path):
     """Write a master with three files of frames, the last of which is shorter."""
-    hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
     frames = np.random.default_rng(0).poisson(1, (10, 64, 48)).astype("u4")
-    for k, part in enumerate([frames[:4], frames[4:8], frames[8:]], 1):
-        with h5py.File(tmp_path / f"scan_data_{k:06d}.h5", "w") as file:
-            file.create_dataset(
-                "entry/data/data", data=part, chunks=(1, 64, 48), **hdf5plugin.Bitshuffle()
-            )
-    with h5py.File(path := tmp_path / "scan_master.h5", "w") as file:
-        for k in range(1, 5):  # more than were written
-            link = h5py.ExternalLink(f"scan_data_{k:06d}.h5", "/entry/data/data")
-            file[f"entry/data/data_{k:06d}"] = link
+    path = write_master(tmp_path, [frames[:4], frames[4:8], frames[8:]], links=4)
+    with h5py.File(path, "r+") as file:
         for name in "yx":
             size = file.create_dataset(f"entry/instrument/detector/{name}_pixel_size", data=75e-6)
             size.attrs["units"] = "m"
@@ -136,16 +142,8 @@ def test_eiger_masters_are_one_series(eiger):
 
 def test_master_of_many_files(tmp_path):
     """A task reads more files than stay open at once, or than one deadline suffices for."""
-    hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
     frames = np.random.default_rng(0).poisson(0.1, (800, 16, 24)).astype("u4")
-    with h5py.File(path := tmp_path / "scan_master.h5", "w") as master:
-        for k in range(400):
-            name, part = f"scan_data_{k + 1:06d}.h5", frames[2 * k : 2 * k + 2]
-            with h5py.File(tmp_path / name, "w") as file:
-                options = hdf5plugin.Bitshuffle()
-                file.create_dataset("entry/data/data", data=part, chunks=(1, 16, 24), **options)
-            link = h5py.ExternalLink(name, "/entry/data/data")
-            master[f"entry/data/data_{k + 1:06d}"] = link
+    path = write_master(tmp_path, np.split(frames, 400), links=400)
     arr = open_dataset(path)
     np.testing.assert_array_equal(arr, frames)
     np.testing.assert_array_equal(arr.sum((1, 2)), frames.sum((1, 2)))
@@ -155,14 +153,8 @@ def test_master_of_many_files(tmp_path):
 
 
 def test_missing_last_files_of_a_master(tmp_path):
-    """Files that are present open, with a warning that names the missing ones."""
-    with h5py.File(path := tmp_path / "scan_master.h5", "w") as master:
-        for k in (1, 2, 3, 4):
-            name = f"scan_data_{k:06d}.h5"
-            master[f"entry/data/data_{k:06d}"] = h5py.ExternalLink(name, "/entry/data/data")
-            if k < 3:
-                with h5py.File(tmp_path / name, "w") as file:
-                    file["entry/data/data"] = np.ones((4, 5, 6), "u2")
+    """Present files open, with a warning that names the missing ones."""
+    path = write_master(tmp_path, np.ones((2, 4, 5, 6), "u2"), links=4)
     with pytest.warns(MissingFramesWarning, match=r"data_000003, and 1 more cannot be read"):
         assert open_dataset(path).shape == (8, 5, 6)
     assert open_dataset(path, missing="fill").shape == (8, 5, 6)
@@ -263,8 +255,8 @@ def test_all_numbered_sources_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("how", LEADS)
-def test_nothing_leads_out_of_the_folder(tmp_path, how):
-    """Links and sources outside of the folder raise, unless ``outside_folder`` is True."""
+def test_files_outside_of_the_folder_raise(tmp_path, how):
+    """The error names the link or the sources; ``outside_folder=True`` allows them."""
     inside, outside = tmp_path / "scan", tmp_path / "elsewhere"
     inside.mkdir()
     outside.mkdir()

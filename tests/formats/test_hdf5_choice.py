@@ -84,7 +84,7 @@ def test_spectra_of_velox_equal_those_of_rosettasciio(data):
         np.testing.assert_array_equal(open_dataset(path, dataset=name), spectrum["data"])
 
 
-def test_rendered_spectrum_images_of_velox_are_refused(data):
+def test_rendered_spectrum_images_of_velox_raise(data):
     path = data / "more/hdf5/Test_SI_16x16_215_kx.emd"
     with h5py.File(path) as file:
         image = next(iter(file["Data/SpectrumImage"]))
@@ -141,7 +141,7 @@ def test_frames_of_velox_come_first(tmp_path, options):
 
 
 def test_frames_of_velox_are_not_copied(tmp_path):
-    """Strided frames are described as such."""
+    """Frames lie strided in the file, and are described by strides."""
     path = write_hdf5(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN))
     pieces = describe(path).layout.columns()
     assert pieces.shape.tolist() == [[3, 5, 7]]

@@ -132,7 +132,7 @@ def test_missing_volume_raises(path):
 
 @pytest.mark.parametrize("size", ["", "0", "x", "999", "-3"])
 def test_invalid_sizes_are_ignored(tmp_path, size):
-    """The whole volume is read, with its padding."""
+    """The whole volume is read."""
     path = write_ims(tmp_path / "cells.ims", VOLUMES, padded=False)
     with h5py.File(path, "r+") as file:
         group = file["DataSet/ResolutionLevel 0/TimePoint 0/Channel 0"]

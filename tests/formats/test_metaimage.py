@@ -134,7 +134,7 @@ def test_short_streams_raise(tmp_path):
 @pytest.mark.parametrize("more", [1, 1 << 26])
 @pytest.mark.parametrize("library", [zlib, gzip])
 def test_streams_longer_than_the_pixels_raise(tmp_path, library, more):
-    """Memory is allocated for one byte more at most."""
+    """At most one byte more than the pixels is decompressed."""
     pixels, path = write_metaimage(tmp_path / "a.mhd", VOLUME, files=1, compressed=True)
     pixels.write_bytes(library.compress(VOLUME.tobytes() + bytes(more)))
     expected = r"a000\.raw: .*expected 240 bytes"

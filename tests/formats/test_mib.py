@@ -160,11 +160,13 @@ def test_invalid_number_in_a_header_raises(tmp_path, field, value):
     assert "byte 0" in caught.value.where
 
 
-@pytest.mark.parametrize("head", [b"MQ2,000001", b"MQ1,000001,00384,01,0008"])
-def test_unknown_or_incomplete_header_raises(tmp_path, head):
+@pytest.mark.parametrize(
+    ("head", "match"), [(b"MQ2,000001", "MQ1"), (b"MQ1,000001,00384,01,0008", "field 4")]
+)
+def test_unknown_or_incomplete_header_raises(tmp_path, head, match):
     path = write_small(tmp_path / "scan.mib")
     path.write_bytes(head.ljust(384, b"\0") + path.read_bytes()[384:])
-    with refused(path, "MQ1", CorruptFileError, told=True):
+    with refused(path, match, CorruptFileError, told=True):
         open_dataset(path, format="mib")
 
 
@@ -180,7 +182,7 @@ OTHER_VALUES = [
 
 @pytest.mark.parametrize(("field", "value"), OTHER_VALUES, ids=repr)
 def test_header_that_does_not_fit_the_file_raises(tmp_path, field, value):
-    """So do unknown types and depths, and raw data of other assemblies than 1x1 and 2x2."""
+    """Unknown types and depths raise as well, and raw data of assemblies but 1x1 and 2x2."""
     path = write_small(tmp_path / "scan.mib", "R64" if field in {-2, 3} else "U16")
     data = path.read_bytes()
     path.write_bytes(with_field(data[:384], field, value) + data[384:])
@@ -216,7 +218,7 @@ def test_invalid_numbers_in_a_hdr_file(tmp_path, value):
 
 
 def write_times(path, times):
-    """Write times into the headers of frames, in ns after a fixed one."""
+    """Write times into the headers of frames, in ns after a fixed time."""
     content = bytearray(path.read_bytes())
     record = len(content) // len(times)  # of one file
     for k, time in enumerate(times):

@@ -117,7 +117,7 @@ def test_byte_order_is_inferred_without_stamp_and_identifier(tmp_path, order):
     check_format(wrong, frames, cuts=2)
 
 
-def test_bytes_are_signed_unless_the_header_says_otherwise(tmp_path):
+def test_bytes_are_signed_unless_the_header_flags_them(tmp_path):
     frames = counting_frames((2, 5, 7), "u1")
     standard = write_mrc(tmp_path / "standard.mrc", frames, imod=False)
     arr = dask_tiled.open_dataset(standard)
@@ -214,7 +214,7 @@ def test_positions_visited_unequally_keep_the_order_of_frames(tmp_path):
         ([(4000, 4000)] * 3, CorruptFileError),  # three scans of 4001 x 4001
     ],
 )
-def test_wrong_coordinates_are_refused_unless_a_nav_shape_is_given(tmp_path, coordinates, kind):
+def test_wrong_coordinates_raise_unless_a_nav_shape_is_given(tmp_path, coordinates, kind):
     frames = counting_frames((3, 5, 6), "u2")
     path = write_direct_electron(tmp_path, frames, CUSTOM, coordinates=coordinates)
     with pytest.raises(kind, match="nav_shape"):

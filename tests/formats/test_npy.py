@@ -62,7 +62,7 @@ def test_space_around_a_header(tmp_path, text):
     assert not warned
 
 
-def test_header_that_numpy_repairs_raises(tmp_path):
+def test_file_that_numpy_repairs_raises(tmp_path):
     """NumPy reads the file with a warning."""
     text = npy_text(shape="(3 L, 4)")
     path = write_npy_header(tmp_path / "array.npy", text)
@@ -136,7 +136,7 @@ def test_hostile_headers_raise(tmp_path, text):
     ],
 )
 def test_invalid_start_of_a_file_raises(tmp_path, content, match):
-    """The error names the bytes in the place of the magic ones, or the truncated header."""
+    """The error names the bytes found instead of the magic ones, or the truncated header."""
     path = tmp_path / "array.npy"
     path.write_bytes(content)
     with pytest.raises(CorruptFileError, match=match):
@@ -158,7 +158,7 @@ def test_dtypes_with_a_shape(tmp_path, descr):
     try:
         found = open_dataset(path).compute()
     except DatasetError as error:
-        assert error.path == str(path)  # noqa: PT017 - an error is one right outcome
+        assert error.path == str(path)  # noqa: PT017 - a typed error is right, too
     else:
         np.testing.assert_array_equal(found, np.load(path))
 

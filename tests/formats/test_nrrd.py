@@ -167,7 +167,7 @@ def test_spacings_units_and_labels(tmp_path):
 
 
 def test_space_directions_and_origin(tmp_path):
-    """An axis against one of space has the offset of its first pixel, in its own direction."""
+    """The offset of a reversed axis is the place of its first pixel along the axis."""
     fields = {
         "space": "left-posterior-superior",
         "space directions": "none (0,-0.5,0) (0, 0, 2) (3,0,4)",

@@ -122,13 +122,13 @@ def test_room_for_more_frames_is_ignored(tmp_path):
     ("kind", "where"),
     [({"compression": 1}, "compression_format"), ({"image_format": 200}, "image_format")],
 )
-def test_compressed_or_coloured_frames_are_refused(tmp_path, kind, where):
+def test_compressed_or_coloured_frames_raise(tmp_path, kind, where):
     path = write_seq(tmp_path / "a.seq", FRAMES, **kind)
     with pytest.raises(DatasetError, match=where):
         describe(path)
 
 
-def test_truncated_file_is_refused_or_read_with_a_nav_shape(tmp_path):
+def test_truncated_file_raises_or_is_read_with_a_nav_shape(tmp_path):
     path = write_seq(tmp_path / "a.seq", FRAMES)
     path.write_bytes(path.read_bytes()[: 8192 * 6])
     with pytest.raises(TruncatedFileError, match="allocated_frames"):

@@ -116,7 +116,7 @@ def test_axes_are_those_of_the_file(tmp_path):
         assert f"{found.name} {found.units}" == axis
 
 
-def test_different_or_overlapping_elements_raise(tmp_path):
+def test_inconsistent_elements_raise(tmp_path):
     """The last element is compared; an element listed twice overlaps."""
     path = write_ser(tmp_path / "a.ser", counting_frames((3, 4, 5), "u2"), gaps=(0, 1))
     content = path.read_bytes()

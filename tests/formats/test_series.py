@@ -71,7 +71,7 @@ def test_gap_ends_the_series(tmp_path):
     np.testing.assert_array_equal(arr.compute(), FRAMES[9:])
 
 
-def test_no_warning_for_a_part_that_is_asked_for(tmp_path):
+def test_requested_part_gives_no_warning(tmp_path):
     """Lists, ``series=False``, a nav_shape, ``missing="fill"`` and ``follow`` ask for a part."""
     paths = write_series(tmp_path / "scan")
     paths[2].write_bytes(b"")
@@ -87,7 +87,7 @@ def test_no_warning_for_a_part_that_is_asked_for(tmp_path):
         assert open_volumes([paths[0]]).shape[0] == 1
 
 
-def test_no_warning_beyond_the_frames_of_the_hdr_file(tmp_path):
+def test_files_beyond_the_frames_of_the_hdr_give_no_warning(tmp_path):
     write_series(tmp_path / "scan", FRAMES[:6], hdr=True)
     (tmp_path / "scan3.mib").write_bytes(b"")
     assert open_dataset(tmp_path / "scan1.mib").description.doubts == ()
@@ -201,7 +201,7 @@ def test_list_is_not_continued(tmp_path, members):
     )
 
 
-def test_list_with_a_gap_is_refused(tmp_path):
+def test_list_with_a_gap_raises(tmp_path):
     """The error names the file after the gap, the frame expected there and the one found."""
     paths = write_series(tmp_path / "scan")
     with refused(paths[2], re.escape(str(paths[2])), TruncatedFileError) as caught:
@@ -211,7 +211,7 @@ def test_list_with_a_gap_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("copied", [False, True])
-def test_list_with_the_same_frames_twice_is_refused(tmp_path, copied):
+def test_list_with_the_same_frames_twice_raises(tmp_path, copied):
     """A file may be listed twice, or with a copy of it."""
     paths = write_series(tmp_path / "scan")
     again = shutil.copy(paths[1], tmp_path / "copy.mib") if copied else paths[1]
@@ -221,7 +221,7 @@ def test_list_with_the_same_frames_twice_is_refused(tmp_path, copied):
     assert caught.value.found == 4
 
 
-def test_list_of_files_of_other_geometry_is_refused(tmp_path):
+def test_list_of_files_of_other_geometry_raises(tmp_path):
     write_series(tmp_path / "scan", FRAMES[:3])
     other = write_mib(
         tmp_path / "b.mib", counting_frames((3, 8, 4), "uint16"), hdr=False, first_sequence=4
@@ -272,7 +272,7 @@ def test_suffixes_in_capitals(tmp_path):
 @pytest.mark.parametrize(
     "names", [["scan.hdr"], ["scan.mib", "scan.hdr"], ["scan.hdr", "scan.mib"]]
 )
-def test_hdr_in_a_list_is_refused(tmp_path, names):
+def test_hdr_in_a_list_raises(tmp_path, names):
     """A .hdr file holds no frames, and stands for a whole series."""
     write_mib(tmp_path / "scan.mib", FRAMES)
     with refused(tmp_path / "scan.hdr", "holds no frames"):

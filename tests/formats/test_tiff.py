@@ -130,7 +130,7 @@ def pack(frames, bits):
 
 
 def tiny(path, pixels, shape, *, bits=8, order="<", **more):
-    """Write a page by hand, with one strip, or as the given entries have it.
+    """Write a page by hand, with one strip unless ``more`` has entries of others.
 
     Entries are given as ``tag_339=(type, value, ...)``.
     """
@@ -239,7 +239,7 @@ def test_predictor_of_lerc(tmp_path, dtype, options):
 
 @pytest.mark.parametrize("dtype", ["<u8", ">u8", "<i8", ">i8"])
 def test_pixels_of_8_bytes_have_the_type_that_zarr_knows(tmp_path, dtype):
-    """NumPy has two equal types of 8 bytes, of which tifffile returns the other one."""
+    """NumPy has two equal types of 8 bytes; tifffile returns the one unknown to zarr."""
     frames = counting_frames((3, 20, 24), "u2").astype(dtype)
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, frames, byteorder=dtype[0], photometric="minisblack")
@@ -487,7 +487,7 @@ def test_imagej(tmp_path, axes):
 
 
 def test_frames_behind_one_page_of_imagej(tmp_path):
-    """ImageJ writes files above 4 GiB so; any number of frames is one piece."""
+    """Files above 4 GiB have one page for all frames, which are one piece."""
     frames = counting_frames((6, 5, 7), ">u2")
     text = b"ImageJ=1.53c\nimages=6\nslices=3\nframes=2\nhyperstack=true\n\0"
     options = {"bits": 16, "order": ">", "tag_279": (4, 70), "tag_270": (2, *text)}
@@ -583,7 +583,7 @@ def test_files_of_several_pages(tmp_path):
 
 
 def test_files_of_one_layout_are_parsed_once(tmp_path, monkeypatch):
-    """Other files are compared with the parsed ones, of which there is one for each byte order."""
+    """One file of each byte order is parsed; others are compared with it."""
     frames = counting_frames((20, 5, 7), "u2")
     paths = [write(tmp_path / f"{k}.tif", frame) for k, frame in enumerate(frames)]
     write(paths[3], frames[3], byteorder=">")

@@ -159,13 +159,13 @@ def test_winding_scan_has_every_second_row_reversed(tmp_path, hysteresis):
 @pytest.mark.parametrize(
     "options", [{"scan": "no"}, {"hysteresis": 1}, {"winding": True, "hysteresis": -1}]
 )
-def test_wrong_options_are_refused(tmp_path, options):
+def test_wrong_options_raise(tmp_path, options):
     path = write_tvips(tmp_path / "a", counting_frames((20, 6, 8), "u2"))[0]
     with pytest.raises(DatasetError):
         dask_tiled.describe(path, nav_shape=(4, 5), **options)
 
 
-def test_series_without_its_first_file_is_refused(tmp_path):
+def test_series_without_its_first_file_raises(tmp_path):
     paths = write_tvips(tmp_path / "a", counting_frames((9, 6, 8), "u2"), frames_per_file=3)
     paths[0].unlink()
     with pytest.raises(dask_tiled.UnknownFormatError, match="first file") as caught:

@@ -266,7 +266,7 @@ WRONG_CODECS = {
 
 
 @pytest.mark.parametrize(("codecs", "error"), WRONG_CODECS.values(), ids=WRONG_CODECS)
-def test_invalid_codecs_raise(tmp_path, codecs, error):
+def test_invalid_pipelines_raise(tmp_path, codecs, error):
     path = tmp_path / "a.zarr"
     zarr.create_array(path, data=np.ones((4, 4), "u1"))
     document = json.loads((path / "zarr.json").read_text())

@@ -406,10 +406,8 @@ class Work:
         address, data, count, group = step[: step_layout.PLACES].tolist()
         if (self.n % group).any() or (self.column % group).any():
             return f"vectors of {self.n} pixels from {self.column} on, in groups of {group}"
-        function = (
-            called.get(address, ("", ())) if data < 0 else ("loop", loops.get((address, data)))
-        )
-        name, sizes = function
+        call = called.get(address, ("", ())) if data < 0 else ("loop", loops.get((address, data)))
+        name, sizes = call
         if not sizes or count != (4 if data < 0 else len(sizes)):
             return f"unknown function with {count} operands"
         places = step[step_layout.PLACES :].reshape(-1, step_layout.PLACE_COLUMNS)[:count]

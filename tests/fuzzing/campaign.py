@@ -120,7 +120,7 @@ def in_a_child(function):
 
 
 class Campaign:
-    """Runs the mutations ``numbers`` of a format in one child after the other."""
+    """Runner of the mutations ``numbers`` of a format, in one child after the other."""
 
     def __init__(self, format, seed_number, numbers, others, *, patience, seeds=None):
         self.format, self.seed_number, self.others = format, seed_number, others

@@ -31,7 +31,7 @@ small = st.integers(0, 12)
 
 
 def mostly(right, wrong):
-    """Draw a valid value seven times of eight; more wrong ones would be refused at once."""
+    """Draw a valid value seven times of eight: most structures must not be refused at once."""
     return st.integers(0, 7).flatmap(lambda k: wrong if k == 7 else right)
 
 

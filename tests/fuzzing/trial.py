@@ -91,7 +91,7 @@ def waited(pid="self"):
 
 
 class Trial:
-    """Runs one mutation; ``phase`` is called with the number of each phase."""
+    """Runner of one mutation; ``phase`` is called with the number of each phase."""
 
     def __init__(self, seed, mutation, rng, folder, phase):
         self.seed, self.mutation, self.rng, self.folder = seed, mutation, rng, folder
