@@ -21,7 +21,7 @@ def runs_here(options: Mapping[str, Any]) -> bool:
     """Return whether ``compute(**options)`` runs in threads of this process, without callbacks."""
     if Callback.active or options.keys() - {"scheduler"}:
         return False
-    return config.get("array_optimize", None) is optimize and is_here(**options)
+    return config.get("array_optimize", None) is optimize and is_here(options.get("scheduler"))
 
 
 class LateArray(da.Array):

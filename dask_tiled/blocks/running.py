@@ -13,10 +13,11 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.base import DaskMethodsMixin, compute, get_scheduler, persist
+from dask.base import DaskMethodsMixin, compute, persist
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.array.dask_graph.schedulers import cluster, scheduler
 from dask_tiled.array.tasks import Block, Key
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.blocks.bars import progress_bar
@@ -150,11 +151,12 @@ def _rebuilt(graph: Any, of: da.Array, keys: list[Key], **_: Any) -> _Tasks:
 
 def _run(collections: list[Any], bar: _Bar) -> list[Array]:
     """Run the tasks, the first collection, and return the values of the others."""
-    client = getattr(get_scheduler(), "__self__", None)
-    if client is None or not hasattr(client, "scheduler_info"):
+    client = cluster()
+    if client is None:
+        options: Any = {"traverse": False, "scheduler": scheduler()}
         with Callback(posttask=lambda key, *_: bar.update(key)):
-            _, *beside = persist(*collections, traverse=False)
-            return [*compute(*beside, traverse=False)]
+            _, *beside = persist(*collections, **options)
+            return [*compute(*beside, **options)]
     from distributed import as_completed, futures_of
 
     tasks, *beside = client.persist(collections)

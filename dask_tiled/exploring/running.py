@@ -11,8 +11,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 from dask import config
-from dask.base import get_scheduler
 
+from dask_tiled.array.dask_graph.schedulers import cluster
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, printable
 from dask_tiled.model.indexing import Array
@@ -121,7 +121,7 @@ class Computing:
         """Compute an array; ``check`` is called before each task, and may raise."""
         check()
         is_frame = isinstance(arr, TiledArray) and arr.npartitions == 1
-        if self._closed or is_frame or _is_on_cluster():
+        if self._closed or is_frame or cluster():  # persisted arrays are only there
             return np.asarray(arr.compute())
 
         def begins(*_: Any) -> None:
@@ -134,8 +134,3 @@ class Computing:
         """Shut the threads down, after the tasks that are running."""
         self._closed = True  # later arrays are computed without cancellation
         self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _is_on_cluster() -> bool:
-    """Return whether a cluster computes arrays: persisted arrays are only there."""
-    return hasattr(getattr(get_scheduler(), "__self__", None), "scheduler_info")

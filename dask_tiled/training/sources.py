@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-from dask.base import get_scheduler
 
+from dask_tiled.array.dask_graph.schedulers import cluster
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Index
@@ -72,8 +72,7 @@ def array_jobs(
     Chunks are those of the dask array with the most bytes; if all are in memory, of `most` bytes.
     """
     # A worker that waits for its own cluster would deadlock.
-    cluster = getattr(get_scheduler(), "__self__", None) is not None and not on_a_cluster()
-    scheduler = None if cluster else "synchronous"
+    scheduler = None if cluster() and not on_a_cluster() else "synchronous"
     ranked = np.argsort(order, kind="stable")
     ascending = order[ranked]
     given = [arrays[field.name] for field in encoders]

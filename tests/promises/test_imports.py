@@ -368,3 +368,22 @@ def test_info_makes_no_array(tmp_path):
     loaded = {*done.stdout.splitlines()[-1].split()}
     assert "dask_tiled.describing" in loaded
     assert not loaded & ((HEAVY - {"rich"}) | {"dask.array"})
+
+
+RESULTS = """
+import sys
+import dask_tiled
+arr = dask_tiled.open_dataset(sys.argv[1])
+arr[0, 0].compute()
+arr.sum(axis=(2, 3)).compute()
+arr.to_zarr(sys.argv[2])
+print(*sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_first_results_import_no_cluster(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", counting_frames((2, 3, 8, 8), "uint16"))
+    command = [sys.executable, "-c", RESULTS, path, tmp_path / "scan.zarr"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "distributed" not in done.stdout.split()

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from dask import threaded
+from dask import config, threaded
 from dask.base import get_scheduler
 from dask.local import get_sync
 
 
-def is_here(scheduler: Any = None) -> bool:
+def scheduler() -> Any:
+    """Return dask's scheduler: threads, unless one is configured or there is a client.
+
+    dask would import distributed, which takes 0.2 s; where nobody has, there is no client.
+    """
+    is_default = "distributed" not in sys.modules and not config.get("scheduler", None)
+    return threaded.get if is_default else get_scheduler() or threaded.get
+
+
+def cluster() -> Any:
+    """Return the client of the cluster that computes, or None."""
+    client = getattr(scheduler(), "__self__", None)
+    return client if hasattr(client, "scheduler_info") else None
+
+
+def is_here(given: Any = None) -> bool:
     """Return whether dask computes in threads of this process."""
-    return get_scheduler(scheduler=scheduler) in (None, get_sync, threaded.get)
+    found = scheduler() if given is None else get_scheduler(scheduler=given)
+    return found in (get_sync, threaded.get)
