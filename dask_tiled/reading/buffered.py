@@ -17,9 +17,9 @@ from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
 
 BLOCK_BYTES = 2 << 20
 """Bytes of a read: they stay in a core's share of the cache."""
-KERNEL_BYTES = 1 << 20
+KERNEL_BYTES = 512 << 10
 """Bytes of a read by a kernel: they stay in the cache of a core beside results."""
-REQUESTED_BYTES = 32 << 20
+REQUESTED_BYTES = 128 << 20
 """Bytes that a kernel reads and folds before Python runs again."""
 ALIGNMENT = 4096
 """Alignment of direct reads, in the file and in memory."""
