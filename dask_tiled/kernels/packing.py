@@ -8,6 +8,7 @@ Layout facts: the descriptions of Blosc 1 chunks and of LZ4 blocks.
 from __future__ import annotations
 
 from functools import cache, partial
+from struct import pack_into
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,13 @@ from dask_tiled.kernels.words import (
     byte,
     copy16,
     fill,
-    inlined,
     inner,
     little32,
     little64,
     lowest_bit,
     move,
+    place_in,
+    smaller,
     store16,
     store32,
 )
@@ -39,7 +41,8 @@ HEADER = 16
 REGISTER_BYTES, AT_ONCE, PLANES = 64, 4, 8
 """Registers of pixels shuffled at once, and planes written in a pass: with more, the lines of
 their output would evict one another from the L1 cache."""
-HASH_BITS, PRIME = 12, np.uint64(0x9E3779B185EBCA87)
+GROUP = AT_ONCE * REGISTER_BYTES
+HASH_BITS, PRIME = 12, 0x9E3779B185EBCA87
 SLACK = 16
 """Bytes after a block that copies may read."""
 LAST_LITERALS, LAST_MATCH, FARTHEST = 5, 12, 65535
@@ -47,86 +50,59 @@ LAST_LITERALS, LAST_MATCH, FARTHEST = 5, 12, 65535
 
 
 @intrinsic
-def _take_apart(typingctx, pixel, src, at, out, to, width, planes, count, groups):
-    """Store ``count`` bit planes of groups of pixels; the inverse of bitshuffle's ``_join``.
+def _shuffle(typingctx, src, at, groups, itemsize, out, width, planes, found):
+    """Store ``found`` bit planes of groups of pixels; the inverse of bitshuffle's ``_join``.
 
-    A plane is ``width`` bytes, ``planes`` lists the planes to store, ``pixel`` is of the pixel
-    type.
+    A plane is ``width`` bytes, and ``planes`` lists their numbers.
     """
-    bits = pixel.bitwidth
 
     def codegen(context, builder, signature, args):
-        lanes = REGISTER_BYTES * 8 // bits
-        number, row = ir.IntType(64), ir.VectorType(ir.IntType(bits), lanes)
-        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+        number = ir.IntType(64)
         source, target, numbers = (
-            context.make_array(signature.args[k])(context, builder, args[k]).data for k in (1, 3, 6)
+            context.make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 4, 6)
         )
-        with cgutils.for_range(builder, args[8]) as group:
-            first = builder.add(args[2], builder.mul(group.index, number(AT_ONCE * REGISTER_BYTES)))
-            places = (builder.add(first, number(k * REGISTER_BYTES)) for k in range(AT_ONCE))
-            words = (builder.gep(source, [place]) for place in places)
-            rows = [builder.load(builder.bitcast(x, row.as_pointer()), align=1) for x in words]
-            column = builder.add(args[4], builder.mul(group.index, number(AT_ONCE * lanes // 8)))
-            with cgutils.for_range(builder, args[7]) as some:
-                plane = builder.load(builder.gep(numbers, [some.index]))
-                value = builder.shl(number(1), plane)
-                value = builder.trunc(value, row.element) if bits < 64 else value
-                one = builder.insert_element(
-                    ir.Constant(row, ir.Undefined), value, ir.IntType(32)(0)
-                )
-                value = builder.shuffle_vector(one, one, everywhere)
-                place = builder.add(column, builder.mul(plane, args[5]))
-                for k, pixels in enumerate(rows):
-                    found = builder.icmp_unsigned(
-                        "!=", builder.and_(pixels, value), ir.Constant(row, [0] * lanes)
-                    )
-                    to = builder.gep(target, [builder.add(place, number(k * lanes // 8))])
-                    to = builder.bitcast(to, ir.IntType(lanes).as_pointer())
-                    builder.store(builder.bitcast(found, ir.IntType(lanes)), to, align=1)
+        _, at, groups, size, _, width, _, found = args
+        for nbytes in (1, 2, 4, 8):
+            lanes = REGISTER_BYTES // nbytes
+            row = ir.VectorType(ir.IntType(8 * nbytes), lanes)
+            with (
+                builder.if_then(builder.icmp_signed("==", size, number(nbytes))),
+                cgutils.for_range_slice(builder, number(0), found, number(PLANES)) as (k, _),
+                cgutils.for_range(builder, groups) as group,
+            ):
+                first = builder.add(at, builder.mul(group.index, number(GROUP)))
+                places = (builder.add(first, number(k * REGISTER_BYTES)) for k in range(AT_ONCE))
+                words = (builder.gep(source, [place]) for place in places)
+                rows = [builder.load(builder.bitcast(x, row.as_pointer()), align=1) for x in words]
+                column = builder.mul(group.index, number(AT_ONCE * lanes // 8))
+                left = builder.sub(found, k)
+                fewer = builder.icmp_signed("<", left, number(PLANES))
+                with cgutils.for_range(
+                    builder, builder.select(fewer, left, number(PLANES))
+                ) as some:
+                    plane = builder.load(builder.gep(numbers, [builder.add(k, some.index)]))
+                    place = builder.add(column, builder.mul(plane, width))
+                    _store_plane(builder, rows, plane, target, place)
         return context.get_dummy_value()
 
-    arguments = pixel, src, types.int64, out, types.int64, types.int64, planes, types.int64
-    return types.void(*arguments, types.int64), codegen
+    numbers = types.int64, types.int64, types.int64
+    return types.void(src, *numbers, out, types.int64, planes, types.int64), codegen
 
 
-@inner
-def _bits_of(src, at, nbytes, itemsize):
-    """Return the union of the bits of all pixels; ``nbytes`` is a multiple of 8."""
-    found = np.uint64(0)
-    for k in range(nbytes // 8):
-        found |= little64(src, at + 8 * k)
-    width = 32
-    while width >= 8 * itemsize:
-        found |= found >> np.uint64(width)
-        width //= 2
-    return found
-
-
-@inner
-def _shuffle(src, at, count, itemsize, out, planes, found):
-    """Store the nonzero bit planes of ``count`` pixels, a multiple of 8."""
-    width, size = count // 8, AT_ONCE * REGISTER_BYTES
-    groups = count * itemsize // size
-    for first in range(0, found, PLANES):
-        some = min(found - first, PLANES)
-        these = planes[first:]
-        if itemsize == 1:
-            _take_apart(np.uint8(0), src, at, out, 0, width, these, some, groups)
-        elif itemsize == 2:
-            _take_apart(np.uint16(0), src, at, out, 0, width, these, some, groups)
-        elif itemsize == 4:
-            _take_apart(np.uint32(0), src, at, out, 0, width, these, some, groups)
-        else:
-            _take_apart(np.uint64(0), src, at, out, 0, width, these, some, groups)
-    for column in range(groups * size // itemsize // 8, width):
-        for i in range(found):
-            part, bit = planes[i] // 8, np.uint8(planes[i] % 8)
-            bits = np.uint8(0)
-            for k in range(8):
-                pixel = byte(src, at + (8 * column + k) * itemsize + part)
-                bits |= ((pixel >> bit) & np.uint8(1)) << np.uint8(k)
-            out[planes[i] * width + column] = bits
+def _store_plane(builder, rows, plane, target, place):
+    """Store one bit of all pixels of adjacent rows."""
+    row = rows[0].type
+    value = builder.shl(plane.type(1), plane)
+    value = builder.trunc(value, row.element) if row.element.width < 64 else value
+    one = builder.insert_element(ir.Constant(row, ir.Undefined), value, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), row.count), [0] * row.count)
+    value = builder.shuffle_vector(one, one, zeros)
+    for k, pixels in enumerate(rows):
+        found = builder.and_(pixels, value)
+        found = builder.icmp_unsigned("!=", found, ir.Constant(row, [0] * row.count))
+        to = builder.gep(target, [builder.add(place, place.type(k * row.count // 8))])
+        to = builder.bitcast(to, ir.IntType(row.count).as_pointer())
+        builder.store(builder.bitcast(found, ir.IntType(row.count)), to, align=1)
 
 
 @inner
@@ -134,12 +110,10 @@ def _longer(out, to, length):
     """Store the continuation bytes of a length of 15 or more; return their end."""
     if length >= 15:
         length -= 15
-        while length >= 255:
-            out[to] = 255
-            to += 1
-            length -= 255
-        out[to] = length
-        to += 1
+        whole = length // 255
+        fill(out, to, whole, np.uint8(255))
+        to += whole + 1
+        out[to - 1] = length - 255 * whole
     return to
 
 
@@ -147,7 +121,7 @@ def _longer(out, to, length):
 def _sequence(src, first, at, back, count, out, to):
     """Store the literals from ``first`` on, then a match of ``count`` bytes; return the end."""
     literals, more = at - first, count - 4
-    out[to] = (min(literals, 15) << 4) | min(more, 15)
+    out[to] = (smaller(literals, 15) << 4) | smaller(more, 15)
     to += 1
     if literals:
         if literals >= 15:
@@ -166,23 +140,24 @@ def _sequence(src, first, at, back, count, out, to):
 @inner
 def _common(src, one, other, stop):
     """Count the equal bytes after two positions; ``other`` is the later one."""
-    at = other
-    while at + 8 <= stop:
-        differ = little64(src, one) ^ little64(src, at)
+    for at in range(other, stop, 8):
+        differ = little64(src, one + at - other) ^ little64(src, at)
         if differ:
-            return at - other + (lowest_bit(differ) >> 3)
-        one += 8
-        at += 8
-    while at < stop and byte(src, one) == byte(src, at):
-        one += 1
-        at += 1
-    return at - other
+            return smaller(at + (lowest_bit(differ) >> 3), stop) - other
+    return stop - other
 
 
-@inner
-def _slot(src, at):
+@intrinsic
+def _slot(typingctx, src, at):
     """Return the hash slot of the five bytes at a position."""
-    return ((little64(src, at) << np.uint64(24)) * PRIME) >> np.uint64(64 - HASH_BITS)
+
+    def codegen(context, builder, signature, args):
+        number = ir.IntType(64)
+        word = builder.load(place_in(context, builder, signature, args, 0, number), align=1)
+        mixed = builder.mul(builder.shl(word, number(24)), number(PRIME))
+        return builder.lshr(mixed, number(64 - HASH_BITS))
+
+    return types.int64(src, types.int64), codegen
 
 
 @inner
@@ -192,7 +167,11 @@ def _matches(src, begin, stop, end, first, base, stride, table, out, to):
     ``end`` is the end of the block. ``base`` is added to the positions in the table, which only
     grow. Return the end of the output and the position of the first literal left.
     """
-    at, last, longest = begin, min(stop - 5, end - LAST_MATCH), min(stop, end - LAST_LITERALS)
+    at, last, longest = (
+        begin,
+        smaller(stop - 5, end - LAST_MATCH),
+        smaller(stop, end - LAST_LITERALS),
+    )
     step, tries = 1, stride << 6
     while at <= last:
         word = little32(src, at)
@@ -238,40 +217,14 @@ def _packed(src, size, found, planes, width, base, stride, table, out, to):
             to = _sequence(src, first, at + 1, one, stop - at - 1 - rest, out, to)
             at, first = stop, stop - rest
     literals = size - first
-    out[to] = min(literals, 15) << 4
+    out[to] = smaller(literals, 15) << 4
     to = _longer(out, to + 1, literals)
     move(out, to, src, first, literals)
     return to + literals
 
 
-@inlined
-def _block(src, at, nbytes, itemsize, stride, base, table, planes, scratch, out, to):
-    """Encode a block; return its end. If LZ4 makes it no smaller, store it uncompressed."""
-    count = nbytes // itemsize
-    if count % 8:  # Blosc does not shuffle such a block
-        move(out, to, src, at, nbytes)
-        return to + nbytes
-    found, width = np.int64(0), count // 8
-    bits = _bits_of(src, at, nbytes, itemsize)
-    for plane in range(8 * itemsize):
-        if bits >> np.uint64(plane) & np.uint64(1):
-            planes[found] = plane
-            found += 1
-    _shuffle(src, at, count, itemsize, scratch, planes, found)
-    end = to + nbytes
-    if width > LAST_MATCH:
-        end = _packed(scratch, nbytes, found, planes, width, base, stride, table, out, to)
-    if end < to + nbytes:
-        return end
-    for plane in range(8 * itemsize):
-        if not bits >> np.uint64(plane) & np.uint64(1):
-            fill(scratch, plane * width, width, np.uint8(0))
-    move(out, to, scratch, 0, nbytes)
-    return to + nbytes
-
-
-def pack(src, itemsize, stride, planes, table, scratch, out):
-    """Encode a chunk; return its size. ``out`` must have room for the worst case.
+def pack(src, itemsize, lanes, stride, size, tail, planes, table, scratch, out):
+    """Encode the blocks of a chunk after its header; return the end.
 
     Parameters
     ----------
@@ -279,28 +232,56 @@ def pack(src, itemsize, stride, planes, table, scratch, out):
         The pixels, at least some hundred.
     itemsize : int
         Bytes of a pixel: 1, 2, 4 or 8.
+    lanes : uint64
+        The lowest bit of each pixel in a word.
     stride : int
         Initial step of the match search in bytes: larger is faster, and finds fewer matches.
+    size : int
+        Bytes of a block; the last one may be smaller.
+    tail : array of uint8
+        All bit planes of the last pixels, those that fill no group.
     planes, table, scratch : arrays of int64, int32 and uint8
         Scratch memory for plane numbers, the hash table (filled with positions out of reach) and a
-        block. Allocating it in Python saves 0.4 s of compiling.
+        block. They are allocated in Python, as that need not be compiled.
     out : array of uint8
+        Must have room for the worst case.
     """
-    group = AT_ONCE * REGISTER_BYTES
-    size = src.size // -(-src.size // BLOCK_BYTES) // group * group
-    count = -(-src.size // size)
-    store32(out, 0, np.uint32(0x0102 | FLAGS << 16 | itemsize << 24))
-    store32(out, 4, np.uint32(src.size))
-    store32(out, 8, np.uint32(size))
-    to = HEADER + 4 * count
-    for k in range(count):
-        at = k * size
-        store32(out, HEADER + 4 * k, np.uint32(to))
-        nbytes = min(size, src.size - at)
-        end = _block(src, at, nbytes, itemsize, stride, at, table, planes, scratch, out, to + 4)
-        store32(out, to, np.uint32(end - to - 4))
+    to, start = HEADER + 4 * -(-src.size // size), HEADER
+    for at in range(0, src.size, size):
+        store32(out, start, to)
+        start += 4
+        to += 4
+        nbytes = smaller(size, src.size - at)
+        end = to + nbytes
+        count = nbytes // itemsize
+        if count % 8:  # Blosc does not shuffle such a block
+            move(out, to, src, at, nbytes)
+        else:
+            bits = np.uint64(0)  # of all pixels
+            for k in range(at, at + nbytes, 8):
+                bits |= little64(src, k)
+            found, zeros, width = np.int64(0), np.int64(64), count // 8
+            for plane in range(8 * itemsize):
+                if bits & lanes << np.uint64(plane):
+                    planes[found] = plane
+                    found += 1
+                else:
+                    zeros -= 1
+                    planes[zeros] = plane
+            groups = nbytes // GROUP
+            left = width - groups * (GROUP // 8 // itemsize)
+            _shuffle(src, at, groups, itemsize, scratch, width, planes, found)
+            for k in range(found):
+                move(scratch, (planes[k] + 1) * width - left, tail, planes[k] * left, left)
+            if width > LAST_MATCH:
+                end = _packed(scratch, nbytes, found, planes, width, at, stride, table, out, to)
+            if end >= to + nbytes:  # LZ4 makes it no smaller: store it uncompressed
+                end = to + nbytes
+                for k in range(zeros, 64):
+                    fill(scratch, planes[k] * width, width, np.uint8(0))
+                move(out, to, scratch, 0, nbytes)
+        store32(out, to - 4, end - to)
         to = end
-    store32(out, 12, np.uint32(to))
     return to
 
 
@@ -308,12 +289,22 @@ def pack(src, itemsize, stride, planes, table, scratch, out):
 def compiled_kernel() -> Any:
     """Compile :func:`pack`, and bind it to its scratch memory."""
     room = types.int64[::1], types.int32[::1], types.uint8[::1]
-    signature = types.int64(BYTES, NUMBER, NUMBER, *room, types.uint8[::1])
+    signature = types.int64(
+        BYTES, NUMBER, types.uint64, NUMBER, NUMBER, BYTES, *room, types.uint8[::1]
+    )
     return partial(_pack, compiled(f"{__name__}:pack", signature))
 
 
 def _pack(kernel: Any, src: Any, itemsize: int, stride: int, out: Any) -> int:
+    """Encode a chunk; return its size."""
+    size = src.size // -(-src.size // BLOCK_BYTES) // GROUP * GROUP
     planes, scratch = np.empty(64, np.int64), np.empty(BLOCK_BYTES + SLACK, np.uint8)
     table = np.full(1 << HASH_BITS, -FARTHEST - 1, np.int32)
-    packed: int = kernel(src, itemsize, stride, planes, table, scratch, out)
+    tail = src[src.size // GROUP * GROUP :]
+    if tail.size:
+        bits = np.unpackbits(tail.reshape(-1, itemsize), axis=1, bitorder="little")
+        tail = np.packbits(bits, axis=0, bitorder="little").ravel("F")
+    lanes = ((1 << 64) - 1) // ((1 << 8 * itemsize) - 1)
+    packed: int = kernel(src, itemsize, lanes, stride, size, tail, planes, table, scratch, out)
+    pack_into("<4I", out, 0, 0x0102 | FLAGS << 16 | itemsize << 24, src.size, size, packed)
     return packed

@@ -148,6 +148,16 @@ def reverse_bits(typingctx, word):
 
 
 @intrinsic
+def smaller(typingctx, a, b):
+    """Return the smaller of two integers; numba's ``min`` is compiled for each pair of types."""
+
+    def codegen(context, builder, signature, args):
+        return builder.select(builder.icmp_signed("<", *args), *args)
+
+    return types.int64(types.int64, types.int64), codegen
+
+
+@intrinsic
 def lowest_bit(typingctx, word):
     """Return the index of the lowest bit set in a nonzero word."""
 
