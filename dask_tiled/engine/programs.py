@@ -101,7 +101,9 @@ class Program:
 def compiled(root: Node) -> Program:
     """Compile an expression; common subexpressions are computed once."""
     if isinstance(root, Source):
-        root = Call(Cast(root.dtype), (root,), root.dtype)
+        pixels, dtype = Register(0, root.dtype), root.dtype
+        step = Step(Cast(dtype), (pixels,), Register(RESULT, dtype))
+        return Program((root,), (Stage({pixels: 0}, [step], set()),), dtype.itemsize)
     roots: list[Node] = [root]
     needs: dict[int | str, int] = {}
     sources: dict[str, Source] = {}
