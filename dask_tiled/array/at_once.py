@@ -1,8 +1,9 @@
-"""Reductions that run as one task without a graph, if nothing observes the graph."""
+"""Reductions that run without a graph of dask, if nothing observes it."""
 
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from inspect import signature
@@ -15,13 +16,17 @@ from dask import config
 from dask.base import get_annotations
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from dask_tiled.array.dask_graph.aggregation import Ending, finished
+from dask_tiled.array.dask_graph.aggregation import Ending, finished, reduced
 from dask_tiled.array.dask_graph.functions import LastStep, reduction_of
 from dask_tiled.array.dask_graph.names import chunk, reductions
+from dask_tiled.array.dask_graph.results import concatenated
+from dask_tiled.array.dask_graph.schedulers import Get
 from dask_tiled.array.deferred import LateArray
-from dask_tiled.array.recipes import Recipe, Recipes
+from dask_tiled.array.lowering import known_pixels
+from dask_tiled.array.plan import in_fewer_chunks
+from dask_tiled.array.recipes import Recipes
 from dask_tiled.array.tasks import Function
-from dask_tiled.array.views import View
+from dask_tiled.array.tree import Read
 from dask_tiled.engine.reductions import Reduction
 
 FIRST_STEPS: dict[str, Function] = {
@@ -33,10 +38,12 @@ FIRST_STEPS: dict[str, Function] = {
 """First steps of dask's reductions, by method name."""
 ADDS = {"mean", "sum"}
 """Methods that accept a dtype."""
+CHUNKS, RESULT, WHOLE = "chunks", "result", "whole"
+"""Names of the results of chunks, of the chunks of the result, and of the result."""
 
 
 class Reducing:
-    """Descriptor of a reducing method: arrays of one chunk are reduced in one task if possible."""
+    """Descriptor of a reducing method whose result builds a graph only if something observes it."""
 
     def __set_name__(self, _: type, name: str) -> None:
         self._name = name
@@ -55,9 +62,9 @@ class Reducing:
         return self._reduce if arr is None else MethodType(self._reduce, arr)
 
     def _reduced(self, arr: Any, args: Any, kwargs: Any) -> da.Array | None:
-        """Return the reduction if the engine does it in one task; None to leave it to dask."""
+        """Return the reduction if it needs no graph of dask; None to leave it to dask."""
         observed = get_annotations() or len(config.get("array_plugins", ())) > 1  # need a graph
-        if arr.description is None or arr.npartitions > 1 or 0 in arr.shape or observed:
+        if arr.description is None or observed or not all(map(all, arr.chunks)):
             return None
         try:
             given = self._signature.bind(arr, *args, **kwargs).arguments
@@ -92,13 +99,24 @@ def _is_plain(axes: Any) -> bool:
     return all(isinstance(axis, (int, np.integer)) and type(axis) is not bool for axis in some)
 
 
-def _reduced(arr: Any, step: LastStep, ending: Ending) -> Any:
-    """Reduce an array of one chunk."""
-    source, ndim = arr._source, arr.ndim  # noqa: SLF001 - of this package
-    recipe = Recipe(source, View.of(ndim), source.layout.nav_ndim, step)
-    found: Any
-    (found,) = Recipes([recipe], arr._grid).make((0,) * ndim, None)  # noqa: SLF001
-    return finished(ending, math.prod(arr.shape[axis] for axis in ending.reduction.axes), found)
+def _reduced(arr: Any, step: LastStep, ending: Ending, get: Get) -> Any:
+    """Reduce an array, in the chunks that the graph would use."""
+    of = {"name": CHUNKS, "chunks": arr.chunks, "dtype": arr.dtype, "annotations": {}}
+    read = Read(**of, source=arr._source, grid=arr._grid, description=None)  # noqa: SLF001
+    part, shape = known_pixels(read).but(step=step), ending.chunks(arr.chunks)
+    if arr.npartitions > 1:
+        (part,) = in_fewer_chunks({CHUNKS: part}, {CHUNKS} if shape else ()).values()
+    recipes, chunks = Recipes([part.recipe], part.grid), part.chunks
+    if math.prod(map(len, chunks)) == 1:
+        found: Any
+        (found,) = recipes.make((0,) * arr.ndim, None)
+        return finished(ending, math.prod(arr.shape[axis] for axis in ending.reduction.axes), found)
+    made = reduced(CHUNKS, recipes, chunks)
+    ends = [*ending.tasks(RESULT, CHUNKS, chunks, made)]
+    if not shape:
+        return get(made | {task.key: task for task in ends}, (RESULT,))
+    layers = concatenated(WHOLE, ends, RESULT, ending.chunks(chunks))
+    return get(ChainMap(made, *layers.values()), WHOLE)
 
 
 @cache

@@ -13,15 +13,19 @@ from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.rewriting import optimize
-from dask_tiled.array.dask_graph.schedulers import is_here
+from dask_tiled.array.dask_graph.schedulers import Get, get_here
 from dask_tiled.tiling.bases import Chunks
 
 
-def runs_here(options: Mapping[str, Any]) -> bool:
-    """Return whether ``compute(**options)`` runs in threads of this process, without callbacks."""
+def unobserved(options: Mapping[str, Any]) -> Get | None:
+    """Return the scheduler of ``compute(**options)`` if nothing observes the graph.
+
+    None with callbacks, and where tasks do not run in threads of this process.
+    """
     if Callback.active or options.keys() - {"scheduler"}:
-        return False
-    return config.get("array_optimize", None) is optimize and is_here(options.get("scheduler"))
+        return None
+    is_ours = config.get("array_optimize", None) is optimize
+    return get_here(options.get("scheduler")) if is_ours else None
 
 
 class LateArray(da.Array):
@@ -34,7 +38,7 @@ class LateArray(da.Array):
 
     _graph: HighLevelGraph | None
     _is_named: bool
-    _at_once: Callable[[], Any] | None
+    _at_once: Callable[[Get], Any] | None
     """Computes the array; None after items have been assigned to it."""
     _make: Callable[[], da.Array]
     """Builds the dask array, once."""
@@ -44,7 +48,7 @@ class LateArray(da.Array):
         chunks: Chunks,
         dtype: np.dtype,
         make: Callable[[], da.Array],
-        at_once: Callable[[], Any],
+        at_once: Callable[[Get], Any],
     ) -> Self:
         self = object.__new__(cls)
         self._begin()
@@ -98,8 +102,8 @@ class LateArray(da.Array):
 
     def compute(self, **options: Any) -> Any:
         """Compute the array as dask does, without a graph if nothing would observe it."""
-        if self._at_once is not None and runs_here(options):
-            return self._at_once()
+        if self._at_once is not None and (get := unobserved(options)) is not None:
+            return self._at_once(get)
         return super().compute(**options)  # type: ignore[no-untyped-call]
 
     def __reduce__(self) -> tuple[Any, ...]:

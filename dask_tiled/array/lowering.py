@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Final
+from typing import Any, Final
 
 from dask_tiled.array.dask_graph.functions import (
     Contraction,
@@ -73,6 +73,14 @@ class Known:
     step: LastStep | None = None
     new_axes: Mapping[Label, int] = field(default_factory=dict)
     """Numbers of chunks of axes that the view lacks."""
+
+    def but(self, **changes: Any) -> Known:
+        """Return a copy with other values, as ``dataclasses.replace`` does, which takes long."""
+        made = object.__new__(Known)
+        vars(made).update(vars(self) | changes)
+        if not changes.keys().isdisjoint(("expression", "view", "step")):
+            vars(made).pop("recipe", None)
+        return made
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -141,20 +149,22 @@ class Known:
         """Change the view, if each chunk of the sources stays one chunk."""
         if view is None or view.chunks(self.chunks) is None or (self.chunks and not labels):
             return "the new axes would split or merge the chunks of the file"
-        return replace(self, view=view, labels=labels, output=labels)
+        return self.but(view=view, labels=labels, output=labels)
 
 
-def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known | Why]:
+def known_trees(
+    trees: Mapping[str, Node], numpy: Callable[[], Collection[str]]
+) -> dict[str, Known | Why]:
     """Return what the engine computes of opened arrays, by layer.
 
     Other layers on opened arrays have a reason instead; layers without opened arrays are left out.
-    The layers ``numpy`` consist of NumPy arrays, which may be operands.
+    ``numpy`` returns the layers that consist of NumPy arrays, which may be operands.
     """
     known: dict[str, Known | Why] = {}
     for name, tree in trees.items():
         match tree:
             case Read():
-                found: Known | Why = _read(tree)
+                found: Known | Why = known_pixels(tree)
             case _ if all(x.name not in known for x in tree.inner):
                 continue
             case _ if not any(map(_as_pixels, (known.get(x.name) for x in tree.inner))):
@@ -168,11 +178,12 @@ def known_trees(trees: Mapping[str, Node], numpy: set[str]) -> dict[str, Known |
             found = "dask uses other chunks"  # otherwise the chunks of the result change
         key = name + COUNTED if isinstance(tree, Histogram) else name
         if key == name or key not in trees:
-            known[key] = replace(found, name=key, tree=tree) if isinstance(found, Known) else found
+            known[key] = found.but(name=key, tree=tree) if isinstance(found, Known) else found
     return known
 
 
-def _read(tree: Read) -> Known:
+def known_pixels(tree: Read) -> Known:
+    """Return the pixels of an opened array."""
     assert tree.chunks is not None  # noqa: S101 - arrays that are read have known chunks
     labels, annotations = tuple(range(len(tree.chunks))), dict(tree.annotations)
     shown = View.of(len(labels)), labels, labels, annotations
@@ -190,13 +201,13 @@ def _no_kernel(tree: Node) -> Why:
 
 def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - one return per kind of node
     """Return the computation of a node with one input, or the reason against it."""
-    one = replace(one, annotations=fused(one.annotations, tree.annotations))
+    one = one.but(annotations=fused(one.annotations, tree.annotations))
     axes = tuple(range(len(one.view.shown)))
     match tree:
         case TileFunction() if one.is_as_read:
             step = LastStep(tree.job, partial(run_job, job=tree.job))
-            one = replace(one, labels=tree.labels, output=tree.output, step=step)
-            return replace(one, new_axes=tree.new_axes)
+            one = one.but(labels=tree.labels, output=tree.output, step=step)
+            return one.but(new_axes=tree.new_axes)
         case Labelled():
             return one.shown(one.view, axes)
         case Transpose():
@@ -210,14 +221,14 @@ def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - one retur
             return one.shown(view, tuple(range(len(tree.chunks))))
         case Reduce(step=LastStep() as step):
             ends = {part.axis for axis in tree.axes for part in one.view.shown[axis]}
-            found = _prepared(replace(one, labels=tree.labels, output=tree.output, step=step))
+            found = _prepared(one.but(labels=tree.labels, output=tree.output, step=step))
             flipped = found.needs_ending and ends & one.view.flipped
             return "argmin or argmax along a reversed axis" if flipped else found
         case Bin():
             return _bin(tree, one)
         case Histogram():
             step = histogram_of(tree.bins, len(axes))
-            return replace(one, labels=axes, output=axes, step=step)
+            return one.but(labels=axes, output=axes, step=step)
         case _:
             return _no_kernel(tree)
 
@@ -225,7 +236,7 @@ def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - one retur
 def _prepared(one: Known) -> Known:
     """Apply the transformations that a reduction's row needs first."""
     for function, kwargs in [] if one.reduction is None else applied_before(one.reduction.row):
-        one = replace(one, expression=Apply(function, kwargs, (one.expression,)))
+        one = one.but(expression=Apply(function, kwargs, (one.expression,)))
     return one
 
 
@@ -240,7 +251,9 @@ def _slice(tree: Slice, one: Known) -> Known | Why:
     return found.shown(found.view._replace(shown=tuple(shown)), tuple(range(len(shown))))
 
 
-def _of_chunks(tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]) -> Known | Why:
+def _of_chunks(
+    tree: OfChunks, known: Mapping[str, Known | Why], numpy: Callable[[], Collection[str]]
+) -> Known | Why:
     """Return an elementwise computation or a contraction, or the reason against it."""
     if isinstance(tree, Call) and not tree.on_tiles:
         return _no_kernel(tree)
@@ -248,17 +261,17 @@ def _of_chunks(tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]
     if not isinstance(found, tuple):
         return found
     one, operands = found
-    one = replace(one, output=tree.labels, new_axes=tree.new_axes)
+    one = one.but(output=tree.labels, new_axes=tree.new_axes)
     if isinstance(tree, Contract):
         return _contraction(tree, one, operands)
     further = any(isinstance(x, Beside) and x.has_further for x in operands)
     if further or one.labels != tree.labels:
         return "the result has other axes than the pixels"
-    return replace(one, expression=Apply(tree.function, tree.kwargs, operands))
+    return one.but(expression=Apply(tree.function, tree.kwargs, operands))
 
 
 def _operands(
-    tree: OfChunks, known: Mapping[str, Known | Why], numpy: set[str]
+    tree: OfChunks, known: Mapping[str, Known | Why], numpy: Callable[[], Collection[str]]
 ) -> tuple[Known, tuple[object, ...]] | Why:
     """Return the operands of a node: pixels of equal axes and chunks, other arrays, values.
 
@@ -269,7 +282,7 @@ def _operands(
     pixels = [*filter(None, inner)]
     labels = tree.arguments[inner.index(pixels[0])].labels or ()
     annotations = fused(tree.annotations, *(x.annotations for x in pixels))
-    first = replace(pixels[0], labels=labels, annotations=annotations)
+    first = pixels[0].but(labels=labels, annotations=annotations)
     operands: list[object] = []
     for one, x in zip(inner, tree.arguments, strict=True):
         if one is not None:
@@ -282,7 +295,7 @@ def _operands(
                 return "an operand is not a NumPy array"
             operands.append(x.value)
         else:
-            beside = _beside(x, first) if x.value.name in numpy else None
+            beside = _beside(x, first) if x.value.name in numpy() else None
             if beside is None:
                 return "an operand is not a NumPy array, or would be broadcast against the pixels"
             operands.append(beside)
@@ -326,11 +339,11 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
     if parts and whole and {*tree.gone} <= {*index}:
         plain = partial(tree.function, **tree.kwargs)
         plain = partial(swapped, function=plain) if is_second else plain
-        return replace(one, step=LastStep(Contraction(weights), plain, as_dask))
+        return one.but(step=LastStep(Contraction(weights), plain, as_dask))
     if not gone or weights.has_further:
         return "no kernel for products with further axes over parts of frames"
     step = LastStep(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), as_dask)
-    return replace(one, expression=Apply(operator.mul, {}, operands), step=step)
+    return one.but(expression=Apply(operator.mul, {}, operands), step=step)
 
 
 def _cut(one: Known, cuts: Sequence[Cut]) -> Known | Why:
@@ -342,8 +355,8 @@ def _cut(one: Known, cuts: Sequence[Cut]) -> Known | Why:
     of, view = found
     chunks = tuple(cut_chunks(axis, x) for axis, x in zip(one.chunks, of, strict=True) if x.kept)
     labels = tuple(range(len(view.shown)))
-    one = replace(one, expression=expression, chunks=chunks, grid=Grid.of(chunks))
-    return replace(one, view=view, labels=labels, output=labels)
+    one = one.but(expression=expression, chunks=chunks, grid=Grid.of(chunks))
+    return one.but(view=view, labels=labels, output=labels)
 
 
 def _bin(tree: Bin, one: Known) -> Known | Why:
@@ -365,4 +378,4 @@ def _bin(tree: Bin, one: Known) -> Known | Why:
         return found
     if found.shown_chunks[::2] != tree.chunks:
         return "chunks are not multiples of the bins"
-    return replace(found, step=step, output=labels[::2])
+    return found.but(step=step, output=labels[::2])

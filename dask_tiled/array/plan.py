@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -166,7 +166,7 @@ def _merged(part: Known, axes: set[int]) -> Known:
 
 
 def _in_chunks(part: Known, chunks: Chunks) -> Known:
-    return replace(part, chunks=chunks, grid=Grid.of(chunks))
+    return part.but(chunks=chunks, grid=Grid.of(chunks))
 
 
 def _most_chunks(known: Known) -> int:

@@ -103,13 +103,9 @@ class Recipe:
         self._programs: dict[tuple[np.dtype, ...], Program | None] = {}
 
     @property
-    def _sources(self) -> list[Source]:
-        return [node for node in self._nodes if isinstance(node, Source)]
-
-    @property
     def read_sources(self) -> list[Source]:
         """Sources that NumPy reads completely, repeated as they occur."""
-        return self._sources
+        return [node for node in self._nodes if isinstance(node, Source)]
 
     @property
     def reduces(self) -> bool:
@@ -137,12 +133,12 @@ class Recipe:
     @property
     def sources(self) -> set[str]:
         """Tokens of all sources."""
-        return {source.token for source in self._sources}
+        return {source.token for source in self.read_sources}
 
     @property
     def is_large(self) -> bool:
         """Whether the recipe is too large to be a part of every task."""
-        nbytes = sum(SOURCE_BYTES + source.nbytes for source in self._sources)
+        nbytes = sum(SOURCE_BYTES + source.nbytes for source in self.read_sources)
         return STEP_BYTES * len(self._nodes) + nbytes > LARGE_BYTES
 
     def _value(

@@ -23,7 +23,7 @@ from dask_tiled.array.dask_graph.layers import (
 )
 from dask_tiled.array.dask_graph.results import is_one_task, whole
 from dask_tiled.array.dask_graph.rewriting import optimize
-from dask_tiled.array.deferred import LateArray, runs_here
+from dask_tiled.array.deferred import LateArray, unobserved
 from dask_tiled.array.page import page
 from dask_tiled.array.persisted import follow, remember
 from dask_tiled.array.tasks import Function, Kwargs
@@ -245,8 +245,8 @@ class TiledArray(LateArray):
 
     def compute(self, **options: Any) -> Any:
         """Compute the array as dask does; one task, such as a frame, is read without a graph."""
-        alone = self._description is not None and runs_here(options)
-        if alone and is_one_task(self._source, self.shape, self.npartitions):
+        one = self._description and is_one_task(self._source, self.shape, self.npartitions)
+        if one and unobserved(options):
             return whole(self._source, Grid.of([(n,) for n in self.shape]))
         return super().compute(**options)
 

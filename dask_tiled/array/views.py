@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple, Self
 
@@ -43,8 +43,9 @@ class View(NamedTuple):
     """Axes of the pixels that are reversed, with all their parts."""
 
     @classmethod
+    @cache
     def of(cls, ndim: int) -> Self:
-        """Build the view that keeps all axes."""
+        """Return the view that keeps all axes."""
         return cls(tuple((Part(axis, 1),) for axis in range(ndim)))
 
     @property
@@ -104,6 +105,8 @@ class View(NamedTuple):
 
     def chunks(self, chunks: Chunks) -> Chunks | None:
         """Return the chunks of the array; None if those of the pixels are not boxes of it."""
+        if self == View.of(len(chunks)):
+            return chunks
         shape = [sum(axis) for axis in chunks]
         sizes, found = self.sizes(shape), list[tuple[int, ...]]()
         for place, parts in enumerate(self.shown):

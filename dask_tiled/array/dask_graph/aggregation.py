@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dask_tiled.array.dask_graph.functions import Steps
 from dask_tiled.array.dask_graph.names import Alias, Task, TaskRef
-from dask_tiled.array.recipes import Room
+from dask_tiled.array.recipes import Recipes, Room, make
 from dask_tiled.array.tasks import Key, like_numpy
 from dask_tiled.engine.accumulators import placed
 from dask_tiled.engine.reductions import Reduction
@@ -25,6 +25,12 @@ from dask_tiled.tiling.bases import Chunks, Grid
 
 SOME = 4
 """Partial results combined per task."""
+
+
+def reduced(name: str, recipes: Recipes | TaskRef, chunks: Chunks) -> dict[Key, Task]:
+    """Return the tasks that reduce chunks by a recipe without operands."""
+    blocks = product([name], *(range(len(axis)) for axis in chunks))
+    return {key: Task(key, make, recipes, key[1:], None) for key in blocks}
 
 
 class Ending(NamedTuple):
@@ -41,22 +47,26 @@ class Ending(NamedTuple):
         ones = ((1,) if k in gone else axis for k, axis in enumerate(chunks))
         return tuple(one for k, one in enumerate(ones) if self.keepdims or k not in gone)
 
-    def tasks(self, name: str, of: str, grid: Grid, numblocks: Sequence[int]) -> Iterator[Task]:
-        """Yield the tasks that combine the results of chunks, which keep all axes."""
-        gone = self.reduction.axes
+    def tasks(self, name: str, of: str, chunks: Chunks, made: dict[Key, Task]) -> Iterator[Task]:
+        """Yield the tasks that combine the results of chunks, which keep all axes.
+
+        Single results are computed in place: their tasks are removed from ``made``.
+        """
+        gone, grid = self.reduction.axes, Grid.of(chunks)
         numbers = [
-            [
-                k
-                for k in range(n)
-                if axis not in gone or grid.axes[axis][k][0] < grid.axes[axis][k][1]
-            ]
-            for axis, n in enumerate(numblocks)
+            [k for k, n in enumerate(sizes) if n or axis not in gone]
+            for axis, sizes in enumerate(chunks)
         ]
         kept = [[0] if axis in gone else some for axis, some in enumerate(numbers)]
         pixels = math.prod(grid.shape[axis] for axis in gone)
         for block in product(*kept):
             places = [numbers[axis] if axis in gone else [k] for axis, k in enumerate(block)]
-            parts = [self._part((of, *place), grid) for place in product(*places)]
+            found = [(of, *place) for place in product(*places)]
+            parts: list[Any] = [TaskRef(key) for key in found]
+            if len(found) == 1:
+                parts = [made.pop(*found, *parts)]
+            if self.reduction.row.finds_place:
+                parts = [self._moved(*one, grid) for one in zip(found, parts, strict=True)]
             shown = block if self.keepdims else [k for a, k in enumerate(block) if a not in gone]
             for level in count():
                 if len(parts) <= SOME:
@@ -68,22 +78,19 @@ class Ending(NamedTuple):
                 parts = [TaskRef(key) for key in keys]
             yield Task((name, *shown), finished, self, pixels, *parts)
 
-    def _part(self, key: Key, grid: Grid) -> Task | TaskRef:
-        """Return the result of a chunk, with positions converted to those in the whole array."""
-        if not self.reduction.row.finds_place:
-            return TaskRef(key)
+    def _moved(self, key: Key, part: Task | TaskRef, grid: Grid) -> Task:
+        """Convert the positions in the result of a chunk to those in the whole array."""
         axes = self.reduction.axes
         bounds = [grid.axes[axis][key[1 + axis]] for axis in axes]
-        whole = [grid.shape[axis] for axis in axes]
-        return Task(None, moved, TaskRef(key), bounds, whole)
+        return Task(None, moved, part, bounds, [grid.shape[axis] for axis in axes])
 
 
 class Listing(NamedTuple):
     """Concatenation of the results of all chunks."""
 
-    def tasks(self, name: str, of: str, _: Grid, numblocks: Sequence[int]) -> Iterator[Alias]:
+    def tasks(self, name: str, of: str, chunks: Chunks, _: object) -> Iterator[Alias]:
         """Yield the tasks that alias the results."""
-        for number, place in enumerate(product(*map(range, numblocks))):
+        for number, place in enumerate(product(*(range(len(axis)) for axis in chunks))):
             yield Alias((name, number, 0), (of, *place))
 
 

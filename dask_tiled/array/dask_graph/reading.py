@@ -6,7 +6,7 @@ A layer treats all its chunks in the same way; otherwise it is opaque.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, chain, product
 from operator import itemgetter
@@ -382,7 +382,8 @@ def _combine(
     All tasks call the same function, and each result goes into one task: that of its own
     position along the remaining axes.
     """
-    function = _function_of_all(layer)
+    called = {key: _call(task) for key, task in layer.mapping.items()}
+    function = _function_of_all(called.values())
     if function is None or len(inner) != 1:
         return None
     (of,) = inner.values()
@@ -395,8 +396,7 @@ def _combine(
     kept = [k for k in range(1, ndim) if k - 1 not in gone]
     place_in, place_without = (itemgetter(0, *x) for x in (kept, range(1, 1 + len(kept))))
     given, taken_ones = {*keys}, list[Key]()
-    for key, task in layer.mapping.items():
-        _, some = _call(task)
+    for key, (_, some) in called.items():
         if not given.issuperset(some) or len(key) not in (ndim, 1 + len(kept)):
             return None
         taken_ones += some
@@ -417,9 +417,9 @@ def _keys_of(layer: Layer, name: str) -> Collection[Key]:
     return keys if all(isinstance(key, tuple) for key in keys) else ()
 
 
-def _function_of_all(layer: MaterializedLayer) -> partial[object] | None:
+def _function_of_all(called: Iterable[Called]) -> partial[object] | None:
     """Return the function that all tasks of a layer call on concatenated results."""
-    functions = {id(function): function for function, _ in map(_call, layer.mapping.values())}
+    functions = {id(function): function for function, _ in called}
     function: Any
     (function, *others) = functions.values()
     if hasattr(function, "funcs"):  # a composition of functions
@@ -428,7 +428,10 @@ def _function_of_all(layer: MaterializedLayer) -> partial[object] | None:
     return partial(function) if callable(function) and not others else None
 
 
-def _call(task: Task) -> tuple[Function | None, list[Key]]:
+Called = tuple[Function | None, list[Key]]
+
+
+def _call(task: Task) -> Called:
     """Return the function of a task with one argument, and the keys of its inputs."""
     if isinstance(task, Task) and len(task.args) == 1 and not task.kwargs:
         return task.func, _listed(task.args[0])
@@ -439,9 +442,11 @@ def _call(task: Task) -> tuple[Function | None, list[Key]]:
 
 def _listed(part: list[Key] | List | TaskRef | Key) -> list[Key]:
     """Return the keys in nested lists; other items are kept and match no key."""
-    if isinstance(part, list | List):
+    if isinstance(part, TaskRef):
+        return [part.key]
+    if isinstance(part, (list, List)):
         return [*chain.from_iterable(map(_listed, part if isinstance(part, list) else part.args))]
-    return [part.key if isinstance(part, TaskRef) else part]
+    return [part]
 
 
 def _join(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Join | None:

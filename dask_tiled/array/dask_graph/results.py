@@ -7,12 +7,8 @@ into the final array instead, and computes it there if nothing else needs it.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
@@ -108,53 +104,43 @@ def is_one_task(source: Source, shape: Sequence[int], count: int) -> bool:
     return count == 1 or (math.prod(shape) <= FEW_PIXELS and not takes_time(source))
 
 
-class Final(NamedTuple):
-    """dask's last step for an array whose chunks nothing else uses."""
+def concatenated(final: str, tasks: Iterable[Task], name: str, chunks: Chunks) -> dict[str, Layer]:
+    """Build the layer ``name`` of some tasks, in C order, and the last step for its chunks.
 
-    layer: str
-    task: Task
-
-    def of(self, tasks: Iterable[Task], name: str, chunks: Chunks) -> dict[str, Layer]:
-        """Build the layer ``name`` of some tasks, in C order, and the last step for its chunks.
-
-        The tasks of large chunks write into the result.
-        """
-        made = {task.key: task for task in tasks}
-        layers: dict[str, Layer] = {name: MaterializedLayer(made)}
-        refs: dict[Key, object] = {key[1:]: TaskRef(key) for key in made if key[0] == name}
-        last, shape = partial(Task, self.layer, finalize), tuple(map(sum, chunks))
-        if math.prod(shape) >= LEAST_PIXELS:
-            result, grid = f"result-{self.layer}", Grid.of(chunks)
-            layers[result] = MaterializedLayer({result: Task(result, Result, shape)})
-            last = partial(Task, self.layer, Result.whole, TaskRef(result))
-            for place in refs:
-                key = name, *place
-                chunk = Task(None, finished_later, *made[key].args)
-                made[key] = Task(key, put, TaskRef(result), grid, place, chunk)
-        depth = len(next(iter(refs)))
-        for n in reversed(range(depth or 1)):
-            rows: dict[Key, list[object]] = {}
-            for place, ref in refs.items():
-                rows.setdefault(place[:n], []).append(ref)
-            refs = {place: List(*some) for place, some in rows.items()}
-        layers[self.layer] = MaterializedLayer({self.layer: last(refs[()])})
-        return layers
+    The tasks of large chunks write into the result.
+    """
+    made = {task.key: task for task in tasks}
+    layers: dict[str, Layer] = {name: MaterializedLayer(made)}
+    refs: dict[Key, object] = {key[1:]: TaskRef(key) for key in made if key[0] == name}
+    last, shape = partial(Task, final, finalize), tuple(map(sum, chunks))
+    if math.prod(shape) >= LEAST_PIXELS:
+        result, grid = f"result-{final}", Grid.of(chunks)
+        layers[result] = MaterializedLayer({result: Task(result, Result, shape)})
+        last = partial(Task, final, Result.whole, TaskRef(result))
+        for place in refs:
+            key = name, *place
+            chunk = Task(None, finished_later, *made[key].args)
+            made[key] = Task(key, put, TaskRef(result), grid, place, chunk)
+    depth = len(next(iter(refs)))
+    for n in reversed(range(depth or 1)):
+        rows: dict[Key, list[object]] = {}
+        for place, ref in refs.items():
+            rows.setdefault(place[:n], []).append(ref)
+        refs = {place: List(*some) for place, some in rows.items()}
+    layers[final] = MaterializedLayer({final: last(refs[()])})
+    return layers
 
 
-def finals_of(graph: HighLevelGraph, wanted: Collection[str]) -> dict[str, Final]:
+def last_steps(graph: HighLevelGraph) -> dict[str, Task]:
     """Return dask's last steps, by the names of the layers they concatenate."""
-    users = Counter(chain.from_iterable(graph.dependencies.values()))
-    found = _last_steps(graph)
-    return {x: final for x, final in found if users[x] == 1 and x not in wanted}
-
-
-def _last_steps(graph: HighLevelGraph) -> Iterator[tuple[str, Final]]:
+    found = dict[str, Task]()
     for final, layer in graph.layers.items():
         task = layer.get(final) if isinstance(layer, MaterializedLayer) else None
         if isinstance(task, Task) and task.func is finalize and len(task.args) == 1:
             name, *last = max(task.dependencies, default=("",))
             if _lists(task.args[0], (name,), last):
-                yield name, Final(final, task)
+                found[name] = task
+    return found
 
 
 def _lists(parts: object, place: Key, last: Sequence[int]) -> bool:
@@ -174,27 +160,27 @@ def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Kno
         alike = [str(value) for value, index in layer.indices if index == layer.output_indices]
         for one in map(known.get, alike):
             if one is not None and one.step is None:
-                return replace(one, annotations=annotations)
+                return one.but(annotations=annotations)
         layer = next((graph.layers[x] for x in alike if x in graph.layers), None)
     return None
 
 
 def put_together(
-    graph: HighLevelGraph, known: Mapping[str, Known], wanted: Collection[str]
+    graph: HighLevelGraph,
+    known: Mapping[str, Known],
+    steps: Mapping[str, Task],
+    unseen: Collection[str],
 ) -> tuple[HighLevelGraph, dict[str, Known]]:
-    """Replace dask's last step: tasks of known pixels write into the result.
+    """Replace dask's last steps: tasks of known pixels write into the result.
 
-    Layers that are ``wanted`` stay. The second result holds the computations without other
-    consumers, which can run in place, under new names.
+    ``unseen`` layers have no other consumers. The second result holds their computations that can
+    run in place, under new names.
     """
     taken = dict[str, Known]()
-    if not known:
-        return graph, taken
     layers: dict[str, Layer] = {**graph.layers}
-    dependencies = {name: {*others} for name, others in graph.dependencies.items()}
-    unseen = finals_of(graph, wanted)
-    for name, (final, task) in _last_steps(graph):
-        reads = graph.layers[name]
+    dependencies = {**graph.dependencies}
+    for name, task in steps.items():
+        final, reads = task.key, graph.layers[name]
         one = known.get(name) or _mapped(graph, name, known)
         chunks = None if one is None else one.made_chunks
         if one is None or chunks is None:
@@ -216,7 +202,7 @@ def put_together(
         result, putting = f"result-{final}", f"put-{final}"
         if name in unseen and name in known and not one.is_read and one.view.is_in_order:
             name = f"{name}-here"  # noqa: PLW2901 - another array than the layer itself
-            taken[name] = replace(one, name=name)
+            taken[name] = one.but(name=name)
         given: tuple[object, object] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import dask.array as da
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_graph.aggregation import Ending, Listing, ending_of
+from dask_tiled.array.dask_graph.aggregation import Ending, Listing, ending_of, reduced
 from dask_tiled.array.dask_graph.joins import JOINING, split_joins
 from dask_tiled.array.dask_graph.labelling import LABELLED, unlabelled
 from dask_tiled.array.dask_graph.layers import arrays_of_numpy, calls, held
@@ -32,8 +32,8 @@ from dask_tiled.array.dask_graph.names import (
     getter,
 )
 from dask_tiled.array.dask_graph.reading import trees_of
-from dask_tiled.array.dask_graph.results import Final, finals_of, put_together
-from dask_tiled.array.dask_graph.schedulers import is_here
+from dask_tiled.array.dask_graph.results import concatenated, last_steps, put_together
+from dask_tiled.array.dask_graph.schedulers import get_here
 from dask_tiled.array.dask_graph.shared import reading_once
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.lowering import COUNTED, Known, Why, known_trees
@@ -43,7 +43,6 @@ from dask_tiled.array.tasks import Key, Label, pixels_of
 from dask_tiled.array.tree import Combine, Read, Tree, words_of
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
-from dask_tiled.tiling.bases import Grid
 
 Keys = Sequence["Key | str | Keys"]
 """Keys to compute, nested as in dask."""
@@ -59,7 +58,7 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
             found = unwrapped(dsk) if calls(dsk, getter) else dsk
             if calls(found, pixels_of):
                 made = rewritten(found, keys)
-                made = lending(made, _names(keys)) if is_here() else made
+                made = lending(made, _names(keys)) if get_here() else made
                 return da.optimize(made, keys, **kwargs)
         except NoSuchNameError:  # warned when the first array was opened
             pass
@@ -78,8 +77,8 @@ class Ended(NamedTuple):
     of: str
     """Layer of the results of chunks."""
     ending: Ending | Listing
-    final: Final | None
-    """dask's last step, if it needs other chunks."""
+    final: str | None
+    """Layer of dask's last step, if it needs other chunks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,23 +112,25 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     if any(name.startswith(JOINING) for name in graph.layers):
         graph = split_joins(graph)
     trees = trees_of(graph)
-    found = known_trees(trees, arrays_of_numpy(graph))
+    found = known_trees(trees, cache(partial(arrays_of_numpy, graph)))
     if sum(isinstance(tree, Read) for tree in trees.values()) > 1:
         graph = reading_once(graph, trees)
     known = {name: one for name, one in found.items() if isinstance(one, Known)}
     why = {name: one for name, one in found.items() if not isinstance(one, Known)}
-    graph, taken = put_together(graph, known, wanted)
+    users, steps = _users(graph.dependencies), last_steps(graph)
+    finals = {x: task.key for x, task in steps.items() if len(users[x]) == 1 and x not in wanted}
+    graph, taken = put_together(graph, known, steps, finals)
     known |= taken
     if all(x.is_read for x in known.values()):
         return Planned(graph, graph.layers, why)
-    endings = _endings(trees, known, graph.dependencies, wanted)
+    endings = _endings(trees, known, users, wanted)
     ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
     known = {x: one for x, one in known.items() if x in ended or not one.needs_ending}
     ends = {name: of for name, (of, _) in endings.items()}
     need = needed(wanted, known, ends, graph.dependencies)
     reads = {x: known[x] for x in need.kept if x in known}
     reads = {name: one for name, one in reads.items() if one.is_read and one.is_as_read}
-    finals, parts = finals_of(graph, wanted), need.parts
+    parts = need.parts
     if not reads and parts.keys() <= ended:
         seen = {of for name, (of, _) in endings.items() if name not in finals}
         parts = in_fewer_chunks(parts, parts.keys() - seen)
@@ -141,8 +142,7 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         for name, (of, ending) in endings.items()
         if name in need.dependencies
     }
-    parts |= {x: replace(parts[x], name=name) for x, name in own.items()}
-    parts = {part.name: part for part in parts.values()}
+    parts = {own.get(x, x): part.but(name=own.get(x, x)) for x, part in parts.items()}
     dependencies = {
         own.get(x, x): {own.get(y, y) for y in others} for x, others in need.dependencies.items()
     }
@@ -163,32 +163,40 @@ def rewritten(graph: HighLevelGraph, keys: Keys) -> HighLevelGraph:
     graph, dependencies = found.graph, {**found.dependencies}
     layers: dict[str, Layer] = {name: graph.layers[name] for name in found.kept}
     for plan in found.plans:
-        _make(plan, found.taken, layers, dependencies)
+        _make(plan, found, layers, dependencies)
     parts = {part.name: part for plan in found.plans for part in plan.parts}
     for name, (of, ending, final) in found.endings.items():
         shown = name if final is None else f"{name}-{tokenize(parts[of].grid)}"
-        made = _ended(shown, of, ending, parts[of], final)
-        if final is not None:
-            result = made.keys() - {shown, final.layer}
+        chunks, annotations = parts[of].shown_chunks, graph.layers[name].annotations or None
+        alike = layers[of].annotations == annotations
+        made = getattr(layers[of], "mapping", None) if alike else None
+        tasks = [*ending.tasks(shown, of, chunks, {} if made is None else made)]
+        if made == {}:
+            del layers[of]
+            dependencies[name] = dependencies.pop(of)
+        if final is None or isinstance(ending, Listing):
+            layers[shown] = MaterializedLayer({task.key: task for task in tasks})
+        else:
+            ends = concatenated(final, tasks, shown, ending.chunks(chunks))
+            result = ends.keys() - {shown, final}
             dependencies |= {x: set() for x in result}
             dependencies[shown] = dependencies.pop(name) | result
-            dependencies[final.layer] = {shown, *result}
-        layers |= made
-        layers[shown].annotations = graph.layers[name].annotations
+            dependencies[final] = {shown, *result}
+            layers |= ends
+        layers[shown].annotations = annotations
     return HighLevelGraph(layers, dependencies)
 
 
 def _endings(
     trees: Mapping[str, Tree],
     known: dict[str, Known],
-    dependencies: Mapping[str, set[str]],
+    users: Mapping[str, Sequence[str]],
     wanted: set[str],
 ) -> dict[str, tuple[str, Ending | Listing]]:
     """Match reductions whose steps are all known and have no other consumers.
 
     Their first steps return results of the engine, not of dask's functions.
     """
-    users = _users(dependencies)
     found: dict[str, tuple[str, Ending | Listing]] = {}
     for first, one in known.items():
         step, done = one.step, one.reduction
@@ -210,7 +218,7 @@ def _endings(
                 break
             ending = ending_of(done, later, call)
             if ending is not None and "-aggregate-" in name:
-                known[first] = raw = replace(one, step=step.raw())
+                known[first] = raw = one.but(step=step.raw())
                 found[name] = first, ending._replace(reduction=raw.reduction or done)
                 break
             combining = {**plain.keywords, "axis": done.axes, "keepdims": True}
@@ -228,28 +236,14 @@ def _users(dependencies: Mapping[str, set[str]]) -> dict[str, list[str]]:
     return found
 
 
-def _ended(
-    name: str, of: str, ending: Ending | Listing, known: Known, final: Final | None
-) -> dict[str, Layer]:
-    """Build the layers that end a reduction, and the last step if its chunks change."""
-    chunks = known.shown_chunks
-    tasks = list(ending.tasks(name, of, Grid.of(chunks), tuple(map(len, chunks))))
-    if final is not None and isinstance(ending, Ending):
-        return final.of(tasks, name, ending.chunks(chunks))
-    return {name: MaterializedLayer({task.key: task for task in tasks})}
-
-
 def _make(
-    plan: Plan,
-    taken: Collection[str],
-    layers: dict[str, Layer],
-    dependencies: dict[str, set[str]],
+    plan: Plan, found: Planned, layers: dict[str, Layer], dependencies: dict[str, set[str]]
 ) -> None:
-    """Build the layers of a plan; a single ``taken`` part is computed in place."""
+    """Build the layers of a plan."""
     one, pixels, together = plan.parts[0], plan.pixels, len(plan.parts) > 1
     recipes = Recipes([part.recipe for part in plan.parts], one.grid)
     key = f"together-{tokenize(*(part.name for part in plan.parts))}" if together else one.name
-    every = tuple(range(len(one.chunks)))
+    every, counts = tuple(range(len(one.chunks))), tuple(map(len, one.chunks))
     numbers = {x: k for k, x in enumerate(dict.fromkeys((*one.places, *one.output)))}
     labels = every if together else tuple(numbers[x] for x in one.places)
     output = every if together else tuple(numbers[x] for x in one.output)
@@ -258,9 +252,15 @@ def _make(
     if value is not recipes:
         dependencies[key].add(value.key)
         dependencies[value.key] = set()
+    ended = any(one.name == of for of, *_ in found.endings.values())
+    if ended and one.places == one.output and not (together or pixels or recipes.beside):
+        # Every chunk is needed, and nothing to be fused by dask.
+        layers[key] = MaterializedLayer(reduced(key, value, one.chunks))
+        layers[key].annotations = one.annotations or None
+        return
     arguments: list[object] = [value, None, ArrayBlockIdDep(one.chunks), labels]
     arguments += [pixels, labels if pixels else None]
-    numblocks = {pixels: tuple(map(len, one.chunks))} if pixels else {}
+    numblocks = {pixels: counts} if pixels else {}
     for beside in recipes.beside:
         arguments += [
             beside.name,
@@ -272,7 +272,7 @@ def _make(
             ),
         ]
         numblocks[beside.name] = beside.numblocks
-    function = make_all if together else make_later if one.name in taken else make
+    function = make_all if together else make_later if one.name in found.taken else make
     new_axes = {} if together else _new_axes(one)
     new_axes = {numbers[x]: n for x, n in new_axes.items()}
     layers[key] = blockwise(
@@ -285,7 +285,7 @@ def _make(
             part.name,
             part.output,
             *(key, part.places, number, None),
-            numblocks={key: tuple(map(len, part.chunks))},
+            numblocks={key: counts},
             new_axes=_new_axes(part),
         )
         layers[part.name].annotations = part.annotations or None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from dask import config, threaded
 from dask.base import get_scheduler
 from dask.local import get_sync
+
+Get = Callable[[Any, Any], Any]
+"""A scheduler: computes keys of a graph."""
 
 
 def scheduler() -> Any:
@@ -25,7 +29,7 @@ def cluster() -> Any:
     return client if hasattr(client, "scheduler_info") else None
 
 
-def is_here(given: Any = None) -> bool:
-    """Return whether dask computes in threads of this process."""
-    found = scheduler() if given is None else get_scheduler(scheduler=given)
-    return found in (get_sync, threaded.get)
+def get_here(given: Any = None) -> Get | None:
+    """Return the scheduler if dask computes in threads of this process, otherwise None."""
+    get: Get = scheduler() if given is None else get_scheduler(scheduler=given)
+    return get if get in (get_sync, threaded.get) else None
