@@ -188,7 +188,7 @@ def test_calibration_in_xarray_is_exported(scan, tmp_path):
     dask_tiled.to_zarr(marked, tmp_path / "b.zarr", attributes={"run": 3})
     attributes = xarray.open_zarr(tmp_path / "b.zarr")["data"].attrs
     assert (attributes["sample"], attributes["run"]) == ("Au", 3)
-    assert "source" not in attributes  # it is in the attributes of this package
+    assert "source" not in attributes  # the package's own attribute holds it
     axis = dask_tiled.to_hyperspy(data).axes_manager["scan_x"]
     assert (axis.scale, axis.units) == (3.0, "mm")
     figure = dask_tiled.show(data.sum(["y", "x"]))

@@ -106,7 +106,7 @@ def test_failed_flushes_of_parents_restore_the_old_array(tmp_path, monkeypatch):
 
 
 def test_folders_that_cannot_be_flushed(tmp_path, monkeypatch):
-    """Some file systems cannot flush folders; exports succeed all the same."""
+    """Some file systems cannot flush folders; exports succeed nevertheless."""
 
     def fail(file):
         if os.path.isdir(f"/proc/self/fd/{file}"):

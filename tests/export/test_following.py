@@ -147,7 +147,7 @@ def test_missing_frames_are_filled_when_the_file_rests(acquisition, tmp_path):
 
 
 def test_files_grow_while_rows_are_written(acquisition, tmp_path, monkeypatch):
-    """Time in which nobody looks at them is no rest."""
+    """Time spent on writing does not count as rest of the file."""
     write = following.write_blocks
 
     def slowly(*args, **options):

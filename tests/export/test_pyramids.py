@@ -274,7 +274,7 @@ def test_each_key_is_written_once(opened, tmp_path, monkeypatch, written):
 
 
 def test_invalid_pyramids_raise(opened, tmp_path):
-    """Such exports are refused before anything is written."""
+    """Invalid pyramids are refused before anything is written."""
     arr, _ = opened["raw"]
     line = da.ones(300)
     cases = [

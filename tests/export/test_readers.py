@@ -191,7 +191,7 @@ CASES = {f"{kind}: {row.name}": row for kind, rows in ROWS.items() for row in ro
 CELLS = {True: "yes", False: "no"}
 
 
-def made(folder):
+def write_all(folder):
     """Write a file of each kind, and its references.
 
     Returns
@@ -241,7 +241,7 @@ def readings(tmp_path_factory):
             pytest.fail(reason)
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("files")
-    return made(folder), {name: found_by(name, folder) for name in (*NAMES, IMAGECODECS)}
+    return write_all(folder), {name: found_by(name, folder) for name in (*NAMES, IMAGECODECS)}
 
 
 @pytest.mark.slow
@@ -302,6 +302,6 @@ def test_zarr_reads_all_with_this_package(tmp_path, name):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        digests = made(Path(folder))
+        digests = write_all(Path(folder))
         found = {name: found_by(name, folder) for name in (*NAMES, IMAGECODECS)}
     PAGE.write_text(table(digests, found), "utf8")

@@ -250,7 +250,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_names_that_are_refused(opened, name, tmp_path):
-    """Such names raise before anything is written."""
+    """Invalid names raise before anything is written."""
     arr, _ = opened["mib"]
     make = {"sum": lambda a: a.sum((2, 3)), "com": tiles.center_of_mass}
     beside = {key: make[one](arr) for key, one in REFUSED[name].items()}

@@ -252,7 +252,7 @@ def test_a_store_that_may_be_read_is_not_replaced(arr, kind):
 
 
 def test_graphs_that_do_not_pickle_may_read_the_store(arr):
-    """Such arrays do not replace arrays in stores."""
+    """Arrays with such graphs are not written over arrays in stores."""
     store, lock = {}, threading.Lock()
     to_zarr(arr, store)
     with pytest.raises(DatasetError, match="may read from the store"):

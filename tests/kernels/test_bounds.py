@@ -47,7 +47,7 @@ def _loaded(tmp_path_factory):
     da.compute(*(work(arr) for work in WORK.values()), scheduler="synchronous")
 
 
-def worked(path, fault, names, **options):
+def run_with_fault(path, fault, names, **options):
     """Run work with a fault in a child; return the violations and the kernels that were used."""
 
     def work():
@@ -91,7 +91,7 @@ def test_correct_work_stays_inside(tmp_path):
     raw = write_raw(tmp_path / "a.raw", FRAMES)
     options = {"format": "raw", "dtype": "u2", "sig_shape": (20, 32), "nav_shape": (6, 5)}
     for path, given in ((mib, {}), (raw, options)):
-        violations, names = worked(path, lambda: None, WORK, **given)
+        violations, names = run_with_fault(path, lambda: None, WORK, **given)
         assert violations == []
         used |= names
     assert used >= {"look_up", "add_row_of_words"}
@@ -129,7 +129,7 @@ FAULTS = {
 def test_faults_are_reported(tmp_path, fault):
     path = write_mib(tmp_path / "a.mib", FRAMES)
     name, plant = FAULTS[fault]
-    assert worked(path, plant, [name])[0], fault
+    assert run_with_fault(path, plant, [name])[0], fault
 
 
 def test_halving_stays_inside():

@@ -523,7 +523,7 @@ def outcome(path, **options):
 
 
 @pytest.fixture
-def apart(tmp_path):
+def incomplete_set(tmp_path):
     """Return a function that writes a set into two folders, one of which lacks a file."""
 
     def make(kind):
@@ -542,9 +542,9 @@ def apart(tmp_path):
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_links_do_not_lead_outside(apart, kind):
+def test_links_do_not_lead_outside(incomplete_set, kind):
     """Companion files may be hard links, or links inside the folder."""
-    path, companion, target = apart(kind)
+    path, companion, target = incomplete_set(kind)
     options = SETS[kind].options
     link = companion.parent / "a link"
     link.symlink_to(os.path.relpath(target, companion.parent))
@@ -569,8 +569,8 @@ def test_links_do_not_lead_outside(apart, kind):
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_companions_that_are_no_files(apart, kind):
-    path, companion, _ = apart(kind)
+def test_companions_that_are_no_files(incomplete_set, kind):
+    path, companion, _ = incomplete_set(kind)
     options = SETS[kind].options
     expected = outcome(path, **options)
     for target in ("/dev/zero", "/proc/self/mem", "nothing", companion.name, "pipe"):
@@ -583,9 +583,9 @@ def test_companions_that_are_no_files(apart, kind):
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_opened_paths_may_be_links(apart, kind):
+def test_opened_paths_may_be_links(incomplete_set, kind):
     """The user's path may lead anywhere; companions are those beside its target."""
-    path, companion, target = apart(kind)
+    path, companion, target = incomplete_set(kind)
     options, opened = SETS[kind].options, SETS[kind].opened
     other = target.parents[len(Path(SETS[kind].companion).parts) - 1]
     expected = outcome(other / opened, **options)

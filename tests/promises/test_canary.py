@@ -15,8 +15,8 @@ LISTED = [(module, name) for module, names in NAMES.items() for name in names]
 
 
 @pytest.fixture(scope="module")
-def found():
-    # Python 3.12 and later warn of forks beside threads; those of the libraries are idle.
+def lines():
+    # Python 3.12 and later warn of forks beside threads; threads of the libraries are idle.
     command = [sys.executable, "-W", "ignore::DeprecationWarning:__main__", CANARY]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.stderr
@@ -25,19 +25,19 @@ def found():
 
 
 @pytest.mark.slow
-def test_nothing_is_missing(found):
+def test_nothing_is_missing(lines):
     """The installed dask has all names; otherwise nothing would be compared."""
-    line = found.pop((None, None))
+    line = lines.pop((None, None))
     assert line["opened"]
     assert not line["warned"]
     assert not line["wrong"]
-    assert [*found] == LISTED
+    assert [*lines] == LISTED
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("module", "name"), LISTED)
-def test_results_without_a_name(found, module, name):
-    use, line = NAMES[module][name], found[module, name]
+def test_results_without_a_name(lines, module, name):
+    use, line = NAMES[module][name], lines[module, name]
     assert not line["wrong"]
     assert line["opened"] is (use.without != NO_TILES)
     (warned,) = line["warned"]

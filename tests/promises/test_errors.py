@@ -132,7 +132,7 @@ def test_wrong_sig_dims_raise(tmp_path, sig_dims):
 @pytest.mark.parametrize("shape", [(7,), (2, 4), (1 << 70,), (1 << 40, 1 << 40)])
 @pytest.mark.parametrize("format", ["raw", "mib", "npy"])
 def test_nav_shape_of_too_many_frames_raises(tmp_path, format, shape):
-    """Such shapes raise if frames must not be missing, or if the array would be too large."""
+    """Too many frames raise if frames must not be missing, or if the array would be too large."""
     path = {
         "raw": lambda: write_raw(tmp_path / "scan.raw", FRAMES),
         "mib": lambda: write_small(tmp_path / "scan.mib"),
