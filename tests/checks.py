@@ -19,21 +19,21 @@ from dask_tiled.array.tasks import pixels_of
 
 
 @contextmanager
-def refused(path, match=None, kind=DatasetError, *, told=False):
-    """Expect an error that names a file and, if `told`, the expected and the found value."""
+def refused(path, match=None, kind=DatasetError, *, detailed=False):
+    """Expect an error that names a file and, if `detailed`, the expected and the found value."""
     with pytest.raises(kind, match=match) as caught:
         yield caught
     error = caught.value
     assert error.path == str(path)
     assert str(path) in str(error)
-    if told:
+    if detailed:
         assert error.expected is not None
         assert error.found is not None
         assert f"expected {error.expected}" in str(error)
         assert f"found {error.found}" in str(error)
 
 
-def opens_or_says_why(path, *, facts=False, most=1 << 24, **options):
+def opens_or_raises(path, *, facts=False, most=1 << 24, **options):
     """Open and compute a file; the only error allowed is a DatasetError that names a file.
 
     Arrays above 16 MiB are opened only, and have to stay below ``most`` bytes.
@@ -46,11 +46,11 @@ def opens_or_says_why(path, *, facts=False, most=1 << 24, **options):
         if facts:
             frame_facts(arr).compute()
     except DatasetError as error:
-        says = error
+        caught = error
     else:
         return
-    assert says.path is not None
-    assert len(str(says)) < 5000
+    assert caught.path is not None
+    assert len(str(caught)) < 5000
 
 
 def instrument_of(path, **options):
@@ -73,11 +73,11 @@ def write_hdf5(path, fill):
     return path
 
 
-def nearly(said, digits=1e-6, absolute=0):
+def nearly(facts, digits=1e-6, absolute=0):
     """Return the facts with their numbers compared approximately."""
     return {
         name: value if isinstance(value, str) else pytest.approx(value, digits, absolute)
-        for name, value in said.items()
+        for name, value in facts.items()
     }
 
 

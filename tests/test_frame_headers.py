@@ -356,7 +356,7 @@ def test_dates_of_tiff_pages(tmp_path):
     assert found[1] == np.datetime64("2020-01-02T03:04:05")
     assert np.isnat(found[[0, 2, 3, 4]]).all()
     path.write_bytes(path.read_bytes().replace(b"2020-01-02", b"2020-13-02"))
-    with refused(path, r"invalid DateTime.*2020-13-02", CorruptFileError, told=True):
+    with refused(path, r"invalid DateTime.*2020-13-02", CorruptFileError, detailed=True):
         frame_facts(open_dataset(path))
     tifffile.imwrite(path, frames[0])
     with pytest.raises(DatasetError, match="the pages have no DateTime"):
@@ -487,7 +487,7 @@ def test_errors_name_the_invalid_header(tmp_path, old, new):
     path = write_mib(tmp_path / "scan.mib", numbered(6), kind="U08", hdr=False)
     change(path, 2, old, new)
     facts = frame_facts(open_dataset(path, sync_offset=1, nav_shape=(4,)))
-    with refused(path, "header of frame 2, at byte 1024", CorruptFileError, told=True):
+    with refused(path, "header of frame 2, at byte 1024", CorruptFileError, detailed=True):
         facts.compute()
     assert facts[2:].shape == (2,)
 
@@ -495,7 +495,7 @@ def test_errors_name_the_invalid_header(tmp_path, old, new):
 def test_arrays_without_headers_are_refused(tmp_path):
     np.save(path := tmp_path / "scan.npy", np.zeros((3, 4, 4)))
     arr = open_dataset(path)
-    with refused(path, "frames of this format have no headers", told=True) as caught:
+    with refused(path, "frames of this format have no headers", detailed=True) as caught:
         frame_facts(arr)
     assert re.search("mib", caught.value.expected)
     for other in (arr + 1, da.ones(3), np.ones(3)):

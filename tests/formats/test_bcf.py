@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why, refused
+from checks import opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, TruncatedFileError, describe, open_dataset
@@ -45,7 +45,7 @@ def test_large_counts(tmp_path):
     np.testing.assert_array_equal(total, counts.sum(axis=(0, 1)))
     counts[3, 0, 5] = 1 << 32
     path = write_bcf(tmp_path / "more.bcf", counts, packing=2)
-    with refused(path, "a line is damaged", CorruptFileError, told=True):
+    with refused(path, "a line is damaged", CorruptFileError, detailed=True):
         open_dataset(path).compute()
 
 
@@ -105,7 +105,7 @@ def test_damaged_maps(tmp_path):
     with refused(path, "invalid size of the map", CorruptFileError):
         open_dataset(path)
     patched(path, start, 8)
-    with refused(path, "the map ends early", TruncatedFileError, told=True):
+    with refused(path, "the map ends early", TruncatedFileError, detailed=True):
         open_dataset(path)
     patched(path, start, 7)
     patched(path, start + 0x1A0, 6)
@@ -142,7 +142,7 @@ def test_damaged_files(tmp_path, packed, seed):
     for at in rng.integers(0, len(data) - 4, 4):
         data[at : at + 4] = rng.bytes(4)
     path.write_bytes(data)
-    opens_or_says_why(path)
+    opens_or_raises(path)
 
 
 @by_row(rows_of("bcf"))

@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why, refused
+from checks import opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 from numcodecs import Zstd
 
@@ -68,7 +68,7 @@ def test_times(tmp_path, path):
     expected[0, 1, 1] = np.nan
     np.testing.assert_array_equal(facts["time"], expected)
     few = write_czi(tmp_path / "b.czi", tiles, times=[0.5])
-    with refused(few, "no time for each frame", told=True):
+    with refused(few, "no time for each frame", detailed=True):
         frame_facts(few)
 
 
@@ -163,7 +163,7 @@ def test_scenes(tmp_path):
     for number, (name, frames) in enumerate(zip(("scene 3", "D7"), pictures.values(), strict=True)):
         check_format(path, frames, cuts=3, dataset=number)
         np.testing.assert_array_equal(open_dataset(path, dataset=name).compute(), frames)
-    with refused(path, "no such dataset", told=True):
+    with refused(path, "no such dataset", detailed=True):
         open_dataset(path, dataset=2)
 
 
@@ -185,7 +185,7 @@ def test_pyramids(tmp_path):
     check_format(path, frame[None, ::4, ::4], cuts=3, level=2)
     assert describe(path).metadata["czi"]["levels"] == (1, 2, 4)
     assert describe(path, level=2).axes[-1].scale == pytest.approx(4e-7)
-    with refused(path, "no such level", told=True):
+    with refused(path, "no such level", detailed=True):
         open_dataset(path, level=3)
 
 
@@ -209,7 +209,7 @@ def test_missing_frames(tmp_path):
 )
 def test_unsupported_files_raise(tmp_path, change, match):
     path = write_czi(tmp_path / "a.czi", tiles_of(FRAMES), **change)
-    with refused(path, match, told=True):
+    with refused(path, match, detailed=True):
         open_dataset(path)
 
 
@@ -217,7 +217,7 @@ def test_colours_beside_grey(tmp_path):
     tiles = [Tile({"C": 0, "Y": 0, "X": 0}, np.zeros((4, 4), "u1"))]
     tiles += [Tile({"C": 1, "Y": 0, "X": 0}, np.zeros((4, 4, 3), "u1"))]
     path = write_czi(tmp_path / "a.czi", tiles)
-    with refused(path, "mixed grey and colour channels", told=True):
+    with refused(path, "mixed grey and colour channels", detailed=True):
         open_dataset(path)
 
 
@@ -232,7 +232,7 @@ def test_damaged_segments(path):
         open_dataset(path)
     first = data.index(b"ZISRAWSUBBLOCK")
     path.write_bytes(data[: first + 40] + struct.pack("<q", 1 << 40) + data[first + 48 :])
-    with refused(path, "a tile reaches beyond the file", TruncatedFileError, told=True):
+    with refused(path, "a tile reaches beyond the file", TruncatedFileError, detailed=True):
         open_dataset(path)
     path.write_bytes(data[:metadata])
     arr = open_dataset(path)
@@ -249,7 +249,7 @@ def test_damaged_files(tmp_path, seed):
     at = (0, directory, data.index(b"ZISRAWSUBBLOCK"))[seed % 3] + int(rng.integers(300))
     data[at : at + 4] = rng.bytes(4)
     path.write_bytes(data)
-    opens_or_says_why(path, most=1 << 62)
+    opens_or_raises(path, most=1 << 62)
 
 
 @by_row(rows_of("czi"))

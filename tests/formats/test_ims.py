@@ -56,13 +56,13 @@ def test_levels(path, level):
 
 
 def test_unknown_level_raises(path, tmp_path):
-    with refused(path, "no such level", told=True) as caught:
+    with refused(path, "no such level", detailed=True) as caught:
         open_dataset(path, level=3)
     assert caught.value.expected == "0 to 2"
     other = tmp_path / "other.h5"
     with h5py.File(other, "w") as file:
         file["a"] = VOLUMES[0, 0]
-    with refused(other, "no such level", told=True) as caught:
+    with refused(other, "no such level", detailed=True) as caught:
         open_dataset(other, level=1)
     assert caught.value.expected == "0: the array has no pyramid"
 

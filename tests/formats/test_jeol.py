@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why, refused
+from checks import opens_or_raises, refused
 from kinds import KINDS, assert_equals_row, by_row, path_of, rows_of
 from rsciio import jeol
 
@@ -77,7 +77,7 @@ def test_damaged_files(tmp_path):
     content = path.read_bytes()
     at = content.rindex(b"Size\0") + 5 + 8
     path.write_bytes(content[:at] + struct.pack("<i", 31) + content[at + 4 :])
-    with refused(path, "does not fit its size", CorruptFileError, told=True):
+    with refused(path, "does not fit its size", CorruptFileError, detailed=True):
         open_dataset(path)
     path.write_bytes(content[:-300])
     with refused(path, kind=TruncatedFileError):
@@ -88,7 +88,7 @@ def test_damaged_files(tmp_path):
     with refused(path, kind=TruncatedFileError):
         open_dataset(path)
     path.write_bytes(content[:454] + struct.pack("<i", -1) + content[458:])
-    with refused(path, "invalid number of channels", CorruptFileError, told=True):
+    with refused(path, "invalid number of channels", CorruptFileError, detailed=True):
         open_dataset(path)
 
 
@@ -116,7 +116,7 @@ def test_random_damage(tmp_path, seed):
     for at in rng.integers(0, min(5000, len(data) - 4), 3):
         data[at : at + 4] = rng.bytes(4)
     path.write_bytes(data)
-    opens_or_says_why(path, most=1 << 60)
+    opens_or_raises(path, most=1 << 60)
 
 
 ROWS = [row for row in rows_of("jeol", "SERIES") if not row["file"].endswith((".pts", ".ASW"))]

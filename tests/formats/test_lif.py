@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why, refused
+from checks import opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
@@ -98,7 +98,7 @@ def test_several_images(tmp_path):
         for dataset in (name, number):
             arr = open_dataset(path, dataset=dataset)
             np.testing.assert_array_equal(arr.compute(), pixels)
-    with refused(path, "no such dataset", told=True):
+    with refused(path, "no such dataset", detailed=True):
         open_dataset(path, dataset="third")
 
 
@@ -121,12 +121,12 @@ def test_mosaics(tmp_path):
     few = write_lif(
         tmp_path / "few.lif", {"cells": tiles}, "cmyx", lengths=lengths, positions=positions[:2]
     )
-    with refused(few, "invalid tile positions", CorruptFileError, told=True):
+    with refused(few, "invalid tile positions", CorruptFileError, detailed=True):
         open_dataset(few, mosaic=True)
 
 
 def test_mosaic_without_positions_raises(path):
-    with refused(path, "the image has no tiles with positions", told=True):
+    with refused(path, "the image has no tiles with positions", detailed=True):
         open_dataset(path, mosaic=True)
     with refused(path, "invalid mosaic"):
         open_dataset(path, mosaic="no")
@@ -177,7 +177,7 @@ def test_damaged_files(path, seed):
     at = int(rng.integers(len(data) - CELLS.nbytes + 100))
     data[at : at + 2] = rng.bytes(2)
     path.write_bytes(data)
-    opens_or_says_why(path, facts=True)
+    opens_or_raises(path, facts=True)
 
 
 @by_row(rows_of("lif"))

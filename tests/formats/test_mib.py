@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why, refused
+from checks import opens_or_raises, refused
 from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
@@ -119,7 +119,7 @@ def test_truncated_last_frame_of_a_mib(tmp_path, missing):
     """A truncated frame raises; whole frames open with a nav_shape."""
     path = write_small(tmp_path / "scan.mib")
     os.truncate(path, path.stat().st_size - missing)
-    with refused(path, "nav_shape", TruncatedFileError, told=True):
+    with refused(path, "nav_shape", TruncatedFileError, detailed=True):
         open_dataset(path)
     arr = open_dataset(path, nav_shape=(5,))
     np.testing.assert_array_equal(arr.compute(), FRAMES[:5])
@@ -155,7 +155,7 @@ def test_invalid_number_in_a_header_raises(tmp_path, field, value):
     path = write_small(tmp_path / "scan.mib")
     data = path.read_bytes()
     path.write_bytes(with_field(data[:384], field, value) + data[384:])
-    with refused(path, f"field {field}", CorruptFileError, told=True) as caught:
+    with refused(path, f"field {field}", CorruptFileError, detailed=True) as caught:
         open_dataset(path)
     assert "byte 0" in caught.value.where
 
@@ -166,7 +166,7 @@ def test_invalid_number_in_a_header_raises(tmp_path, field, value):
 def test_unknown_or_incomplete_header_raises(tmp_path, head, match):
     path = write_small(tmp_path / "scan.mib")
     path.write_bytes(head.ljust(384, b"\0") + path.read_bytes()[384:])
-    with refused(path, match, CorruptFileError, told=True):
+    with refused(path, match, CorruptFileError, detailed=True):
         open_dataset(path, format="mib")
 
 
@@ -187,7 +187,7 @@ def test_header_that_does_not_fit_the_file_raises(tmp_path, field, value):
     data = path.read_bytes()
     path.write_bytes(with_field(data[:384], field, value) + data[384:])
     kinds = DatasetError if field == 3 else (CorruptFileError, TruncatedFileError)
-    with refused(path, kind=kinds, told=True) as caught:
+    with refused(path, kind=kinds, detailed=True) as caught:
         open_dataset(path)
     assert field > 0 or "depth" in str(caught.value)
 
@@ -196,7 +196,7 @@ def test_two_acquisitions_in_one_file_raise(tmp_path):
     path = write_small(tmp_path / "scan.mib")
     other = write_mib(tmp_path / "other.mib", FRAMES.reshape(6, 8, 4), hdr=False)
     path.write_bytes(path.read_bytes() + other.read_bytes())
-    with refused(path, "differ", CorruptFileError, told=True):
+    with refused(path, "differ", CorruptFileError, detailed=True):
         open_dataset(path)
 
 
@@ -210,8 +210,8 @@ def test_invalid_numbers_in_a_hdr_file(tmp_path, value):
         kept = [line for line in lines if not line.startswith(some)]
         text = [first, *(f"{key}:\t{value}" for key in some), *kept]
         hdr.write_text("\r\n".join(text), "latin1")
-        opens_or_says_why(path)
-        opens_or_says_why(hdr, nav_shape=(2, 3))
+        opens_or_raises(path)
+        opens_or_raises(hdr, nav_shape=(2, 3))
 
 
 # Scans inferred from the times of frames

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why, refused
+from checks import opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
@@ -97,10 +97,10 @@ def test_missing_frames(tmp_path, missing):
 
 def test_unsupported_versions_raise(tmp_path):
     path = write_nd2(tmp_path / "a.nd2", FRAMES, "tpzcyx", version="2.1")
-    with refused(path, "unsupported ND2 version", told=True):
+    with refused(path, "unsupported ND2 version", detailed=True):
         open_dataset(path)
     path.write_bytes(b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(200))
-    with refused(path, "unsupported ND2 version", told=True) as caught:
+    with refused(path, "unsupported ND2 version", detailed=True) as caught:
         open_dataset(path, format="nd2")
     assert caught.value.found == "JPEG 2000"
 
@@ -131,7 +131,7 @@ def test_unsupported_attributes_raise(path, name, value, match):
         with refused(path, "a frame cannot be decoded", CorruptFileError):
             open_dataset(path).compute()
         return
-    with refused(path, match, told=True):
+    with refused(path, match, detailed=True):
         open_dataset(path)
 
 
@@ -146,7 +146,7 @@ def test_damaged_maps_raise(path):
         open_dataset(path)
     path.write_bytes(data[:at] + struct.pack("<Q", 16) + data[at + 8 :])
     with refused(
-        path, "no chunk begins at its offset in the chunk map", CorruptFileError, told=True
+        path, "no chunk begins at its offset in the chunk map", CorruptFileError, detailed=True
     ):
         open_dataset(path)
 
@@ -159,7 +159,7 @@ def test_damaged_files(path, seed):
     at = starts[seed % 3] + int(rng.integers(800))
     data[at : at + 4] = rng.bytes(4)
     path.write_bytes(data)
-    opens_or_says_why(path, facts=True)
+    opens_or_raises(path, facts=True)
 
 
 @by_row(rows_of("nd2"))

@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why, refused
+from checks import opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
@@ -112,21 +112,21 @@ def test_overflowing_counts_raise(tmp_path):
     ids=str,
 )
 def test_invalid_frames_raise(path, options):
-    with refused(path, "invalid frames", told=True):
+    with refused(path, "invalid frames", detailed=True):
         open_dataset(path, **options)
 
 
 def test_unsupported_scans_raise(tmp_path):
     for pixels in "512x384", "what", "9999999999x9999999999":
         path = write_pts(tmp_path / "map.pts", COUNTS, pixels=pixels)
-        with refused(path, "unsupported scan", told=True):
+        with refused(path, "unsupported scan", detailed=True):
             open_dataset(path)
 
 
 def test_truncated_files(path):
     content = path.read_bytes()
     path.write_bytes(content[:-100])
-    with refused(path, "the file is cut off", TruncatedFileError, told=True):
+    with refused(path, "the file is cut off", TruncatedFileError, detailed=True):
         open_dataset(path)
     left = COUNTS.sum() - open_dataset(path, cut=True).sum().compute()
     assert 0 < left < 50
@@ -142,7 +142,7 @@ def test_longer_files(path):
     """Words that are appended would be counts."""
     content = path.read_bytes()
     path.write_bytes(content + struct.pack("<HHH", 0x9000, 0x8000, 0xB007))
-    with refused(path, "the file is longer than its header says", CorruptFileError, told=True):
+    with refused(path, "the file is longer than its header says", CorruptFileError, detailed=True):
         open_dataset(path)
     assert open_dataset(path, cut=True).sum().compute() == COUNTS.sum() + 1
 
@@ -163,7 +163,7 @@ def test_length_of_the_whole_file(path):
 def test_damaged_headers_raise(path):
     content = path.read_bytes()
     path.write_bytes(content[:24] + struct.pack("<I", 1 << 30) + content[28:])
-    with refused(path, "invalid header", CorruptFileError, told=True):
+    with refused(path, "invalid header", CorruptFileError, detailed=True):
         open_dataset(path)
     at = content.index(b"Params\0") - 4
     path.write_bytes(content[:at] + struct.pack("<I", 1 << 30) + content[at + 4 :])
@@ -188,7 +188,7 @@ def test_damaged_files(path, seed):
     for at in rng.integers(0, (2000, len(data) - 4)[seed % 2], 3):
         data[at : at + 4] = rng.bytes(4)
     path.write_bytes(data)
-    opens_or_says_why(path, most=1 << 60)
+    opens_or_raises(path, most=1 << 60)
 
 
 ROWS = [row for row in rows_of("jeol", "SERIES") if row["file"].endswith(".pts")]

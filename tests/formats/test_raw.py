@@ -36,7 +36,7 @@ def test_truncated_last_frame_of_a_raw_file(tmp_path, missing):
     gaps = {"file_header": 3, "frame_header": 5, "frame_footer": 7}
     path = write_raw(tmp_path / "scan.raw", FRAMES, **gaps)
     os.truncate(path, path.stat().st_size - missing)
-    with refused(path, "nav_shape", TruncatedFileError, told=True):
+    with refused(path, "nav_shape", TruncatedFileError, detailed=True):
         open_dataset(path, **gaps, **RAW)
     whole = 12 - -(-missing // 76)
     arr = open_dataset(path, nav_shape=(whole,), **gaps, **RAW)
@@ -52,7 +52,7 @@ def test_truncated_file_in_the_middle_of_a_list(tmp_path):
     paths = [write_raw(tmp_path / f"{i}.raw", FRAMES) for i in range(3)]
     os.truncate(paths[1], paths[1].stat().st_size - 1)
     for nav_shape in (None, (11,), (35,)):
-        with refused(paths[1], kind=TruncatedFileError, told=True) as caught:
+        with refused(paths[1], kind=TruncatedFileError, detailed=True) as caught:
             open_dataset(paths, nav_shape=nav_shape, **RAW)
         assert caught.value.hint is None
 

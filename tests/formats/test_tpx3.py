@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why, refused
+from checks import opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
@@ -152,7 +152,7 @@ def test_no_hits(tmp_path):
     for options in {}, {"frame_time": 1e-3}:
         assert not open_dataset(path, **options).compute().any()
     assert events(path).compute().shape == (0,)
-    with refused(path, "too few edges", told=True):
+    with refused(path, "too few edges", detailed=True):
         open_dataset(path, lines="tdc2_falling", nav_shape=(2, 2))
 
 
@@ -224,14 +224,14 @@ def test_one_chip_of_four(tmp_path):
 
 def test_too_many_frames_raise(tmp_path):
     path = write_tpx3(tmp_path / "run.tpx3", ONE, frame_time=2000)
-    with refused(path, "too many frames", told=True):
+    with refused(path, "too many frames", detailed=True):
         open_dataset(path, frame_time=2e-9)
 
 
 def test_truncated_files(path):
     content = path.read_bytes()
     path.write_bytes(content[:-20])
-    with refused(path, "ends inside a chunk", TruncatedFileError, told=True) as caught:
+    with refused(path, "ends inside a chunk", TruncatedFileError, detailed=True) as caught:
         open_dataset(path)
     assert "cut=True" in caught.value.hint
     arr = open_dataset(path, cut=True)
@@ -254,7 +254,7 @@ def test_damaged_headers_raise(path):
         changed = bytearray(content)
         changed[place] = value
         path.write_bytes(changed)
-        with refused(path, "no chunk begins", CorruptFileError, told=True) as caught:
+        with refused(path, "no chunk begins", CorruptFileError, detailed=True) as caught:
             open_dataset(path)
         assert caught.value.where == f"byte {at}"
 
@@ -264,7 +264,7 @@ def test_hits_without_times_raise(path):
     words = np.frombuffer(content, "<u8")
     changed = np.where(words >> 60 == 0xB, words - (1 << 60), words)
     path.write_bytes(changed.tobytes())
-    with refused(path, "hits without times", told=True):
+    with refused(path, "hits without times", detailed=True):
         open_dataset(path)
 
 
@@ -275,7 +275,7 @@ def test_damaged_files(path, seed):
     for at in rng.integers(0, len(data) - 8, 3):
         data[at : at + 8] = rng.bytes(8)
     path.write_bytes(data)
-    opens_or_says_why(path, frame_time=(1e-3, 1e-2)[seed % 2], most=1 << 60)
+    opens_or_raises(path, frame_time=(1e-3, 1e-2)[seed % 2], most=1 << 60)
 
 
 @by_row(rows_of("tpx3"))

@@ -55,7 +55,7 @@ def test_paths_of_no_file_of_frames_raise(tmp_path, options, kind, name):
     """Every format refuses such paths; pipes do not block."""
     make, why, error = NO_FILES[kind]
     make(path := tmp_path / name)
-    with refused(path, why, error, told=True):
+    with refused(path, why, error, detailed=True):
         open_dataset(path, **options)
 
 
@@ -139,7 +139,7 @@ def test_nav_shape_of_too_many_frames_raises(tmp_path, format, shape):
         "npy": lambda: write_npy(tmp_path / "scan.npy", FRAMES),
     }[format]()
     options = RAW if format == "raw" else {}
-    with refused(path, told=True) as caught:
+    with refused(path, detailed=True) as caught:
         open_dataset(path, nav_shape=shape, missing="raise", **options)
     if shape[0] < 8:
         assert "6 frames" in str(caught.value)
@@ -149,7 +149,7 @@ def test_nav_shape_of_too_many_frames_raises(tmp_path, format, shape):
 
 def test_sig_shape_that_contradicts_the_header_raises(tmp_path):
     path = write_small(tmp_path / "scan.mib")
-    with refused(path, told=True):
+    with refused(path, detailed=True):
         open_dataset(path, sig_shape=(8, 4))
 
 
@@ -223,7 +223,7 @@ def test_file_changed_between_open_and_compute(mib, change):
     arr.compute()
     change(mib)
     for stale in (arr, part, arr[0], arr[::-1], arr.sum()):
-        with refused(mib, kind=StaleFileError, told=True):
+        with refused(mib, kind=StaleFileError, detailed=True):
             stale.compute()
 
 
@@ -239,7 +239,7 @@ def test_file_changed_between_chunks(mib, change):
             changed.append(True)
             change(mib)
 
-    with Callback(posttask=change_once), refused(mib, kind=StaleFileError, told=True):
+    with Callback(posttask=change_once), refused(mib, kind=StaleFileError, detailed=True):
         arr.compute(optimize_graph=False)
 
 

@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from checks import opens_or_says_why
+from checks import opens_or_raises
 from formats_table import TABLE
 
 import dask_tiled
@@ -154,4 +154,4 @@ def test_damage_found_by_fuzzing(tmp_path, name, file, found, put):
     damaged, count = re.subn(found, put, path.read_bytes(), count=1)
     assert count == 1
     path.write_bytes(damaged)
-    opens_or_says_why(facts=True, **sample.options)
+    opens_or_raises(facts=True, **sample.options)
