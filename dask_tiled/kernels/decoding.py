@@ -25,15 +25,14 @@ from dask_tiled.errors import DatasetError, warn_once
 from dask_tiled.kernels.code_cache import CHANGED, IN_MEMORY, CodeCache
 from dask_tiled.kernels.compiling import NOTICE
 from dask_tiled.kernels.words import (
-    LINE_BYTES,
     big16,
     big32,
     big64,
-    fetch,
     inlined,
     little16,
     little32,
     little64,
+    look_ahead,
     move,
     reverse_bits,
     spread_bits,
@@ -48,23 +47,14 @@ BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 SIGNATURE = types.void(BYTES, NUMBERS, NUMBER, types.uint8[::1], NUMBERS, *[NUMBER] * 4)
 REORDER = {"reassoc", "contract", "nsz"}
 """Fast-math flags of float sums: the compiler may reorder additions to vectorise them."""
-RUNS_AHEAD, SHORT_RUN = 16, 4096
 _COMPILING = threading.Lock()
-
-
-@inlined
-def _look_ahead(src, starts, r, nbytes):
-    """Prefetch a short run ahead: hardware does not predict runs that lie far apart."""
-    if r + RUNS_AHEAD < starts.size and 0 <= nbytes <= SHORT_RUN:
-        for at in range(0, nbytes + 1, LINE_BYTES):
-            fetch(src, starts[r + RUNS_AHEAD] + at)
 
 
 def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Copy units unchanged."""
     whole = step == nbytes and out_step == nbytes
     for r in range(starts.size):
-        _look_ahead(src, starts, r, step * count)
+        look_ahead(src, starts, r, step * count)
         s, d = starts[r], dests[r]
         if whole:
             move(out, d, src, s, count * nbytes)
@@ -110,7 +100,7 @@ def _swap_lanes(word):
 def swap2(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Reverse the bytes of every 2-byte word."""
     for r in range(starts.size):
-        _look_ahead(src, starts, r, step * count)
+        look_ahead(src, starts, r, step * count)
         s, d = starts[r], dests[r]
         if step == nbytes and out_step == nbytes:
             for i in range(count * nbytes // 2):
@@ -133,7 +123,7 @@ def swap4(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Reverse the bytes of every 4-byte word."""
     whole = step == nbytes and out_step == nbytes
     for r in range(starts.size):
-        _look_ahead(src, starts, r, step * count)
+        look_ahead(src, starts, r, step * count)
         s, d = starts[r], dests[r]
         if whole:
             for i in range(count * nbytes // 4):
@@ -154,7 +144,7 @@ def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """
     whole = step == nbytes and out_step == nbytes
     for r in range(starts.size):
-        _look_ahead(src, starts, r, step * count)
+        look_ahead(src, starts, r, step * count)
         s, d = starts[r], dests[r]
         if whole:
             for i in range(count * nbytes // 8):
@@ -285,6 +275,7 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
     kernel is compiled again.
     """
     options: Any = {"nogil": True, "fastmath": REORDER if reorder else False}
+    options["no_cfunc_wrapper"] = True  # addresses are those of the functions themselves
     module, _, function = name.rpartition(":")
     python = getattr(importlib.import_module(module or __name__), function)
     python.__qualname__ = function  # names the cache file, also of a factory's functions

@@ -23,7 +23,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from dask_tiled.kernels.words import LINE_BYTES, fetch, inlined, inner, sum_nibbles, view
+from dask_tiled.kernels.words import LINE_BYTES, fetch, inlined, inner, smaller, sum_nibbles, view
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Masks of every other pixel of an 8-byte word."""
@@ -129,7 +129,7 @@ def _count_row(row, limit, reverse):
     """Count integer pixels greater than a limit, in their own dtype to keep vectors dense."""
     kind = row.dtype.type
     limit, total = kind(limit), 0
-    step = (1 << (8 * min(row.itemsize, 2) - 1)) - 1  # pixels before the counters could overflow
+    step = (1 << (8 * smaller(row.itemsize, 2) - 1)) - 1  # before the counters could overflow
     for start in range(0, row.size, step):
         part, found = row[start : start + step], kind(0)
         for j in range(part.size):
@@ -156,7 +156,7 @@ count_frames, count_reversed_frames = _both(_count_frames)
 def _some(rows, i):
     """Return the end of some frames of one result row, which are processed block by block."""
     stop = i + 1
-    while stop < min(rows.size, i + DEPTH) and rows[stop] == rows[i]:
+    while stop < smaller(rows.size, i + DEPTH) and rows[stop] == rows[i]:
         stop += 1
     return stop
 
@@ -183,7 +183,7 @@ def _sum_pixels(reverse):
         while start < rows.size:
             row, stop = rows[start], _some(rows, start)
             for low in range(0, width, PIECE):
-                high, i = min(low + PIECE, width), start
+                high, i = smaller(low + PIECE, width), start
                 part = results[row, first + low : first + high]
                 while i < stop:
                     a, b, c, d, count = _four(data, offsets, i, stop, low, high, pixels)
@@ -233,7 +233,7 @@ def _moments_pixels(reverse):
         while start < rows.size:
             row, stop = rows[start], _some(rows, start)
             for low in range(0, width, BLOCK):
-                high, i = min(low + BLOCK, width), start
+                high, i = smaller(low + BLOCK, width), start
                 begin, end = first + low, first + high
                 shift, total = results[3 * row, begin:end], results[3 * row + 1, begin:end]
                 squares = results[3 * row + 2, begin:end]
@@ -283,7 +283,7 @@ def _extreme_pixels(least, reverse):
         while start < rows.size:
             row, stop = rows[start], _some(rows, start)
             for low in range(0, width, PIECE):
-                high, i = min(low + PIECE, width), start
+                high, i = smaller(low + PIECE, width), start
                 part = results[row, first + low : first + high]
                 while i < stop:
                     a, b, c, d, count = _four(data, offsets, i, stop, low, high, pixels)
@@ -362,18 +362,18 @@ def _add_dots(data, offsets, rows, top, stop, low, high, pixels, mask, results, 
     """Add the dot products of some frames and one mask."""
     for i in range(top, stop, 4):
         p = _run(data, offsets[i], low, high, pixels)
-        q = _run(data, offsets[min(i + 1, stop - 1)], low, high, pixels)
-        r = _run(data, offsets[min(i + 2, stop - 1)], low, high, pixels)
-        s = _run(data, offsets[min(i + 3, stop - 1)], low, high, pixels)
+        q = _run(data, offsets[smaller(i + 1, stop - 1)], low, high, pixels)
+        r = _run(data, offsets[smaller(i + 2, stop - 1)], low, high, pixels)
+        s = _run(data, offsets[smaller(i + 3, stop - 1)], low, high, pixels)
         sums = _dot_4_by_1(p, q, r, s, mask, reverse)
-        for n in range(min(4, stop - i)):
+        for n in range(smaller(4, stop - i)):
             results[rows[i + n], 0] += sums[n]
 
 
 @inlined
 def _fetch_runs(data, offsets, start, stop, first, nbytes):
     """Prefetch bytes of some frames, from byte ``first`` of each on."""
-    for i in range(start, min(stop, offsets.size)):
+    for i in range(start, smaller(stop, offsets.size)):
         for line in range(offsets[i] + first, offsets[i] + first + nbytes, LINE_BYTES):
             fetch(data, line)
 
@@ -393,9 +393,9 @@ def _dot_frames(several, reverse):
         depth = DEPTH if weights.size * weights.itemsize > FEW_BYTES else 4
         ahead = BLOCK * size // -(-masks // 4) if masks > 4 else 0
         for top in range(0, frames, depth):
-            stop = min(top + depth, frames)
+            stop = smaller(top + depth, frames)
             for start in range(0, width, BLOCK):
-                end = min(start + BLOCK, width)
+                end = smaller(start + BLOCK, width)
                 low, high = first + start, first + end
                 if not several:
                     mask = weights[0, low:high]
@@ -406,16 +406,18 @@ def _dot_frames(several, reverse):
                 skip, at = (depth, 0) if end == width else (0, end * size)
                 for m in range(0, masks, 4):
                     # Slice rows, not slices: slices of slices are not known to be contiguous.
-                    a, b = weights[m, low:high], weights[min(m + 1, last), low:high]
-                    c, d = weights[min(m + 2, last), low:high], weights[min(m + 3, last), low:high]
+                    a = weights[m, low:high]
+                    b = weights[smaller(m + 1, last), low:high]
+                    c = weights[smaller(m + 2, last), low:high]
+                    d = weights[smaller(m + 3, last), low:high]
                     for i in range(top, stop, 2):
                         k = i + skip
                         _fetch_runs(data, offsets, k, k + 2, at + m // 4 * ahead, ahead)
                         p = _run(data, offsets[i], start, end, pixels)
-                        q = _run(data, offsets[min(i + 1, stop - 1)], start, end, pixels)
+                        q = _run(data, offsets[smaller(i + 1, stop - 1)], start, end, pixels)
                         sums = _dot_2_by_4(p, q, a, b, c, d, reverse)
-                        for n in range(min(2, stop - i)):
-                            for k in range(min(4, masks - m)):
+                        for n in range(smaller(2, stop - i)):
+                            for k in range(smaller(4, masks - m)):
                                 results[rows[i + n], m + k] += sums[n][k]
 
     return fold

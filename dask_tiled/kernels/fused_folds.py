@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, SIGNATURE
 from dask_tiled.kernels.gathering import are_there, depth_of, places_of
-from dask_tiled.kernels.words import LINE_BYTES, add_nibbles, fetch, view
+from dask_tiled.kernels.words import LINE_BYTES, add_nibbles, fetch, smaller, view
 from dask_tiled.model.requests import DONE
 
 PACKED_FRAMES = 8
@@ -120,13 +120,13 @@ def fold_units(
     for first in range(request[DONE], offsets.size, depth):
         if not are_there(request, src, offsets, first, first + depth, here):
             return
-        frames = min(depth, offsets.size - first)
+        frames = smaller(depth, offsets.size - first)
         some = rows[first : first + frames]
         for r in range(0, starts.size, group):
-            runs = min(group, starts.size - r)
+            runs = smaller(group, starts.size - r)
             places, dests = all_places[: frames * runs], all_dests[: frames * runs]
             for unit in range(0, count, block):
-                units = min(block, count - unit)
+                units = smaller(block, count - unit)
                 width = runs * units * pixels
                 for k in range(frames):
                     all_frames[k] = k * width * scratch.itemsize
@@ -138,7 +138,7 @@ def fold_units(
                 if frames == 1 and starts.size == 1:  # prefetch the next block during the fold
                     at = places[0] + units * step
                     if unit + units == count:
-                        at = here[min(first + 1, offsets.size - 1)] + starts[0]
+                        at = here[smaller(first + 1, offsets.size - 1)] + starts[0]
                     for line in range(at, at + units * nbytes, LINE_BYTES):
                         fetch(src, line)
                 tile, at = all_frames[:frames], firsts[r] + unit * pixels

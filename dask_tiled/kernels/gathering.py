@@ -8,7 +8,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from dask_tiled.kernels.words import inlined, inner, place_in
+from dask_tiled.kernels.words import inlined, inner, place_in, smaller
 from dask_tiled.model.requests import (
     ALIGN,
     DEPTH,
@@ -58,7 +58,7 @@ def gather(request, out, offsets, places):
     while first < offsets.size:
         start, stop, end = offsets[first] + low, offsets[first] + high, first + 1
         while end < offsets.size and abs(offsets[end] - offsets[end - 1]) <= request[NEAR]:
-            start, stop = min(start, offsets[end] + low), max(stop, offsets[end] + high)
+            start, stop = smaller(start, offsets[end] + low), max(stop, offsets[end] + high)
             end += 1
         start -= start % align
         size, done = stop - start + (start - stop) % align, 0
@@ -80,7 +80,7 @@ _gather = inner(gather)
 @inlined
 def depth_of(request, depth):
     """Return how many frames to process at a time: at most ``depth``."""
-    return depth if request[FD] < 0 else min(depth, request[DEPTH])
+    return depth if request[FD] < 0 else smaller(depth, request[DEPTH])
 
 
 @inlined
@@ -92,9 +92,9 @@ def places_of(request, offsets):
 @inner
 def are_there(request, out, offsets, first, stop, places):
     """Read frames from ``first`` on, unless they are in memory; return whether they could be."""
-    if request[FD] < 0 or min(stop, offsets.size) <= request[READY]:
+    if request[FD] < 0 or smaller(stop, offsets.size) <= request[READY]:
         return True
-    end = min(first + request[DEPTH], offsets.size)
+    end = smaller(first + request[DEPTH], offsets.size)
     request[DONE] = request[READY] = first
     if _gather(request, out, offsets[first:end], places[first:end]):
         request[DONE] = request[READY] = end

@@ -14,6 +14,8 @@ LINE_BYTES = 64
 """Bytes of a cache line."""
 AHEAD = 1024
 """Distance of prefetches, in bytes."""
+RUNS_AHEAD, SHORT_RUN = 16, 4096
+"""Distance of prefetches in runs, and bytes of a run that is prefetched."""
 
 inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
 """Decorator for long helpers: compiled without an entry point for Python."""
@@ -190,6 +192,27 @@ def fetch(typingctx, src, at):
         return context.get_dummy_value()
 
     return types.void(src, types.int64), codegen
+
+
+@intrinsic
+def look_ahead(typingctx, src, starts, r, nbytes):
+    """Prefetch a short run ahead of run r: hardware does not predict runs that lie far apart."""
+
+    def codegen(context, builder, signature, args):
+        data, runs = (
+            context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 1)
+        )
+        nbytes, run = args[3], builder.add(args[2], args[2].type(RUNS_AHEAD))
+        is_there = builder.icmp_signed("<", run, cgutils.unpack_tuple(builder, runs.shape, 1)[0])
+        is_short = builder.icmp_unsigned("<=", nbytes, nbytes.type(SHORT_RUN))
+        with builder.if_then(builder.and_(is_there, is_short)):
+            start = builder.load(builder.gep(runs.data, [run]))
+            stop, step = builder.add(nbytes, nbytes.type(1)), nbytes.type(LINE_BYTES)
+            with cgutils.for_range_slice(builder, nbytes.type(0), stop, step) as (at, _):
+                _prefetch(builder, builder.gep(data.data, [builder.add(start, at)]))
+        return context.get_dummy_value()
+
+    return types.void(src, starts, types.int64, types.int64), codegen
 
 
 def _nibbles(builder, data, start):
