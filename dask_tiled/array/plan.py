@@ -31,6 +31,9 @@ LEAST_RUN = 1 << 18
 """Minimum number of bytes of a frame, or of neighbouring ones, in a chunk that is cut across."""
 ENOUGH_CHUNKS = 16
 """Number of chunks that are as good as more."""
+PART_BYTES = 32 << 20
+"""Bytes of a part of a chunk that is only cut: several tasks combine its results, and ``malloc``
+reuses their memory."""
 MOST_FILES = 8
 """Maximum number of files whose chunks are cut across: each task reads all of them."""
 LEAST_EVENT_BYTES = 16 << 20
@@ -119,7 +122,8 @@ def _across(part: Known) -> Chunks | None:
     """Return chunks that have all positions along the reduced axes, and fewer along another.
 
     The other one is a navigation axis or, for a series of frames, their first. None where results
-    are much smaller than chunks, or where the file or the operands cannot be cut so.
+    are much smaller than chunks, or where the file or the operands cannot be cut so. Where the
+    order of combining changes bits, chunks are only cut.
     """
     source, view, chunks = part.source, part.view, list(part.chunks)
     axes = () if part.reduction is None else part.reduction.axes
@@ -131,10 +135,15 @@ def _across(part: Known) -> Chunks | None:
     count = math.prod(len(chunks[axis]) for axis in gone)
     many = math.prod(max(chunks[axis], default=0) for axis in gone) >= LEAST_DEPTH
     slow = takes_time(source) or source.layout.is_sparse or len(source.layout.files) > MOST_FILES
-    if many or slow or count == 1 or gone & left or not along or not _is_exact(part):
+    if many or slow or count < 2 or gone & left or not along:
         return None
-    for axis in gone:
-        chunks[axis] = (sum(chunks[axis]),)
+    if _is_exact(part):
+        for axis in gone:
+            chunks[axis] = (sum(chunks[axis]),)
+    else:
+        count = math.prod(map(max, chunks)) * source.dtype.itemsize // PART_BYTES
+    if count < 2:
+        return None
     axis = max(along, key=lambda k: sum(chunks[k]))
     least = ceil_div(LEAST_RUN, math.prod(part.grid.shape[axis + 1 :]) * source.dtype.itemsize)
     length, size = sum(chunks[axis]), max(least, ceil_div(max(chunks[axis]), count))

@@ -310,8 +310,9 @@ class FoldSink(FrameSink):
         rows, self._nav_shape = rows_of(chunk.nav_shape, fold.kept)
         count, several = math.prod(self._nav_shape), len(fold.initial)
         shape = (count, several) if fold.by_frame else (count * several, pixels)
-        results = np.empty(shape, dtype)
-        self._begin(results)
+        results = np.zeros(shape, dtype)  # untouched memory is zero already
+        if any(fold.initial):
+            self._begin(results)
         super().__init__(fold.name, chunk, rows, results, np.empty((0, 0), np.float32))
         if count > 1 and not fold.by_frame:
             self._together = rows

@@ -375,6 +375,19 @@ def test_chunks_with_few_pixels_per_result_are_cut_across(path, monkeypatch, nam
     graphs[0].validate()
 
 
+@pytest.mark.parametrize(("nbytes", "number"), [(48, 12), (96, 6), (10**3, 3)])
+def test_chunks_are_only_cut_where_sums_are_rounded(path, monkeypatch, nbytes, number):
+    """Each chunk of 192 bytes has a sum of its own, as in company."""
+    monkeypatch.setattr("dask_tiled.array.plan.LEAST_RUN", 1)
+    monkeypatch.setattr("dask_tiled.array.plan.PART_BYTES", nbytes)
+    arr = opened(path, chunks=(1, 4, 4, 6))
+    with monkeypatch.context() as patch:
+        found, count = computed_by(patch, (arr / 3).sum(axis=0))
+    beside, _ = dask.compute((arr / 3).sum(axis=0), arr.sum(axis=(2, 3)))
+    assert count == number
+    assert found.tobytes() == beside.tobytes()
+
+
 @pytest.mark.parametrize("name", ["LEAST_DEPTH", "LEAST_RUN", "ENOUGH_CHUNKS", "MOST_FILES"])
 def test_chunks_outside_the_limits_are_not_cut_across(path, monkeypatch, name):
     limits = {"LEAST_DEPTH": 4, "LEAST_RUN": 1, "ENOUGH_CHUNKS": 2, "MOST_FILES": 1}
