@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from dask_tiled.engine.expressions import Cast
-from dask_tiled.engine.folding import are_narrow
+from dask_tiled.engine.folding import are_narrow, can_fold
 from dask_tiled.engine.programs import Register, Step
 from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value, Vectors, pixel_type
 from dask_tiled.model.indexing import Array
@@ -74,7 +74,8 @@ def accumulate(
     def collect() -> Array:
         return np.moveaxis(results, 0, -1) if counts else results[0, ...]
 
-    if adds and not (is_dense or skips) and _dot(vectors, last, out):
+    fused = _roots if is_dense else _dot
+    if adds and not skips and fused(vectors, last, out):
         return collect
     exact = adds and not skips and _is_exact(last)
     value = vectors.value(last.operands[0]) if exact else vectors.step(last)
@@ -113,6 +114,18 @@ def _dot(vectors: Vectors, last: Step, out: Value) -> bool:
     if weights.is_dense:
         vectors.own("add_products", [vectors.value(factors[0]), weights], out)
     return weights.is_dense
+
+
+def _roots(vectors: Vectors, last: Step, out: Value) -> bool:
+    """Accumulate square roots without storing them; return whether that is possible."""
+    pixels, dtype = last.operands[0], last.to.dtype
+    if last.function is not np.sqrt or not isinstance(pixels, Register) or vectors.group > 1:
+        return False
+    known = can_fold(pixels.dtype) and can_fold(dtype) and out.dtype.kind == "f"
+    if known:
+        types = pixels.dtype, dtype, pixels.dtype
+        vectors.primitive("add_each_root", [vectors.value(pixels)], out, types=types)
+    return known
 
 
 def _reduce_groups(

@@ -145,6 +145,14 @@ def add_each(a, b, c, out, n):
         sums[k] += pixels[k]
 
 
+def add_each_root(a, b, c, out, n):
+    """Add the square root of each pixel, computed in the dtype of b, to its own sum."""
+    pixels, sums = carray(a, n), carray(out, n)
+    kind = carray(b, 1).dtype.type
+    for k in range(n):
+        sums[k] += np.sqrt(kind(pixels[k]))
+
+
 def add_groups(a, b, c, out, n):
     """Add groups of adjacent pixels to one sum each; b is the size of a group."""
     size = carray(b, 1)[0]
