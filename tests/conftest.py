@@ -9,6 +9,7 @@ from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from random import Random
 from urllib.parse import quote
@@ -24,6 +25,7 @@ from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.reading.mapped import Mapped
 from dask_tiled.tiling import machine
 
+FOLDERS = count()
 DATA = Path(os.environ.get("DASK_TILED_TESTDATA", Path(__file__).parents[2] / "shared" / "data"))
 
 MACHINE = {"cache": 1 << 20, "memory": 16 << 30, "processors": 2}
@@ -96,6 +98,14 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory):
+    """Return a new folder; pytest's is named after the test, and patterns of errors match that."""
+    path = tmp_path_factory.getbasetemp() / f"{next(FOLDERS)}"
+    path.mkdir(0o700)
+    return path
 
 
 @pytest.fixture(autouse=True)
