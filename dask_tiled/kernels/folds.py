@@ -23,7 +23,16 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from dask_tiled.kernels.words import LINE_BYTES, fetch, inlined, inner, smaller, sum_nibbles, view
+from dask_tiled.kernels.words import (
+    AHEAD,
+    LINE_BYTES,
+    fetch,
+    inlined,
+    inner,
+    smaller,
+    sum_nibbles,
+    view,
+)
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Masks of every other pixel of an 8-byte word."""
@@ -33,6 +42,8 @@ FEW_BYTES = 1 << 19
 """Weights up to this size stay in the L2 cache, so four whole frames are processed at a time."""
 PIECE = 4096
 """Pixels of a block of a fold by pixel: their results stay in the L1 cache."""
+PART_BYTES = 1024
+"""Bytes processed between prefetches, where frames are folded one by one."""
 
 
 def _both(make: Callable[..., Any]) -> tuple[Any, Any]:
@@ -66,6 +77,22 @@ def _pixel(value, reverse):
 
 
 @inlined
+def fetch_runs(data, offsets, start, stop, first, nbytes):
+    """Prefetch bytes of some frames, from byte ``first`` of each on."""
+    for i in range(start, smaller(stop, offsets.size)):
+        for line in range(offsets[i] + first, offsets[i] + first + nbytes, LINE_BYTES):
+            fetch(data, line)
+
+
+@inlined
+def _fetch_ahead(row, at):
+    """Prefetch for byte ``at`` of a row: hardware prefetch stops at the end of a page."""
+    data = view(row, 0, row.size * row.itemsize, np.uint8)
+    for line in range(at + AHEAD, at + AHEAD + PART_BYTES, LINE_BYTES):
+        fetch(data, line)
+
+
+@inlined
 def sum_row(row, reverse):
     """Sum unsigned pixels of 1, 2 or 4 bytes, a word of 8 bytes at a time.
 
@@ -82,11 +109,13 @@ def sum_row(row, reverse):
     step = 256 if size == 1 else 1 << 15  # words before the sums could overflow
     for first in range(0, count, step):
         even, odd = np.uint64(0), np.uint64(0)
-        part = words[first : first + step]
-        for j in range(part.size):
-            word = _pixel(part[j], reverse)
-            even += word & every_other
-            odd += (word >> bits) & every_other
+        for start in range(first, smaller(first + step, count), PART_BYTES // 8):
+            _fetch_ahead(row, 8 * start)
+            part = words[start : start + PART_BYTES // 8]
+            for j in range(part.size):
+                word = _pixel(part[j], reverse)
+                even += word & every_other
+                odd += (word >> bits) & every_other
         for _ in range(per_word // 2):
             grown = (np.uint64(1) << (bits + bits - np.uint64(1))) * np.uint64(2) - np.uint64(1)
             total += (even & grown) + (odd & grown)
@@ -130,8 +159,10 @@ def _count_row(row, limit, reverse):
     kind = row.dtype.type
     limit, total = kind(limit), 0
     step = (1 << (8 * smaller(row.itemsize, 2) - 1)) - 1  # before the counters could overflow
-    for start in range(0, row.size, step):
-        part, found = row[start : start + step], kind(0)
+    pixels = smaller(step, PART_BYTES // row.itemsize)
+    for start in range(0, row.size, pixels):
+        _fetch_ahead(row, start * row.itemsize)
+        part, found = row[start : start + pixels], kind(0)
         for j in range(part.size):
             found = kind(found + kind(_pixel(part[j], reverse) > limit))
         total += found
@@ -268,8 +299,11 @@ def _extreme_frames(least, reverse):
     def fold(data, offsets, width, rows, first, pixels, results, weights):
         for i in range(offsets.size):
             row, found = _run(data, offsets[i], 0, width, pixels), results[rows[i], 0]
-            for j in range(row.size):
-                found = _extreme(_pixel(row[j], reverse), found, least)
+            for start in range(0, width, PART_BYTES // row.itemsize):
+                _fetch_ahead(row, start * row.itemsize)
+                part = row[start : start + PART_BYTES // row.itemsize]
+                for j in range(part.size):
+                    found = _extreme(_pixel(part[j], reverse), found, least)
             results[rows[i], 0] = found
 
     return fold
@@ -370,14 +404,6 @@ def _add_dots(data, offsets, rows, top, stop, low, high, pixels, mask, results, 
             results[rows[i + n], 0] += sums[n]
 
 
-@inlined
-def _fetch_runs(data, offsets, start, stop, first, nbytes):
-    """Prefetch bytes of some frames, from byte ``first`` of each on."""
-    for i in range(start, smaller(stop, offsets.size)):
-        for line in range(offsets[i] + first, offsets[i] + first + nbytes, LINE_BYTES):
-            fetch(data, line)
-
-
 def _dot_frames(several, reverse):
     """Make the sum of the dot products of each frame with each row of weights, one or several.
 
@@ -412,7 +438,7 @@ def _dot_frames(several, reverse):
                     d = weights[smaller(m + 3, last), low:high]
                     for i in range(top, stop, 2):
                         k = i + skip
-                        _fetch_runs(data, offsets, k, k + 2, at + m // 4 * ahead, ahead)
+                        fetch_runs(data, offsets, k, k + 2, at + m // 4 * ahead, ahead)
                         p = _run(data, offsets[i], start, end, pixels)
                         q = _run(data, offsets[smaller(i + 1, stop - 1)], start, end, pixels)
                         sums = _dot_2_by_4(p, q, a, b, c, d, reverse)

@@ -18,7 +18,7 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from dask_tiled.kernels import step_layout as layout
-from dask_tiled.kernels.folds import sum_row
+from dask_tiled.kernels.folds import fetch_runs, sum_row
 from dask_tiled.kernels.fused_folds import call_address
 from dask_tiled.kernels.words import inner
 
@@ -404,12 +404,16 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
     args, steps, dims = work[:4], work[4:8], work[8:9]
     begin, size = data.ctypes.data, pixels.itemsize
     piece = header[0, layout.PIECE] or width
+    ahead = data.size > 0 and piece == width  # pieces of several frames come with their results
     for turn in range(offsets.size * -(-width // piece)):  # the same pixels of all frames
         part, i = divmod(turn, offsets.size)
         done, stop = part * piece, min((part + 1) * piece, width)
         line, column = divmod(first + done, columns)
         while done < stop:
             n = min(vector, columns - column, stop - done)
+            if ahead:
+                k, at = (i, done + n) if done + n < width else (i + 1, 0)
+                fetch_runs(data, offsets, k, k + 1, at * size, n * size)
             row = rows[i] * per_frame + line
             for s in range(program.shape[0]):
                 step = program[s]

@@ -12,8 +12,8 @@ from numba.extending import intrinsic
 
 LINE_BYTES = 64
 """Bytes of a cache line."""
-AHEAD = 1024
-"""Distance of prefetches, in bytes."""
+AHEAD = 4096
+"""Distance of prefetches, in bytes: a page."""
 RUNS_AHEAD, SHORT_RUN = 16, 4096
 """Distance of prefetches in runs, and bytes of a run that is prefetched."""
 
