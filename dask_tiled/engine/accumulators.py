@@ -117,11 +117,14 @@ def _dot(vectors: Vectors, last: Step, out: Value) -> bool:
 
 
 def _roots(vectors: Vectors, last: Step, out: Value) -> bool:
-    """Accumulate square roots without storing them; return whether that is possible."""
+    """Accumulate square roots of integers without storing them; return whether that is possible.
+
+    Floats, which have twice the bytes and are not decoded, take longer so.
+    """
     pixels, dtype = last.operands[0], last.to.dtype
     if last.function is not np.sqrt or not isinstance(pixels, Register) or vectors.group > 1:
         return False
-    known = can_fold(pixels.dtype) and can_fold(dtype) and out.dtype.kind == "f"
+    known = pixels.dtype.kind in "iu" and can_fold(dtype) and out.dtype.kind == "f"
     if known:
         types = pixels.dtype, dtype, pixels.dtype
         vectors.primitive("add_each_root", [vectors.value(pixels)], out, types=types)
