@@ -7,7 +7,7 @@ sums of weighted frames are matrix products, tile by tile.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from dask_tiled.engine.programs import Program, Register
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.vectors import Vectors
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Base, fill
 
@@ -95,8 +96,8 @@ class VectorSink(FrameSink):
         super().__init__("run_program", chunk, frames, self.steps, self._vectors.header)
         self.needs_whole_frames = self._vectors.group > 1
         rows, nav_shape = rows_of(job.shape[:n], [axis for axis in range(n) if kept[axis]])
-        self._any_order = self._vectors.any_order
-        self.needs_order = not self._any_order
+        self.any_order = self._vectors.any_order
+        self.needs_order = not self.any_order
         self._is_by_pixel = any(kept[n:]) and math.prod(nav_shape) < len(frames)
         if self._is_by_pixel:
             self._vectors.take_pieces(PIECE)
@@ -116,6 +117,10 @@ class VectorSink(FrameSink):
         """Merge sinks: return the first, with the steps of all."""
         sinks[0].work_for(sinks[1:])
         return sinks[0]
+
+    def can_share(self, ranges: Iterable[ReadRanges]) -> bool:
+        """Return whether frames are folded where they lie, in any order and number."""
+        return not self._adds_lines and super().can_share(ranges)
 
     @property
     def vector(self) -> int:

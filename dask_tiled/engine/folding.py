@@ -15,7 +15,7 @@ from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.requests import IN_MEMORY
-from dask_tiled.reading.ranges import Frames, Runs, Units, Window
+from dask_tiled.reading.ranges import Frames, ReadRanges, Runs, Units, Window
 
 BLOCK_BYTES = 16384
 """Bytes decoded at a time, which stay in the innermost cache with the results."""
@@ -27,6 +27,8 @@ PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
 """Bytes and frames decoded at a time for folds by pixel: long pieces of few frames."""
 MOST_TILE_BYTES = 32 << 20
 """Maximum number of bytes of a tile of several large frames, for folds by pixel."""
+CACHED_BYTES = 512 << 10
+"""Bytes of the frames that several sinks fold in turn: they stay in the cache of a core."""
 GROUPED_BYTES = 128 << 20
 """Bytes of a window in which the frames of one result are grouped."""
 WORDS = {"copy": 1, "swap2": 2, "swap4": 4, "swap8": 8}
@@ -82,7 +84,7 @@ class FrameSink:
         self._weights = weights
         self._types = self._pixel, results.dtype, weights.dtype
         by_frame = name.endswith("_frames")
-        self._any_order = by_frame and not weights.size  # whether pixels may come in any order
+        self.any_order = by_frame and not weights.size  # whether pixels may come in any order
         self._is_by_frame = by_frame
         self._is_by_pixel = name.endswith("_pixels")  # results by pixel, shared by many frames
         self._together: Index | None = None  # frames with equal numbers are fed together
@@ -104,6 +106,27 @@ class FrameSink:
     def alike(self) -> Hashable:
         """Key: sinks with equal keys share a pass; None for sinks that cannot."""
         return None
+
+    def can_share(self, ranges: Iterable[ReadRanges]) -> bool:
+        """Return whether frames are folded where they lie, in any order and number."""
+        nowhere = np.empty(0, np.uint8)  # buffers that kernels read into are aligned as the file is
+        return self._together is None and all(
+            self._in_place(x.units) and are_aligned(Window(x, nowhere, 0), self._pixel)
+            for x in ranges
+        )
+
+    def with_others(self, others: Sequence[FrameSink]) -> FrameSink:
+        """Return a sink that feeds the same frames to this sink and to others."""
+        return SeveralSinks([self, *others], self._chunk)
+
+    def call_of(self, units: Units) -> list[int]:
+        """Return a row of the table of :func:`dask_tiled.kernels.fused_folds.fold_each`."""
+        from dask_tiled.kernels.fold_functions import address
+
+        call = [address(self._in_place(units), *self._types), self._rows.ctypes.data]
+        for array in (self._results, self._weights):
+            call += [array.ctypes.data, *array.shape, array.itemsize]
+        return call
 
     @property
     def window_bytes(self) -> int | None:
@@ -173,7 +196,7 @@ class FrameSink:
     def _in_place(self, units: Units) -> str:
         """Name the function that takes units where they lie; empty if they are decoded first."""
         pixel = self._pixel
-        name = in_place(self._name, units, pixel, any_order=self._any_order)
+        name = in_place(self._name, units, pixel, any_order=self.any_order)
         # What many weights need is put in order once; and floats are added up as all others are.
         few = len(self._weights) <= MOST_REVERSED and pixel.kind in "iu" and pixel.itemsize <= 4
         reverses = name.startswith("dot") and name != self._name
@@ -197,13 +220,13 @@ class FrameSink:
 
     def _firsts(self, runs: Runs) -> Index:
         """Return the first pixel of each run; 0 in any order, so that no run exceeds a frame."""
-        return runs.dests // self._pixel.itemsize * (not self._any_order)
+        return runs.dests // self._pixel.itemsize * (not self.any_order)
 
     def _decode(self, window: Window, rows: Index, *, fresh: bool) -> None:
         """Fold pixels that have to be decoded first."""
         units = window.ranges.units
         name, results, weights = self._name, self._results, self._weights
-        if are_adjacent(units) or self._any_order:
+        if are_adjacent(units) or self.any_order:
             self._fold_units(name, units.decoder, units.runs, window, rows, results, weights)
             return
         if self._places is None:
@@ -263,7 +286,7 @@ class FrameSink:
         limit = max(1, nbytes // depth)
         block = min(runs.length, max(1, limit // decoder.width))
         group = 1
-        if block == runs.length and (in_order or self._any_order):
+        if block == runs.length and (in_order or self.any_order):
             group = max(1, min(len(runs.starts), limit // run_bytes))
         fold_units(name, *self._types, decoder.kernel)(
             *window.frames(rows),
@@ -296,6 +319,41 @@ class FrameSink:
     def result(self) -> Array:
         """Return the result of the chunk."""
         raise NotImplementedError
+
+
+class SeveralSinks(FrameSink):
+    """Feeds some frames at a time to several sinks, one after the other, while they are cached."""
+
+    def __init__(self, sinks: Sequence[FrameSink], chunk: Chunk) -> None:
+        frames, table = np.arange(math.prod(chunk.nav_shape)), np.empty((len(sinks), 10), np.int64)
+        super().__init__("fold_each", chunk, frames, table, np.empty((0, 0), np.float32))
+        self._sinks = sinks
+        self.any_order = all(sink.any_order for sink in sinks)
+
+    def take_window(self, window: Window) -> None:
+        """Fold read ranges; unaligned ones in memory with one sink after the other."""
+        if window.request is not IN_MEMORY or are_aligned(window, self._pixel):
+            super().take_window(window)
+        else:
+            for sink in self._sinks:
+                sink.take_window(window)
+
+    def _in_place(self, units: Units) -> str:
+        self._results[:] = [sink.call_of(units) for sink in self._sinks]
+        return self._name
+
+    def _depth(self, offsets: Index, nbytes: int) -> int:  # noqa: ARG002
+        return max(1, CACHED_BYTES // nbytes)
+
+
+def together(sinks: Sequence[FrameSink], ranges: Sequence[ReadRanges]) -> Sequence[FrameSink]:
+    """Return one sink for several that fold small frames, long runs of pixels, where they lie."""
+    units = {id(piece.units): piece.units for piece in ranges}.values()
+    small = all(high - low <= CACHED_BYTES for low, high in (some.reach for some in units))
+    long = all(some.runs.length * some.decoder.nbytes >= LEAST_VIEW for some in units)
+    if len(sinks) < 2 or not small or not long or not all(sink.can_share(ranges) for sink in sinks):
+        return sinks
+    return [sinks[0].with_others(sinks[1:])]
 
 
 class FoldSink(FrameSink):

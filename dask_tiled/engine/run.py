@@ -24,7 +24,14 @@ from dask_tiled.engine.evaluation import (
     weighted,
 )
 from dask_tiled.engine.expressions import Cast
-from dask_tiled.engine.folding import Fold, FoldSink, FrameSink, are_adjacent, can_fold
+from dask_tiled.engine.folding import (
+    Fold,
+    FoldSink,
+    FrameSink,
+    are_adjacent,
+    can_fold,
+    together,
+)
 from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
 from dask_tiled.engine.programs import Program, Register, Step
 from dask_tiled.engine.reductions import MOMENTS
@@ -207,9 +214,10 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     if sum(some.count for some in units) == math.prod(reader.region.shape[1:]):
         for fold in folds:
             fold.expect(units)
-    limit = folds[0].window_bytes if len(folds) == 1 else SHARED_BYTES
-    for window in reader.windows(limit, read=len(folds) > 1):
-        for fold in folds:
+    fed = together(folds, pieces)
+    limit = fed[0].window_bytes if len(fed) == 1 else SHARED_BYTES
+    for window in reader.windows(limit, read=len(fed) > 1):
+        for fold in fed:
             fold.take_window(window)
     for fold in folds:
         fold.fill(reader.absent, conversion.fill_value)

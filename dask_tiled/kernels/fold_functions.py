@@ -19,10 +19,16 @@ FRAMES = NUMBERS, BYTES, NUMBERS, NUMBERS
 @cache
 def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Callable[..., None]:
     """Compile a function of :mod:`dask_tiled.kernels.folds`, or ``run_program``."""
-    module = "primitives" if name == "run_program" else "folds"
+    module = {"run_program": "primitives", "fold_each": "fused_folds"}.get(name, "folds")
     signature = fold_signature(*map(from_dtype, (pixel, result, weight)))
     by_pixel = name.endswith("_pixels")  # sums of pixels are added up in the order of the frames
     return compiled(f"dask_tiled.kernels.{module}:{name}", signature, reorder=not by_pixel)
+
+
+@cache
+def address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:
+    """Compile a fold; return its address."""
+    return _address_of(fold(name, pixel, result, weight))
 
 
 @cache
@@ -41,8 +47,7 @@ def fold_units(
     runs = NUMBERS, NUMBER, NUMBERS, *[NUMBER] * 7
     signature = types.void(NUMBER, NUMBER, *FRAMES, *runs, *arrays)
     driver = compiled("dask_tiled.kernels.fused_folds:fold_units", signature)
-    fold_address = _address_of(fold(name, pixel, result, weight))
-    return partial(driver, _address_of(compiled(decoder)), fold_address)
+    return partial(driver, _address_of(compiled(decoder)), address(name, pixel, result, weight))
 
 
 @cache
@@ -53,7 +58,7 @@ def fold_in_place(
     arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
     signature = types.void(NUMBER, *FRAMES, NUMBERS, NUMBERS, NUMBER, NUMBER, *arrays)
     driver = compiled("dask_tiled.kernels.fused_folds:fold_in_place", signature)
-    return partial(driver, _address_of(fold(name, pixel, result, weight)))
+    return partial(driver, address(name, pixel, result, weight))
 
 
 @cache

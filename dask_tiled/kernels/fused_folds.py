@@ -15,7 +15,15 @@ from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, SIGNATURE
 from dask_tiled.kernels.gathering import are_there, depth_of, places_of
-from dask_tiled.kernels.words import LINE_BYTES, add_nibbles, fetch, smaller, view
+from dask_tiled.kernels.words import (
+    LINE_BYTES,
+    add_nibbles,
+    fetch,
+    little64,
+    matrix_at,
+    smaller,
+    view,
+)
 from dask_tiled.model.requests import DONE
 
 PACKED_FRAMES = 8
@@ -160,6 +168,23 @@ def fold_in_place(
         for r in range(starts.size):
             places = some + starts[r]
             call_fold(fold, src, places, width, which, firsts[r], pixels, results, weights)
+
+
+def fold_each(data, offsets, width, rows, first, pixels, results, weights):
+    """Call several folds by their addresses: a fold, see :mod:`dask_tiled.kernels.folds`.
+
+    ``rows`` are numbers of frames. A row of ``results`` has the address of a fold, that of the row
+    of its results for each frame, and the address, the shape and the bytes of an element of its
+    results and of its weights.
+    """
+    own = np.empty_like(rows)
+    for k in range(results.shape[0]):
+        fold, places = results[k, 0], results[k, 1]
+        for i in range(rows.size):
+            own[i] = little64(matrix_at(places, 1, 8 * rows[i] + 8, 1), 8 * rows[i])
+        these = matrix_at(results[k, 2], results[k, 3], results[k, 4], results[k, 5])
+        those = matrix_at(results[k, 6], results[k, 7], results[k, 8], results[k, 9])
+        call_fold(fold, data, offsets, width, own, first, pixels, these, those)
 
 
 def add_packed(request, src, offsets, rows, starts, step, firsts, count, nbytes, results):

@@ -87,6 +87,24 @@ def view(typingctx, array, offset, count, kind):
 
 
 @intrinsic
+def matrix_at(typingctx, address, rows, columns, itemsize):
+    """View memory at an address as a matrix, of bytes whatever the type of its elements."""
+    seen = types.Array(types.uint8, 2, "C")
+
+    def codegen(context, builder, signature, args):
+        address, rows, columns, itemsize = args
+        made = context.make_array(seen)(context, builder)
+        made.data, made.itemsize = builder.inttoptr(address, made.data.type), itemsize
+        made.nitems = builder.mul(rows, columns)
+        made.shape = cgutils.pack_array(builder, [rows, columns])
+        made.strides = cgutils.pack_array(builder, [builder.mul(columns, itemsize), itemsize])
+        made.meminfo = made.parent = cgutils.get_null_value(made.parent.type)
+        return made._getvalue()  # noqa: SLF001 - numba documents it
+
+    return seen(*[types.int64] * 4), codegen
+
+
+@intrinsic
 def move(typingctx, out, at, src, start, count):
     """Copy bytes from one array to another."""
 

@@ -1,5 +1,6 @@
 """Check that every call of a compiled kernel stays inside of its arrays."""
 
+import ctypes
 import importlib
 import inspect
 import pkgutil
@@ -290,9 +291,28 @@ def check_folded(fold, dtype, rows, firsts, width, group, results, weights):
     nbytes = (last - first) * dtype.itemsize
     data = np.broadcast_to(np.zeros(1, np.uint8), max(1, len(rows)) * nbytes)
     frames = data, np.arange(len(rows)) * nbytes, last - first, rows, first, np.empty(0, dtype)
-    if called[fold][0] == "run_program":
-        return check_program(*frames, results, weights)
-    return check_fold(called[fold][0], *frames, results, weights)
+    name, _ = called[fold]
+    if name in ("run_program", "fold_each"):
+        return CHECKS[name](*frames, results, weights)
+    return check_fold(name, *frames, results, weights)
+
+
+def check_fold_each(data, offsets, width, rows, first, pixels, folds, weights):
+    """Check several folds, whose arrays are given by address."""
+    for fold, places, *arrays in folds.tolist():
+        own = memory_at(places, 1, rows.max(initial=-1) + 1, 8)[0, rows]
+        results, weights = memory_at(*arrays[:4]), memory_at(*arrays[4:])
+        firsts = np.array([first])
+        found = check_folded(fold, pixels.dtype, own, firsts, width, 1, results, weights)
+        if found:
+            return found
+    return outside("bytes", len(data), *extent(offsets, 0, 1, width * pixels.itemsize))
+
+
+def memory_at(address, rows, columns, itemsize):
+    """View memory at an address as a matrix of integers."""
+    memory = (ctypes.c_char * (rows * columns * itemsize)).from_address(address)
+    return np.frombuffer(memory, f"i{itemsize}").reshape(rows, columns)
 
 
 def check_add_packed(
@@ -573,6 +593,7 @@ CHECKS = {
     "halve_long": partial(check_halve, needs_row=False),
     "fold_units": check_fold_units,
     "fold_in_place": check_fold_in_place,
+    "fold_each": check_fold_each,
     "add_packed": check_add_packed,
     "gather": check_gather,
     "unbitshuffle": check_unbitshuffle,
