@@ -1,4 +1,4 @@
-"""What fetches bytes of files for one chunk."""
+"""The interface of backends, and the local files that they hold open."""
 
 from __future__ import annotations
 

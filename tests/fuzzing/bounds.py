@@ -40,7 +40,7 @@ PRIMITIVES = {
     name: operands
     for operands, some in {
         (ALL, NONE, NONE, ALL): (
-            "cast truncate32 truncate64 truncate_u64 truth sqrt absolute add_each"
+            "cast truncate32 truncate64 truncate_u64 truth sqrt absolute add_each add_each_root"
         ),
         (ONE, NONE, NONE, ALL): "spread",
         (ALL, ALL, ALL, ALL): "select moments_each nanmoments_each",
@@ -158,6 +158,7 @@ def watch():
 def watch_memory():
     """Record the memory that programs work in."""
     begin, run = vectors.Vectors.__init__, evaluation.StageSink._run
+    join = evaluation.VectorSink.work_for
 
     @wraps(begin)
     def recorded(self, *args, **options):
@@ -169,7 +170,13 @@ def watch_memory():
         self._vectors._tiles = [np.asarray(values[register]) for *_, register in places]
         run(self, steps, places, values, start, tile)
 
+    @wraps(join)
+    def recorded_others(self, others):
+        join(self, others)
+        self._vectors._others = [one._vectors for one in others]
+
     vectors.Vectors.__init__, evaluation.StageSink._run = recorded, recorded_tiles
+    evaluation.VectorSink.work_for = recorded_others
 
 
 def outside(what, size, first, stop):
@@ -398,8 +405,9 @@ def check_program(data, offsets, width, rows, first, pixels, program, header):
     parts = [*segments(first, width, columns, vector, piece or max(1, width))]
     if not parts or not len(rows):
         return None
-    own = [*worker._alive, *worker._registers.values(), *getattr(worker, "_tiles", ())]
-    own += [worker.results, worker._lines]
+    own = [*getattr(worker, "_tiles", ())]
+    for one in (worker, *getattr(worker, "_others", ())):
+        own += [*one._alive, *one._registers.values(), one.results, one._lines]
     memory = [one for one in own if isinstance(one, np.ndarray)]
     work = Work(data, offsets, pixels.itemsize, rows, np.array(parts), per_frame, memory)
     return next(filter(None, map(work.check, program)), None)

@@ -36,6 +36,8 @@ WORK = {
     "nanmean": lambda a: da.nanmean(a.astype("f4"), (-2, -1)),
     "weights": lambda a: (a * np.linspace(0, 1, 32, dtype="f4")).sum((-2, -1)),
     "weighted roots": lambda a: (np.sqrt(a) * np.linspace(0, 1, 32)).sum((-2, -1)),
+    "roots": lambda a: np.sqrt(a).sum((0, 1)),
+    "several programs": lambda a: da.stack([np.sqrt(a).std((-2, -1)), np.sqrt(a).max((-2, -1))]),
     "several sources": lambda a: (a - a[::-1]).sum(0),
 }
 
