@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from collections.abc import Callable
+from contextvars import Context
 from functools import cache, partial, wraps
 from inspect import signature
 from types import MethodType
@@ -88,7 +89,8 @@ class Reducing:
         kept = [k for k in range(arr.ndim) if ending.keepdims or k not in axes]
         chunks = tuple((1,) if k in axes else arr.chunks[k] for k in kept)
         arr = arr.copy()  # assignment to the original must not change the result
-        make = partial(self._method, arr, *args, **kwargs)
+        made = partial(self._method, arr, *args, **kwargs)
+        make = lambda: Context().run(made)  # noqa: E731 - without annotations that came later
         at_once = partial(_reduced, arr, step, ending)
         return LateArray(chunks, ending.dtype or arr.dtype, make, at_once)
 
