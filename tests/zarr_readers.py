@@ -17,6 +17,22 @@ import numpy as np
 ZARRITA = Path(__file__).parent / "zarrita"
 
 
+def group_of(references, protocol="file", **options):
+    """Open the group of references with fsspec and zarr-python."""
+    import fsspec
+    import zarr
+
+    system = fsspec.filesystem(
+        "reference",
+        fo=references,
+        remote_protocol=protocol,
+        asynchronous=True,
+        skip_instance_cache=True,
+        **options,
+    )
+    return zarr.open_group(zarr.storage.FsspecStore(system, read_only=True), mode="r")
+
+
 def by_zarr(path):
     """Read references through fsspec and zarr-python."""
     import zarr

@@ -5,12 +5,11 @@ import json
 import os
 import shutil
 
-import fsspec
 import h5py
 import numpy as np
 import pytest
 import xarray
-import zarr
+from zarr_readers import group_of
 
 from dask_tiled import DatasetError, open_dataset, to_references
 from dask_tiled.export.virtual import parquet
@@ -24,19 +23,6 @@ FRAMES = counting_frames((5, 7, 8, 16), "uint16")
 AXES = [(0.0, 0.5, "nm"), (2.0, 0.5, "nm"), (4.0, 0.25, "1/nm"), (0.0, 0.25, "1/nm")]
 
 
-def read(folder):
-    """Open references with fsspec and zarr."""
-    system = fsspec.filesystem(
-        "reference",
-        fo=str(folder),
-        remote_protocol="file",
-        lazy=True,
-        asynchronous=True,
-        skip_instance_cache=True,
-    )
-    return zarr.open_group(zarr.storage.FsspecStore(system, read_only=True), mode="r")
-
-
 @pytest.mark.parametrize("rows", [4, 100_000])
 def test_chunks_and_coordinates_are_read(tmp_path, monkeypatch, rows):
     monkeypatch.setattr(parquet, "ROWS", rows)
@@ -44,7 +30,7 @@ def test_chunks_and_coordinates_are_read(tmp_path, monkeypatch, rows):
     target = tmp_path / "scan.parquet"
     arr = open_dataset(path)
     to_references(arr[:, 1:], target)
-    group = read(target)
+    group = group_of(str(target), lazy=True)
     np.testing.assert_array_equal(group["data"][...], FRAMES[:, 1:])
     np.testing.assert_array_equal(group["scan_x"][...], -0.5 + 0.5 * np.arange(6))
     assert sorted(os.listdir(tmp_path)) == ["scan #1 \u00b5.dm4", "scan.parquet"]
@@ -66,8 +52,10 @@ def test_codecs_of_numcodecs_and_of_this_package(tmp_path):
         path = tmp_path / f"{name}.h5"
         with h5py.File(path, "w") as file:
             file.create_dataset("d", data=FRAMES % 2, chunks=(1, 7, 8, 16), **options)
-        to_references(open_dataset(path), tmp_path / f"{name}.parquet")
-        np.testing.assert_array_equal(read(tmp_path / f"{name}.parquet")["data"][...], FRAMES % 2)
+        target = tmp_path / f"{name}.parquet"
+        to_references(open_dataset(path), target)
+        found = group_of(str(target), lazy=True)["data"]
+        np.testing.assert_array_equal(found[...], FRAMES % 2)
 
 
 def test_only_references_are_replaced(tmp_path):
@@ -77,7 +65,7 @@ def test_only_references_are_replaced(tmp_path):
     with pytest.raises(DatasetError, match="overwrite=True"):
         to_references(arr[:2], target)
     to_references(arr[:2], target, overwrite=True)
-    assert read(target)["data"].shape == (2, 7, 8, 16)
+    assert group_of(str(target), lazy=True)["data"].shape == (2, 7, 8, 16)
     assert os.listdir(target.parent) == ["scan.parquet"]
     other = tmp_path / "other.parquet"
     other.mkdir()
@@ -104,7 +92,7 @@ def test_failed_replacements_keep_the_references(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "rename", refused)
     with pytest.raises(DatasetError, match="busy"):
         to_references(arr[:2], target, overwrite=True)
-    assert read(target)["data"].shape == FRAMES.shape
+    assert group_of(str(target), lazy=True)["data"].shape == FRAMES.shape
     assert os.listdir(target.parent) == ["scan.parquet"]
 
 
@@ -124,7 +112,7 @@ def test_killed_replacements_are_repaired(tmp_path, left):
     with pytest.raises(DatasetError, match="overwrite=True"):
         to_references(arr[:2], target)
     to_references(arr[:2], target, overwrite=True)
-    assert read(target)["data"].shape == (2, 7, 8, 16)
+    assert group_of(str(target), lazy=True)["data"].shape == (2, 7, 8, 16)
     assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib", "scan.parquet"]
 
 

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import basic_indices, selections, shown
 from zarr.errors import ZarrUserWarning
+from zarr_readers import group_of
 
 import dask_tiled
 from dask_tiled import (
@@ -42,14 +43,6 @@ FRAMES = counting_frames((5, 7, 8, 16), "uint16")
 def arr(tmp_path):
     """Open a small scan."""
     return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
-
-
-def read(refs, protocol="file"):
-    """Open references with fsspec and zarr."""
-    system = fsspec.filesystem(
-        "reference", fo=refs, remote_protocol=protocol, asynchronous=True, skip_instance_cache=True
-    )
-    return zarr.open_array(zarr.storage.FsspecStore(system, read_only=True), path="data", mode="r")
 
 
 NO_CHUNKS = {
@@ -79,11 +72,11 @@ def test_every_format_is_read_or_refused(name, sample_of):
         with pytest.raises(DatasetError, match=REFUSED[name]):
             to_references(arr)
         return
-    array = read(to_references(arr))
+    array = group_of(to_references(arr))["data"]
     np.testing.assert_array_equal(array[...], sample.expected)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that zarr has from numcodecs
-        array = read(to_references(arr, zarr_format=3))
+        array = group_of(to_references(arr, zarr_format=3))["data"]
     assert array.metadata.zarr_format == 3
     np.testing.assert_array_equal(array[...], sample.expected)
 
@@ -115,7 +108,7 @@ def test_any_part_is_read_or_refused(tmp_path_factory, data):
         whys = "can only be decoded whole", "are all missing", "are spread over"
         assert any(why in str(error) for why in whys)  # noqa: PT017 - most parts raise nothing
         return
-    np.testing.assert_array_equal(read(refs)[...], expected[index])
+    np.testing.assert_array_equal(group_of(refs)["data"][...], expected[index])
 
 
 FILTERS = {
@@ -165,7 +158,7 @@ def test_compressed_chunks_are_read_by_zarr(tmp_path_factory, name, data):
         whys = "can only be decoded whole", "in blocks of several frames"
         assert any(why in str(error) for why in whys)  # noqa: PT017 - others raise nothing
         return
-    np.testing.assert_array_equal(read(refs)[...], expected[index])
+    np.testing.assert_array_equal(group_of(refs)["data"][...], expected[index])
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
@@ -175,7 +168,7 @@ def test_common_codecs_are_in_format_2(tmp_path, name):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("d", data=FRAMES % 2, chunks=(2, 3, 8, 16), **filters(name))
-    array = read(to_references(open_dataset(path)))
+    array = group_of(to_references(open_dataset(path)))["data"]
     assert (array.metadata.zarr_format == 2) == (name in COMMON)
     np.testing.assert_array_equal(array[...], FRAMES % 2)
 
@@ -186,7 +179,7 @@ def test_codecs_of_this_package_in_format_2(tmp_path, name):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("d", data=FRAMES % 2, chunks=(2, 3, 8, 16), **filters(name))
-    array = read(to_references(open_dataset(path), zarr_format=2))
+    array = group_of(to_references(open_dataset(path), zarr_format=2))["data"]
     assert array.metadata.zarr_format == 2
     np.testing.assert_array_equal(array[...], FRAMES % 2)
 
@@ -201,7 +194,7 @@ def test_missing_chunks_are_the_fill_value(tmp_path):
     arr = open_dataset(path)
     refs = to_references(arr)
     assert sum(key.startswith("data/c/") for key in refs["refs"]) == 2
-    np.testing.assert_array_equal(read(refs)[...], arr.compute())
+    np.testing.assert_array_equal(group_of(refs)["data"][...], arr.compute())
     with pytest.raises(DatasetError, match="format 3"):
         to_references(arr, zarr_format=2)
 
@@ -218,7 +211,7 @@ def test_consecutive_frames_are_one_chunk(tmp_path, monkeypatch):
         (24, (1, 1, 1, 8)),
     ]:
         monkeypatch.setattr(stored_frames, "CHUNK_BYTES", most)
-        array = read(to_references(arr))
+        array = group_of(to_references(arr))["data"]
         assert array.chunks == chunks
         np.testing.assert_array_equal(array[:], FRAMES)
 
@@ -262,7 +255,7 @@ def test_missing_frames_are_filled(tmp_path):
     arr = open_dataset(path, "raw", dtype="u2", nav_shape=(6, 7), sig_shape=(8, 16), fill_value=3)
     refs = to_references(arr)
     assert len([key for key in refs["refs"] if "/c/" in key]) == 5
-    np.testing.assert_array_equal(read(refs)[:], arr.compute())
+    np.testing.assert_array_equal(group_of(refs)["data"][:], arr.compute())
     with pytest.raises(DatasetError, match="that only zarr format 3 has"):
         to_references(arr, zarr_format=2)
 
@@ -296,7 +289,7 @@ def test_pieces_of_a_frame_are_read_together(tmp_path):
     """Pieces may lie anywhere, but at the same places in all frames."""
     path = write_npy(tmp_path / "a.npy", counting_frames((1000,), "u1"))
     arr = halves(path, [30, 30, 30])
-    np.testing.assert_array_equal(read(to_references(arr))[:], arr.compute())
+    np.testing.assert_array_equal(group_of(to_references(arr))["data"][:], arr.compute())
     with pytest.raises(DatasetError, match="are stored differently from frame to frame"):
         to_references(halves(path, [30, 31, 30]))
 
@@ -331,7 +324,7 @@ def test_other_decoders_are_refused(tmp_path):
 def test_packed_pixels_in_both_formats(tmp_path, zarr_format):
     frames = counting_frames((3, 4, 64), "uint16", bits=12)
     arr = open_dataset(write_mib(tmp_path / "scan.mib", frames, kind="R64", depth=12))
-    array = read(to_references(arr, zarr_format=zarr_format))
+    array = group_of(to_references(arr, zarr_format=zarr_format))["data"]
     assert array.metadata.zarr_format == zarr_format
     np.testing.assert_array_equal(array[...], frames)
 
@@ -346,7 +339,7 @@ def test_booleans_stay_booleans(tmp_path):
     path = tmp_path / "scan.raw"
     path.write_bytes(bytes([0, 1, 2, 255, 0, 7]))
     arr = open_dataset(path, "raw", dtype="?", sig_shape=(2, 3))
-    array = read(to_references(arr))
+    array = group_of(to_references(arr))["data"]
     np.testing.assert_array_equal(array[:].view("u1"), [[[0, 1, 1], [1, 0, 1]]])
 
 
@@ -358,7 +351,7 @@ def test_records_keep_the_byte_order_of_each_field(tmp_path):
     for part, expected in ((arr, records), (arr[..., 1:], records[..., 1:])):
         refs = to_references(part, zarr_format=2)
         assert json.loads(refs["refs"]["data/.zarray"])["dtype"] == [["a", "<u2"], ["b", ">f4"]]
-        np.testing.assert_array_equal(read(refs)[...], expected)
+        np.testing.assert_array_equal(group_of(refs)["data"][...], expected)
 
 
 def test_computed_arrays_have_no_files(arr):
@@ -449,7 +442,7 @@ def test_files_behind_urls(repository):
     arr = open_dataset("memory://references/scan.raw", "raw", dtype=">u2", sig_shape=(8, 16))
     refs = to_references(arr)
     assert refs["refs"]["data/0.0.0"][0].startswith("memory://")
-    np.testing.assert_array_equal(read(refs, "memory")[:], FRAMES.reshape(-1, 8, 16))
+    np.testing.assert_array_equal(group_of(refs, "memory")["data"][:], FRAMES.reshape(-1, 8, 16))
     with pytest.raises(DatasetError, match=r"scan.raw: icechunk targets support local files only"):
         to_references(arr, repository.writable_session("main").store)
 

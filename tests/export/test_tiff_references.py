@@ -5,13 +5,13 @@ import subprocess
 import sys
 import warnings
 
-import fsspec
 import imagecodecs
 import numpy as np
 import pytest
 import tifffile
 import zarr
 from zarr.errors import ZarrUserWarning
+from zarr_readers import group_of
 
 from dask_tiled import CorruptFileError, DatasetError, as_zarr, open_dataset, to_references
 from dask_tiled.export.codecs import ReadingCodec
@@ -53,17 +53,6 @@ WAYS = {
 }
 
 
-def read(refs):
-    """Open references with fsspec and zarr."""
-    system = fsspec.filesystem(
-        "reference", fo=refs, remote_protocol="file", asynchronous=True, skip_instance_cache=True
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that zarr has from numcodecs
-        store = zarr.storage.FsspecStore(system, read_only=True)
-        return zarr.open_array(store, path="data", mode="r")
-
-
 def names_of(refs):
     """List the names of the codecs in format 2."""
     document = json.loads(refs["refs"]["data/.zarray"])
@@ -89,7 +78,7 @@ def test_strips_and_tiles_are_chunks(wrote, way):
     arr = open_dataset(wrote(counting_frames((3, 50, 60), dtype), **options))
     pixels = arr.compute()
     refs = to_references(arr)
-    np.testing.assert_array_equal(read(refs)[...], pixels)
+    np.testing.assert_array_equal(group_of(refs)["data"][...], pixels)
     np.testing.assert_array_equal(as_zarr(arr)[...], pixels)
     if names is None:
         assert "data/zarr.json" in refs["refs"]
@@ -97,7 +86,10 @@ def test_strips_and_tiles_are_chunks(wrote, way):
             to_references(arr, zarr_format=2)
         return
     assert names_of(refs) == names
-    array = read(to_references(arr, zarr_format=3))
+    refs = to_references(arr, zarr_format=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ZarrUserWarning)  # of codecs that zarr has from numcodecs
+        array = group_of(refs)["data"]
     assert array.metadata.zarr_format == 3
     np.testing.assert_array_equal(array[...], pixels)
 
@@ -117,7 +109,7 @@ def test_colours(wrote, way, form):
     arr = open_dataset(path)
     refs = to_references(arr)
     assert "data/.zarray" in refs["refs"]
-    np.testing.assert_array_equal(read(refs)[...], arr.compute())
+    np.testing.assert_array_equal(group_of(refs)["data"][...], arr.compute())
 
 
 def test_jpeg_that_stores_rgb_needs_the_codec_of_this_package(wrote):
@@ -126,7 +118,7 @@ def test_jpeg_that_stores_rgb_needs_the_codec_of_this_package(wrote):
     arr = open_dataset(wrote(counting_frames((2, 50, 60, 3), "u1"), **options))
     refs = to_references(arr)
     assert "data/zarr.json" in refs["refs"]
-    np.testing.assert_array_equal(read(refs)[...], arr.compute())
+    np.testing.assert_array_equal(group_of(refs)["data"][...], arr.compute())
 
 
 @pytest.mark.parametrize("bits", [1, 4, 12])
@@ -136,7 +128,7 @@ def test_packed_samples(wrote, bits):
     frames = counting_frames((2, 8, 10), dtype, bits=bits)
     path = wrote(frames.astype(bool) if bits == 1 else frames, bitspersample=bits)
     arr = open_dataset(path)
-    np.testing.assert_array_equal(read(to_references(arr))[...], arr.compute())
+    np.testing.assert_array_equal(group_of(to_references(arr))["data"][...], arr.compute())
 
 
 def test_missing_tiles(tmp_path):
@@ -151,7 +143,7 @@ def test_missing_tiles(tmp_path):
     arr = open_dataset(path)
     refs = to_references(arr)
     assert len([key for key in refs["refs"] if "/c/" in key]) == 1
-    array = read(refs)
+    array = group_of(refs)["data"]
     assert array.fill_value == 7
     np.testing.assert_array_equal(array[...], arr.compute())
 
@@ -167,7 +159,7 @@ def test_pages_that_differ_in_storage_are_refused(tmp_path):
 
 def test_parts_of_tiles_are_refused(wrote):
     arr = open_dataset(wrote(counting_frames((3, 50, 60), "u2"), compression="lzw", **TILES))
-    np.testing.assert_array_equal(read(to_references(arr[1:]))[...], arr[1:].compute())
+    np.testing.assert_array_equal(group_of(to_references(arr[1:]))["data"][...], arr[1:].compute())
     with pytest.raises(DatasetError, match="blocks that can only be decoded whole"):
         to_references(arr[:, 1:])
 
