@@ -25,3 +25,20 @@ def at_the_end(data):
     memory = guarded(len(data))
     memory[:] = np.frombuffer(data, "u1")
     return memory
+
+
+def decode(kernel, chunks, nbytes, *settings):
+    """Decode adjacent chunks; return how many were decoded, and the places of all.
+
+    ``kernel()`` returns the compiled kernel. The bytes between the places must stay.
+    """
+    gap = 5
+    sizes = np.array([len(chunk) for chunk in chunks])
+    starts = np.cumsum(sizes) - sizes
+    dests = (nbytes + gap) * np.arange(len(chunks))
+    out = guarded((nbytes + gap) * len(chunks) - gap)
+    out[:] = 0x5A
+    done = kernel()(at_the_end(b"".join(chunks)), starts, sizes, *settings, out, dests, nbytes)
+    between = np.concatenate([out[at + nbytes : at + nbytes + gap] for at in dests.tolist()])
+    assert (between == 0x5A).all()
+    return done, [out[at : at + nbytes] for at in dests.tolist()]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from guarded_memory import at_the_end, guarded
+from guarded_memory import at_the_end, decode, guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,20 +79,6 @@ def packed(pixels, block):
     return b"".join((*parts, content[whole * size :].tobytes()))
 
 
-def decode(chunks, itemsize, block, nbytes, gap=0):
-    """Decode adjacent chunks; return how many were decoded, and the places of all."""
-    sizes = np.array([len(chunk) for chunk in chunks])
-    starts = np.cumsum(sizes) - sizes
-    dests = (nbytes + gap) * np.arange(len(chunks))
-    out = guarded((nbytes + gap) * len(chunks) - gap)
-    out[:] = 0x5A
-    src = at_the_end(b"".join(chunks))
-    done = compiled_kernel()(src, starts, sizes, itemsize, block, out, dests, nbytes)
-    between = np.concatenate([out[at + nbytes : at + nbytes + gap] for at in dests.tolist()])
-    assert (between == 0x5A).all()
-    return done, [out[at : at + nbytes] for at in dests.tolist()]
-
-
 PIXELS = st.sampled_from(["u1", "u2", "i2", "u4", "f4", "u8", "c16", "S3"])
 
 
@@ -111,7 +97,9 @@ def test_chunks(kind, mean, seed, count, block, compressed):
     pixels = [np.frombuffer(one, f"V{dtype.itemsize}") for one in made]
     chunks = [packed(x, block) if compressed else shuffled(x, block).tobytes() for x in pixels]
     nbytes = count * dtype.itemsize
-    done, found = decode(chunks, dtype.itemsize, 0 if compressed else block, nbytes, gap=5)
+    done, found = decode(
+        compiled_kernel, chunks, nbytes, dtype.itemsize, 0 if compressed else block
+    )
     assert done == 3
     assert [one.tobytes() for one in found] == made
 
@@ -127,10 +115,11 @@ def test_damaged_chunks(data, itemsize, count):
         bad[at] = data.draw(st.sampled_from([0, 1, 15, 240, 255]) | st.integers(0, 255))
     bad = bytes(bad[: data.draw(st.just(len(bad)) | place)])
     other = data.draw(st.just(itemsize) | st.integers(1, 2**32))
-    done, found = decode([good, bad], itemsize, 0, pixels.nbytes)
+    done, found = decode(compiled_kernel, [good, bad], pixels.nbytes, itemsize, 0)
     assert done >= 1
     np.testing.assert_array_equal(found[0].view(pixels.dtype), pixels)
-    decode([bad], other, data.draw(st.just(0) | st.integers(0, 2**32)), pixels.nbytes)
+    block = data.draw(st.just(0) | st.integers(0, 2**32))
+    decode(compiled_kernel, [bad], pixels.nbytes, other, block)
 
 
 @pytest.mark.parametrize("header", [0, 8, 9 * 2, 2**31, 2**32 - 1])
@@ -138,6 +127,6 @@ def test_sizes_of_blocks(header):
     """Block sizes are multiples of 8 pixels; a size beyond the chunk means one block."""
     chunk = bytearray(packed(np.arange(800, dtype="u2"), 800))
     chunk[8:12] = header.to_bytes(4, "big")
-    done, found = decode([bytes(chunk)], 2, 0, 1600)
+    done, found = decode(compiled_kernel, [bytes(chunk)], 1600, 2, 0)
     assert done == (header == 2**31)
     assert not done or (found[0].view("u2") == np.arange(800)).all()

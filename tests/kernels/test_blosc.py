@@ -2,25 +2,12 @@
 
 import numpy as np
 import pytest
-from guarded_memory import at_the_end, guarded
+from guarded_memory import decode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc, blosc
 
 from dask_tiled.kernels.blosc import HEADER, compiled_kernel
-
-
-def decode(chunks, nbytes, gap=5):
-    """Decode adjacent chunks; return how many were decoded, and the places of all."""
-    sizes = np.array([len(chunk) for chunk in chunks])
-    starts = np.cumsum(sizes) - sizes
-    dests = (nbytes + gap) * np.arange(len(chunks))
-    out = guarded((nbytes + gap) * len(chunks) - gap)
-    out[:] = 0x5A
-    done = compiled_kernel()(at_the_end(b"".join(chunks)), starts, sizes, out, dests, nbytes)
-    between = np.concatenate([out[at + nbytes : at + nbytes + gap] for at in dests.tolist()])
-    assert (between == 0x5A).all()
-    return done, [out[at : at + nbytes] for at in dests.tolist()]
 
 
 def made(kind, mean, seed, count):
@@ -50,7 +37,7 @@ def test_chunks(codec, kind, mean, seed, count):
     """Chunks are decoded; unsupported bitshuffled ones are left to the library."""
     pixels = made(kind, mean, seed, count)
     packed = codec.encode(pixels)
-    done, found = decode([packed, packed], pixels.nbytes)
+    done, found = decode(compiled_kernel, [packed, packed], pixels.nbytes)
     by_bits = codec.shuffle == Blosc.BITSHUFFLE and not packed[2] & 2
     assert done == 2 or (by_bits and done == 0)
     if done:
@@ -70,16 +57,16 @@ def test_damaged_chunks(data, codec, kind, count):
     for at in data.draw(st.lists(place, min_size=1, max_size=4)):
         bad[at] = data.draw(st.sampled_from([0, 1, 15, 127, 240, 255]) | st.integers(0, 255))
     bad = bytes(bad[: data.draw(st.just(len(bad)) | place)])
-    done, found = decode([good, bad], pixels.nbytes)
+    done, found = decode(compiled_kernel, [good, bad], pixels.nbytes)
     if done:
         np.testing.assert_array_equal(found[0].view(pixels.dtype), pixels)
-    decode([bad], data.draw(st.integers(1, 70000)))
+    decode(compiled_kernel, [bad], data.draw(st.integers(1, 70000)))
 
 
 @pytest.mark.parametrize("cname", ["blosclz", "zlib", "zstd"])
 def test_other_compressors_are_not_decoded(cname):
     packed = Blosc(cname).encode(np.zeros(4000, "u2"))
-    assert decode([packed], 8000)[0] == 0
+    assert decode(compiled_kernel, [packed], 8000)[0] == 0
 
 
 @pytest.mark.parametrize(("at", "value"), [(4, 9000), (8, 0), (8, 2**31), (8, 2**32 - 1),
@@ -88,4 +75,4 @@ def test_other_compressors_are_not_decoded(cname):
 def test_wrong_lengths_and_offsets_are_not_decoded(at, value):
     packed = bytearray(blosc.compress(np.arange(4000, dtype="u2"), b"lz4", 5, 1, 4096))
     packed[at : at + 4] = value.to_bytes(4, "little")
-    assert decode([bytes(packed)], 8000)[0] == 0
+    assert decode(compiled_kernel, [bytes(packed)], 8000)[0] == 0
