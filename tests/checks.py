@@ -1,11 +1,12 @@
-"""Checks that several tests share: errors, damaged files, facts, plans, memory."""
+"""Checks that several tests share: errors, special files, facts, plans, memory."""
 
 import ctypes
 import os
+import socket
 import subprocess
 import sys
 import tracemalloc
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 
 import pytest
 from dask._task_spec import TaskRef
@@ -157,6 +158,12 @@ def least_peak(function):
             function()
         peaks += found
     return min(peaks)
+
+
+def listen(path):
+    """Make a socket by its name in its folder, as the whole path may be too long."""
+    with chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path.name)
 
 
 @contextmanager

@@ -1,12 +1,10 @@
 """Damaged or outdated machine code is not loaded, but compiled and written again."""
 
 import ast
-import contextlib
 import importlib.util
 import os
 import pickle
 import shutil
-import socket
 import sys
 import types
 from pathlib import Path
@@ -14,7 +12,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from checks import ran
+from checks import listen, ran
 from hypothesis import settings
 from numba.core import caching
 from numba.core.registry import cpu_target
@@ -110,12 +108,6 @@ def fill_folder(path):
     """Make a folder with a file, which cannot be replaced."""
     path.mkdir()
     (path / "file").touch()
-
-
-def listen(path):
-    """Make a socket by its name in its folder, as the whole path may be too long."""
-    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path.name)
 
 
 def code_of(function, path):

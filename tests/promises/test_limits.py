@@ -6,7 +6,6 @@ import os
 import pickle
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
-from checks import peak_memory
+from checks import listen, peak_memory
 from click.testing import CliRunner
 from formats_table import TABLE
 
@@ -299,12 +298,6 @@ def test_names(tmp_path, monkeypatch, name):
         dask_tiled.open_dataset("x" * 300)
     with pytest.raises(OSError, match="too long"):
         dask_tiled.open_dataset("x/" * 2100)
-
-
-def listen(path):
-    """Make a socket by its name in its folder, as the whole path may be too long."""
-    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path.name)
 
 
 SPECIAL = {
