@@ -13,6 +13,9 @@ from hypothesis import note
 from hypothesis import strategies as st
 from strategies import chunked
 
+from dask_tiled import Corrections, open_dataset
+from dask_tiled.testing import write_mib, write_npy, write_raw
+
 
 class Value(NamedTuple):
     """The results of a line: a NumPy array, one over opened arrays, one over plain dask arrays."""
@@ -364,6 +367,38 @@ def evaluated(line, name, values, most_pixels):
         return None
     opened = eval(line.text, IN_DASK | {x.name: x.opened for x in values})  # noqa: S307
     return Value(name, expected, opened, plain, line.error)
+
+
+def opened_sources(folder, stored, counts, splits, places, opened=open_dataset):
+    """Return opened arrays and their pixels by name.
+
+    ``stored`` holds pixels of npy files by name. ``counts`` is a uint16 scan, stored in raw files
+    split before the frames ``splits``, and in 12 bits; ``places`` are frames for ``roi=``.
+    """
+    found = {}
+    for k, (name, pixels) in enumerate(stored.items()):
+        arr = opened(write_npy(folder / f"{k}.npy", pixels))
+        found[name] = arr, pixels.astype(pixels.dtype.newbyteorder("="))
+    scan, sig = {"nav_shape": counts.shape[:2]}, counts.shape[2:]
+    frames = counts.reshape(-1, *sig)
+    raw = {"format": "raw", "dtype": "u2", "sig_shape": sig, "file_header": 3, **scan}
+    parts = [
+        write_raw(folder / f"{k}.raw", part, file_header=3)
+        for k, part in enumerate(np.split(frames, splits))
+    ]
+    arr = opened(parts, **raw)
+    found["files"] = arr, counts
+    found["cropped"] = arr[1:, ::2, :, 3:-2], counts[1:, ::2, :, 3:-2]
+    found["roi"] = opened(parts, **raw, roi=places), frames[places]
+    later = np.concatenate([np.full_like(frames[:2], 9), frames[:-2]]).reshape(counts.shape)
+    late = {"sync_offset": -2, "fill_value": 9, "missing": "fill"}
+    found["missing"] = opened(parts, **raw, **late), later
+    dark, gain = np.zeros(sig) + np.arange(sig[-1]) % 16, np.full(sig, 1.5)
+    corrected = opened(parts, **raw, corrections=Corrections(dark, gain))
+    found["corrected"] = corrected, ((counts - dark) * gain).astype("f4")
+    packed = write_mib(folder / "12.mib", counts * 60, kind="R64", depth=12)
+    found["12 bit"] = opened(packed, **scan), counts * 60
+    return found
 
 
 @st.composite

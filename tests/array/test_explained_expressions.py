@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from dask_tiled import Corrections, explain, open_dataset
-from dask_tiled.testing import write_mib, write_npy, write_raw
-from expressions import programs
+from dask_tiled import explain, open_dataset
+from expressions import opened_sources, programs
 
 SHAPE = (6, 8, 64, 1024)
 MOST_PIXELS = 13_000_000
@@ -32,36 +31,13 @@ def sources(tmp_path_factory):
     opened = partial(open_dataset, io="buffered")  # with a lease, no buffer would be needed
     folder = tmp_path_factory.mktemp("large")
     counts = np.random.default_rng(0).integers(0, 60, SHAPE, "u2")
-    found = {}
-    for name in ("u1", ">u2", "i4", "f4", "f8"):
-        pixels = counts.astype(name)
-        arr = opened(write_npy(folder / f"{name.strip('>')}.npy", pixels))
-        found[name] = arr, pixels.astype(pixels.dtype.newbyteorder("="))
-    frames, scan = counts.reshape(-1, *SHAPE[2:]), {"nav_shape": SHAPE[:2]}
-    raw = {"format": "raw", "dtype": "u2", "sig_shape": SHAPE[2:], "file_header": 3}
-    parts = [
-        write_raw(folder / f"{k}.raw", part, file_header=3)
-        for k, part in enumerate(np.split(frames, [15, 18]))
-    ]
-    found["files"] = opened(parts, **raw, **scan), counts
+    stored = {name: counts.astype(name) for name in ("u1", ">u2", "i4", "f4", "f8")}
     places = [7, 0, 3, 3, 11, *range(20, 40)]
-    found["roi"] = opened(parts, **raw, **scan, roi=places), frames[places]
-    later = np.concatenate([np.full((2, *SHAPE[2:]), 9, "u2"), frames[:-2]]).reshape(SHAPE)
-    found["missing"] = (
-        opened(parts, **raw, **scan, sync_offset=-2, fill_value=9, missing="fill"),
-        later,
-    )
-    dark, gain = np.zeros(SHAPE[2:]) + np.arange(SHAPE[-1]) % 7, np.full(SHAPE[2:], 1.5)
-    corrections = Corrections(dark, gain)
-    corrected = ((counts - dark) * gain).astype("f4")
-    found["corrected"] = opened(parts, **raw, **scan, corrections=corrections), corrected
-    packed = write_mib(folder / "12.mib", counts * 60, kind="R64", depth=12)
-    found["12 bit"] = opened(packed, **scan), counts * 60
+    found = opened_sources(folder, stored, counts, [15, 18], places, opened)
     with h5py.File(folder / "chunks.h5", "w") as file:
         chunks = {"chunks": (1, 2, 64, 512), "compression": "gzip", "compression_opts": 1}
         file.create_dataset("counts", data=counts, **chunks)
     found["compressed"] = opened(folder / "chunks.h5"), counts
-    found["cropped"] = found["files"][0][1:, ::2, :, 3:-2], counts[1:, ::2, :, 3:-2]
     return found
 
 

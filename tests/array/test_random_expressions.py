@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from dask_tiled import Corrections, open_dataset
+from dask_tiled import open_dataset
 from dask_tiled.array.dask_graph import rewriting
-from dask_tiled.testing import write_mib, write_npy, write_raw
-from expressions import programs
+from dask_tiled.testing import write_mib
+from expressions import opened_sources, programs
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -40,32 +40,9 @@ STORED = {
 def sources(tmp_path_factory):
     """Return arrays of all kinds, and their pixels."""
     folder = tmp_path_factory.mktemp("sources")
-    found = {}
-    for k, (name, pixels) in enumerate(STORED.items()):
-        arr = open_dataset(write_npy(folder / f"{k}.npy", pixels))
-        found[name] = arr, pixels.astype(pixels.dtype.newbyteorder("="))
-    counts = COUNTS.astype("u2")
-    frames, scan = counts.reshape(-1, *SHAPE[2:]), {"nav_shape": SHAPE[:2]}
-    raw = {"format": "raw", "dtype": "u2", "sig_shape": SHAPE[2:], "file_header": 3}
-    parts = [
-        write_raw(folder / f"{k}.raw", part, file_header=3)
-        for k, part in enumerate(np.split(frames, [5, 6]))
-    ]
-    found["files"] = open_dataset(parts, **raw, **scan), counts
-    places = [7, 0, 3, 3, 11]
-    found["roi"] = open_dataset(parts, **raw, **scan, roi=places), frames[places]
-    later = np.concatenate([np.full((2, *SHAPE[2:]), 9, "u2"), frames[:-2]]).reshape(SHAPE)
-    found["missing"] = open_dataset(parts, **raw, **scan, sync_offset=-2, fill_value=9), later
-    dark, gain = np.arange(16.0) + np.zeros(SHAPE[2:]), np.full(SHAPE[2:], 1.5)
-    corrected = ((counts - dark) * gain).astype("f4")
-    corrections = Corrections(dark, gain)
-    found["corrected"] = open_dataset(parts, **raw, **scan, corrections=corrections), corrected
-    packed = write_mib(folder / "12.mib", counts * 60, kind="R64", depth=12)
-    found["12 bit"] = open_dataset(packed, **scan), counts * 60
+    found = opened_sources(folder, STORED, COUNTS.astype("u2"), [5, 6], [7, 0, 3, 3, 11])
     bits = np.resize(COUNTS % 2, (3, 4, 2, 64)).astype("u1")
     found["1 bit"] = open_dataset(write_mib(folder / "1.mib", bits, kind="R64", depth=1)), bits
-    cropped = open_dataset(parts, **raw, **scan)[1:, ::2, :, 3:-2]
-    found["cropped"] = cropped, counts[1:, ::2, :, 3:-2]
     return found
 
 
