@@ -14,7 +14,7 @@ from dask import config
 from dask.base import compute
 from dask.system import CPU_COUNT
 
-from dask_tiled.array.dask_graph.rehearsal import planned_for, rehearse
+from dask_tiled.array.dask_graph.rehearsal import rehearse
 from dask_tiled.errors import DatasetError, check_whole, format_bytes
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.reading.amounts import Amount, amount_of, passes_of
@@ -193,7 +193,6 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
     for one in collections:
         _check(one)
     threads = _threads() if threads is None else check_whole("threads", threads, least=1)
-    plans, left = planned_for(collections)
     found = rehearse(collections, threads)
     amounts = [amount_of(found.sources[token], reads) for token, reads in found.reads.items()]
     total = Amount(*(sum(one[k] for one in amounts) for k in (0, 1)))
@@ -207,8 +206,8 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
         bytes_decoded=total.decoded,
         passes=passes_of((found.sources[x], reads) for x, reads in found.reads.items()),
         tasks=found.tasks,
-        plans=plans,
-        left=left,
+        plans=found.plans,
+        left=found.left,
         threads=threads,
         peak_memory=found.peak,
     )

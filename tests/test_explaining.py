@@ -102,6 +102,14 @@ def test_passes_over_the_same_pixels(arr):
     assert explain(arr.sum(), arr[0].sum()).passes == pytest.approx(7 / 6)
 
 
+def test_plans_have_the_chunks_that_are_computed(arr, monkeypatch):
+    """Maxima of chunks of few frames are computed in chunks along another axis."""
+    monkeypatch.setattr("dask_tiled.array.plan.LEAST_BYTES", 1)
+    monkeypatch.setattr("dask_tiled.array.plan.LEAST_RUN", 1)
+    (plan,) = explain(arr.max(0)).plans
+    assert plan.startswith("3 tasks, for chunks of (6, 3, 16, 64) pixels")
+
+
 def test_operations_left_to_dask(arr):
     """Operations that dask computes are listed with the reason."""
     found = explain(da.median(arr, axis=3))

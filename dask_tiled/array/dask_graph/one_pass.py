@@ -5,8 +5,8 @@ from __future__ import annotations
 import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_graph.layers import calls, function_of
-from dask_tiled.array.dask_graph.names import Blockwise, getter
+from dask_tiled.array.dask_graph.layers import function_of
+from dask_tiled.array.dask_graph.names import Blockwise
 from dask_tiled.array.dask_graph.rewriting import planned
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.lowering import Known, Why
@@ -21,10 +21,10 @@ def why_apart(result: da.Array, arr: da.Array) -> Why:
     """
     if not (isinstance(arr.dask, HighLevelGraph) and isinstance(result.dask, HighLevelGraph)):
         return "dask uses array expressions, which have other graphs"
-    both, alone = map(_unwrapped, (HighLevelGraph.merge(arr.dask, result.dask), result.dask))
+    both, alone = map(unwrapped, (HighLevelGraph.merge(arr.dask, result.dask), result.dask))
     if not _reads(alone):
         return "" if arr.name in alone.layers else "it is computed from another array"
-    if _reads(alone) - _reads(_unwrapped(arr.dask)):
+    if _reads(alone) - _reads(unwrapped(arr.dask)):
         return "it reads other files, other parts of them, or other chunks"
     plans, own = planned(both, [arr.name, result.name]).plans, planned(alone, [result.name]).plans
     shared = {plan.pixels for plan in plans} | {part.name for plan in plans for part in plan.parts}
@@ -42,10 +42,6 @@ def _rounds_by_tile(part: Known) -> bool:
     done = part.step and part.step.done
     job = done.job if isinstance(done, ChunkJob) else None
     return isinstance(job, ReduceTiles) and job.dtype.kind not in "biu"
-
-
-def _unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
-    return unwrapped(graph) if calls(graph, getter) else graph
 
 
 def _reads(graph: HighLevelGraph) -> set[str]:

@@ -15,13 +15,13 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask import config
 from dask.base import compute
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.costs import Cost, Shaped, cost_of
 from dask_tiled.array.dask_graph.aggregation import combined, finished, finished_later
 from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS
-from dask_tiled.array.dask_graph.layers import calls
 from dask_tiled.array.dask_graph.lending import Spare, Unread, lent
 from dask_tiled.array.dask_graph.names import (
     Alias,
@@ -32,10 +32,9 @@ from dask_tiled.array.dask_graph.names import (
     _execute_subgraph,
     chunk,
     flatten,
-    getter,
 )
 from dask_tiled.array.dask_graph.results import Result, put, whole
-from dask_tiled.array.dask_graph.rewriting import planned
+from dask_tiled.array.dask_graph.rewriting import Planned, optimize, planned
 from dask_tiled.array.dask_graph.schedules import (
     Done,
     Graph,
@@ -117,27 +116,17 @@ class Rehearsed(NamedTuple):
     sources: Mapping[str, Source]
     peak: int
     """Peak memory in bytes."""
-
-
-def planned_for(
-    collections: Sequence[Any],
-) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Return the plans as text, and the layers left to dask, with reasons."""
-    graphs = [one.__dask_graph__() for one in collections]
-    if not all(isinstance(one, HighLevelGraph) for one in graphs):
-        return (), (("expressions", "dask uses array expressions, which have other graphs"),)
-    graph = HighLevelGraph.merge(*graphs)
-    graph = unwrapped(graph) if calls(graph, getter) else graph
-    found = planned(graph, [one.__dask_keys__() for one in collections])
-    left = {(words_of(x), found.why[x]) for x in found.kept if x in found.why}
-    return tuple(map(str, found.plans)), tuple(sorted(left))
+    plans: tuple[str, ...]
+    """Plans as text."""
+    left: tuple[tuple[str, str], ...]
+    """Layers left to dask, with reasons."""
 
 
 def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
     """Dry-run a computation on ``threads`` threads."""
     noted = _noted(collections)
     found = _Rehearsal(noted)
-    graph, keys = _scheduled(collections)
+    graph, keys, plans = _scheduled(collections)
     done = found.evaluated(graph, {})
     peak = max(peak_of(graph, done, keys, course) for course in schedules(graph, threads))
     # A thread may keep its last value, and reach shared chunks in another order.
@@ -146,18 +135,31 @@ def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
     peak += largest * threads
     fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * len(graph)
     tasks = sum(not isinstance(task, DataNode) for task in graph.values())
-    return Rehearsed(tasks, found.reads, found.sources, int(peak * MARGIN) + fixed)
+    peak = int(peak * MARGIN) + fixed
+    kept = [(x, one.why) for one in plans for x in one.kept if x not in keys]  # no final steps
+    left = {(words_of(x), why[x]) for x, why in kept if x in why}
+    if not all(isinstance(one.__dask_graph__(), HighLevelGraph) for one in collections):
+        left.add(("expressions", "dask uses array expressions, which have other graphs"))
+    texts = tuple(str(plan) for one in plans for plan in one.plans)
+    return Rehearsed(tasks, found.reads, found.sources, peak, texts, tuple(sorted(left)))
 
 
-def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any]]:
-    """Return the task graph that a scheduler gets, and the keys it computes."""
+def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any], list[Planned]]:
+    """Return the task graph that a scheduler gets, the keys it computes, and the plans for it."""
     got: list[tuple[Any, Any]] = []
+    plans: list[Planned] = []
+
+    def planning(graph: Any, keys: Any, **options: Any) -> Any:
+        if isinstance(graph, HighLevelGraph):
+            plans.append(planned(unwrapped(graph), keys))
+        return optimize(graph, keys, **options)
 
     def scheduler(graph: Any, keys: Any, **_: object) -> None:
         got.append((graph, keys))
         raise _Got
 
-    with suppress(_Got):
+    ours = config.get("array_optimize", None) is optimize
+    with suppress(_Got), config.set({"array_optimize": planning} if ours else {}):
         compute(*collections, traverse=False, scheduler=scheduler)
     ((graph, keys),) = got
     tasks = graph if isinstance(graph, Mapping) else graph.__dask_graph__()
@@ -168,7 +170,7 @@ def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any]]:
         if key not in needed:
             needed[key] = tasks[key]
             waiting += tasks[key].dependencies
-    return needed, wanted
+    return needed, wanted, plans
 
 
 class _Got(Exception):  # noqa: N818 - no error

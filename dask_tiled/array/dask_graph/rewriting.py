@@ -29,7 +29,6 @@ from dask_tiled.array.dask_graph.names import (
     MaterializedLayer,
     blockwise,
     flatten,
-    getter,
 )
 from dask_tiled.array.dask_graph.reading import trees_of
 from dask_tiled.array.dask_graph.results import concatenated, last_steps, put_together
@@ -55,7 +54,7 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """
     if isinstance(dsk, HighLevelGraph):
         try:
-            found = unwrapped(dsk) if calls(dsk, getter) else dsk
+            found = unwrapped(dsk)
             if calls(found, pixels_of):
                 made = rewritten(found, keys)
                 made = lending(made, _names(keys)) if get_here() else made

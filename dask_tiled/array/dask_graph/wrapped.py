@@ -8,7 +8,7 @@ from typing import Any
 import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_graph.layers import function_of, symbolic_graph
+from dask_tiled.array.dask_graph.layers import calls, function_of, symbolic_graph
 from dask_tiled.array.dask_graph.names import (
     ArraySliceDep,
     Blockwise,
@@ -35,6 +35,8 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
 
     Sliced layers are kept: dask merges the slice into the key, and less is read.
     """
+    if not calls(graph, getter):
+        return graph
     made: dict[str, HighLevelGraph] = {}
     users = graph.dependencies.items()
     cut = set[str]().union(*(others for name, others in users if name.startswith("getitem-")))
