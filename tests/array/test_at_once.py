@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from dask.callbacks import Callback
+from distributed import Client, LocalCluster
 
 import dask_tiled
 from dask_tiled.array.deferred import LateArray
@@ -163,3 +164,16 @@ def test_object_sums_do_not_overflow(tmp_path):
     pixels = np.full((5, 4, 4), 2**63 - 1, "i8")
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))
     assert arr.sum(axis=0, dtype=object).compute()[0, 0] == 5 * (2**63 - 1)
+
+
+def test_current_clients_that_are_no_default(tmp_path):
+    """The scheduler of a cluster optimises the graph, in a thread without a client."""
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", PIXELS))
+    wanted = arr.sum((0, 1)).compute()
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False}
+    with (
+        LocalCluster(**options, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+    ):
+        np.testing.assert_array_equal(arr.sum((0, 1)).compute(), wanted)

@@ -31,5 +31,8 @@ def cluster() -> Any:
 
 def get_here(given: Any = None) -> Get | None:
     """Return the scheduler if dask computes in threads of this process, otherwise None."""
-    get: Get = scheduler() if given is None else get_scheduler(scheduler=given)
+    try:
+        get: Get = scheduler() if given is None else get_scheduler(scheduler=given)
+    except RuntimeError:  # a cluster's scheduler optimises graphs in threads without a client
+        return None
     return get if get in (get_sync, threaded.get) else None
