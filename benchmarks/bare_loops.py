@@ -110,9 +110,8 @@ def report(timings: Sequence[Timing], about: Mapping[str, str], path: Path | Non
 def main() -> None:
     """Run the benchmark and print the table."""
     args = arguments()
-    pin(
-        args.threads
-    )  # numpy and numba count the cores when they are imported, which happens later.
+    # numpy and numba count the cores when they are imported, which happens later.
+    pin(args.threads)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # each thread calls it
 
     import dask

@@ -103,8 +103,15 @@ def _is_plain(axes: Any) -> bool:
 
 def _reduced(arr: Any, step: LastStep, ending: Ending, get: Get) -> Any:
     """Reduce an array, in the chunks that the graph would use."""
-    of = {"name": CHUNKS, "chunks": arr.chunks, "dtype": arr.dtype, "annotations": {}}
-    read = Read(**of, source=arr._source, grid=arr._grid, description=None)  # noqa: SLF001
+    read = Read(
+        name=CHUNKS,
+        chunks=arr.chunks,
+        dtype=arr.dtype,
+        annotations={},
+        source=arr._source,  # noqa: SLF001 - of this package
+        grid=arr._grid,  # noqa: SLF001
+        description=None,
+    )
     part, shape = known_pixels(read).but(step=step), ending.chunks(arr.chunks)
     if arr.npartitions > 1:
         (part,) = in_fewer_chunks({CHUNKS: part}, {CHUNKS} if shape else ()).values()

@@ -167,12 +167,8 @@ def _matches(src, begin, stop, end, first, base, stride, table, out, to):
     ``end`` is the end of the block. ``base`` is added to the positions in the table, which only
     grow. Return the end of the output and the position of the first literal left.
     """
-    at, last, longest = (
-        begin,
-        smaller(stop - 5, end - LAST_MATCH),
-        smaller(stop, end - LAST_LITERALS),
-    )
-    step, tries = 1, stride << 6
+    last, longest = smaller(stop - 5, end - LAST_MATCH), smaller(stop, end - LAST_LITERALS)
+    at, step, tries = begin, 1, stride << 6
     while at <= last:
         word = little32(src, at)
         slot = _slot(src, at)

@@ -78,9 +78,8 @@ class Remote(Backend):
         gaps = any(a[2] != b[1] for a, b in pairwise(wanted))
         if first < 0 or gaps or not wanted or stop > wanted[-1][2]:  # not announced by ``expect``
             return remote.fetch([(start, stop)])[0]
-        ahead = (
-            self._ahead if last < len(firsts) else AHEAD
-        )  # also request the beginning of the next file
+        # Also request the beginning of the next file.
+        ahead = self._ahead if last < len(firsts) else AHEAD
         wanted += self._requests[at + last : at + last + ahead]
         for request in wanted:
             answer = self._answers.pop(request, None)  # inserted again as the most recently used

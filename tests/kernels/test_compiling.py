@@ -90,9 +90,8 @@ MESSAGE = "compiling for this pixel type, once; the code is cached ...\n... comp
 
 def test_notebooks_show_messages_in_the_compiling_cell(monkeypatch, capsys):
     monkeypatch.setattr(compiling, "NOTICEABLE", 0.0)
-    monkeypatch.setattr(
-        compiling.LOGGER, "propagate", False
-    )  # handlers of pytest would get the messages
+    # Handlers of pytest would get the messages.
+    monkeypatch.setattr(compiling.LOGGER, "propagate", False)
     cells, notice = Cells(monkeypatch), compiling.Notice()
 
     def compile_some():

@@ -64,7 +64,7 @@ class Ending(NamedTuple):
             found = [(of, *place) for place in product(*places)]
             parts: list[Any] = [TaskRef(key) for key in found]
             if len(found) == 1:
-                parts = [made.pop(*found, *parts)]
+                parts = [made.pop(found[0], parts[0])]
             if self.reduction.row.finds_place:
                 parts = [self._moved(*one, grid) for one in zip(found, parts, strict=True)]
             shown = block if self.keepdims else [k for a, k in enumerate(block) if a not in gone]
