@@ -177,6 +177,16 @@ def test_saved_index(path):
     np.testing.assert_array_equal(arr.compute(), FOUR[:5])
 
 
+def test_saved_index_of_a_file_with_the_same_size_and_time(path):
+    before = path.stat()
+    open_dataset(path, frame_time=1e-3, save_index=True)
+    write_tpx3(path, FOUR[::-1])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    arr = open_dataset(path, frame_time=1e-3, save_index=True)
+    np.testing.assert_array_equal(arr.compute(), FOUR[::-1])
+
+
 def test_index_that_cannot_be_saved_raises(path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")

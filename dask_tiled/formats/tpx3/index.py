@@ -85,15 +85,15 @@ def index_of(file: tools.File, *, save: bool = False) -> StreamIndex:
     return index
 
 
-def _version(file: tools.File) -> Index:
-    return np.array([file.size, file.mtime_ns])
+def _version(file: tools.File) -> str:
+    return f"{file.size} {file.mtime_ns} {file.inode} {file.ctime_ns}"
 
 
 def _saved(path: str, file: tools.File) -> StreamIndex | None:
     """Read a saved index; None if it is damaged, or of another version of the file."""
     try:
         with opened(path) as stream, np.load(stream, allow_pickle=False) as told:
-            if not np.array_equal(told["version"], _version(file)):
+            if str(told["version"]) != _version(file):
                 return None
             columns = [np.asarray(told[name], np.int64) for name in StreamIndex._fields]
     except BROKEN:
