@@ -129,6 +129,8 @@ def open_dataset(
         The file contradicts itself, or is incomplete.
     OutsideFolderError
         A further file lies outside of the folder.
+    StaleFileError
+        A file was replaced meanwhile.
     DatasetError
         The arguments do not fit the file.
     PermissionError, RemoteError

@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from dask_tiled.errors import OutsideFolderError
+from dask_tiled.errors import OutsideFolderError, StaleFileError
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import (
     absolute,
@@ -67,7 +67,7 @@ def xml_of(raw: str) -> str | None:
         try:
             if is_xml(tools.read_head(xml, 64)) and raw_name(read_xml(xml), xml) == name:
                 return xml
-        except OutsideFolderError:
+        except (OutsideFolderError, StaleFileError):
             raise
         except (tools.DatasetError, FileNotFoundError, PermissionError):
             continue

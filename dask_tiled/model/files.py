@@ -104,6 +104,8 @@ class File:
             The path is a directory or a device, or the system is not supported.
         OutsideFolderError
             The file lies outside of the folders that may be read.
+        StaleFileError
+            The file was replaced meanwhile.
         TruncatedFileError
             The file is empty.
         PermissionError, RemoteError
@@ -332,13 +334,13 @@ def _regular(path: str, flags: int = os.O_RDONLY) -> int:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Return whether an error means that a file exists but may not be read.
+    """Return whether an error means that a file exists but may not be read, or was replaced.
 
     Errors of libraries have no errno.
     """
     nothing_there = (None, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
     kept = isinstance(error, OSError) and error.errno not in nothing_there
-    return kept or isinstance(error, OutsideFolderError)
+    return kept or isinstance(error, (OutsideFolderError, StaleFileError))
 
 
 @contextmanager
@@ -361,6 +363,8 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
         The path is not a regular file: opening a pipe would wait forever.
     OutsideFolderError
         The file lies outside of the folders that may be read.
+    StaleFileError
+        The file was replaced meanwhile.
     """
     if is_url(path):
         check_inside(path)

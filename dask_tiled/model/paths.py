@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from dask_tiled.errors import OutsideFolderError
+from dask_tiled.errors import OutsideFolderError, StaleFileError
 from dask_tiled.remote.session import join, session
 
 T = TypeVar("T")
@@ -208,18 +208,26 @@ class Border:
         ------
         OutsideFolderError
             The file lies outside.
+        StaleFileError
+            Another file has this path than the one that was opened.
         """
         full = absolute(path)
         if self.outside or full in self._named or (not is_url(full) and self._beside(full, found)):
             return
         target = full if is_url(full) else os.path.realpath(full)
-        if not target.startswith(self._homes) or not _is_same(target, found):
+        if not target.startswith(self._homes):
             raise OutsideFolderError(
                 "the file lies outside of the opened folder",
                 path=full,
                 expected=f"a file in {os.path.dirname(next(iter(self._named)))}",
                 found=target,
                 hint="Pass outside_folder=True if you trust the file.",
+            )
+        if not _is_same(target, found):
+            raise StaleFileError(
+                "the file has been replaced while it was opened",
+                path=full,
+                hint="Open it again to read its present content.",
             )
 
     def _beside(self, path: str, found: os.stat_result | None) -> bool:

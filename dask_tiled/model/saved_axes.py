@@ -9,7 +9,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError
+from dask_tiled.errors import (
+    CorruptFileError,
+    DatasetError,
+    OutsideFolderError,
+    StaleFileError,
+)
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import described, replaced
 from dask_tiled.model.description import Description, facts_of
@@ -126,7 +131,7 @@ def _reading_of(path: str) -> Iterator[None]:
     problem, told = "the saved axes cannot be read", {"path": path, "hint": REMEDY}
     try:
         yield
-    except OutsideFolderError:
+    except (OutsideFolderError, StaleFileError):
         raise
     except DatasetError as error:
         told |= {"expected": error.expected, "found": error.found}

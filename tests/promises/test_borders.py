@@ -20,7 +20,7 @@ import zarr
 from ome_writer import binary_only, document, image, tiff_data, uuid_of, write_pages
 from range_server import serving
 
-from dask_tiled import DatasetError, OutsideFolderError, open_dataset
+from dask_tiled import DatasetError, OutsideFolderError, StaleFileError, open_dataset
 from dask_tiled.model.files import read_head
 from dask_tiled.model.paths import Border, within
 from dask_tiled.testing import (
@@ -396,8 +396,26 @@ def test_the_opened_file_is_the_checked_one(folders, monkeypatch, swapped):
     with within(Border([str(home / "a.txt")])):
         assert read_head(home / "sub/z", 9) == b"sub"
         monkeypatch.setattr(os, "open", open_swapped)
-        with pytest.raises(OutsideFolderError):
+        with pytest.raises(StaleFileError, match="replaced while it was opened"):
             read_head(home / "sub/z", 9)
+
+
+def test_files_replaced_while_they_are_opened(folders, monkeypatch):
+    """A new file, inside, replaces the one that was just opened."""
+    home, _ = folders
+    (home / "z").write_text("old")
+    open_really = os.open
+
+    def open_replaced(path, *rest):
+        fd = open_really(path, *rest)
+        (home / "new").write_text("new")
+        (home / "new").replace(home / "z")
+        return fd
+
+    with within(Border([str(home / "a.txt")])):
+        monkeypatch.setattr(os, "open", open_replaced)
+        with pytest.raises(StaleFileError, match="replaced while it was opened"):
+            read_head(home / "z", 9)
 
 
 class Set(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.codecs.array_codecs import NUMBERS
-from dask_tiled.errors import DatasetError, OutsideFolderError, check_whole
+from dask_tiled.errors import DatasetError, OutsideFolderError, StaleFileError, check_whole
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, opened, read
@@ -226,7 +226,7 @@ def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | N
                 unread.append(name)
                 return None
             points = Chunks(array, document, file, 0, complete=False).pixels()
-    except OutsideFolderError:
+    except (OutsideFolderError, StaleFileError):
         raise
     except Exception:  # noqa: BLE001 - files of other programs may be invalid in any way
         return None
