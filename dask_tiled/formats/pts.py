@@ -103,12 +103,14 @@ def _read_header(file: tools.File, *, cut: bool) -> tuple[dict[str, Any], int, i
     # Some files count the header, too. Words that were appended would be read as events.
     exact = (file.size - nbytes) % (1 << 32) in (0, data)
     if file.size <= data or not (cut or exact):
-        longer = file.size > data + nbytes
-        what = "the file is longer than its header says" if longer else "the file is cut off"
-        hint = "Pass cut=True to read the events that are there."
-        expected, found = f"{data + nbytes} bytes", f"{file.size} bytes"
-        raise (tools.CorruptFileError if longer else tools.TruncatedFileError)(
-            what, path=file.path, expected=expected, found=found, hint=hint
+        shorter, longer = file.size < data + nbytes, file.size > max(data, nbytes)
+        problems = ["cut off"] * shorter + ["longer than its header says"] * longer
+        raise (tools.TruncatedFileError if shorter else tools.CorruptFileError)(
+            f"the file is {' or '.join(problems)}",
+            path=file.path,
+            expected=f"{data + nbytes} bytes",
+            found=f"{file.size} bytes",
+            hint="Pass cut=True to read the events that are there.",
         )
     return tree, SIDES[told], data
 

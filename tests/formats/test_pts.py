@@ -156,8 +156,15 @@ def test_length_above_4_gib(path):
 def test_length_of_the_whole_file(path):
     """In some files the length includes the header."""
     content = path.read_bytes()
-    path.write_bytes(content[:32] + struct.pack("<I", len(content)) + content[36:])
+    content = content[:32] + struct.pack("<I", len(content)) + content[36:]
+    path.write_bytes(content)
     np.testing.assert_array_equal(open_dataset(path).compute(), SUM)
+    path.write_bytes(content + bytes(6))
+    with refused(path, "cut off or longer than its header says", TruncatedFileError):
+        open_dataset(path)
+    path.write_bytes(content[:-6])
+    with refused(path, "the file is cut off;", TruncatedFileError):
+        open_dataset(path)
 
 
 def test_damaged_headers_raise(path):
