@@ -44,8 +44,6 @@ def read_chunks(
     chunks: Any, shape: tuple[int, ...], dtype: np.dtype, dims: Sequence[str] = ()
 ) -> tuple[tuple[int, ...], ...]:
     """Normalize chunks as in dask; a mapping may also use names of axes."""
-    from dask.array.core import normalize_chunks
-
     if _covers(chunks, shape):
         return chunks  # normalizing a million sizes is slow
     if isinstance(chunks, Mapping):
@@ -57,13 +55,26 @@ def read_chunks(
                 found=unknown[0],
             )
         chunks = {list(dims).index(k) if k in dims else k: n for k, n in chunks.items()}
-    try:
-        sizes = normalize_chunks(chunks, shape=shape, dtype=dtype)
-    except (ValueError, TypeError, ArithmeticError) as error:
-        raise TilingError(str(error), expected=f"chunks of {shape}", found=chunks) from error
+    sizes = _normalized(chunks, shape, dtype)
     if not _covers(sizes, shape):
         raise TilingError("chunks must be whole numbers", found=chunks)
     return sizes
+
+
+def _normalized(
+    chunks: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    limit: int | None = None,
+    before: tuple[tuple[int, ...], ...] | None = None,
+) -> tuple[tuple[int, ...], ...]:
+    from dask.array.core import normalize_chunks
+
+    try:
+        return normalize_chunks(chunks, shape, limit, dtype, before)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        problem = "chunks of size 0" if isinstance(error, ZeroDivisionError) else str(error)
+        raise TilingError(problem, expected=f"chunks of {shape}", found=chunks) from error
 
 
 def _covers(chunks: Any, shape: tuple[int, ...]) -> bool:
@@ -89,7 +100,6 @@ def rechunked(
 ) -> tuple[tuple[int, ...], ...]:
     """Normalize the chunks of ``rechunk`` as dask does: axes without new ones keep theirs."""
     import dask.array as da
-    from dask.array.core import normalize_chunks
 
     if isinstance(chunks, dict):
         if unknown := [axis for axis in chunks if not isinstance(axis, int | np.integer)]:
@@ -99,7 +109,7 @@ def rechunked(
     if isinstance(chunks, tuple | list):
         chunks = tuple(x if new is None else new for new, x in zip(chunks, before, strict=False))
     shape = tuple(map(sum, before))
-    asked: tuple[tuple[int, ...], ...] = normalize_chunks(chunks, shape, limit, dtype, before)
+    asked = _normalized(chunks, shape, dtype, limit, before)
     if balance:  # following dask
         asked = da.empty(shape, dtype, chunks=shape).rechunk(asked, balance=True).chunks
     return asked

@@ -392,6 +392,14 @@ def test_invalid_chunks_are_refused(raw, chunks):
         open_raw(raw, chunks=chunks)
 
 
+@pytest.mark.parametrize("chunks", [0, (0, 6, 64, 96), {3: 0}])
+def test_chunks_of_size_0_are_refused(raw, chunks):
+    arr = open_raw(raw)
+    for call in (lambda chunks: open_raw(raw, chunks=chunks), arr.with_chunks, arr.rechunk):
+        with pytest.raises(TilingError, match="chunks of size 0"):
+            call(chunks)
+
+
 @pytest.mark.parametrize(
     "chunks",
     [
