@@ -70,7 +70,8 @@ class Explanation:
         Mean number of times that a pixel is read: more than 1 if separate tasks need the same
         pixels, 0 if nothing is read.
     tasks : int
-        Number of tasks passed to a scheduler.
+        Number of tasks that ``dask.compute`` passes to a scheduler; the ``compute`` of one array
+        may need fewer.
     plans : tuple of str
         Computations on tiles: for each set of chunks the number of tasks, and the tree of
         operations.
