@@ -73,8 +73,6 @@ def test_requested_dtypes(arr, dtype):
     if np.iscomplexobj(arr) and dtype != "c16":
         pytest.skip("NumPy warns of it")
     for name in ("sum", "mean"):
-        if name == "mean" and dtype == "u8":
-            continue
         with np.errstate(all="ignore"):
             found = getattr(arr, name)((2, 3), dtype=dtype).compute()
             wanted = with_a_graph(getattr(da.Array, name)(arr, (2, 3), dtype=dtype))

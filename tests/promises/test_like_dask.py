@@ -75,6 +75,15 @@ def test_results_of_functions_are_scalars(path):
         assert sums == FRAMES[1, 2].sum()
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "u8"])
+def test_means_in_integers_wrap_around(path, dtype):
+    for axes in ((0, 1), (2, 3), 3):
+        found = (opened(path) * 50).mean(axes, dtype=dtype).compute()
+        expected = (da.from_array(FRAMES, chunks=CHUNKS) * 50).mean(axes, dtype=dtype).compute()
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
 # Annotations
 
 

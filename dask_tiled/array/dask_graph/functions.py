@@ -246,7 +246,9 @@ def reduction_of(function: Function, kwargs: Kwargs, pixel: np.dtype | None) -> 
             return None
         dtype = np.dtype(np.float64)
     adds = row.ufunc in (np.add, np.multiply)
-    other = dtype is not None and (dtype.kind not in "biufc" or not dtype.isnative)
+    # Sums of means in integers wrap around: dask adds them.
+    kinds = "fc" if plain.func is reductions.mean_chunk else "biufc"
+    other = dtype is not None and (dtype.kind not in kinds or not dtype.isnative)
     if other or (adds and dtype is None) or (row.has_own_type and dtype.kind == "c"):
         return None
     step = LastStep(Reduction(row, axes, dtype), plain, steps.as_dask, steps)
