@@ -45,7 +45,7 @@ class Listing(NamedTuple):
 def _names(listed: Any, meant: Any) -> dict[Any, str]:
     """Return the names of the images listed in metadata, by option value."""
     items = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
-    found = {key: _name(key, facts) for key, facts in items}
+    found = {key: _name(key, facts, meant) for key, facts in items}
     counts = Counter(found.values())
     for key, name in found.items():
         if name and counts[name] > 1:
@@ -54,13 +54,17 @@ def _names(listed: Any, meant: Any) -> dict[Any, str]:
     return {key: name for key, name in named.items() if name or key == meant}
 
 
-def _name(key: int | str, facts: Any) -> str:
+def _name(key: int | str, facts: Any, meant: Any) -> str:
     """Return the name of an image, from its title, name, path or number.
 
-    One-dimensional data without a title are not an image; their name is empty.
+    One-dimensional data without a title are not an image, nor are levels of the pyramid of an
+    image; their name is empty.
     """
     if not isinstance(facts, Mapping):
         return str(key if isinstance(key, str) else facts) or "dataset"
+    levels = facts.get("levels", ())
+    if key != meant and (key in levels[1:] or meant in levels):
+        return ""
     given = facts.get("title") or facts.get("name")
     if given or not isinstance(key, str):
         return given or "dataset"

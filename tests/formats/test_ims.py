@@ -53,6 +53,7 @@ def test_levels(path, level):
     assert axis.offset == pytest.approx(axis.scale / 2 - 1.0)
     by_path = open_dataset(path, dataset=f"/DataSet/ResolutionLevel {level}")
     np.testing.assert_array_equal(by_path.compute(), expected)
+    assert "picture" not in repr(by_path.description)  # levels are not images of their own
 
 
 def test_unknown_level_raises(path, tmp_path):
