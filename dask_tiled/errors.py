@@ -376,13 +376,14 @@ def choose_dataset(
         return names.index(wanted)
     whole = isinstance(wanted, (int, np.integer)) and not isinstance(wanted, bool)
     if not whole or not 0 <= int(wanted) < len(names):
+        numbers = [str(k) for k, name in enumerate(names) if name == wanted]
         listed = [repr(name) for name in names if name][:20]
-        hint = nearest(wanted, names) if isinstance(wanted, str) else None
+        expected = f"a number below {len(names)}, or one of {', '.join(listed) or 'no names'}"
         raise DatasetError(
-            "no such dataset",
+            "several datasets have this name" if numbers else "no such dataset",
             path=path,
-            expected=f"a number below {len(names)}, or one of {', '.join(listed) or 'no names'}",
+            expected=f"one of the numbers {', '.join(numbers)}" if numbers else expected,
             found=repr(dataset),
-            hint=hint,
+            hint=nearest(wanted, names) if isinstance(wanted, str) and not numbers else None,
         )
     return int(wanted)

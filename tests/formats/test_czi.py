@@ -165,6 +165,9 @@ def test_scenes(tmp_path):
         np.testing.assert_array_equal(open_dataset(path, dataset=name).compute(), frames)
     with refused(path, "no such dataset", detailed=True):
         open_dataset(path, dataset=2)
+    path = write_czi(tmp_path / "b.czi", tiles, scenes={3: "D7", 5: "D7"})
+    with refused(path, "several datasets have this name; expected one of the numbers 0, 1"):
+        open_dataset(path, dataset="D7")
 
 
 def test_pyramids(tmp_path):
