@@ -134,8 +134,9 @@ def _gzip_level(compressors: Any, path: str) -> int | None:
             return LEVEL
         case None:
             return None
-        case {"name": "gzip", "configuration": {"level": int(level)}} if 0 <= level <= 9:
-            return level
+        case {"name": "gzip", "configuration": {"level": level}}:
+            if level in range(10):
+                return int(level)
         case {"name": "gzip"}:
             return LEVEL
     problem, expected = "invalid compressors for HDF5", "auto, none or gzip:0 to gzip:9"

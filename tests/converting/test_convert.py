@@ -255,6 +255,9 @@ def test_suffixes_ignore_case(arr, tmp_path):
         assert file.is_ome
 
 
+GZIP_77 = {"name": "gzip", "configuration": {"level": 77}}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "match"),
     [
@@ -263,6 +266,7 @@ def test_suffixes_ignore_case(arr, tmp_path):
         ("a.hspy", {"shards": 1}, "expected chunks= or compressors="),
         ("a.zarr.zip", {"follow": True}, "do not support follow="),
         ("a.hspy", {"compressors": {"name": "zstd"}}, "gzip:0 to gzip:9"),
+        ("a.hspy", {"compressors": GZIP_77}, "gzip:0 to gzip:9"),
         ("a.zspy", {"compressors": {"name": "none such"}}, "zarr format 2.*zstd:5"),
         ("a.zspy", {"compressors": [1]}, "zarr format 2.*zstd:5"),
         (
