@@ -21,7 +21,7 @@ from dask_tiled.errors import DatasetError, VerificationError, nearest
 from dask_tiled.export.zarr.results import arrays_of
 from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
 from dask_tiled.export.zarr.zarr_export import check_blocks, to_zarr
-from dask_tiled.model.files import read_head
+from dask_tiled.model.files import HDF5, read_head
 from dask_tiled.opening import open_dataset, opened
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.new_files import check_place, file_path, new_file
@@ -58,7 +58,7 @@ def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: 
         to_zarr(arr, store, progress=show, **options)
 
 
-ZIP, HDF5, TIFF = (b"PK",), (b"\x89HDF",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+ZIP, TIFF = (b"PK",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 OF_ZARR = (
     "chunks", "shards", "compressors", "layout", "dimension_names", "attributes", "pyramid",
     "with_results", "maps", "disc",
@@ -67,7 +67,7 @@ STORED = ("chunks", "compressors")
 ZARR = ".zarr"
 KINDS = {
     ".zarr.zip": Kind(_write_zip, ZIP, "", OF_ZARR),
-    ".hspy": Kind(write_hspy, HDF5, "hdf5", STORED),
+    ".hspy": Kind(write_hspy, (HDF5,), "hdf5", STORED),
     ".zspy": Kind(write_zspy, ZIP, "", STORED),
     ".npy": Kind(write_npy, (b"\x93NUMPY",), "npy"),
     ".ome.tif": Kind(write_ome_tiff, TIFF, "ome_tiff"),

@@ -25,6 +25,9 @@ from dask_tiled.remote.session import session
 from dask_tiled.remote.stores import Place, Version
 from dask_tiled.remote.stream import Stream
 
+HDF5 = b"\x89HDF\r\n\x1a\n"
+"""First bytes of an HDF5 file."""
+
 _following: ContextVar[bool] = ContextVar("following", default=False)
 _seen: ContextVar[Mapping[str, File]] = ContextVar("seen", default=MappingProxyType({}))
 

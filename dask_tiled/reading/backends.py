@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from dask_tiled.model.files import File
+from dask_tiled.model.files import HDF5, File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.reading.backend import Backend
 from dask_tiled.reading.buffered import Buffered, Direct
@@ -15,9 +15,6 @@ from dask_tiled.reading.descriptors import lent_fd
 from dask_tiled.reading.mapped import Kept, Mapped, Resting
 from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
 from dask_tiled.reading.rest import can_rest, leased, rests
-
-HDF5 = b"\x89HDF\r\n\x1a\n"
-"""First bytes of HDF5 files; in MATLAB files they follow a header of 512 bytes."""
 
 
 class Leased(Backend):
@@ -117,6 +114,7 @@ class Auto(Backend):
 
 
 def _is_hdf5(fd: int) -> bool:
+    # In MATLAB files, the signature follows a header of 512 bytes.
     return any(os.pread(fd, len(HDF5), at) == HDF5 for at in (0, 512))
 
 

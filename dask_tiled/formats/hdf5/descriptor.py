@@ -27,12 +27,11 @@ from dask_tiled.formats.hdf5.tree import Tree, reading_of
 from dask_tiled.formats.registry import Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import DOUBTS, Description
-from dask_tiled.model.files import File, read_head
+from dask_tiled.model.files import HDF5, File, read_head
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import Border, border, within
 
-MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_LISTED = 100
 """List at most this many datasets in the metadata."""
 # fmt: off
@@ -49,10 +48,10 @@ def sniff(path: str, head: bytes) -> str | None:
     at = 0
     while at == 0 or read_head(path, 1, at):
         found = head[at : at + 8] if at + 8 <= len(head) else read_head(path, 8, at)
-        if found == MAGIC:
+        if found == HDF5:
             return None
         at = 2 * at or 512
-    return f"does not begin with {MAGIC!r}"
+    return f"does not begin with {HDF5!r}"
 
 
 def describe(
