@@ -6,6 +6,9 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from configparser import ConfigParser
+from importlib import resources
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -100,6 +103,23 @@ def test_the_wheel_works(built, tmp_path):
     assert Path(place).is_relative_to(tmp_path)
     assert version in built[1].name
     assert re.match(r"\d+\.\d+", version)
+
+
+def test_entry_points_of_the_wheel_load(built):
+    with zipfile.ZipFile(built[1]) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
+        config = ConfigParser(delimiters="=")
+        config.optionxform = str
+        config.read_string(wheel.read(name).decode())
+    groups = {"console_scripts", "napari.manifest", "numcodecs.codecs", "xarray.backends"}
+    assert {*config.sections()} == groups | {"zarr.codecs"}
+    for group in config.sections():
+        for name, value in config[group].items():
+            if group == "napari.manifest":
+                module, _, file = value.partition(":")
+                assert resources.files(module).joinpath(file).is_file()
+            else:
+                assert callable(EntryPoint(name, value, group).load())
 
 
 @pytest.mark.parametrize(
