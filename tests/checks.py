@@ -54,6 +54,14 @@ def opens_or_raises(path, *, facts=False, most=1 << 24, **options):
     assert len(str(caught)) < 5000
 
 
+def damage(path, rng, places, nbytes=4):
+    """Overwrite some bytes at each place in a file with random ones."""
+    with path.open("r+b") as file:
+        for place in places:
+            file.seek(int(place))
+            file.write(rng.bytes(nbytes))
+
+
 def instrument_of(path, **options):
     """Return the instrument facts of a file; each must point to an entry of the metadata."""
     desc = describe(path, **options)

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_raises, refused
+from checks import damage, opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, TruncatedFileError, describe, open_dataset
@@ -138,10 +138,7 @@ def test_scattered_chunks(tmp_path):
 def test_damaged_files(tmp_path, packed, seed):
     path = write_bcf(tmp_path / "map.bcf", COUNTS, packing=seed % 4, packed=packed, block=5000)
     rng = np.random.default_rng(seed)
-    data = bytearray(path.read_bytes())
-    for at in rng.integers(0, len(data) - 4, 4):
-        data[at : at + 4] = rng.bytes(4)
-    path.write_bytes(data)
+    damage(path, rng, rng.integers(0, path.stat().st_size - 4, 4))
     opens_or_raises(path)
 
 

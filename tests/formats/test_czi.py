@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from checks import opens_or_raises, refused
+from checks import damage, opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 from numcodecs import Zstd
 
@@ -247,11 +247,10 @@ def test_damaged_segments(path):
 def test_damaged_files(tmp_path, seed):
     path = write_czi(tmp_path / "a.czi", tiles_of(FRAMES[:, :1, :1]), compression=6 * (seed % 2))
     rng = np.random.default_rng(seed)
-    data = bytearray(path.read_bytes())
+    data = path.read_bytes()
     (directory,) = struct.unpack_from("<q", data, 84)
-    at = (0, directory, data.index(b"ZISRAWSUBBLOCK"))[seed % 3] + int(rng.integers(300))
-    data[at : at + 4] = rng.bytes(4)
-    path.write_bytes(data)
+    starts = 0, directory, data.index(b"ZISRAWSUBBLOCK")
+    damage(path, rng, [starts[seed % 3] + rng.integers(300)])
     opens_or_raises(path, most=1 << 62)
 
 

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_raises, refused
+from checks import damage, opens_or_raises, refused
 from kinds import KINDS, assert_equals_row, by_row, path_of, rows_of
 from rsciio import jeol
 
@@ -112,10 +112,7 @@ def test_random_damage(tmp_path, seed):
     write_jeol_list(tmp_path / "a.ASW", ["a.img", "a.EDS"])
     path = tmp_path / ("a.img", "a.EDS", "a.ASW")[seed % 3]
     rng = np.random.default_rng(seed)
-    data = bytearray(path.read_bytes())
-    for at in rng.integers(0, min(5000, len(data) - 4), 3):
-        data[at : at + 4] = rng.bytes(4)
-    path.write_bytes(data)
+    damage(path, rng, rng.integers(0, min(5000, path.stat().st_size - 4), 3))
     opens_or_raises(path, most=1 << 60)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from checks import opens_or_raises, refused
+from checks import damage, opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
@@ -173,10 +173,7 @@ def test_truncated_file_raises(path):
 @pytest.mark.parametrize("seed", range(60))
 def test_damaged_files(path, seed):
     rng = np.random.default_rng(seed)
-    data = bytearray(path.read_bytes())
-    at = int(rng.integers(len(data) - CELLS.nbytes + 100))
-    data[at : at + 2] = rng.bytes(2)
-    path.write_bytes(data)
+    damage(path, rng, [rng.integers(path.stat().st_size - CELLS.nbytes + 100)], 2)
     opens_or_raises(path, facts=True)
 
 

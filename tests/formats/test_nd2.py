@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_raises, refused
+from checks import damage, opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
@@ -154,11 +154,9 @@ def test_damaged_maps_raise(path):
 @pytest.mark.parametrize("seed", range(60))
 def test_damaged_files(path, seed):
     rng = np.random.default_rng(seed)
-    data = bytearray(path.read_bytes())
-    starts = [data.index(b"ImageAttributesLV!"), data.rindex(b"ND2 FILEMAP"), 0]
-    at = starts[seed % 3] + int(rng.integers(800))
-    data[at : at + 4] = rng.bytes(4)
-    path.write_bytes(data)
+    data = path.read_bytes()
+    starts = data.index(b"ImageAttributesLV!"), data.rindex(b"ND2 FILEMAP"), 0
+    damage(path, rng, [starts[seed % 3] + rng.integers(800)])
     opens_or_raises(path, facts=True)
 
 

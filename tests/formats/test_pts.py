@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_raises, refused
+from checks import damage, opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
@@ -191,10 +191,7 @@ def test_template_without_name(path):
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_files(path, seed):
     rng = np.random.default_rng(seed)
-    data = bytearray(path.read_bytes())
-    for at in rng.integers(0, (2000, len(data) - 4)[seed % 2], 3):
-        data[at : at + 4] = rng.bytes(4)
-    path.write_bytes(data)
+    damage(path, rng, rng.integers(0, (2000, path.stat().st_size - 4)[seed % 2], 3))
     opens_or_raises(path, most=1 << 60)
 
 

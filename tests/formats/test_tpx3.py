@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import opens_or_raises, refused
+from checks import damage, opens_or_raises, refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
@@ -281,10 +281,7 @@ def test_hits_without_times_raise(path):
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_files(path, seed):
     rng = np.random.default_rng(seed)
-    data = bytearray(path.read_bytes())
-    for at in rng.integers(0, len(data) - 8, 3):
-        data[at : at + 8] = rng.bytes(8)
-    path.write_bytes(data)
+    damage(path, rng, rng.integers(0, path.stat().st_size - 8, 3), 8)
     opens_or_raises(path, frame_time=(1e-3, 1e-2)[seed % 2], most=1 << 60)
 
 
