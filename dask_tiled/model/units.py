@@ -11,6 +11,7 @@ POWERS = {"p": -12, "n": -9, "µ": -6, "m": -3, "c": -2, "": 0, "k": 3, "M": 6, 
 SHOWN = {power: prefix for prefix, power in POWERS.items() if power % 3 == 0}
 """Prefixes used for display, by power of ten."""
 PIXELS = {"", "px", "pixel", "pixels"}
+PLANCK, CHARGE, MASS, LIGHT = 6.62607015e-34, 1.602176634e-19, 9.1093837139e-31, 299792458.0
 _UNIT = re.compile(r"(1/)?([pnumckMGµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
 
 
@@ -75,3 +76,10 @@ def conversion(unit: str, other: str) -> float | None:
         return float(registry.Quantity(1.0, unit).to(other).magnitude)
     except Exception:  # noqa: BLE001 - pint raises many errors for units from files
         return None
+
+
+def wavelength(volts: float) -> float:
+    """Return the relativistic wavelength of electrons in nm."""
+    energy = CHARGE * volts
+    momentum = math.sqrt(2 * MASS * energy * (1 + energy / (2 * MASS * LIGHT**2)))
+    return 1e9 * PLANCK / momentum

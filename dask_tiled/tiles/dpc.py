@@ -18,10 +18,9 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import quantity
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.units import conversion
+from dask_tiled.model.units import conversion, wavelength
 from dask_tiled.tiles.lengths import PIXELS, Length
 
-PLANCK, CHARGE, MASS, LIGHT = 6.62607015e-34, 1.602176634e-19, 9.1093837139e-31, 299792458.0
 """CODATA 2022, in SI units: h, e, the mass of the electron, and c."""
 PADDINGS = "mirror", "periodic"
 
@@ -282,13 +281,6 @@ def _volts(beam_energy: float | str | None, files: Sequence[Description]) -> flo
         expected = '"200 kV" or "200 keV"'
         raise TilingError("invalid beam_energy", expected=expected, found=repr(beam_energy))
     return volts * factor
-
-
-def wavelength(volts: float) -> float:
-    """Return the relativistic wavelength of electrons in nm."""
-    energy = CHARGE * volts
-    momentum = math.sqrt(2 * MASS * energy * (1 + energy / (2 * MASS * LIGHT**2)))
-    return 1e9 * PLANCK / momentum
 
 
 def _turning(rotation: float, *, flip: bool) -> Array:

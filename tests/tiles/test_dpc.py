@@ -6,8 +6,8 @@ import pytest
 
 from dask_tiled import Axis, TilingError, open_dataset, tiles
 from dask_tiled.array.axes import labelled, shown_of
+from dask_tiled.model.units import wavelength
 from dask_tiled.testing import write_dm
-from dask_tiled.tiles.dpc import wavelength
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 

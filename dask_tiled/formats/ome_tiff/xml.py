@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.text import local_name, parse_xml, plain_tree
+from dask_tiled.formats.tools.text import local_name, number_in, parse_xml, plain_tree
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import converted
 
@@ -246,14 +246,6 @@ def whole(text: str, name: str, least: int = 0) -> int:
     return number
 
 
-def _number(text: str | None) -> float:
-    """Parse a number; NaN if invalid, as optional values may be wrong."""
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return math.nan
-
-
 def _of_plane(text: str, name: str) -> float:
     try:
         return float(text)
@@ -262,6 +254,8 @@ def _of_plane(text: str, name: str) -> float:
 
 
 _factor = cache(partial(converted, 1.0))
+_number = partial(number_in, default=math.nan)
+"""Optional values may be wrong."""
 
 
 def _scales(pixels: Element) -> dict[str, tuple[float, str]]:

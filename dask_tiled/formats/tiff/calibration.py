@@ -19,7 +19,8 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tools.files import read_exactly
-from dask_tiled.formats.tools.text import parse_pairs, parse_xml, plain_tree
+from dask_tiled.formats.tools.text import number_in, parse_pairs, parse_xml, plain_tree
+from dask_tiled.model.units import wavelength
 
 IMAGEJ = ("ImageJ=", "SCIFIO=")  # beginnings of descriptions
 LENGTHS = {"inch": 0.0254, "cm": 1e-2, "mm": 1e-3, "m": 1.0}  # in metres
@@ -30,8 +31,8 @@ IMAGEJ_IGNORES = 72.0  # dpi
 ZEISS_WIDTH = 1024  # width of the image that the pixel size refers to
 NO_UNITS = {"", "pixel", "pixels", "null"}
 UNITS = {"micron": "µm", "um": "µm", "1 / nm": "1/nm"}
-
-PLANCK, ELECTRON, CHARGE, LIGHT = 6.62607015e-34, 9.1093837015e-31, 1.602176634e-19, 299792458.0
+SIDES = {"y": "Height", "x": "Width"}
+PARTS = "Eos", "ImageFormingSystem"
 
 
 class Page(NamedTuple):
@@ -111,8 +112,8 @@ def _imagej(page: Page) -> Calibration | None:
     if not named and told == "inch":
         steps = {name: 0.0 if step == 1 / IMAGEJ_IGNORES else step for name, step in steps.items()}
     unit = named or told
-    steps["z"], steps["t"] = (abs(_number(pairs.get(key))) for key in ("spacing", "finterval"))
-    origins = {name: _number(pairs.get(f"{name}origin")) for name in steps}
+    steps["z"], steps["t"] = (abs(number_in(pairs, key)) for key in ("spacing", "finterval"))
+    origins = {name: number_in(pairs, f"{name}origin") for name in steps}
     units = {
         "y": (named and _unit(pairs.get("yunit", ""))) or unit,
         "x": unit,
@@ -130,7 +131,7 @@ def _digital_micrograph(page: Page) -> Calibration | None:
     axes = {}
     for k, name in enumerate(("x", "y", "frame")):
         units, offset, step = (page.tags.get(str(tag + k)) for tag in (65003, 65006, 65009))
-        axes[name] = _unit(str(units or "")), _number(step), 0.0 + _number(offset)
+        axes[name] = _unit(str(units or "")), number_in(step), 0.0 + number_in(offset)
     return Calibration.of(axes, signed=True)
 
 
@@ -138,12 +139,12 @@ def _fei(page: Page) -> Calibration | None:
     facts = page.tags.get("FEI_HELIOS", page.tags.get("FEI_SFEG"))
     if not isinstance(facts, Mapping):
         return None
-    steps = {"y": _find(facts, "Scan", "PixelHeight"), "x": _find(facts, "Scan", "PixelWidth")}
+    steps = {name: number_in(facts, "Scan", f"Pixel{side}") for name, side in SIDES.items()}
     if not all(steps.values()):  # camera images
         fields = {
-            name: _find(facts, "IRBeam", f"{f}FW") for name, f in zip("yx", "VH", strict=True)
+            name: number_in(facts, "IRBeam", f"{f}FW") for name, f in zip("yx", "VH", strict=True)
         }
-        sizes = {name: _find(facts, "Image", f"Resolution{name.upper()}") for name in "yx"}
+        sizes = {name: number_in(facts, "Image", f"Resolution{name.upper()}") for name in "yx"}
         steps = {name: fields[name] / sizes[name] if sizes[name] else 0.0 for name in "yx"}
     return Calibration.of({name: ("m", step, 0.0) for name, step in steps.items()})
 
@@ -153,7 +154,7 @@ def _zeiss(page: Page) -> Calibration | None:
     if not isinstance(facts, Mapping):
         return None
     numbers = facts.get("")  # unnamed numbers in SI units
-    step = _number(numbers[3]) if isinstance(numbers, tuple) and len(numbers) > 3 else 0.0
+    step = number_in(numbers[3]) if isinstance(numbers, tuple) and len(numbers) > 3 else 0.0
     step *= ZEISS_WIDTH / page.sizes["x"]
     return Calibration.of(dict.fromkeys("yx", ("m", step, 0.0)))
 
@@ -163,18 +164,18 @@ def _jeol(page: Page) -> Calibration | None:
     if not is_jeol(page.tags):
         return None
     report = page.report
-    if _find(report, "Eos", "EosMode", plain=str) != "eosTEM":
+    eos, lens = (part if isinstance(part, Mapping) else {} for part in map(report.get, PARTS))
+    if eos.get("EosMode") != "eosTEM":
         return Calibration()
-    lens = "ImageFormingSystem"
-    mode = _find(report, lens, "ModeString", plain=str)
-    value = _find(report, lens, "SelectorValue")
+    mode, value = lens.get("ModeString"), number_in(lens, "SelectorValue")
     units, factor = "", 0.0
     if mode == "MAG" and value > 0:
         units, factor = "nm", 1e9 / value
     elif mode == "DIFF":
-        length = value * LENGTHS.get(_find(report, lens, "SelectorUnitString", plain=str), 0.0)
-        wave = _wavelength(_find(report, "ElectronGun", "AccelerationVoltage"))
-        units, factor = "1/nm", 1e-9 / (length * wave) if length * wave > 0 else 0.0
+        length = value * LENGTHS.get(str(lens.get("SelectorUnitString")), 0.0)
+        volts = number_in(report, "ElectronGun", "AccelerationVoltage")
+        wave = wavelength(volts) if volts > 0 else 0.0
+        units, factor = "1/nm", 1 / (length * wave) if length * wave > 0 else 0.0
     factor *= LENGTHS.get(page.resolution_unit, 0.0)
     return Calibration.of({name: (units, page.step(name) * factor, 0.0) for name in "yx"})
 
@@ -228,28 +229,3 @@ WAYS = {
 def _unit(text: str) -> str:
     known = re.sub(r"\\u([0-9A-Fa-f]{4})", lambda match: chr(int(match[1], 16)), text).strip()
     return "" if known in NO_UNITS else UNITS.get(known, known)
-
-
-def _number(value: Any) -> float:
-    """Parse a number; 0 if invalid."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return 0.0
-    return number if math.isfinite(number) else 0.0
-
-
-def _find(facts: Mapping[str, Any], *keys: str, plain: Any = _number) -> Any:
-    """Return a value in nested facts."""
-    value: Any = facts
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return plain(value)
-
-
-def _wavelength(voltage: float) -> float:
-    """Return the wavelength of electrons in metres; 0 without a voltage."""
-    if voltage <= 0:
-        return 0.0
-    energy = CHARGE * voltage
-    return PLANCK / math.sqrt(2 * ELECTRON * energy * (1 + energy / (2 * ELECTRON * LIGHT**2)))

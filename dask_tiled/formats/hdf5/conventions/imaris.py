@@ -7,11 +7,11 @@ size in ``ImageSizeX`` and so on. Every attribute is an array of single characte
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import product
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, R
 from dask_tiled.formats.hdf5.datasets import MOST_OBJECTS, Found, Picture, picture_of
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import Tree
-from dask_tiled.formats.tools.text import local_time
+from dask_tiled.formats.tools.text import local_time, number_in
 from dask_tiled.model.axes import Axis
 
 LEVEL, TIME, CHANNEL = "ResolutionLevel", "TimePoint", "Channel"
@@ -30,6 +30,7 @@ MARK, DATA, INFO = "ImarisDataSet", "DataSetDirectoryName", "DataSetInfoDirector
 """Attributes of the root: the one that identifies Imaris files, and the names of two groups."""
 MOST_CHANNELS = 100
 """Maximum number of channels whose metadata are read."""
+ENDS = "ExtMin", "ExtMax"
 AXES = {"z": 2, "y": 1, "x": 0}
 """Numbers of the axes in attribute names."""
 
@@ -65,7 +66,7 @@ class Imaris(Convention):
         unit = told.get("Unit", "")
         axes = []
         for (name, number), size in zip(AXES.items(), picture.shape[2:], strict=True):
-            low, high = (_number(told.get(f"Ext{end}{number}")) for end in ("Min", "Max"))
+            low, high = (number_in(told, f"{end}{number}", default=nan) for end in ENDS)
             step = (high - low) / size
             axes.append(Axis.calibrated(name, unit, step, low + step / 2))
         names = (_group(tree, f"{CHANNEL} {k}").get("Name", "") for k in range(picture.grid[1]))
@@ -99,14 +100,6 @@ def _group(tree: Tree, name: str) -> dict[str, str]:
     found = tree.look(tree.root, f"{_info(tree)}/{name}")
     names = [] if found is None else list(found.attrs)[:MOST_VALUES]
     return {key: value[:LONGEST_TEXT] for key in names if (value := text_attribute(found, key))}
-
-
-def _number(value: str | None) -> float:
-    """Parse a number; NaN if there is none."""
-    try:
-        return float(value or math.nan)
-    except ValueError:
-        return math.nan
 
 
 def _numbers(tree: Tree, path: str, name: str) -> list[int]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
-from dask_tiled.formats.tools.text import parse_json
+from dask_tiled.formats.tools import text
 
 MOST_TEXT = 1 << 20
 """Longer JSON is not read."""
@@ -101,7 +102,7 @@ def read_document(tree: Tree, start: Any, path: str) -> Json:
 def parsed(document: bytes) -> Json:
     """Parse a document; empty if it is damaged."""
     try:
-        found = parse_json(document[:MOST_TEXT])
+        found = text.parse_json(document[:MOST_TEXT])
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -118,9 +119,5 @@ def text_in(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def number_in(value: Any) -> float:
-    """Return a number that is stored as text; NaN for other values."""
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
+number_in = partial(text.number_in, default=math.nan)
+"""Return a number that is stored as text; NaN for other values."""
