@@ -471,7 +471,7 @@ def test_file_opens_its_own_image(tmp_path, way):
 def test_ambiguous_name_of_an_image_raises(tmp_path):
     inner = image(SHAPE, "<TiffData/>") * 2
     path = write_pages(tmp_path / "a.ome.tif", FLAT, document(inner))
-    with pytest.raises(DatasetError, match="no such dataset"):
+    with pytest.raises(DatasetError, match="several datasets have this name"):
         open_dataset(path, dataset="img")
 
 
