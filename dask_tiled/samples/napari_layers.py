@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import dask_tiled.samples
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from dask_tiled import samples
 from dask_tiled.bridges.napari import LayerData, read_layers
 
 
-def gold() -> list[LayerData]:
-    """Return the layers of :func:`dask_tiled.samples.gold`."""
-    return read_layers(str(dask_tiled.samples.gold()))
+def layers_of(sample: Callable[[], Path]) -> list[LayerData]:
+    """Return the layers of a sample: one per channel, or one per image."""
+    return read_layers(str(sample()))
 
 
-def cells() -> list[LayerData]:
-    """Return the layers of :func:`dask_tiled.samples.cells`, one per channel."""
-    return read_layers(str(dask_tiled.samples.cells()))
-
-
-def alloy() -> list[LayerData]:
-    """Return the layers of :func:`dask_tiled.samples.alloy`, one per image."""
-    return read_layers(str(dask_tiled.samples.alloy()))
-
-
-def brain() -> list[LayerData]:
-    """Return the layers of :func:`dask_tiled.samples.brain`."""
-    return read_layers(str(dask_tiled.samples.brain()))
-
-
-def shapes() -> list[LayerData]:
-    """Return the layers of :func:`dask_tiled.samples.shapes`."""
-    return read_layers(str(dask_tiled.samples.shapes()))
+alloy = partial(layers_of, samples.alloy)
+brain = partial(layers_of, samples.brain)
+cells = partial(layers_of, samples.cells)
+gold = partial(layers_of, samples.gold)
+shapes = partial(layers_of, samples.shapes)
