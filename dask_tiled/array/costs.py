@@ -21,7 +21,7 @@ from dask_tiled.engine.folding import DOT_BYTES, PIXELS_BYTES, FrameSink, are_ad
 from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.run import parts_of, take_windows, tile_for
 from dask_tiled.engine.tile_jobs import MapSink, ReduceSink
-from dask_tiled.model.indexing import Array, Box
+from dask_tiled.model.indexing import Array, Box, Shaped
 from dask_tiled.reading.amounts import memory_of
 from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges
@@ -29,22 +29,6 @@ from dask_tiled.reading.reader import Source
 
 OF_USERS = 32
 """Estimated temporaries of users' functions, in bytes per pixel of a tile."""
-
-
-class Shaped(NamedTuple):
-    """Shape and dtype of an array that is not computed yet."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the array in bytes."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-    def stands_for(self) -> Array:
-        """Return a placeholder of this shape that takes no memory."""
-        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
 
 
 Parts = tuple[Box, ...]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dask_tiled.codecs.image_codecs import PREDICTORS, check_predictor, unpredicted
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, Shaped
 
 Config = Mapping[str, Any]
 
@@ -33,18 +33,6 @@ NUMBERS = {
 """Pixel dtypes, by the names that NumPy and zarr 3 share."""
 
 
-class Pixels(NamedTuple):
-    """Shape and dtype of an array that a codec encodes."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
 def _numbers(dtype: Any) -> np.dtype:
     """Return the output dtype of a filter; only numbers are allowed."""
     found = np.dtype(dtype)
@@ -53,7 +41,7 @@ def _numbers(dtype: Any) -> np.dtype:
     return found
 
 
-def encoded_pixels(name: str, config: Config, given: Pixels) -> Pixels:
+def encoded_pixels(name: str, config: Config, given: Shaped) -> Shaped:
     """Return the shape and dtype that a codec encodes an array to.
 
     Raises
@@ -65,17 +53,17 @@ def encoded_pixels(name: str, config: Config, given: Pixels) -> Pixels:
         order = config["order"]
         if sorted(order) != [*range(len(given.shape))]:
             raise ValueError(f"invalid order {order} of a transpose of {len(given.shape)} axes")
-        return Pixels(tuple(given.shape[k] for k in order), given.dtype)
+        return Shaped(tuple(given.shape[k] for k in order), given.dtype)
     if name in PREDICTORS:
         check_predictor(config, given.shape)
         return given
     if name == "numcodecs.packbits":
-        return Pixels((1 + -(-math.prod(given.shape) // 8),), np.dtype("u1"))
+        return Shaped((1 + -(-math.prod(given.shape) // 8),), np.dtype("u1"))
     astype = "encode_dtype" if name == "numcodecs.astype" else "astype"
-    return Pixels(given.shape, _numbers(config.get(astype) or config.get("dtype") or given.dtype))
+    return Shaped(given.shape, _numbers(config.get(astype) or config.get("dtype") or given.dtype))
 
 
-def decoded_pixels(name: str, config: Config, array: Array, given: Pixels) -> Array:
+def decoded_pixels(name: str, config: Config, array: Array, given: Shaped) -> Array:
     """Decode an array-to-array codec."""
     import numcodecs
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.codecs.array_codecs import ARRAY_CODECS, Pixels, decoded_pixels, encoded_pixels
+from dask_tiled.codecs.array_codecs import ARRAY_CODECS, decoded_pixels, encoded_pixels
 from dask_tiled.codecs.byte_codecs import (
     BYTE_CODECS,
     OF_NUMCODECS,
@@ -31,7 +31,7 @@ from dask_tiled.codecs.image_codecs import (
 )
 from dask_tiled.codecs.limits import check_room
 from dask_tiled.codecs.shards import PLAIN, named, read_index
-from dask_tiled.model.indexing import Array, Bytes
+from dask_tiled.model.indexing import Array, Bytes, Shaped
 
 BYTES, SHARDS = "bytes", "sharding_indexed"
 SERIALIZERS = {BYTES, SHARDS, ROWS, *IMAGE_CODECS}
@@ -85,7 +85,7 @@ class Pipeline:
         if not kinds[1]:
             raise ValueError(f"neither {BYTES} nor {SHARDS}, which serialize pixels")
         self.filters, (self.serializer, *_), self.packers = kinds
-        self.arrays = [Pixels(shape, dtype)]
+        self.arrays = [Shaped(shape, dtype)]
         for name, config in self.filters:
             self.arrays.append(encoded_pixels(name, config, self.arrays[-1]))
         self.inner: Pipeline | None = None

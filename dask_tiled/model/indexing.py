@@ -17,6 +17,18 @@ Box = tuple[tuple[int, int], ...]
 """Start and stop along each axis."""
 
 
+class Shaped(NamedTuple):
+    """Shape and dtype of an array that is not there."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the array in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
 class Cut(NamedTuple):
     """A slice of an axis: ``length`` positions from ``start`` on, ``step`` apart.
 

@@ -19,7 +19,7 @@ from dask import config
 from dask.base import compute
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.costs import Cost, Shaped, cost_of
+from dask_tiled.array.costs import Cost, cost_of
 from dask_tiled.array.dask_graph.aggregation import combined, finished, finished_later
 from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS
 from dask_tiled.array.dask_graph.lending import Spare, Unread, lent
@@ -51,6 +51,7 @@ from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import Function, pixels_of
 from dask_tiled.array.tree import name_of, words_of
+from dask_tiled.model.indexing import Shaped
 from dask_tiled.reading.amounts import Read, memory_of
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
@@ -460,7 +461,7 @@ def _stand_in(value: Any) -> Any:
     if isinstance(value, list):
         return [*map(_stand_in, value)]
     if isinstance(value, Held) and value.shaped is not None:
-        return value.shaped.stands_for()
+        return np.broadcast_to(np.zeros((), value.shaped.dtype), value.shaped.shape)
     return value
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from dask_tiled.array.costs import Shaped
 from dask_tiled.array.dask_graph.names import DataNode, order
+from dask_tiled.model.indexing import Shaped
 
 
 class Memory:
