@@ -123,6 +123,11 @@ def format_bytes(count: float) -> str:
     return f"{count:.4g} TiB"
 
 
+def format_shape(shape: Iterable[int]) -> str:
+    """Format a shape."""
+    return " \N{MULTIPLICATION SIGN} ".join(map(str, shape))
+
+
 class UnknownFormatError(DatasetError):
     """No format recognises the file, or no format has the given name.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.array.tiled_array import description_of, read_once
-from dask_tiled.errors import DatasetError, printable
+from dask_tiled.errors import DatasetError, format_shape, printable
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.paths import OF_ZARR
@@ -72,7 +72,7 @@ class Subject(NamedTuple):
         _check(arr)
         known = shown_of(arr)
         desc = description_of(arr)
-        title, subtitle = "an array", f"{_kind(arr.dtype)}, {by(arr.shape)}"
+        title, subtitle = "an array", f"{_kind(arr.dtype)}, {format_shape(arr.shape)}"
         directions: dict[str, str] = {}
         if known.of:
             first = known.of[0]
@@ -183,11 +183,6 @@ def _nav_ndim(shown: Shown) -> int:
 
 def _kind(dtype: np.dtype) -> str:
     return "colours" if dtype.names else str(dtype)
-
-
-def by(shape: Iterable[int]) -> str:
-    """Format a shape."""
-    return " \N{MULTIPLICATION SIGN} ".join(f"{n}" for n in shape)
 
 
 def ordinal(n: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dask_tiled.errors import format_bytes
+from dask_tiled.errors import format_bytes, format_shape
 from dask_tiled.model.description import Description
 from dask_tiled.model.tables import html_table
 from dask_tiled.tiling.drawing import svg
@@ -21,8 +21,7 @@ def page(desc: Description, scheme: TilingScheme, io: str) -> str:
         rows.append(("instrument", instrument))
     largest = [max(axis) for axis in scheme.chunks]
     count = math.prod(map(len, scheme.chunks))
-    shape = " \N{MULTIPLICATION SIGN} ".join(map(str, largest))
-    nbytes = format_bytes(math.prod(largest) * desc.dtype.itemsize)
+    shape, nbytes = format_shape(largest), format_bytes(math.prod(largest) * desc.dtype.itemsize)
     rows += [("chunks", f"{count:,} of {shape or 'one pixel'}, {nbytes}"), ("io", io)]
     drawn = svg(scheme.picture(desc.axes)) if desc.shape and desc.nbytes else ""
     return f'<div style="{BESIDE}"><div>{html_table(rows)}</div>{drawn}</div>'

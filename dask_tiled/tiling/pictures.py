@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import format_bytes
+from dask_tiled.errors import format_bytes, format_shape
 from dask_tiled.model.axes import Axis
 
 Point = tuple[float, float]
@@ -72,7 +72,7 @@ def picture(
     parts += [
         *box.parts(x, floor),
         Text(f"one chunk, {format_bytes(chunk_bytes)}", middle, TITLE, bold=True),
-        Text(f"{_count(count, 'tile')} of {_by(tile)}", middle, floor + 32),
+        Text(f"{_count(count, 'tile')} of {format_shape(tile)}", middle, floor + 32),
         Text(f"{dtype}, {format_bytes(tile_bytes)}", middle, floor + 47),
     ]
     panels: list[_Plane | _Box] = [*planes, box]
@@ -86,10 +86,6 @@ def picture(
 
 def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
-
-
-def _by(shape: Iterable[int]) -> str:
-    return " \N{MULTIPLICATION SIGN} ".join(map(str, shape))
 
 
 def _some(cuts: Sequence[float], most: int = MOST_LINES) -> Sequence[float]:
@@ -164,7 +160,7 @@ class _Plane:
     def _caption(self) -> str:
         count = math.prod(len(axis.chunks) for axis in self.axes)
         if count > 1:
-            largest = _by(max(axis.chunks) for axis in self.axes)
+            largest = format_shape(max(axis.chunks) for axis in self.axes)
             return f"{_count(count, 'chunk')} of {largest}"
         return "not cut" if self.axes else "one frame"
 
