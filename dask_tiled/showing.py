@@ -48,10 +48,11 @@ def show(arr: Any, target: Path | IO[bytes] | None = None, *, frames: int | None
     - a stack: its mean frame and the sum of each; a spectrum image: its mean spectrum and the sum
       of each;
     - channels and masks: an image for each, with its name, and a colour image of channels; they are
-      never averaged; - vectors, such as centres of mass: hues for directions, brightness for
-      lengths, and components; - a volume: three planes through its centre, head up if the file
-      stores the orientation; - images, colours and spectra as they are; moduli of complex numbers;
-      - an export to zarr with results: the stored results. Nothing is computed.
+      never averaged;
+    - vectors, such as centres of mass: hues for directions, brightness for lengths, and components;
+    - a volume: three planes through its centre, head up if the file stores the orientation;
+    - images, colours and spectra as they are; moduli of complex numbers;
+    - an export to zarr with results: the stored results. Nothing is computed.
 
     A large file is sampled at equal intervals, and the picture names the number of
     frames. Contrast excludes half a percent of the pixels at both ends.
