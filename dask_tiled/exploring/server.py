@@ -95,7 +95,7 @@ def app_of(make: Callable[[Callable[[Message], None]], Session], token: str) -> 
     def may_see(connection: HTTPConnection) -> bool:
         given = str(connection.path_params.get("token", ""))
         known = secrets.compare_digest(given.encode(), token.encode())
-        return known and _is_here(connection)
+        return known and _host(connection) in NAMES
 
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "")
@@ -163,20 +163,17 @@ def _error(error: Exception) -> Message:
     return Message({"type": "error", "text": message_of(error)})
 
 
-def _is_here(connection: HTTPConnection) -> bool:
-    """Return whether the request names this machine as host."""
-    return _host(connection.headers.get("host", "")) in NAMES
-
-
 def _is_of_page(connection: HTTPConnection) -> bool:
     """Return whether the connecting page was served by this server."""
     origin, host = connection.headers.get("origin", ""), connection.headers.get("host", "")
     return origin == f"http://{host}"
 
 
-def _host(text: str) -> str:
-    name, _, port = text.rpartition(":")
-    return name if port.isdigit() else text
+def _host(connection: HTTPConnection) -> str:
+    """Return the host that a request names, without the port."""
+    host: str = connection.headers.get("host", "")
+    name, _, port = host.rpartition(":")
+    return name if port.isdigit() else host
 
 
 def serve(

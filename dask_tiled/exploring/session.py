@@ -338,8 +338,8 @@ class Session:
                     self._failed(told)
                 continue
             with self._asked:
-                grown = desc.layout.n_frames != _frames_in(arr)
-                if self._arr is not arr or not grown:
+                before = arr.description and arr.description.layout.n_frames
+                if self._arr is not arr or desc.layout.n_frames == before:
                     continue
                 same = new.shape == arr.shape
                 self._arr, self.scene = new, Scene.of(new)
@@ -354,7 +354,3 @@ def _thinned(scene: Scene, view: da.Array) -> tuple[da.Array, list[int]]:
     large = view.nbytes > SAMPLE_BYTES
     steps = [max(1, n // LARGEST) if large else 1 for n in scene.frame_shape]
     return scene.cut(view, [slice(None, None, step) for step in steps]) if large else view, steps
-
-
-def _frames_in(arr: TiledArray) -> int:
-    return 0 if arr.description is None else arr.description.layout.n_frames

@@ -33,7 +33,7 @@ from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.pages import detach
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling import machine
-from dask_tiled.tiling.bases import Chunks, Grid
+from dask_tiled.tiling.bases import Grid
 
 LEAST_PIXELS = 1 << 21
 """Minimum number of pixels of a chunk: ``malloc`` reuses the memory of smaller ones anyway."""
@@ -130,7 +130,8 @@ def lending(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph:
         if not isinstance(layer, Blockwise) or function_of(layer) is not pixels_of:
             continue
         (numbers,) = layer.io_deps.values()
-        if name in wanted or not _pays(numbers.chunks):
+        largest = math.prod(max(axis, default=0) for axis in numbers.chunks)
+        if name in wanted or largest < LEAST_PIXELS:  # fresh memory of small chunks takes no time
             continue
         spare, ((source, _), (grid, _), (_, axes)) = f"memory-{name}", layer.indices
         given = source, None, TaskRef(spare), None, grid, None, numbers, axes
@@ -177,8 +178,3 @@ def _reading(layer: Layer | None, name: str) -> Blockwise | None:
         annotations=layer.annotations,
         io_deps=layer.io_deps,
     )
-
-
-def _pays(chunks: Chunks) -> bool:
-    """Return whether chunks are so large that fresh memory takes noticeable time."""
-    return math.prod(max(axis, default=0) for axis in chunks) >= LEAST_PIXELS

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from dask_tiled.formats.tools import Entry
@@ -18,6 +19,7 @@ FEI = "tiff/tags/FEI_*"  # FEI_HELIOS or FEI_SFEG
 ZEISS = "tiff/tags/CZ_SEM"
 JEOL = "tiff/jeol"
 TEXT = "tiff/tags/ImageDescription"
+DATE = re.compile(r"^(\d{4}):(\d\d):")
 MODES = {"eosTEM": "TEM", "eosASID": "STEM"}
 """Meanings of JEOL's ``EosMode``."""
 
@@ -42,15 +44,6 @@ def _date_of_zeiss(tags: Mapping[str, Any]) -> datetime | None:
 
 def _date_of_fei(text: str) -> datetime:
     return datetime.strptime(text, "%d.%m.%Y %H:%M:%S")  # noqa: DTZ007 - no time zone is stored
-
-
-def _date_of_tiff(text: str) -> str:
-    return re.sub(r"^(\d{4}):(\d\d):", r"\1-\2-", text)
-
-
-def _beam_current(tags: Mapping[str, Any]) -> Any:
-    """Return the beam current of FEI, of electrons or ions."""
-    return tags[tags["Beam"]["Beam"]]["BeamCurrent"]
 
 
 def _selected(unit: str | None = None) -> Callable[[Mapping[str, str]], str | None]:
@@ -88,7 +81,7 @@ INSTRUMENT = {
         Entry(f"{JEOL}/ElectronGun/AccelerationVoltage", "V"),
     ],
     "beam_current": [
-        Entry(FEI, "A", _beam_current),
+        Entry(FEI, "A", lambda tags: tags[tags["Beam"]["Beam"]]["BeamCurrent"]),
         _of_zeiss("ap_iprobe"),
         Entry(f"{JEOL}/ElectronGun/BeamCurrent", "pA"),
     ],
@@ -129,7 +122,7 @@ INSTRUMENT = {
         Entry(f"{FEI}/PrivateFei/TimeOfCreation", read=_date_of_fei),
         Entry(ZEISS, read=_date_of_zeiss),
         Entry(f"{JEOL}/DateTime"),
-        Entry("tiff/tags/DateTime", read=_date_of_tiff),
+        Entry("tiff/tags/DateTime", read=partial(DATE.sub, r"\1-\2-")),
     ],
 }
 """Entries in the tags and in the report of JEOL SightX."""
