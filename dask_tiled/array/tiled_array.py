@@ -32,7 +32,7 @@ from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import Calibration, Calibrations, calibrated
 from dask_tiled.model.description import BY_USER, Description
-from dask_tiled.model.indexing import Cut, basic_cuts, cut_chunks
+from dask_tiled.model.indexing import basic_cuts, cut_chunks
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.saved_axes import save_axes
 from dask_tiled.reading.reader import Source
@@ -195,17 +195,18 @@ class TiledArray(LateArray):
         if cuts is None or self._description is None:
             found = self._description and picked(self, self._description, index)
             return self._show(*found) if found else super().__getitem__(index)
-        if all(cut == Cut(0, 1, n) for cut, n in zip(cuts, self.shape, strict=True)):
-            return self
         chunks, edges = [], []
         for axis_chunks, axis_edges, cut in zip(self.chunks, self._grid.axes, cuts, strict=True):
-            if cut == Cut(0, 1, axis_edges.size):  # reuse objects: there may be a million chunks
+            if cut == (0, 1, axis_edges.size, True):  # reuse objects: there may be a million chunks
                 chunks.append(axis_chunks)
                 edges.append(axis_edges)
             elif cut.kept:
                 chunks.append(cut_chunks(axis_chunks, cut))
                 edges.append(Edges(chunks[-1]))
-        return self._show(self._description.cut(cuts), tuple(chunks), Grid(tuple(edges)))
+        grid = Grid(tuple(edges))
+        if grid.axes == self._grid.axes:  # nothing is cut
+            return self
+        return self._show(self._description.cut(cuts), tuple(chunks), grid)
 
     @property
     def vindex(self) -> Any:
@@ -245,9 +246,10 @@ class TiledArray(LateArray):
 
     def compute(self, **options: Any) -> Any:
         """Compute the array as dask does; one task, such as a frame, is read without a graph."""
-        one = self._description and is_one_task(self._source, self.shape, self.npartitions)
-        if one and unobserved(options):
-            return whole(self._source, Grid.of([(n,) for n in self.shape]))
+        if self._description is not None:
+            shape = self._description.shape
+            if is_one_task(self._source, shape, self.npartitions) and unobserved(options):
+                return whole(self._source, shape)
         return super().compute(**options)
 
     def with_chunks(self, chunks: object) -> Self:

@@ -69,6 +69,8 @@ class Axis:
 
         Positions before the first one have no labels.
         """
+        if (start, step) == (0, 1) and not self.labels:
+            return self
         offset, scale = self.offset + self.scale * start, self.scale * step
         labels = self.labels[start::step][:length] if start >= 0 else ()
         return replace(self, offset=offset, scale=scale, labels=labels)

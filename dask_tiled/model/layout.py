@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.model.decoders import BlockDecoder, Decoder, EventDecoder
 from dask_tiled.model.files import File
-from dask_tiled.model.indexing import Cut, Index, c_order, cut_again
+from dask_tiled.model.indexing import Cut, Index, cut_again
 from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, strides_of, table_of
 
 MAX_NDIM = 64
@@ -184,8 +183,12 @@ class Layout:
 
     def frame_numbers(self, nav: Sequence[Cut]) -> Index:
         """Return the frame numbers in cuts of the navigation axes, in C order."""
-        axes = [cut.start + cut.step * np.arange(cut.length, dtype=np.int64) for cut in nav]
-        return self.selection.at(c_order(axes, self.nav_shape))
+        places = np.zeros(1, np.int64)
+        for cut, stride in zip(nav, strides_of(self.nav_shape, 1), strict=True):
+            places += cut.start * stride
+            if cut.length != 1:
+                places = np.add.outer(places, np.arange(cut.length) * (cut.step * stride)).ravel()
+        return self.selection.at(places)
 
     def missing(self) -> Index:
         """Return the positions of missing frames, in C order of the selected part."""
@@ -237,9 +240,8 @@ class Layout:
 
     def _changed(self, **values: Any) -> Layout:
         """Return a copy with other values; nothing is checked, as the pieces are the same."""
-        layout = copy.copy(self)
-        for name, value in values.items():
-            setattr(layout, name, value)
+        layout = object.__new__(Layout)
+        vars(layout).update(vars(self) | values)
         return layout
 
     @property

@@ -137,6 +137,11 @@ class PieceTable:
         """Return a column: a number per piece, or one if all are equal."""
         return self._columns[self._place(name, axis)].astype(np.int64)
 
+    @cached_property
+    def only(self) -> Columns:
+        """The attributes of the piece of a table with one piece."""
+        return self.rows()
+
     def rows(self, some: Index | slice = slice(None)) -> Columns:
         """Return the attributes of some pieces, by default all."""
         count = len(range(self._count)[some]) if isinstance(some, slice) else len(some)

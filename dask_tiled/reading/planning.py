@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,7 +53,7 @@ def frame_ranges(layout: Layout, frames: Index, sig: Sequence[Cut]) -> Iterator[
     ReadRanges, BlockRange, BlockRun or EventRun
         For a C-contiguous output: the frames on one axis, then the signal axes.
     """
-    there = np.flatnonzero(~layout.selection.are_absent(frames))
+    (there,) = (~layout.selection.are_absent(frames)).nonzero()
     if not len(there):
         return
     find = event_runs if layout.is_sparse else _dense_ranges
@@ -68,8 +68,7 @@ def _dense_ranges(
     coordinates = np.unravel_index(frames, layout.grid) if n > 1 else (frames,) * n
     met = _met(layout, coordinates, sig)
     pieces, alone = met.pieces, _frames_alone(layout, met, sig)
-    # Most pieces of a layout have the same signal axes.
-    known: dict[Hashable, tuple[list[_Overlap], tuple[Units, int] | None]] = {}
+    pixels = layout.dtype, layout.repeats, tuple(sig)
     for i, some in _together(layout, met, n, alone):
         which, positions = met.which[some], met.positions[some]
         start, shape, strides = (tuple(c[i].tolist()) for c in pieces[4:])
@@ -79,14 +78,7 @@ def _dense_ranges(
             columns = pieces.offset[which], pieces.nbytes[which], pieces.start[which]
             yield BlockRun(layout.files, file, decoder, *columns, shape, there[positions])
             continue
-        axes = decoder, start[n:], shape[n:], strides[n:]
-        if axes not in known:
-            overlaps = list(map(_overlap, sig, start[n:], shape[n:]))
-            found = None
-            if isinstance(decoder, Decoder) and all(o.length for o in overlaps):
-                found = _units(decoder, layout, strides[n:], sig, overlaps)
-            known[axes] = overlaps, found
-        overlaps, found = known[axes]
+        overlaps, found = _part_of_frame(*pixels, decoder, start[n:], shape[n:], strides[n:])
         if not all(o.length for o in overlaps):
             continue  # a stride skips the piece
         places = [c[positions] - pieces.start[which, k] for k, c in enumerate(coordinates)]
@@ -104,7 +96,7 @@ def _dense_ranges(
             offsets = pieces.offset[which] + first
             for k, place in enumerate(places):
                 offsets += place * pieces.strides[which, k]
-            ascending = bool((np.diff(offsets) >= 0).all())
+            ascending = bool((offsets[1:] >= offsets[:-1]).all())
             yield ReadRanges(file, units, offsets, there[positions], ascending)
 
 
@@ -119,13 +111,15 @@ class _Met(NamedTuple):
 def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _Met:
     """Find the pieces that a box intersects, and the frames in each."""
     if len(layout.pieces) == 1:  # one piece, as in most files: no search is needed
-        pieces = layout.pieces.rows()
-        inside = np.ones(len(coordinates[0]) if coordinates else 1, bool)
-        for k, axis in enumerate(coordinates):
-            places = axis - pieces.start[0, k]
-            inside &= (places >= 0) & (places < pieces.shape[0, k])
-        positions = np.flatnonzero(inside)
-        return _Met(pieces, np.zeros_like(positions), positions)
+        pieces, count = layout.pieces.only, len(coordinates[0]) if coordinates else 1
+        positions = np.arange(count)
+        if layout.partial or layout.overlapping:
+            inside = np.ones(count, bool)
+            for k, axis in enumerate(coordinates):
+                places = axis - pieces.start[0, k]
+                inside &= (places >= 0) & (places < pieces.shape[0, k])
+            (positions,) = inside.nonzero()
+        return _Met(pieces, np.zeros(len(positions), np.int64), positions)
     low = [int(c.min()) for c in coordinates] + [cut.start for cut in sig]
     high = [int(c.max()) + 1 for c in coordinates]
     high += [cut.start + cut.step * (cut.length - 1) + 1 for cut in sig]
@@ -152,6 +146,8 @@ def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _M
 def _frames_alone(layout: Layout, met: _Met, sig: Sequence[Cut]) -> Bools:
     """Return a mask of the blocks that are one frame each, requested once and completely."""
     shape, one = met.pieces.shape, (1,) * len(layout.grid)
+    if not layout.has_blocks:
+        return np.zeros(len(shape), bool)
     many = np.array([bool(getattr(decoder, "many", "")) for decoder in layout.decoders])
     found: Bools = many[met.pieces.decoder]
     whole = all(cut[:3] == (0, 1, n) for cut, n in zip(sig, layout.sig_shape, strict=True))
@@ -217,9 +213,27 @@ def _place(overlaps: Sequence[_Overlap]) -> tuple[slice, ...]:
     return tuple(slice(o.place, o.place + o.length) for o in overlaps)
 
 
+@functools.lru_cache(maxsize=256)
+def _part_of_frame(
+    dtype: np.dtype,
+    repeats: tuple[int, ...],
+    sig: tuple[Cut, ...],
+    decoder: Decoder | BlockDecoder,
+    start: tuple[int, ...],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> tuple[list[_Overlap], tuple[Units, int] | None]:
+    """Return the overlap of a piece with the signal axes, and its units: equal in most pieces."""
+    overlaps = list(map(_overlap, sig, start, shape))
+    if not isinstance(decoder, Decoder) or not all(o.length for o in overlaps):
+        return overlaps, None
+    return overlaps, _units(decoder, dtype, repeats, strides, sig, overlaps)
+
+
 def _units(
     decoder: Decoder,
-    layout: Layout,
+    dtype: np.dtype,
+    repeats: tuple[int, ...],
     strides: Sequence[int],
     sig: Sequence[Cut],
     overlaps: Sequence[_Overlap],
@@ -232,7 +246,7 @@ def _units(
     shape = [cut.length for cut in sig]
     dests = [overlap.place for overlap in overlaps]
     cuts_units = size > 1 and (last.step > 1 or last.pixel % size or last.length % size)
-    if cuts_units or decoder.dtype != layout.dtype:
+    if cuts_units or decoder.dtype != dtype:
         pixels = last.pixel + last.step * np.arange(last.length, dtype=np.int64)
         units, which = np.unique(pixels // size, return_inverse=True)
         shape = [*counts[:-1], len(units) * size]
@@ -246,9 +260,9 @@ def _units(
         if unit > 1 and pick is not None:
             corners.append(int(units[0]))
             loops.append(Loop.over(units * strides[k], np.arange(len(units)) * out_stride))
-        elif layout.repeats[k] > 1:
+        elif repeats[k] > 1:
             rows = overlap.pixel + overlap.step * np.arange(overlap.length)
-            rows //= layout.repeats[k]
+            rows //= repeats[k]
             corners.append(int(rows[0]))
             loops.append(Loop.over(rows * strides[k], np.arange(len(rows)) * out_stride))
         else:

@@ -135,7 +135,7 @@ class ReadRanges(NamedTuple):
             return False
         runs = units.runs
         one_run = len(runs.starts) == 1 and (runs.length == 1 or units.are_as_shown())
-        return one_run and bool((np.diff(self.offsets) == runs.length * size).all())
+        return one_run and bool((self.offsets[1:] - self.offsets[:-1] == runs.length * size).all())
 
     def between(self, first: int, stop: int) -> ReadRanges:
         """Take the frames in a range of output positions, renumbered from 0."""

@@ -29,7 +29,7 @@ from dask_tiled.array.dask_graph.names import (
 from dask_tiled.array.lowering import Known
 from dask_tiled.array.plan import takes_time
 from dask_tiled.array.recipes import Room
-from dask_tiled.array.tasks import Block, Key, Nested, pixels_of
+from dask_tiled.array.tasks import Block, Key, Nested, like_numpy, pixels_in, pixels_of
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
@@ -73,9 +73,10 @@ class Result:
         return Result, ()
 
 
-def whole(source: Source, grid: Grid) -> Array:
-    """Read an array of one chunk into memory of its own."""
-    return pixels_of(source, grid, (0,) * len(grid.shape), np.empty(grid.shape, source.dtype))
+def whole(source: Source, shape: tuple[int, ...]) -> Array:
+    """Read all pixels of a source into memory of their own."""
+    box = tuple((0, n) for n in shape)
+    return like_numpy(pixels_in(source, box, np.empty(shape, source.dtype)))
 
 
 def put(
@@ -192,7 +193,7 @@ def put_together(
         few = is_one_task(one.source, shape, len(task.dependencies))
         if alone and few and not graph.dependencies[name]:
             # Usually a frame: one task, neither concatenated nor optimised by dask.
-            read = Task(final, whole, one.source, Grid.of([(n,) for n in shape]))
+            read = Task(final, whole, one.source, shape)
             layers[final] = MaterializedLayer({final: read}, one.annotations or None)
             dependencies[final] = set()
             del layers[name], dependencies[name]
