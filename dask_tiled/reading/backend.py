@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property
 from typing import Any, Self
 
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.paths import allowed
 from dask_tiled.reading.descriptors import lent_fd
+from dask_tiled.reading.pages import Map
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 
@@ -22,7 +24,6 @@ class Backend(ABC):
     """Fetches bytes for one chunk, in one thread."""
 
     def __init__(self) -> None:
-        self._open = ExitStack()
         self._kept: dict[Hashable, Any] = {}
 
     @abstractmethod
@@ -71,43 +72,62 @@ class Backend(ABC):
             self._kept[key] = self._open.enter_context(make())
         return self._kept[key]
 
+    @cached_property
+    def _open(self) -> ExitStack:
+        return ExitStack()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._kept.clear()
-        self._open.close()
+        if self._kept:
+            self._kept.clear()
+            self._open.close()
 
 
-class Local(Backend):
-    """Reads local files; a few of them stay open until the chunk is done.
+class Files:
+    """Open local files and their maps, for one chunk; a few stay open until it is done.
 
-    Descriptors are released early if the process runs short of them.
+    They are released early if the process runs short of descriptors.
     """
 
-    direct = False
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, direct: bool = False) -> None:
+        self.maps: dict[File, Map] = {}
+        self._direct = direct
         self._fds: dict[File, int] = {}
         self._lent = ExitStack()
 
-    def give_back(self) -> None:
-        """Release all descriptors."""
-        self._fds.clear()
-        self._lent.close()
-
-    def _fd(self, file: File) -> int:
+    def fd(self, file: File) -> int:
+        """Return a descriptor of a file."""
         if file not in self._fds:
             if len(self._fds) >= allowed(OPEN_FILES):
                 self.give_back()
-            lent = lent_fd(file, direct=self.direct, release=self.give_back)
+            lent = lent_fd(file, direct=self._direct, release=self.give_back)
             self._fds[file] = self._lent.enter_context(lent)
         return self._fds[file]
 
-    def __exit__(self, *error: object) -> None:
+    def give_back(self) -> None:
+        """Release all descriptors, and the maps, which hold some."""
+        self.close(None, None, None)
+
+    def close(self, *error: Any) -> None:
+        """Release the files; after an error, descriptors are closed."""
+        self.maps.clear()
         self._fds.clear()
-        close: Callable[..., object] = self._lent.__exit__  # closes them after an error
-        with ExitStack() as stack:
-            stack.callback(super().__exit__, *error)
-            stack.callback(close, *error)
+        self._lent.__exit__(*error)
+
+
+class Local(Backend):
+    """Reads local files, which several backends may share."""
+
+    direct = False
+
+    def __init__(self, files: Files | None = None) -> None:
+        super().__init__()
+        self._files = files or Files(direct=self.direct)
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            super().__exit__(*error)
+        finally:
+            self._files.close(*error)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 from dask_tiled.model.files import HDF5, File
 from dask_tiled.model.indexing import Bytes
-from dask_tiled.reading.backend import Backend
+from dask_tiled.reading.backend import Backend, Files, Local
 from dask_tiled.reading.buffered import Buffered, Direct
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.descriptors import lent_fd
@@ -24,9 +23,9 @@ class Leased(Backend):
     work on the window is done. User functions never run under a lease.
     """
 
-    def __init__(self, mapped: Resting, buffered: Buffered) -> None:
+    def __init__(self, files: Files, mapped: Resting, buffered: Buffered) -> None:
         super().__init__()
-        self._mapped, self._buffered = mapped, buffered
+        self._files, self._mapped, self._buffered = files, mapped, buffered
 
     def windows(
         self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
@@ -34,7 +33,7 @@ class Leased(Backend):
         """Map each window if its lease is granted, else read it."""
         for part in self._mapped.parts(ranges, limit):
             # A descriptor of its own: leases of other windows of the file may end earlier.
-            with lent_fd(part.file, release=self._buffered.give_back) as fd, leased(fd) as refused:
+            with lent_fd(part.file, release=self._files.give_back) as fd, leased(fd) as refused:
                 if not refused:
                     yield from self._mapped.windows(part, limit, read=read)
             if refused:
@@ -49,7 +48,7 @@ class Leased(Backend):
         return self._buffered.fill(file, start, out)
 
 
-class Auto(Backend):
+class Auto(Local):
     """Maps files that cannot change, or are leased; reads all others.
 
     Small files stay mapped between chunks. Larger files, and all files with ``once``, are mapped a
@@ -59,9 +58,9 @@ class Auto(Backend):
 
     def __init__(self, *, once: bool = False) -> None:
         super().__init__()
-        self._mapped = Resting() if once else Kept()
-        self._buffered = Buffered(self._mapped.give_back)
-        self._leased = None if once else Leased(self._mapped, self._buffered)
+        self._mapped = Resting(self._files) if once else Kept(self._files)
+        self._buffered = Buffered(self._files)
+        self._leased = None if once else Leased(self._files, self._mapped, self._buffered)
         self._chosen: dict[File, Backend] = {}
 
     def windows(
@@ -96,21 +95,19 @@ class Auto(Backend):
         return self._chosen[file]
 
     def _choose(self, file: File) -> Backend:
-        with lent_fd(file, release=self._buffered.give_back) as fd:
-            at_rest = rests(file, fd)
-            if on_a_cluster():
-                return self._buffered
-            if at_rest:
-                return self._mapped
-            # h5py waits for the end of a lease with the GIL, which the thread that has it needs.
-            may_lease = can_rest(file) and not _is_hdf5(fd)
-            return self._leased if self._leased and may_lease else self._buffered
+        fd = self._files.fd(file)
+        at_rest = rests(file, fd)
+        if on_a_cluster():
+            return self._buffered
+        if at_rest:
+            return self._mapped
+        # h5py waits for the end of a lease with the GIL, which the thread that has it needs.
+        may_lease = can_rest(file) and not _is_hdf5(fd)
+        return self._leased if self._leased and may_lease else self._buffered
 
     def __exit__(self, *error: object) -> None:
         self._chosen.clear()
-        with ExitStack() as stack:  # exit all, even if one raises
-            for leave in (super().__exit__, self._buffered.__exit__, self._mapped.__exit__):
-                stack.callback(leave, *error)
+        super().__exit__(*error)
 
 
 def _is_hdf5(fd: int) -> bool:

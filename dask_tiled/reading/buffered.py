@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from dask_tiled.errors import StaleFileError
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.model.requests import DEPTH, DONE, FD, START, STOP, request
-from dask_tiled.reading.backend import Local
+from dask_tiled.reading.backend import Files, Local
 from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
 
 BLOCK_BYTES = 2 << 20
@@ -33,10 +33,9 @@ class Buffered(Local):
     The file is checked after each read, so that two versions of it are never mixed.
     """
 
-    def __init__(self, release: Callable[[], None] = lambda: None) -> None:
-        super().__init__()
+    def __init__(self, files: Files | None = None) -> None:
+        super().__init__(files)
         self._buffer = np.empty(0, np.uint8)
-        self._release = release
 
     def windows(
         self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
@@ -63,11 +62,6 @@ class Buffered(Local):
             self._read_into(file, start, out, len(out))
         return not self.direct
 
-    def give_back(self) -> None:
-        """Release all descriptors, also those of the mapped backend."""
-        super().give_back()
-        self._release()
-
     def _requests(self, ranges: ReadRanges, limit: int) -> Iterator[Window]:
         """Yield windows that a kernel reads into the buffer, until it has read all frames."""
         file, (low, high) = ranges.file, ranges.units.reach
@@ -77,9 +71,9 @@ class Buffered(Local):
             part = ranges._replace(offsets=ranges.offsets[some], frames=ranges.frames[some])
             wanted = self._request(part)
             while wanted[DONE] < len(part.offsets):
-                wanted[FD] = self._fd(file)
+                wanted[FD] = self._files.fd(file)
                 yield Window(part, self._buffer, 0, wanted)
-                file.check(os.fstat(self._fd(file)))
+                file.check(os.fstat(self._files.fd(file)))
                 if wanted[DONE] < len(part.offsets):
                     # Repeated to raise its error, unless a signal interrupted the kernel.
                     self._read(file, int(wanted[START]), int(wanted[STOP]))
@@ -108,7 +102,7 @@ class Buffered(Local):
             offsets, frames = part.offsets[some], part.frames[some]
             places = np.empty_like(offsets)
             if gather(wanted, data, offsets, places):
-                part.file.check(os.fstat(self._fd(part.file)))
+                part.file.check(os.fstat(self._files.fd(part.file)))
                 yield Window(part._replace(offsets=places, frames=frames), data, 0)
                 wanted[DONE] += len(offsets)
 
@@ -126,7 +120,7 @@ class Buffered(Local):
 
     def _read_into(self, file: File, start: int, out: Bytes, wanted: int) -> None:
         """Read bytes of a file into memory that may be larger."""
-        fd, done = self._fd(file), 0
+        fd, done = self._files.fd(file), 0
         while done < wanted:
             try:
                 count = os.preadv(fd, [out[done:].data], start + done)

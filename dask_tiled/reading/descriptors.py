@@ -6,8 +6,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.files import File
@@ -16,8 +16,9 @@ from dask_tiled.model.paths import GIVES_BACK, SHORT, allowed, with_room
 IDLE = 32
 """Maximum number of idle descriptors in a process."""
 
-Key = tuple[File, bool]
+Key = tuple[object, ...]
 """A version of a file, and whether it is read directly."""
+_version = attrgetter("__class__", "path", "size", "mtime_ns", "inode", "ctime_ns")
 
 # A deque needs no lock, which a fork or the garbage collector could leave locked.
 _idle: deque[tuple[Key, int]] = deque()
@@ -32,7 +33,7 @@ def lent_fd(
     ``release`` is passed to :func:`with_room`.
     """
     file.check()  # opening a FIFO of that name could block forever
-    key = replace(file), direct  # a copy: the key must not keep alive the File of a dropped array
+    key = *_version(file), direct  # it must not keep alive the File of a dropped array
     fd = _take(key)
     if fd is None:
         fd = with_room(partial(_open, file.path, direct=direct), file.path, release)

@@ -15,7 +15,7 @@ import numpy as np
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.paths import GIVES_BACK, allowed, with_room
-from dask_tiled.reading.backend import Local
+from dask_tiled.reading.backend import Files, Local
 from dask_tiled.reading.cluster import thread_limit
 from dask_tiled.reading.pages import Map
 from dask_tiled.reading.ranges import ReadRanges, Window
@@ -45,9 +45,8 @@ class Mapped(Local):
     window is used. It is checked again afterwards, so that two versions of it never mix.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._maps: dict[File, Map] = {}
+    def __init__(self, files: Files | None = None) -> None:
+        super().__init__(files)
         self._window = _window(thread_limit())
 
     def windows(
@@ -84,10 +83,10 @@ class Mapped(Local):
         return ranges.split(min(self._window, limit or self._window))
 
     def _around(self, file: File, start: int, stop: int, *, sparse: bool) -> Map:
-        mapped = self._maps.get(file)
+        mapped = self._files.maps.get(file)
         if mapped is None or start < mapped.start or stop > mapped.stop:
-            mapped = self._maps[file] = self._map(file, start, stop, sparse=sparse)
-        file.check(os.fstat(self._fd(file)))
+            mapped = self._files.maps[file] = self._map(file, start, stop, sparse=sparse)
+        file.check(os.fstat(self._files.fd(file)))
         return mapped
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> Map:
@@ -96,21 +95,12 @@ class Mapped(Local):
 
     def _made(self, file: File, start: int, stop: int, **options: Any) -> Map:
         # mmap duplicates the descriptor.
-        make = lambda: Map(self._fd(file), start, stop, **options)  # noqa: E731
+        make = lambda: Map(self._files.fd(file), start, stop, **options)  # noqa: E731
         try:
-            return with_room(make, file.path, self.give_back)
+            return with_room(make, file.path, self._files.give_back)
         except ValueError:  # raised by mmap for a file that is too short
-            file.check(os.fstat(self._fd(file)))
+            file.check(os.fstat(self._files.fd(file)))
             raise
-
-    def give_back(self) -> None:
-        """Release all descriptors, and drop the maps, which hold some."""
-        self._maps.clear()
-        super().give_back()
-
-    def __exit__(self, *error: object) -> None:
-        self._maps.clear()
-        super().__exit__(*error)
 
 
 def _window(limit: int | None) -> int:
@@ -137,13 +127,13 @@ class Resting(Mapped):
         if sys.platform != "linux":
             return None
         mapped = self._made(file, start, stop, access=mmap.ACCESS_COPY)
-        file.check(os.fstat(self._fd(file)))
+        file.check(os.fstat(self._files.fd(file)))
         self._populate(mapped, file, start, stop)
         return mapped.data[start - mapped.start :]
 
     def _populate(self, mapped: Map, file: File, start: int, stop: int) -> None:
         if not mapped.populate(start, stop):
-            file.check(os.fstat(self._fd(file)))
+            file.check(os.fstat(self._files.fd(file)))
             raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
 
 
