@@ -26,6 +26,8 @@ LEAST_MAPPED_BYTES = 1 << 20
 """Smallest window to map, even if memory is short."""
 MAPPED_SHARE = 64
 """Inverse of the share of a thread's memory limit that a worker maps at a time."""
+KEPT_WINDOW_BYTES = 128 << 20
+"""Largest window of a file that stays mapped, between checks of the file."""
 KEPT_BYTES = 1 << 30
 """Total size of the files that stay mapped between chunks."""
 KEPT_MAPS = 8
@@ -157,7 +159,8 @@ class Kept(Resting):
 
     def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
         """Split read ranges, counting only pages that are read; the others are mapped anyway."""
-        return ranges.split((limit or self._window) * max(1, int(ranges.spread(mmap.PAGESIZE))))
+        nbytes = limit or (KEPT_WINDOW_BYTES if self.keeps(ranges.file) else self._window)
+        return ranges.split(nbytes * max(1, int(ranges.spread(mmap.PAGESIZE))))
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> Map:
         return self.keeps(file) or super()._map(file, start, stop, sparse=sparse)

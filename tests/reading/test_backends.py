@@ -69,7 +69,9 @@ def test_every_layout_through_every_backend(layouts, data):
         patch.setattr(buffered, "KERNEL_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
         patch.setattr(buffered, "BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
         patch.setattr(buffered, "REQUESTED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
-        patch.setattr(mapped, "MAPPED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
+        window = data.draw(st.sampled_from([1, 4096, 10_000]))
+        for name in ("MAPPED_BYTES", "KEPT_WINDOW_BYTES"):
+            patch.setattr(mapped, name, window)
         patch.setattr(mapped, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 30])))
         patch.setattr(pages, "POPULATED_BYTES", data.draw(st.sampled_from([4096, 1 << 18])))
         patch.setattr(backend, "OPEN_FILES", data.draw(st.sampled_from([1, 2])))

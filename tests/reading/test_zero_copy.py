@@ -224,7 +224,7 @@ def test_windows_of_kept_maps_have_equal_numbers_of_pages(tmp_path, monkeypatch)
     frame = 8 * mmap.PAGESIZE
     frames = counting_frames((64, 2, frame // 4), "u2")
     arr = open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=-1)
-    monkeypatch.setattr(mapped, "MAPPED_BYTES", 4 * frame)
+    monkeypatch.setattr(mapped, "KEPT_WINDOW_BYTES", 4 * frame)
     around, shown = mapped.Kept._around, []
 
     def note(self, file, start, stop, *, sparse):
