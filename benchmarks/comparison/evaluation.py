@@ -55,8 +55,9 @@ def mapped(scan: Scan, chunks: Any) -> da.Array:
 def evaluate(expression: Expression, arr: Any, *, resting: bool = True) -> list[Array]:
     """Compute an expression of a file that rests or was just written; return arrays."""
     with dask.config.set({"dask-tiled.rest-seconds": 0 if resting else 10**6}):
-        (result,) = compute(expression(arr))
-    return [np.asarray(x) for x in (result if isinstance(result, tuple) else (result,))]
+        made = expression(arr)
+        results = compute(*made) if isinstance(made, tuple) else [made.compute()]
+    return [np.asarray(x) for x in results]
 
 
 def check(found: Sequence[Array], wanted: Sequence[Array]) -> str:
