@@ -94,7 +94,7 @@ def _as_typed(message: str) -> str:
     sentences = re.sub(r"([^\s.:;?!])\s*\n\s*(?=[A-Z])", r"\1. ", message)
     line = " ".join(sentences.replace("formats()", "`dask-tiled formats`").split())
     names = "|".join(typed)
-    return re.sub(rf"\b({names})=(\([\d, -]*\)|'[^']*'|[\w.-]*\w)?", option, line)
+    return re.sub(rf"\b({names})=(\([\w, -]*\)|'[^']*'|[\w.-]*\w)?", option, line)
 
 
 @click.group("dask-tiled", cls=_App, context_settings={"help_option_names": ["-h", "--help"]})

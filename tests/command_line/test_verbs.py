@@ -271,7 +271,7 @@ def test_maps_in_the_same_pass(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["convert", str(flat), "flat.zarr", "--maps", "bf"])
     assert done.exit_code == 2
     assert "no bright disc" in done.output
-    assert "--disc" in done.output
+    assert "Pass --disc y,x,radius." in done.output
     assert not (tmp_path / "flat.zarr").exists()
 
 
