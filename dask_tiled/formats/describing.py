@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError, UnknownFormatError, nearest
+from dask_tiled.errors import DatasetError, UnknownFormatError, check_flag, nearest
 from dask_tiled.formats.registry import Format, formats, named, recognised_by
 from dask_tiled.formats.tools.files import natural_key
 from dask_tiled.formats.unrecognised import unrecognised, wrong_format
@@ -182,6 +182,9 @@ def describe_as(
         own = ", ".join(sorted(set(known) - set(common)))
         expected = f"one of {own}" if own else "no options"
         raise DatasetError(problem, path=paths[0], expected=expected, hint=hint)
+    for key in options:
+        if isinstance(known[key], bool):
+            check_flag(key, options[key], path=paths[0])
     given: dict[str, Any] = {key: value for key, value in common.items() if key in known}
     if "series" in known and listed:
         given["series"] = False

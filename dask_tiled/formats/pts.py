@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import check_flag
 from dask_tiled.formats import tools
 from dask_tiled.formats.jeol.entries import BEFORE_TREE, inside, read_tree
 from dask_tiled.formats.tools.events import (
@@ -67,7 +66,6 @@ def describe(
         broken off.
     """
     file = tools.File.only(paths, "pts")
-    check_flag("cut", cut, path=file.path)
     tree, side, data = _read_header(file, cut=cut)
     rows = _index(file, data)
     n_frames, complete = int(rows[-1, 1]) + 1, int(rows[-1, 3]) >= STEPS - STEPS // side

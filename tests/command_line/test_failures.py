@@ -57,6 +57,7 @@ def error_of(*words, code=2):
         ("info scan.mib --chunks 4,4", "chunks of (6, 8, 16, 16)"),
         ("info scan.mib --tiling rows", "frame, or tile,depth=16"),
         ("info scan.mib -O colour=red", "has no option 'colour'"),
+        ("info scan.mib -O series=no", "invalid series; expected True or False; found no"),
         ("info scan.mib -O colour", "expected something like key=value"),
         ("info scan.mib --roi scan.mib", "not a NumPy array"),
         ("info scan.mib --dtype nonsense", "nonsense"),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.codecs.chunks import needs_imagecodecs
-from dask_tiled.errors import check_flag, check_whole, choose_dataset, require
+from dask_tiled.errors import check_whole, choose_dataset, require
 from dask_tiled.formats import tools
 from dask_tiled.formats.czi.directory import (
     FILE,
@@ -75,7 +75,6 @@ def describe(
     """
     file = tools.File.only(paths, "czi")
     check_whole("level", level, least=0, path=file.path)
-    check_flag("mosaic", mosaic, path=file.path)
     header = read_segment(file, 0, FILE, HEADER)
     every, told = read_directory(file, header["directory"]), _read_xml(file, header["metadata"])
     names, number, whole = _scene(file, every, told, dataset)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import check_flag, choose_dataset
+from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.lif.container import (
     BETWEEN,
@@ -91,7 +91,6 @@ def describe(
     images = [*images_of(root)]
     if not images:
         raise tools.DatasetError("the file has no images", path=file.path)
-    check_flag("mosaic", mosaic, path=file.path)
     names = tuple(one.name for one in images)
     number = choose_dataset(file.path, names, dataset)
     image = images[number]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import check_flag, nearest
+from dask_tiled.errors import nearest
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.events import event_layout
 from dask_tiled.formats.tpx3.hits import FAR, HIT, TICK, Frames
@@ -64,7 +64,7 @@ def describe(
         Read a stream that ends inside a chunk.
     """
     file = tools.File.only(paths, "tpx3")
-    _check(file, frame_time, lines, values, save_index=save_index, cut=cut)
+    _check(file, frame_time, lines, values)
     index = index_of(file, save=save_index)
     _check_index(file, index, cut=cut)
     chips = tuple(chip for chip in range(4) if index.chips >> chip & 1)
@@ -99,12 +99,8 @@ def describe(
     return tools.Description.of("tpx3", layout, {"tpx3": facts}, axes)
 
 
-def _check(
-    file: tools.File, frame_time: Any, lines: Any, values: Any, *, save_index: Any, cut: Any
-) -> None:
+def _check(file: tools.File, frame_time: Any, lines: Any, values: Any) -> None:
     """Check the options."""
-    check_flag("save_index", save_index, path=file.path)
-    check_flag("cut", cut, path=file.path)
     if values not in VALUES:
         expected = " or ".join(VALUES)
         raise tools.DatasetError("invalid values", path=file.path, expected=expected, found=values)
