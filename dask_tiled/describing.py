@@ -340,7 +340,7 @@ def _places(roi: Any, nav_shape: tuple[int, ...], path: str) -> Index:
         found = found & unmasked if found.dtype == bool else found[unmasked]
     if found.dtype == bool and found.shape == nav_shape:
         places = np.flatnonzero(found)
-    elif found.dtype.kind in "iu" and found.ndim == 1:
+    elif (found.dtype.kind in "iu" or not found.size) and found.ndim == 1:
         wrong = (found < -count) | (found >= count)
         if wrong.any():
             raise DatasetError(

@@ -189,6 +189,12 @@ def test_masked_places_of_a_roi_are_not_selected(path):
         opened(path, roi=np.ma.masked_all(12, bool))
 
 
+def test_empty_rois_are_refused(path):
+    for roi in ([], (), np.zeros(12, bool), np.empty(0, int)):
+        with pytest.raises(DatasetError, match="selects no frame"):
+            opened(path, roi=roi)
+
+
 def test_roi_of_indices(path):
     """Indices may repeat, run backwards and be negative, as in NumPy."""
     places = (5, 0, 11, 5, 5, -1, -12, 3)
