@@ -198,6 +198,16 @@ def test_invalid_chunks_raise(arr, tmp_path, chunks):
     assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib"]
 
 
+def test_chunks_and_shards_by_names_of_axes(arr, tmp_path):
+    named = {"chunks": {"scan_y": 2, "x": 4}, "shards": {"scan_y": 4}}
+    stored = to_zarr(arr, tmp_path / "out.zarr", **named)
+    assert (stored.chunks, stored.shards) == ((2, 7, 8, 4), (4, 7, 8, 16))
+    results = to_zarr(arr.sum(axis=3), tmp_path / "sums.zarr", chunks={"y": 2})
+    assert results.chunks == (5, 7, 2)
+    with pytest.raises(TilingError, match="expected scan_y, scan_x, y, x; found z"):
+        to_zarr(arr, tmp_path / "other.zarr", chunks={"z": 2})
+
+
 @pytest.mark.parametrize("source", ["a", da.ma.masked_less(da.ones(3), 2), None])
 def test_invalid_sources_raise(tmp_path, source):
     """Missing files, masked arrays and None raise."""

@@ -46,10 +46,11 @@ def grids_of(
 
     With ``keeps``, defaults divide the dask chunks.
     """
-    shape, dtype = given.shape, given.dtype
-    shard = None if shards is None else equal_chunks("shards", shards, shape, dtype)
+    shape, dtype, known = given.shape, given.dtype, given.shown.axes
+    dims = [axis.name for axis in known if axis] if all(known) else []
+    shard = None if shards is None else equal_chunks("shards", shards, shape, dtype, dims)
     if chunks is not None:
-        grid = equal_chunks("zarr chunks", chunks, shape, dtype)
+        grid = equal_chunks("zarr chunks", chunks, shape, dtype, dims)
     else:
         whole, size = given.nav_ndim, dtype.itemsize
         if shard is None and given.description is not None and not keeps:

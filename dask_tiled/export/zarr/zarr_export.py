@@ -70,10 +70,11 @@ def to_zarr(
     store : path-like or zarr store
         The target; also a URL that fsspec supports.
     chunks : optional
-        Chunks of zarr, in any form that dask accepts; by default whole frames, about 1 MiB.
+        Chunks of zarr, in any form that dask accepts, or sizes by names of axes; by default whole
+        frames, about 1 MiB.
     shards : optional
-        Shards, in any form that dask accepts for chunks; multiples of the zarr chunks. By default
-        about 16 MiB, or none if ``chunks`` are given.
+        Shards, as ``chunks``; multiples of the zarr chunks. By default about 16 MiB, or none if
+        ``chunks`` are given.
     compressors : optional
         Any value that :func:`zarr.create_array` accepts; by default Blosc with bit shuffle and LZ4
         for numbers. A checksum follows.
