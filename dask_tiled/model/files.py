@@ -142,9 +142,8 @@ class File:
             There are several files; or as for :meth:`at`.
         """
         if len(paths) != 1:
-            raise DatasetError(
-                f"{format} opens one file at a time", path=paths[0], found=f"{len(paths)} files"
-            )
+            problem, hint = f"{format} opens one file at a time", "Stack files by open_volumes()."
+            raise DatasetError(problem, path=paths[0], found=f"{len(paths)} files", hint=hint)
         return cls.at(paths[0])
 
     def open(self) -> BinaryIO:
