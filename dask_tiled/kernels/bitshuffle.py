@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
 from dask_tiled.kernels.lz4 import SLACK, unlz4
-from dask_tiled.kernels.words import big32, big64, byte, inner, little64, move
+from dask_tiled.kernels.words import big32, big64, bit_of, byte, inner, little64, move
 
 SIGNATURE = types.int64(BYTES, NUMBERS, NUMBERS, NUMBER, NUMBER, types.uint8[::1], NUMBERS, NUMBER)
 HEADER = 12
@@ -48,13 +48,7 @@ def _join(typingctx, pixel, out, at, src, start, width, planes, count, groups):
             with cgutils.for_range(builder, args[7]) as some:
                 plane = builder.load(builder.gep(numbers, [some.index]))
                 place = builder.add(args[4], builder.add(builder.mul(plane, args[5]), first))
-                value = builder.shl(number(1), plane)
-                value = builder.trunc(value, row.element) if bits < 64 else value
-                one = builder.insert_element(
-                    ir.Constant(row, ir.Undefined), value, ir.IntType(32)(0)
-                )
-                everywhere = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-                value = builder.shuffle_vector(one, one, everywhere)
+                value = bit_of(builder, row, plane)
                 for k, total in enumerate(sums):
                     word = builder.gep(source, [builder.add(place, number(k * lanes // 8))])
                     word = builder.bitcast(word, ir.IntType(lanes).as_pointer())

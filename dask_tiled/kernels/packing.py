@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, compiled
 from dask_tiled.kernels.words import (
+    bit_of,
     byte,
     copy16,
     fill,
@@ -92,11 +93,7 @@ def _shuffle(typingctx, src, at, groups, itemsize, out, width, planes, found):
 def _store_plane(builder, rows, plane, target, place):
     """Store one bit of all pixels of adjacent rows."""
     row = rows[0].type
-    value = builder.shl(plane.type(1), plane)
-    value = builder.trunc(value, row.element) if row.element.width < 64 else value
-    one = builder.insert_element(ir.Constant(row, ir.Undefined), value, ir.IntType(32)(0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), row.count), [0] * row.count)
-    value = builder.shuffle_vector(one, one, zeros)
+    value = bit_of(builder, row, plane)
     for k, pixels in enumerate(rows):
         found = builder.and_(pixels, value)
         found = builder.icmp_unsigned("!=", found, ir.Constant(row, [0] * row.count))

@@ -29,6 +29,15 @@ def place_in(context, builder, signature, args, k, kind):
     return builder.bitcast(builder.gep(data, [args[k + 1]]), kind.as_pointer())
 
 
+def bit_of(builder, row, plane):
+    """Return a vector whose elements all have only the bit ``plane`` set."""
+    value = builder.shl(plane.type(1), plane)
+    value = builder.trunc(value, row.element) if row.element.width < 64 else value
+    one = builder.insert_element(ir.Constant(row, ir.Undefined), value, ir.IntType(32)(0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), row.count), [0] * row.count)
+    return builder.shuffle_vector(one, one, zeros)
+
+
 def _loader(bits: int, *, big: bool) -> Any:
     """Build ``load(array, offset)``: one word at a byte offset, big- or little-endian."""
 
