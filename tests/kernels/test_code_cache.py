@@ -282,6 +282,27 @@ def test_functions_of_one_factory_have_different_names(name):
     assert made.fndesc.qualname == name
 
 
+CLOSURES = """
+import hashlib, importlib, inspect, pkgutil
+from numba.core.serialize import dumps
+from dask_tiled import kernels
+
+for module in pkgutil.iter_modules(kernels.__path__, "dask_tiled.kernels."):
+    for name, function in vars(importlib.import_module(module.name)).items():
+        made = inspect.isfunction(function) and function.__closure__
+        if made and not hasattr(function, "__wrapped__"):
+            cells = [cell.cell_contents for cell in function.__closure__]
+            print(module.name, name, hashlib.sha256(dumps(cells)).hexdigest())
+"""
+
+
+def test_closures_are_equal_in_all_processes():
+    """Machine code is found by what a function encloses; Numba's functions differ each time."""
+    first, second = (ran(CLOSURES) for _ in range(2))
+    assert "sqrt" in first
+    assert first == second
+
+
 @pytest.mark.parametrize("name", code_cache.NAMES["numba.core.caching"])
 def test_missing_names_of_numba(folder, monkeypatch, name):
     part = types.ModuleType(caching.__name__)
