@@ -80,6 +80,18 @@ def test_requested_dtypes(arr, dtype):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u4", "i8", "?"])
+@pytest.mark.parametrize("chunks", [(4, 6, 10), (2, 3, 5)])
+def test_means_in_integers_overflow_as_in_numpy(tmp_path, dtype, chunks):
+    """NumPy adds up in the requested dtype, which overflows, and divides then."""
+    pixels = np.random.default_rng(0).integers(-100, 100, (4, 6, 10)).astype("i2")
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", pixels), chunks=chunks)
+    for axis in (0, 2, (0, 1), (0, 2)):
+        expected = pixels.mean(axis=axis, dtype=dtype)
+        for found in (arr.mean(axis=axis, dtype=dtype), np.mean(arr, axis=axis, dtype=dtype)):
+            np.testing.assert_array_equal(found.compute(), expected)
+
+
 def test_slices_and_further_computation(arr):
     row = arr[1]
     np.testing.assert_array_equal(row.sum((-2, -1)), with_a_graph(row.sum((-2, -1))))
