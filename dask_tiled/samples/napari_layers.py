@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from dask_tiled import samples
+import dask_tiled.samples as samples  # noqa: PLR0402 - not the whole package
 from dask_tiled.bridges.napari import LayerData, read_layers
 
 
