@@ -12,6 +12,7 @@ SHOWN = {power: prefix for prefix, power in POWERS.items() if power % 3 == 0}
 """Prefixes used for display, by power of ten."""
 PIXELS = {"", "px", "pixel", "pixels"}
 PLANCK, CHARGE, MASS, LIGHT = 6.62607015e-34, 1.602176634e-19, 9.1093837139e-31, 299792458.0
+"""CODATA 2022, in SI units: h, e, the mass of the electron, and c."""
 _UNIT = re.compile(r"(1/)?([pnumckMGµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
 
 

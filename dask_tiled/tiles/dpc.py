@@ -21,7 +21,6 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import conversion, wavelength
 from dask_tiled.tiles.lengths import PIXELS, Length
 
-"""CODATA 2022, in SI units: h, e, the mass of the electron, and c."""
 PADDINGS = "mirror", "periodic"
 
 
