@@ -359,6 +359,21 @@ def require(
         ) from error
 
 
+def require_extra(extra: str, *libraries: str) -> Any:
+    """Import the libraries of an extra of this package; return the last one.
+
+    Raises
+    ------
+    ImportError
+        A library is not installed.
+    """
+    try:
+        return [*map(importlib.import_module, libraries)][-1]
+    except ImportError as error:
+        hint = f'{error.name or extra} is missing. Run: pip install "dask-tiled[{extra}]"'
+        raise ImportError(hint, name=error.name) from error
+
+
 def choose_dataset(
     path: str | os.PathLike[str], names: Sequence[str], dataset: int | str | None
 ) -> int:

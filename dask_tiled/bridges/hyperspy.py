@@ -15,6 +15,7 @@ import dask.array as da
 from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.describing import Path
+from dask_tiled.errors import require_extra
 from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.mark import json_value, name_of
@@ -133,12 +134,8 @@ def to_hyperspy(data: Any, **options: Any) -> BaseSignal:
     >>> dask_tiled.to_hyperspy(dask_tiled.samples.gold())
     <LazySignal2D, title: ..., dimensions: (64, 60|128, 128)>
     """
-    try:
-        from hyperspy.io import dict2signal
-    except ImportError as error:
-        raise ImportError('hyperspy is missing: pip install "dask-tiled[hyperspy]"') from error
-
-    return dict2signal(signal_of(opened(data, **options)), lazy=True)
+    io = require_extra("hyperspy", "hyperspy.io")
+    return io.dict2signal(signal_of(opened(data, **options)), lazy=True)
 
 
 def signal_of(arr: da.Array, title: str = "") -> dict[str, Any]:

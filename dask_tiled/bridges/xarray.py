@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.inputs import variable_of
+from dask_tiled.errors import require_extra
 from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.opening import opened
 
@@ -49,11 +50,8 @@ def to_xarray(data: Any, **options: Any) -> xr.DataArray:
     >>> scan.dims, scan["scan_x"].attrs["units"]
     (('scan_y', 'scan_x', 'y', 'x'), 'nm')
     """
-    try:
-        import xarray as xr
-    except ImportError as error:
-        hint = 'xarray is missing. Run: pip install "dask-tiled[xarray]"'
-        raise ImportError(hint) from error
+    require_extra("xarray", "xarray")
+    import xarray as xr
 
     arr = opened(data, **options)
     if isinstance(data, xr.Dataset | xr.DataArray):

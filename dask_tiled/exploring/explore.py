@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dask_tiled.errors import require_extra
 from dask_tiled.exploring.pictures import Pictures, source_of
 
 if TYPE_CHECKING:
@@ -49,11 +49,7 @@ def explore(data: Any, *, follow: bool = False, **options: Any) -> Explorer:
     >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
     >>> dask_tiled.explore(arr)  # doctest: +SKIP
     """
-    try:
-        import_module("anywidget")
-    except ImportError as error:
-        hint = 'exploring needs anywidget. Run: pip install "dask-tiled[explore]"'
-        raise ImportError(hint, name="anywidget") from error
+    require_extra("explore", "anywidget")
     from dask_tiled.exploring.widget import Explorer
 
     pictures = Pictures.of(data, options, follow=follow)

@@ -10,11 +10,10 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, require_extra
 from dask_tiled.exploring.messages import Message
 from dask_tiled.exploring.page import DOCUMENT, MODULE, START, STYLE, text_of
 from dask_tiled.exploring.pictures import Pictures
@@ -202,7 +201,7 @@ def serve(
     DatasetError
         As for :func:`open_dataset`; or the port is taken.
     """
-    uvicorn = _uvicorn()
+    uvicorn = require_extra("explore", "starlette", "websockets", "uvicorn")
     follow = bool(options.get("follow"))
     pictures = Pictures.of(data, options, follow=follow)
     Session(pictures, lambda _: None).close()  # raise early if nothing can be drawn
@@ -255,14 +254,3 @@ def _redirect(folder: str, address: str) -> str:
     with open(path, "w", encoding="utf8") as file:
         file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">')
     return path
-
-
-def _uvicorn() -> Any:
-    """Import uvicorn, and check its companion libraries."""
-    try:
-        import_module("starlette")
-        import_module("websockets")
-        return import_module("uvicorn")
-    except ImportError as error:
-        hint = f'exploring needs {error.name}. Run: pip install "dask-tiled[explore]"'
-        raise ImportError(hint, name=error.name) from error

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import html
-import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from dask_tiled.errors import require_extra
 from dask_tiled.tiling.pictures import Picture, Shape, Text
 
 if TYPE_CHECKING:
@@ -62,12 +62,8 @@ def figures() -> ModuleType:
     ImportError
         matplotlib is not installed.
     """
-    try:
-        importlib.import_module("matplotlib")
-    except ImportError as error:
-        hint = 'drawing needs matplotlib. Run: pip install "dask-tiled[plot]"'
-        raise ImportError(hint, name="matplotlib") from error
-    return importlib.import_module("dask_tiled.tiling.figures")
+    figures: ModuleType = require_extra("plot", "matplotlib", "dask_tiled.tiling.figures")
+    return figures
 
 
 def figure(picture: Picture) -> Figure:

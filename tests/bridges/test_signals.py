@@ -1,6 +1,6 @@
 """HyperSpy signals: axes and metadata as RosettaSciIO's readers return them."""
 
-import builtins
+import sys
 import time
 import warnings
 
@@ -223,14 +223,7 @@ def test_wrong_arguments(tmp_path, monkeypatch):
         file_reader(path, nav_shap=(5, 7))
     with pytest.raises(DatasetError, match=r"already open.*nav_shape"):
         to_hyperspy(open_dataset(path), nav_shape=(5, 7))
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("hyperspy"):
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "hyperspy.io", None)
     with pytest.raises(ImportError, match=r'pip install "dask-tiled\[hyperspy\]"'):
         to_hyperspy(path)
 

@@ -158,7 +158,9 @@ def test_port_in_use_is_refused():
 @pytest.mark.parametrize("name", ["starlette", "uvicorn", "websockets"])
 def test_missing_extra_is_named(monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=rf'needs {name}\. Run: pip install "dask-tiled\[explore'):
+    with pytest.raises(
+        ImportError, match=rf'{name} is missing\. Run: pip install "dask-tiled\[explore'
+    ):
         server.serve("scan.mib", {})
 
 
