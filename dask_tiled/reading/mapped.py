@@ -69,9 +69,7 @@ class Mapped(Local):
         mapped = self._around(file, start, stop, sparse=False)
         return mapped.data[start - mapped.start : stop - mapped.start]
 
-    def view(self, file: File, start: int, stop: int) -> Bytes | None:
-        """Map a file around a byte range."""
-        return self(file, start, stop)
+    view = __call__
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
         """Copy mapped bytes in large parts: memcpy then writes without loading the destination."""

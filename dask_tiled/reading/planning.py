@@ -128,7 +128,7 @@ def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _M
     if not coordinates:
         return _Met(pieces, np.arange(count), np.zeros(count, np.int64))
     rows = coordinates[0]
-    order = None if (np.diff(rows) >= 0).all() else np.argsort(rows, kind="stable")
+    order = None if (rows[1:] >= rows[:-1]).all() else np.argsort(rows, kind="stable")
     ascending = rows if order is None else rows[order]
     first = np.searchsorted(ascending, pieces.start[:, 0])
     counts = np.searchsorted(ascending, pieces.start[:, 0] + pieces.shape[:, 0]) - first
@@ -166,9 +166,9 @@ def _together(
     Blocks are read one by one, except frames that are ``alone`` in them.
     """
     pieces, which = met.pieces, met.which
-    if len(layout.pieces) == 1:
+    if len(layout.pieces) == 1 or len(which) < 2:
         if len(which):
-            yield 0, slice(None)
+            yield int(which[0]), slice(None)
         return
     labels = np.arange(len(pieces.file))
     if not layout.overlapping:
@@ -220,26 +220,17 @@ def _part_of_frame(
     sig: tuple[Cut, ...],
     decoder: Decoder | BlockDecoder,
     start: tuple[int, ...],
-    shape: tuple[int, ...],
+    lengths: tuple[int, ...],
     strides: tuple[int, ...],
 ) -> tuple[list[_Overlap], tuple[Units, int] | None]:
-    """Return the overlap of a piece with the signal axes, and its units: equal in most pieces."""
-    overlaps = list(map(_overlap, sig, start, shape))
-    if not isinstance(decoder, Decoder) or not all(o.length for o in overlaps):
-        return overlaps, None
-    return overlaps, _units(decoder, dtype, repeats, strides, sig, overlaps)
+    """Return the overlaps of a piece and the signal axes, its units, and the first one's offset.
 
-
-def _units(
-    decoder: Decoder,
-    dtype: np.dtype,
-    repeats: tuple[int, ...],
-    strides: Sequence[int],
-    sig: Sequence[Cut],
-    overlaps: Sequence[_Overlap],
-) -> tuple[Units, int]:
-    """Return the units of a frame that a piece contributes to a box, and the first one's offset."""
+    They are equal for most pieces, and in most chunks. Units are None for blocks.
+    """
+    overlaps = list(map(_overlap, sig, start, lengths))
     counts = [overlap.length for overlap in overlaps]
+    if not isinstance(decoder, Decoder) or not all(counts):
+        return overlaps, None
     size, itemsize = decoder.pixels, decoder.dtype.itemsize
     last = overlaps[-1]
     pick = None
@@ -276,7 +267,7 @@ def _units(
         place=_place(overlaps),
         pick=pick,
     )
-    return found, sum(map(operator.mul, corners, strides))
+    return overlaps, (found, sum(map(operator.mul, corners, strides)))
 
 
 class Region(NamedTuple):
