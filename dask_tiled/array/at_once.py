@@ -88,11 +88,21 @@ class Reducing:
         ending = Ending(step.done, bool(given.get("keepdims")), typed.get("dtype"), 0)
         kept = [k for k in range(arr.ndim) if ending.keepdims or k not in axes]
         chunks = tuple((1,) if k in axes else arr.chunks[k] for k in kept)
-        arr = arr.copy()  # assignment to the original must not change the result
-        made = partial(self._method, arr, *args, **kwargs)
+        read = Read(
+            name=CHUNKS,
+            chunks=arr.chunks,
+            dtype=arr.dtype,
+            annotations={},
+            source=arr._source,  # noqa: SLF001 - of this package
+            grid=arr._grid,  # noqa: SLF001
+            description=None,
+        )
+        copy, values = arr.__reduce__()  # assignment to the array must not change the result
+        made = lambda: self._method(copy(*values), *args, **kwargs)  # noqa: E731
         make = lambda: Context().run(made)  # noqa: E731 - without annotations that came later
-        at_once = partial(_reduced, arr, step, ending)
-        return LateArray(chunks, ending.dtype or arr.dtype, make, at_once)
+        return LateArray(
+            chunks, ending.dtype or arr.dtype, make, partial(_reduced, read, step, ending)
+        )
 
 
 def _is_plain(axes: Any) -> bool:
@@ -101,25 +111,18 @@ def _is_plain(axes: Any) -> bool:
     return all(isinstance(axis, (int, np.integer)) and type(axis) is not bool for axis in some)
 
 
-def _reduced(arr: Any, step: LastStep, ending: Ending, get: Get) -> Any:
+def _reduced(read: Read, step: LastStep, ending: Ending, get: Get) -> Any:
     """Reduce an array, in the chunks that the graph would use."""
-    read = Read(
-        name=CHUNKS,
-        chunks=arr.chunks,
-        dtype=arr.dtype,
-        annotations={},
-        source=arr._source,  # noqa: SLF001 - of this package
-        grid=arr._grid,  # noqa: SLF001
-        description=None,
-    )
-    part, shape = known_pixels(read).but(step=step), ending.chunks(arr.chunks)
-    if arr.npartitions > 1:
+    part = known_pixels(read).but(step=step)
+    shape = ending.chunks(part.chunks)
+    if math.prod(map(len, part.chunks)) > 1:
         (part,) = in_fewer_chunks({CHUNKS: part}, {CHUNKS} if shape else ()).values()
     recipes, chunks = Recipes([part.recipe], part.grid), part.chunks
     if math.prod(map(len, chunks)) == 1:
         found: Any
-        (found,) = recipes.make((0,) * arr.ndim, None)
-        return finished(ending, math.prod(arr.shape[axis] for axis in ending.reduction.axes), found)
+        (found,) = recipes.make((0,) * len(chunks), None)
+        pixels = math.prod(part.grid.shape[axis] for axis in ending.reduction.axes)
+        return finished(ending, pixels, found)
     made = reduced(CHUNKS, recipes, chunks)
     ends = [*ending.tasks(RESULT, CHUNKS, chunks, made)]
     if not shape:
