@@ -179,9 +179,8 @@ class TiledArray(LateArray):
         return name
 
     def _make_graph(self) -> HighLevelGraph:
-        graph = symbolic_graph(self.name, self.chunks, self._source, self._grid)
-        for layer in graph.layers.values():
-            layer.annotations = self._annotations or None
+        shown = self.name, self.chunks, self._source, self._grid
+        graph = symbolic_graph(*shown, annotations=self._annotations)
         noted = {"shape": self.shape, "dtype": self.dtype, "chunks": self.chunks}
         graph.layers[self.name].collection_annotations = {**noted, DESCRIPTION: self._description}
         return graph
@@ -248,8 +247,9 @@ class TiledArray(LateArray):
         """Compute the array as dask does; one task, such as a frame, is read without a graph."""
         if self._description is not None:
             shape = self._description.shape
-            if is_one_task(self._source, shape, self.npartitions) and unobserved(options):
-                return whole(self._source, shape)
+            get = unobserved(options)
+            if get and is_one_task(self._source, shape, self.npartitions):
+                return whole(self._source, shape, get)
         return super().compute(**options)
 
     def with_chunks(self, chunks: object) -> Self:
@@ -330,10 +330,8 @@ class TiledArray(LateArray):
         """
         if self._description is None:
             return None
-        graph = symbolic_graph(name, self.chunks, self._source, self._grid, func, values)
-        for layer in graph.layers.values():
-            layer.annotations = self._annotations or None
-        return graph
+        shown = name, self.chunks, self._source, self._grid
+        return symbolic_graph(*shown, func, values, self._annotations)
 
     @property
     def can_refresh(self) -> bool:
@@ -429,11 +427,11 @@ def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:
     as_is = chunks is None or chunks == arr.chunks
     if not isinstance(arr, TiledArray) or arr.description is None:
         return arr if as_is else da.rechunk(arr, chunks)
-    io, scheme = arr._source.io, arr._scheme  # noqa: SLF001
-    shown = arr.description, scheme, "once" if io == "auto" else io
-    if not as_is:
-        return TiledArray(*shown, chunks, None, inherited(arr))
-    return arr if io != "auto" else TiledArray(*shown, arr.chunks, arr._grid, arr._annotations)  # noqa: SLF001
+    io = "once" if arr.io == "auto" else arr.io
+    if as_is and io == arr.io:
+        return arr
+    shown = arr.description, arr._scheme, io, chunks or arr.chunks  # noqa: SLF001
+    return TiledArray(*shown, None, inherited(arr))
 
 
 def array_name(description: Description, source: Source, grid: Grid) -> str:

@@ -3,6 +3,7 @@
 import pickle
 from inspect import signature
 from itertools import product
+from threading import get_ident
 
 import dask
 import dask.array as da
@@ -13,6 +14,7 @@ from distributed import Client, LocalCluster
 
 import dask_tiled
 from dask_tiled.array.deferred import LateArray
+from dask_tiled.array.tasks import pixels_in
 from dask_tiled.testing import write_npy
 
 SHAPE = (3, 4, 10, 12)
@@ -187,3 +189,21 @@ def test_current_clients_that_are_no_default(tmp_path):
         client.as_current(),
     ):
         np.testing.assert_array_equal(arr.sum((0, 1)).compute(), wanted)
+
+
+def test_frames_are_read_in_several_threads(arr, monkeypatch):
+    wanted = arr[..., 4:7, 5].compute()
+    threads = set()
+
+    def noted(*args):
+        threads.add(get_ident())
+        return pixels_in(*args)
+
+    monkeypatch.setattr("dask_tiled.array.dask_graph.results.FRAMES", 1)
+    monkeypatch.setattr("dask_tiled.array.dask_graph.results.processors", lambda: 3)
+    monkeypatch.setattr("dask_tiled.array.dask_graph.results.pixels_in", noted)
+    for scheduler, here in (("synchronous", True), ("threads", False)):
+        found = arr[..., 4:7, 5].compute(scheduler=scheduler)
+        np.testing.assert_array_equal(found, wanted)
+        assert (threads == {get_ident()}) == here
+    assert arr[1, 2, 3, 4].compute(scheduler="threads") == arr[1, 2, 3, 4].compute()

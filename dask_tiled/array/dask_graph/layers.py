@@ -94,6 +94,7 @@ def symbolic_graph(
     grid: Grid,
     func: Function = pixels_of,
     values: Sequence[object] = (),
+    annotations: Mapping[str, object] | None = None,
 ) -> HighLevelGraph:
     """Build the symbolic layer of all chunks: not an array, as plugins of dask may replace arrays.
 
@@ -105,6 +106,8 @@ def symbolic_graph(
     constants = (x for one in (value, *values, grid) for x in (one, None))
     arguments = *constants, ArrayBlockIdDep(chunks), axes
     layers[name] = blockwise(func, name, axes, *arguments, numblocks={})
+    for layer in layers.values():
+        layer.annotations = annotations or None
     return HighLevelGraph(layers, dependencies)
 
 

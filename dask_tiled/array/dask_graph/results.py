@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
+from dask.local import get_sync
 
 from dask_tiled.array.dask_graph.aggregation import finished_later
 from dask_tiled.array.dask_graph.names import (
@@ -26,6 +27,7 @@ from dask_tiled.array.dask_graph.names import (
     finalize,
     flatten,
 )
+from dask_tiled.array.dask_graph.schedulers import Get
 from dask_tiled.array.lowering import Known
 from dask_tiled.array.plan import takes_time
 from dask_tiled.array.recipes import Room
@@ -33,10 +35,14 @@ from dask_tiled.array.tasks import Block, Key, Nested, like_numpy, pixels_in, pi
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Chunks, Grid
+from dask_tiled.tiling.bases import Chunks, Grid, ceil_div
+from dask_tiled.tiling.machine import processors
 
 LEAST_PIXELS = 1 << 19
 """Minimum number of pixels of a result; concatenating smaller ones takes no noticeable time."""
+
+FRAMES = 1 << 12
+"""Minimum number of frames that a thread reads: fewer take less time than starting it."""
 
 FEW_PIXELS = 1 << 16
 """Maximum number of pixels that a single task reads, in any number of chunks."""
@@ -73,10 +79,18 @@ class Result:
         return Result, ()
 
 
-def whole(source: Source, shape: tuple[int, ...]) -> Array:
-    """Read all pixels of a source into memory of their own."""
-    box = tuple((0, n) for n in shape)
-    return like_numpy(pixels_in(source, box, np.empty(shape, source.dtype)))
+def whole(source: Source, shape: tuple[int, ...], get: Get = get_sync) -> Array:
+    """Read all pixels of a source into memory of their own; many frames in several threads."""
+    pixels, inner = np.empty(shape, source.dtype), tuple((0, n) for n in shape[1:])
+    frames = math.prod(shape[: source.layout.nav_ndim])
+    count = min(frames // FRAMES, processors()) if get is not get_sync else 1
+    if count < 2 or takes_time(source):
+        return like_numpy(pixels_in(source, tuple((0, n) for n in shape), pixels))
+    starts = range(0, shape[0], ceil_div(shape[0], count))
+    ends = zip(starts, (*starts[1:], shape[0]), strict=True)
+    parts = [Task(a, pixels_in, source, ((a, b), *inner), pixels[a:b]) for a, b in ends]
+    get({part.key: part for part in parts}, [*starts])
+    return pixels
 
 
 def put(
