@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
+from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.files import HDF5, File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.reading.backend import Backend, Files, Local
 from dask_tiled.reading.buffered import Buffered, Direct
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.descriptors import lent_fd
-from dask_tiled.reading.mapped import Kept, Mapped, Resting
+from dask_tiled.reading.mapped import LEAST_MAPPED_BYTES, Kept, Mapped, Resting
+from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
 from dask_tiled.reading.rest import can_rest, leased, rests
 
@@ -62,6 +65,12 @@ class Auto(Local):
         self._buffered = Buffered(self._files)
         self._leased = None if once else Leased(self._files, self._mapped, self._buffered)
         self._chosen: dict[File, Backend] = {}
+        self._few = False
+
+    def expect(self, ranges: Iterable[Ranges]) -> None:
+        """Note whether few bytes are needed: reading them takes less time than mapping them."""
+        sizes = (x.block.nbytes if isinstance(x, BlockRange) else x.nbytes for x in ranges)
+        self._few = all(total <= LEAST_MAPPED_BYTES for total in accumulate(sizes))
 
     def windows(
         self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
@@ -92,7 +101,9 @@ class Auto(Local):
     def _of(self, file: File) -> Backend:
         if file not in self._chosen:
             self._chosen[file] = self._choose(file)
-        return self._chosen[file]
+        chosen = self._chosen[file]
+        fewer = self._few and chosen is not self._buffered and self._mapped.keeps(file) is None
+        return self._buffered if fewer else chosen
 
     def _choose(self, file: File) -> Backend:
         fd = self._files.fd(file)
