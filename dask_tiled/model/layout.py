@@ -157,7 +157,7 @@ class Layout:
     @property
     def has_blocks(self) -> bool:
         """Whether some pixels are in compressed blocks, which decode only as a whole."""
-        return any(isinstance(decoder, BlockDecoder) for decoder in self.decoders)
+        return any(isinstance(self.decoders[k], BlockDecoder) for k in self.pieces.decoders)
 
     @property
     def is_sparse(self) -> bool:

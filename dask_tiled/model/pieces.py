@@ -138,6 +138,11 @@ class PieceTable:
         return self._columns[self._place(name, axis)].astype(np.int64)
 
     @cached_property
+    def decoders(self) -> list[int]:
+        """Indices of the decoders that pieces use."""
+        return np.unique(self.column("decoder")).tolist()
+
+    @cached_property
     def only(self) -> Columns:
         """The attributes of the piece of a table with one piece."""
         return self.rows()

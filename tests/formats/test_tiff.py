@@ -162,6 +162,14 @@ def tiny(path, pixels, shape, *, bits=8, order="<", **more):
     return path
 
 
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_only_compressed_pages_are_blocks(tmp_path, compression):
+    """Also if no segment is unwritten, whose decoder is that of blocks."""
+    frames = counting_frames((3, 16, 24), "uint16")
+    layout = describe(write(tmp_path / "a.tif", frames, compression=compression)).layout
+    assert layout.has_blocks == bool(compression)
+
+
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 6, 7, 9, 12, 14, 20, 24, 31])
 def test_packed_samples(tmp_path, bits, signed):
