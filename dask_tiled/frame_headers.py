@@ -117,7 +117,7 @@ def _error(
     layout: Layout, frame: int, where: str, expected: object, found: object
 ) -> CorruptFileError:
     """Return the error with the file and offset of a header."""
-    rows, at = layout.columns(), np.array(np.unravel_index(frame, layout.grid))
+    rows, at = layout.pieces.rows(), np.array(np.unravel_index(frame, layout.grid))
     start, shape = (columns[:, : len(at)] for columns in (rows.start, rows.shape))
     held = ((start <= at) & (at < start + shape)).all(axis=1)
     one = int(np.flatnonzero(held)[0])

@@ -110,7 +110,7 @@ def stacked(volumes: Sequence[Description]) -> Description:
     tables = []
     for number, volume in enumerate(volumes):
         start, shape, strides = _boxes(volume)
-        layout, columns = volume.layout, volume.layout.columns()
+        layout, columns = volume.layout, volume.layout.pieces.rows()
         several = (len(files), len(layout.files)) if len(layout.files) > 1 else None
         ours = [decoders.setdefault(_decoder(d, several), len(decoders)) for d in layout.decoders]
         ones = np.ones(len(start), np.int64)
@@ -174,7 +174,7 @@ def _check(volume: Description, first: Description) -> None:
 
 def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
     """Return start, shape and strides of all pieces, on the axes of the array."""
-    layout, columns = volume.layout, volume.layout.columns()
+    layout, columns = volume.layout, volume.layout.pieces.rows()
     selection, boxes = layout.selection, columns[4:]
     in_order = selection.numbers is None and not selection.first and not selection.absent()
     if in_order and selection.nav_shape == layout.grid:

@@ -26,7 +26,7 @@ from dask_tiled.array.deferred import LateArray
 from dask_tiled.array.lowering import known_pixels
 from dask_tiled.array.plan import in_fewer_chunks
 from dask_tiled.array.recipes import Recipes
-from dask_tiled.array.tasks import Function
+from dask_tiled.array.tasks import Function, Kwargs
 from dask_tiled.array.tree import Read
 from dask_tiled.engine.reductions import Reduction
 
@@ -88,21 +88,14 @@ class Reducing:
         ending = Ending(step.done, bool(given.get("keepdims")), typed.get("dtype"), 0)
         kept = [k for k in range(arr.ndim) if ending.keepdims or k not in axes]
         chunks = tuple((1,) if k in axes else arr.chunks[k] for k in kept)
-        read = Read(
-            name=CHUNKS,
-            chunks=arr.chunks,
-            dtype=arr.dtype,
-            annotations={},
-            source=arr._source,  # noqa: SLF001 - of this package
-            grid=arr._grid,  # noqa: SLF001
-            description=None,
-        )
+        of: Kwargs = {"name": CHUNKS, "chunks": arr.chunks, "dtype": arr.dtype, "annotations": {}}
+        source, grid = arr._source, arr._grid  # noqa: SLF001 - of this package
+        read = Read(**of, source=source, grid=grid, description=None)
         copy, values = arr.__reduce__()  # assignment to the array must not change the result
         made = lambda: self._method(copy(*values), *args, **kwargs)  # noqa: E731
         make = lambda: Context().run(made)  # noqa: E731 - without annotations that came later
-        return LateArray(
-            chunks, ending.dtype or arr.dtype, make, partial(_reduced, read, step, ending)
-        )
+        at_once = partial(_reduced, read, step, ending)
+        return LateArray(chunks, ending.dtype or arr.dtype, make, at_once)
 
 
 def _is_plain(axes: Any) -> bool:

@@ -177,10 +177,6 @@ class Layout:
         units = [1] * (len(sig) - 1) + [last]
         return tuple(unit for unit, cut in zip(units, sig, strict=True) if cut.kept)
 
-    def columns(self) -> Columns:
-        """Return the pieces as columns."""
-        return self.pieces.rows()
-
     def frame_numbers(self, nav: Sequence[Cut]) -> Index:
         """Return the frame numbers in cuts of the navigation axes, in C order."""
         places = np.zeros(1, np.int64)

@@ -101,20 +101,16 @@ class Files:
         """Return a descriptor of a file."""
         if file not in self._fds:
             if len(self._fds) >= allowed(OPEN_FILES):
-                self.give_back()
-            lent = lent_fd(file, direct=self._direct, release=self.give_back)
+                self.close()
+            lent = lent_fd(file, direct=self._direct, release=self.close)
             self._fds[file] = self._lent.enter_context(lent)
         return self._fds[file]
 
-    def give_back(self) -> None:
-        """Release all descriptors, and the maps, which hold some."""
-        self.close(None, None, None)
-
     def close(self, *error: Any) -> None:
-        """Release the files; after an error, descriptors are closed."""
+        """Release all descriptors, and the maps, which hold some; after an error, close them."""
         self.maps.clear()
         self._fds.clear()
-        self._lent.__exit__(*error)
+        self._lent.__exit__(*error or (None, None, None))
 
 
 class Local(Backend):

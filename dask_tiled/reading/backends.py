@@ -36,7 +36,7 @@ class Leased(Backend):
         """Map each window if its lease is granted, else read it."""
         for part in self._mapped.parts(ranges, limit):
             # A descriptor of its own: leases of other windows of the file may end earlier.
-            with lent_fd(part.file, release=self._files.give_back) as fd, leased(fd) as refused:
+            with lent_fd(part.file, release=self._files.close) as fd, leased(fd) as refused:
                 if not refused:
                     yield from self._mapped.windows(part, limit, read=read)
             if refused:

@@ -38,7 +38,7 @@ def exact(layout: Layout, fetch: Fetch) -> Layout:
 
 
 def _indexed(layout: Layout, fetch: Fetch) -> PieceTable:
-    columns = layout.columns()
+    columns = layout.pieces.rows()
     starts, shapes, states = (x.copy() for x in (columns.start, columns.shape, columns.strides))
     none, every = np.empty(0, np.int64), np.arange(len(layout.pieces))
     for some, run in runs_of(layout, every, none, none, none, 0):

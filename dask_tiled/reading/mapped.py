@@ -97,7 +97,7 @@ class Mapped(Local):
         # mmap duplicates the descriptor.
         make = lambda: Map(self._files.fd(file), start, stop, **options)  # noqa: E731
         try:
-            return with_room(make, file.path, self._files.give_back)
+            return with_room(make, file.path, self._files.close)
         except ValueError:  # raised by mmap for a file that is too short
             file.check(os.fstat(self._files.fd(file)))
             raise

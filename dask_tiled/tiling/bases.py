@@ -136,7 +136,7 @@ def frame_bytes(layout: Layout) -> tuple[int, int] | None:
     """Return the offset of frame 0 and the distance of frames; None if they are irregular."""
     if len(layout.pieces) > 1 or len(layout.grid) != 1 or layout.selection.numbers is not None:
         return None
-    pieces = layout.columns()
+    pieces = layout.pieces.rows()
     if (pieces.strides < 0).any() or pieces.start.any():
         return None
     return int(pieces.offset[0]), int(pieces.strides[0, 0])

@@ -143,7 +143,7 @@ def test_frames_of_velox_come_first(tmp_path, options):
 def test_frames_of_velox_are_not_copied(tmp_path):
     """Frames lie strided in the file, and are described by strides."""
     path = write_hdf5(tmp_path / "a.emd", lambda file: add_velox(file, "ab", SCAN))
-    pieces = describe(path).layout.columns()
+    pieces = describe(path).layout.pieces.rows()
     assert pieces.shape.tolist() == [[3, 5, 7]]
     assert pieces.strides.tolist() == [[2, 7 * 3 * 2, 3 * 2]]
 

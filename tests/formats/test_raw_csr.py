@@ -42,7 +42,7 @@ def test_pieces_of_frames(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "PIECE_BYTES", 2 * np.count_nonzero(frames) * 5 // 12 + 1)
     path = write_raw_csr(tmp_path / "a.toml", frames)
     desc = dask_tiled.describe(path)
-    assert desc.layout.columns().shape[:, 0].tolist() == [5, 5, 2]
+    assert desc.layout.pieces.rows().shape[:, 0].tolist() == [5, 5, 2]
     check_format(path, frames)
     arr = dask_tiled.open_dataset(path)
     np.testing.assert_array_equal(arr.sum(axis=(0, 1)).compute(), frames.sum(axis=(0, 1)))

@@ -200,7 +200,7 @@ def test_reasons_about_files_are_true(case):
     desc = describe(*file)
     scheme = negotiate(desc, wishes, chunk_bytes=chunk_bytes)
     text = dict(scheme.reasons).get("navigation", "")
-    start = desc.layout.columns().start
+    start = desc.layout.pieces.rows().start
     files = set(start[:, 0].tolist())
     if "in whole files" in text:
         assert borders(desc.nav_shape, scheme) <= files
@@ -706,7 +706,7 @@ def test_blocks_of_the_scan():
 def on_a_grid(nav, sig, base, dtype=">u2"):
     """Return a description of a file whose frames lie on a grid, in blocks."""
     layout = describe(nav, sig, dtype).layout
-    strides = layout.columns().strides[0].tolist()
+    strides = layout.pieces.rows().strides[0].tolist()
     records = [strides[0] * math.prod(nav[k + 1 :]) for k in range(len(nav))]
     piece = Piece(0, (0,) * len(nav + sig), nav + sig, 0, (*records, *strides[1:]))
     grid = Layout(layout.files, nav, sig, [piece], layout.decoders)

@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 def stored_blocks(desc: Description) -> ByteRanges | None:
     """Return the chunks of an array; None if no decoder is a pipeline of codecs."""
     layout = desc.layout
-    pieces = layout.columns()
+    pieces = layout.pieces.rows()
     options = [dict(getattr(one, "options", ())) for one in layout.decoders]
     used = [options[k] for k in sorted({*pieces.decoder.tolist()})]
     pipelines = [one for one in used if "codecs" in one]

@@ -235,7 +235,7 @@ def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
     Layout
         Layout with one pixel of `dtype` for each frame.
     """
-    rows = layout.columns()
+    rows = layout.pieces.rows()
     first, _ = np.broadcast_arrays(
         spans(layout.pieces, layout.decoders, layout.repeats)[0], rows.file
     )

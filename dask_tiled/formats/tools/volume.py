@@ -83,7 +83,7 @@ def describe_volume(
     options: dict[str, Any] = {"skip": skip, "packed": packed, "exact": exact, "decoder": decoder}
     layout = volume_layout(parts, nav, sig, dtype, **options)
     whole = isinstance(layout.decoders[0], BlockDecoder)
-    base_shape = tuple(layout.columns().shape[0].tolist()) if whole else ()
+    base_shape = tuple(layout.pieces.rows().shape[0].tolist()) if whole else ()
     names = [axis.name for axis in axes]
     again = [name in names[:k] for k, name in enumerate(names)]
     axes = [replace(x, name=f"dim_{k}") if again[k] else x for k, x in enumerate(axes)]
