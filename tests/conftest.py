@@ -200,8 +200,8 @@ class Loads(list):
         backend = Mapped()
         windows, view = backend.windows, backend.view
 
-        def counted(ranges, limit=None, *, read=True):
-            for window in windows(ranges, limit, read=read):
+        def counted(ranges, limit=None, *, at_once=0):
+            for window in windows(ranges, limit, at_once=at_once):
                 self.append(window[0])
                 yield window
 

@@ -25,6 +25,8 @@ DOT_BYTES, DOT_DEPTH = 128 << 10, 32
 """Bytes and frames decoded at a time for products: each part of the weights serves many frames."""
 PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
 """Bytes and frames decoded at a time for folds by pixel: long pieces of few frames."""
+READ_DEPTH = 6
+"""Frames read at a time for products with weights that exceed the cache of a core."""
 MOST_TILE_BYTES = 32 << 20
 """Maximum number of bytes of a tile of several large frames, for folds by pixel."""
 CACHED_BYTES = 512 << 10
@@ -101,6 +103,13 @@ class FrameSink:
     def is_by_pixel(self) -> bool:
         """Whether there is a result per pixel, shared by many frames."""
         return self._is_by_pixel
+
+    @property
+    def at_once(self) -> int:
+        """Frames to read at once: those that share results or weights while these are cached."""
+        if not self._name.startswith("dot"):
+            return PIXELS_DEPTH if self._name.endswith("_pixels") else 1
+        return READ_DEPTH if len(self._weights) > MOST_REVERSED else PIXELS_DEPTH
 
     @property
     def alike(self) -> Hashable:

@@ -28,7 +28,7 @@ class Backend(ABC):
 
     @abstractmethod
     def windows(
-        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
     ) -> Iterator[Window]:
         """Fetch the bytes of read ranges, window by window.
 
@@ -37,9 +37,10 @@ class Backend(ABC):
         ranges : ReadRanges
         limit : int, optional
             Maximum span of a window in bytes; by default that of the backend, which may be smaller.
-        read : bool, default: True
-            If False, the bytes may be left to one kernel to read, as the request of the window
-            says. If it fails, it gets the window again, and goes on.
+        at_once : int, default: 0
+            If positive, the bytes may be left to one kernel to read, as the request of the window
+            says: this number of frames at once, if they stay in the cache. If it fails, it gets the
+            window again, and goes on.
 
         Yields
         ------

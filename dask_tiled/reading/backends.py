@@ -31,16 +31,16 @@ class Leased(Backend):
         self._files, self._mapped, self._buffered = files, mapped, buffered
 
     def windows(
-        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
     ) -> Iterator[Window]:
         """Map each window if its lease is granted, else read it."""
         for part in self._mapped.parts(ranges, limit):
             # A descriptor of its own: leases of other windows of the file may end earlier.
             with lent_fd(part.file, release=self._files.close) as fd, leased(fd) as refused:
                 if not refused:
-                    yield from self._mapped.windows(part, limit, read=read)
+                    yield from self._mapped.windows(part, limit, at_once=at_once)
             if refused:
-                yield from self._buffered.windows(part, limit, read=read)
+                yield from self._buffered.windows(part, limit, at_once=at_once)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Read a byte range into a buffer."""
@@ -73,14 +73,14 @@ class Auto(Local):
         self._few = all(total <= LEAST_MAPPED_BYTES for total in accumulate(sizes))
 
     def windows(
-        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
     ) -> Iterator[Window]:
         """Fetch windows with the backend chosen for the file, or read frames that lie far apart."""
         chosen = self._of(ranges.file)
         far = ranges.spread() > GAPS
         if chosen is not self._buffered and far and self._mapped.keeps(ranges.file) is None:
             chosen = self._buffered
-        return chosen.windows(ranges, limit, read=read)
+        return chosen.windows(ranges, limit, at_once=at_once)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Fetch a byte range with the backend chosen for the file."""

@@ -38,13 +38,13 @@ class Buffered(Local):
         self._buffer = np.empty(0, np.uint8)
 
     def windows(
-        self, ranges: ReadRanges, limit: int | None = None, *, read: bool = True
+        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
     ) -> Iterator[Window]:
         """Read the span of each window, or frames one by one if they lie far apart."""
         (low, high), spread = ranges.units.reach, ranges.spread()
         far, fits = spread > GAPS, high - low <= BLOCK_BYTES
-        if not read and (far or (fits and spread >= 1)):  # frames do not interleave
-            yield from self._requests(ranges, limit or REQUESTED_BYTES)
+        if at_once and (far or (fits and spread >= 1)):  # frames do not interleave
+            yield from self._requests(ranges, limit or REQUESTED_BYTES, at_once)
         elif far:
             yield from self._gather(ranges)
         else:
@@ -62,14 +62,14 @@ class Buffered(Local):
             self._read_into(file, start, out, len(out))
         return not self.direct
 
-    def _requests(self, ranges: ReadRanges, limit: int) -> Iterator[Window]:
+    def _requests(self, ranges: ReadRanges, limit: int, at_once: int) -> Iterator[Window]:
         """Yield windows that a kernel reads into the buffer, until it has read all frames."""
         file, (low, high) = ranges.file, ranges.units.reach
         count = max(1, limit // (high - low))
         for first in range(0, len(ranges.offsets), count):
             some, failed = slice(first, first + count), -1
             part = ranges._replace(offsets=ranges.offsets[some], frames=ranges.frames[some])
-            wanted = self._request(part)
+            wanted = self._request(part, at_once)
             while wanted[DONE] < len(part.offsets):
                 wanted[FD] = self._files.fd(file)
                 yield Window(part, self._buffer, 0, wanted)
@@ -82,13 +82,14 @@ class Buffered(Local):
                         raise OSError(errno.EIO, problem, file.path)
                     failed = int(wanted[DONE])
 
-    def _request(self, part: ReadRanges) -> Index:
-        """Request frames in any order, as many at a time as fit into a block."""
+    def _request(self, part: ReadRanges, at_once: int) -> Index:
+        """Request frames in any order, at least ``at_once`` at a time if these fit into a block."""
         (low, high), align = part.units.reach, ALIGNMENT if self.direct else LINE_BYTES
         width = high - low
         near = min(int(GAPS * width), width + ALIGNMENT)
         most = max(near, width + 2 * align)  # bytes that a frame adds to those before it
-        depth = min(max(1, round(KERNEL_BYTES / most)), len(part.offsets))
+        depth = max(1, round(KERNEL_BYTES / most), at_once * (at_once * most <= BLOCK_BYTES))
+        depth = min(depth, len(part.offsets))
         self._reserve(depth * most + 2 * align)
         return request(depth, low, high, near, align)
 
@@ -97,7 +98,7 @@ class Buffered(Local):
         from dask_tiled.kernels.decoding import compiled
 
         gather = compiled("dask_tiled.kernels.gathering:gather", gathering.SIGNATURE)
-        for part, data, _, wanted in self._requests(ranges, BLOCK_BYTES):
+        for part, data, _, wanted in self._requests(ranges, BLOCK_BYTES, 1):
             some = slice(int(wanted[DONE]), int(wanted[DONE] + wanted[DEPTH]))
             offsets, frames = part.offsets[some], part.frames[some]
             places = np.empty_like(offsets)

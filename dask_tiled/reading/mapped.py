@@ -56,7 +56,7 @@ class Mapped(Local):
         ranges: ReadRanges,
         limit: int | None = None,
         *,
-        read: bool = True,  # noqa: ARG002
+        at_once: int = 0,  # noqa: ARG002
     ) -> Iterator[Window]:
         """Map the file around each window, unless it is mapped already."""
         sparse = ranges.spread() > SPARSE

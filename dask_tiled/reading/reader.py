@@ -194,10 +194,10 @@ class Reader:
         """
         return self._view(self.ranges, self.shape, self._backend.private)
 
-    def windows(self, limit: int | None, *, read: bool) -> Iterator[Window]:
+    def windows(self, limit: int | None, *, at_once: int) -> Iterator[Window]:
         """Fetch the bytes of the chunk in the order of the ranges; blocks are not supported.
 
-        ``limit`` and ``read`` are those of ``Backend.windows``.
+        ``limit`` and ``at_once`` are those of ``Backend.windows``.
 
         Yields
         ------
@@ -206,7 +206,7 @@ class Reader:
         """
         for piece in self.ranges:
             if isinstance(piece, ReadRanges):
-                for window in self._backend.windows(piece, limit, read=read):
+                for window in self._backend.windows(piece, limit, at_once=at_once):
                     if counters:
                         fetched(window.ranges.nbytes)
                     yield window

@@ -173,8 +173,8 @@ def test_pickled_sources_are_small(scans, index):
 class Poisoned(Mapped):
     """Return buffers with garbage outside the requested bytes."""
 
-    def windows(self, ranges, limit=None, *, read=True):
-        for part, data, base, _ in super().windows(ranges, limit, read=read):
+    def windows(self, ranges, limit=None, *, at_once=0):
+        for part, data, base, _ in super().windows(ranges, limit, at_once=at_once):
             first, stop = part.span
             unit = np.arange(part.units.decoder.nbytes)
             if part.units.decoder.lag:

@@ -15,7 +15,7 @@ from strategies import cuts
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.engine.folding import FrameSink
-from dask_tiled.model.requests import DONE, FD, IN_MEMORY
+from dask_tiled.model.requests import DEPTH, DONE, FD, IN_MEMORY
 from dask_tiled.reading import backend, buffered, descriptors, mapped, pages
 from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import BACKENDS
@@ -247,6 +247,24 @@ def test_kernels_read_frames_in_any_order(path, monkeypatch, io, nbytes):
         part, wanted = arr[index], frames[index]
         for axes in (0, (0, 1), tuple(range(2, part.ndim))):
             np.testing.assert_array_equal(part.sum(axis=axes).compute(), wanted.sum(axis=axes))
+
+
+def test_frames_that_share_results_are_read_at_once(path, monkeypatch):
+    """Four frames of a sum by pixel are read at once, if they fit into a block."""
+    monkeypatch.setattr(buffered, "KERNEL_BYTES", 1)
+    depths, take = [], FrameSink.take_window
+
+    def spy(sink, window):
+        depths.append(int(window.request[DEPTH]))
+        return take(sink, window)
+
+    monkeypatch.setattr(FrameSink, "take_window", spy)
+    arr = open_dataset(path, io="buffered", chunks=-1, **RAW)
+    for axes in 0, (1, 2):
+        np.testing.assert_array_equal(arr.sum(axis=axes).compute(), FRAMES.sum(axis=axes))
+    monkeypatch.setattr(buffered, "BLOCK_BYTES", 600)
+    arr.sum(axis=0).compute()
+    assert depths == [4, 1, 1]
 
 
 def break_kernel_reads(monkeypatch, times):
