@@ -342,10 +342,11 @@ class Vectors:
         dtypes = [*(types or [x.dtype for x in shown]), out.dtype]
         if name != "cast" or not {*dtypes} <= COMPLEX:
             dtypes = [pixel_type(x) for x in dtypes]
-        self.add(primitive(name, *dtypes), -1, [*shown, out], group)
+        data = self._layout.FETCHES if name.startswith("add_row") else self._layout.OWN
+        self.add(primitive(name, *dtypes), data, [*shown, out], group)
 
     def add(self, address: int, data: int, values: Sequence[Value], group: int = 1) -> None:
-        """Append a step: a NumPy loop with its data, or a primitive with -1."""
+        """Append a step: a NumPy loop with its data, or a primitive with ``OWN`` or ``FETCHES``."""
         row = [0] * self._layout.STEP_COLUMNS
         row[: self._layout.PLACES] = address, data, len(values), group
         for k, value in enumerate(values):

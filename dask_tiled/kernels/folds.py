@@ -77,15 +77,15 @@ def _pixel(value, reverse):
 
 
 @inlined
-def fetch_runs(data, offsets, start, stop, first, nbytes):
-    """Prefetch bytes of some frames, from byte ``first`` of each on."""
+def fetch_runs(data, offsets, start, stop, first, nbytes, apart):
+    """Prefetch lines of some frames, ``apart`` bytes from one another, from byte ``first`` on."""
     for i in range(start, smaller(stop, offsets.size)):
-        for line in range(offsets[i] + first, offsets[i] + first + nbytes, LINE_BYTES):
+        for line in range(offsets[i] + first, offsets[i] + first + nbytes, apart):
             fetch(data, line)
 
 
 @inlined
-def _fetch_ahead(row, at):
+def fetch_ahead(row, at):
     """Prefetch for byte ``at`` of a row: hardware prefetch stops at the end of a page."""
     data = view(row, 0, row.size * row.itemsize, np.uint8)
     for line in range(at + AHEAD, at + AHEAD + PART_BYTES, LINE_BYTES):
@@ -110,7 +110,7 @@ def sum_row(row, reverse):
     for first in range(0, count, step):
         even, odd = np.uint64(0), np.uint64(0)
         for start in range(first, smaller(first + step, count), PART_BYTES // 8):
-            _fetch_ahead(row, 8 * start)
+            fetch_ahead(row, 8 * start)
             part = words[start : start + PART_BYTES // 8]
             for j in range(part.size):
                 word = _pixel(part[j], reverse)
@@ -161,7 +161,7 @@ def _count_row(row, limit, reverse):
     step = (1 << (8 * smaller(row.itemsize, 2) - 1)) - 1  # before the counters could overflow
     pixels = smaller(step, PART_BYTES // row.itemsize)
     for start in range(0, row.size, pixels):
-        _fetch_ahead(row, start * row.itemsize)
+        fetch_ahead(row, start * row.itemsize)
         part, found = row[start : start + pixels], kind(0)
         for j in range(part.size):
             found = kind(found + kind(_pixel(part[j], reverse) > limit))
@@ -300,7 +300,7 @@ def _extreme_frames(least, reverse):
         for i in range(offsets.size):
             row, found = _run(data, offsets[i], 0, width, pixels), results[rows[i], 0]
             for start in range(0, width, PART_BYTES // row.itemsize):
-                _fetch_ahead(row, start * row.itemsize)
+                fetch_ahead(row, start * row.itemsize)
                 part = row[start : start + PART_BYTES // row.itemsize]
                 for j in range(part.size):
                     found = _extreme(_pixel(part[j], reverse), found, least)
@@ -438,7 +438,7 @@ def _dot_frames(several, reverse):
                     d = weights[smaller(m + 3, last), low:high]
                     for i in range(top, stop, 2):
                         k = i + skip
-                        fetch_runs(data, offsets, k, k + 2, at + m // 4 * ahead, ahead)
+                        fetch_runs(data, offsets, k, k + 2, at + m // 4 * ahead, ahead, LINE_BYTES)
                         p = _run(data, offsets[i], start, end, pixels)
                         q = _run(data, offsets[smaller(i + 1, stop - 1)], start, end, pixels)
                         sums = _dot_2_by_4(p, q, a, b, c, d, reverse)

@@ -18,9 +18,9 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from dask_tiled.kernels import step_layout as layout
-from dask_tiled.kernels.folds import fetch_runs, sum_row
+from dask_tiled.kernels.folds import PART_BYTES, fetch_ahead, fetch_runs, sum_row
 from dask_tiled.kernels.fused_folds import call_address
-from dask_tiled.kernels.words import inner
+from dask_tiled.kernels.words import AHEAD, LINE_BYTES, inner
 
 SOME = 128
 """Pixels compared at a time."""
@@ -127,9 +127,12 @@ def look_up(a, b, c, out, n):
 def add_row(a, b, c, out, n):
     """Add all pixels to one sum."""
     pixels, total = carray(a, n), carray(out, 1)
-    added = total[0]
-    for k in range(n):
-        added += pixels[k]
+    added, size = total[0], PART_BYTES // pixels.itemsize
+    for start in range(0, n, size):
+        fetch_ahead(pixels, start * pixels.itemsize)
+        part = pixels[start : start + size]
+        for k in range(part.size):
+            added += part[k]
     total[0] = added
 
 
@@ -403,6 +406,9 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
     work = header[1]
     args, steps, dims = work[:4], work[4:8], work[8:9]
     begin, size = data.ctypes.data, pixels.itemsize
+    # A short step keeps memory busy if each page is touched in time; others need all lines.
+    is_short = program.shape[0] == 1 and program[0, layout.DATA] != layout.OWN
+    apart = AHEAD if is_short else LINE_BYTES
     piece = header[0, layout.PIECE] or width
     ahead = data.size > 0 and piece == width  # pieces of several frames come with their results
     for turn in range(offsets.size * -(-width // piece)):  # the same pixels of all frames
@@ -413,7 +419,7 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
             n = min(vector, columns - column, stop - done)
             if ahead:
                 k, at = (i, done + n) if done + n < width else (i + 1, 0)
-                fetch_runs(data, offsets, k, k + 1, at * size, n * size)
+                fetch_runs(data, offsets, k, k + 1, at * size, n * size, apart)
             row = rows[i] * per_frame + line
             for s in range(program.shape[0]):
                 step = program[s]
