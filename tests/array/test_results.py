@@ -1,6 +1,10 @@
 """Tasks write their chunks into the result, which equals dask's concatenation."""
 
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -203,6 +207,26 @@ def test_results_of_one_chunk_own_their_memory(paths, index):
     if found.ndim:
         assert found.flags.writeable
         assert found.flags.owndata
+
+
+def test_threads_that_begin_together_allocate_once(monkeypatch):
+    grid, made, together = Grid.of([(2, 2), (3,)]), [], Barrier(2)
+    result = Result(grid.shape)
+
+    def empty(shape, dtype):
+        made.append(shape)
+        time.sleep(0.1)
+        return np.zeros(shape, dtype)
+
+    def part(number):
+        together.wait(20)
+        return result.part(grid, (number, 0), np.dtype("f4"))
+
+    monkeypatch.setattr(results, "np", SimpleNamespace(empty=empty))
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(part, range(2))
+    assert made == [(4, 3)]
+    assert first.base is second.base
 
 
 def test_unpickled_results_have_no_memory():

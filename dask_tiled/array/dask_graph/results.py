@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from threading import Lock
 
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
@@ -54,13 +55,15 @@ class Result:
     def __init__(self, shape: tuple[int, ...] | None = None) -> None:
         self._shape = None if on_a_cluster() else shape
         self._memory: dict[np.dtype, Array] = {}
+        self._allocating = Lock()
 
     def part(self, grid: Grid, block_id: Block, dtype: np.dtype) -> Array | None:
         """Return the part of the buffer for a chunk."""
         if self._shape is None:
             return None
-        if dtype not in self._memory:  # if two threads allocate at once, one array is discarded
-            self._memory.setdefault(dtype, np.empty(self._shape, dtype))
+        with self._allocating:
+            if dtype not in self._memory:
+                self._memory[dtype] = np.empty(self._shape, dtype)
         return self._memory[dtype][tuple(slice(*ends) for ends in grid.box(block_id))]
 
     def room(self, grid: Grid, block_id: Block, dtype: np.dtype) -> Array | None:
