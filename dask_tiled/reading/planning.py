@@ -68,6 +68,7 @@ def _dense_ranges(
     coordinates = np.unravel_index(frames, layout.grid) if n > 1 else (frames,) * n
     met = _met(layout, coordinates, sig)
     pieces, alone = met.pieces, _frames_alone(layout, met, sig)
+    part = _part_of_frame if len(sig) <= 2 else _part_of_volume
     pixels = layout.dtype, layout.repeats, tuple(sig)
     for i, some in _together(layout, met, n, alone):
         which, positions = met.which[some], met.positions[some]
@@ -78,7 +79,7 @@ def _dense_ranges(
             columns = pieces.offset[which], pieces.nbytes[which], pieces.start[which]
             yield BlockRun(layout.files, file, decoder, *columns, shape, there[positions])
             continue
-        overlaps, found = _part_of_frame(*pixels, decoder, start[n:], shape[n:], strides[n:])
+        overlaps, found = part(*pixels, decoder, start[n:], shape[n:], strides[n:])
         if not all(o.length for o in overlaps):
             continue  # a stride skips the piece
         places = [c[positions] - pieces.start[which, k] for k, c in enumerate(coordinates)]
@@ -268,6 +269,10 @@ def _part_of_frame(
         pick=pick,
     )
     return overlaps, (found, sum(map(operator.mul, corners, strides)))
+
+
+# Units of frames take some KiB, those of volumes many MiB.
+_part_of_volume = functools.lru_cache(maxsize=2)(_part_of_frame.__wrapped__)
 
 
 class Region(NamedTuple):

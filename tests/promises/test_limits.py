@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,26 @@ def test_frames_of_one_pixel(tmp_path, shape):
     assert peak[0] < 3 * pixels.nbytes
     usual = dask_tiled.open_dataset(tmp_path / "a.npy").chunks
     assert np.prod([max(sizes) for sizes in usual]) <= 1 << 18
+
+
+# Memory between computations
+
+
+def test_crops_of_volumes_leave_little_memory(tmp_path):
+    """A volume has many rows, and each crop has others."""
+    shape = (96, 96, 96)
+    np.zeros(shape, "u2").tofile(tmp_path / "volume.raw")
+    piece = dask_tiled.Piece(tmp_path / "volume.raw", (0, 0, 0), shape)
+    arr = dask_tiled.from_pieces([piece], shape=shape, dtype="u2", sig_ndim=3)
+    arr[..., :90].compute()
+    tracemalloc.start()
+    try:
+        for start in range(20):
+            arr[..., start:90].compute()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1 << 20
 
 
 # Disks that fail
