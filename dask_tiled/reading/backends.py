@@ -55,8 +55,8 @@ class Auto(Local):
     """Maps files that cannot change, or are leased; reads all others.
 
     Small files stay mapped between chunks. Larger files, and all files with ``once``, are mapped a
-    window at a time; frames that lie far apart are read. Workers of a cluster map nothing, as
-    mapped pages count towards their memory limit.
+    window at a time; few bytes, and frames that lie far apart, are read. Workers of a cluster map
+    nothing, as mapped pages count towards their memory limit.
     """
 
     def __init__(self, *, once: bool = False) -> None:
