@@ -168,12 +168,12 @@ def package_of(module):
 def required(tree):
     """List the libraries that functions import by passing their names."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = {"require", "import_module"}
+    named = {"require": slice(1), "import_module": slice(1), "require_extra": slice(1, None)}
     return [
-        call.args[0].value
+        argument.value
         for call in calls
-        if ast.unparse(call.func).rpartition(".")[2] in named
-        if isinstance(call.args[0], ast.Constant)
+        for argument in call.args[named.get(ast.unparse(call.func).rpartition(".")[2], slice(0))]
+        if isinstance(argument, ast.Constant)
     ]
 
 
