@@ -99,21 +99,20 @@ def _swap_lanes(word):
 
 def swap2(src, starts, step, out, dests, out_step, count, nbytes, lag):
     """Reverse the bytes of every 2-byte word."""
+    whole = step == nbytes and out_step == nbytes
+    units, size = (1, count * nbytes) if whole else (count, nbytes)
     for r in range(starts.size):
         look_ahead(src, starts, r, step * count)
         s, d = starts[r], dests[r]
-        if step == nbytes and out_step == nbytes:
-            for i in range(count * nbytes // 2):
-                store16(out, d + 2 * i, big16(src, s + 2 * i))
-        elif nbytes == 8 and step == -8 and out_step == 8:  # 12-bit pixels of a rotated chip
+        if nbytes == 8 and step == -8 and out_step == 8:  # 12-bit pixels of a rotated chip
             for k in range(count):
                 store64(out, d + 8 * k, _swap_lanes(little64(src, s - 8 * k)))
-        elif nbytes == 2 and out_step == 2:
+        elif size == 2 and out_step == 2:
             for k in range(count):
                 store16(out, d + 2 * k, big16(src, s + step * k))
         else:
-            for _ in range(count):
-                for i in range(0, nbytes, 2):
+            for _ in range(units):
+                for i in range(0, size, 2):
                     store16(out, d + i, big16(src, s + i))
                 s += step
                 d += out_step
@@ -143,18 +142,15 @@ def swap8(src, starts, step, out, dests, out_step, count, nbytes, lag):
     pixel 0 in the lowest lane.
     """
     whole = step == nbytes and out_step == nbytes
+    units, size = (1, count * nbytes) if whole else (count, nbytes)
     for r in range(starts.size):
         look_ahead(src, starts, r, step * count)
         s, d = starts[r], dests[r]
-        if whole:
-            for i in range(count * nbytes // 8):
-                store64(out, d + 8 * i, big64(src, s + 8 * i))
-        else:
-            for _ in range(count):
-                for i in range(0, nbytes, 8):
-                    store64(out, d + i, big64(src, s + i))
-                s += step
-                d += out_step
+        for _ in range(units):
+            for i in range(0, size, 8):
+                store64(out, d + i, big64(src, s + i))
+            s += step
+            d += out_step
 
 
 def biased(src, starts, step, out, dests, out_step, count, nbytes, lag):
