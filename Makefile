@@ -134,7 +134,8 @@ compare: $(VENVS)/bench/installed
 		--rst docs/performance_table.rst.inc $(COMPARE_ARGS)
 
 expressions: $(VENVS)/bench/installed
-	@$(VENVS)/bench/bin/python benchmarks/expressions.py --rst docs/expressions_table.rst.inc $(EXPRESSIONS_ARGS)
+	@$(VENVS)/bench/bin/python benchmarks/expressions.py --rst docs/expressions_table.rst.inc \
+		--buffered docs/buffered_table.rst.inc $(EXPRESSIONS_ARGS)
 	@$(VENVS)/bench/bin/python benchmarks/bare_loops.py --rst docs/bare_loops_table.rst.inc
 
 clean:

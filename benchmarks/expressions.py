@@ -35,9 +35,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="names in comparison/expressions.py"
     )
+    parser.add_argument(
+        "--readers", nargs="*", metavar="NAME", help="others to time: READERS in evaluation.py"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write all measured times")
     parser.add_argument("--rst", type=Path, help="write the tables for the documentation")
+    parser.add_argument("--buffered", type=Path, help="write the table of buffered reads for it")
     return parser.parse_args()
 
 
@@ -49,7 +53,7 @@ def main() -> None:
 
     import dask
 
-    from comparison.evaluation import report, time_expressions
+    from comparison.evaluation import READERS, report, report_buffered, time_expressions
     from comparison.expressions import EXPRESSIONS
     from comparison.facts import facts
     from comparison.measure import Timing
@@ -58,6 +62,9 @@ def main() -> None:
     names = args.only or list(EXPRESSIONS)
     if unknown := {*names} - {*EXPRESSIONS}:
         sys.exit(f"no such expressions: {', '.join(unknown)}; there are {', '.join(EXPRESSIONS)}")
+    readers = READERS if args.readers is None else args.readers
+    if unknown := {*readers} - {*READERS}:
+        sys.exit(f"no such readers: {', '.join(unknown)}; there are {', '.join(READERS)}")
     warnings.simplefilter("ignore")  # dask warns about chunks in every run
     scheduler = "synchronous" if args.threads == "sync" else "threads"
     timings: list[Timing] = []
@@ -67,12 +74,16 @@ def main() -> None:
     ):
         for key in args.formats:
             scan = prepare(key, args.dir or Path(scratch), args.mib)
-            timings += time_expressions(scan, names, repeats=args.repeats, threads=args.threads)
+            timings += time_expressions(
+                scan, names, repeats=args.repeats, threads=args.threads, readers=readers
+            )
     about = facts(args.mib, args.repeats)
     if args.json:
         run = {"facts": about, "timings": [timing._asdict() for timing in timings]}
         args.json.write_text(json.dumps(run, indent=1))
     report(timings, about, args.rst)
+    if args.buffered:
+        report_buffered(timings, about, args.buffered)
 
 
 if __name__ == "__main__":

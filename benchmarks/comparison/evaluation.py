@@ -28,6 +28,7 @@ from comparison.scans import Scan
 KEPT, ANEW, OTHER = "memmap kept", "memmap anew", "RosettaSciIO"
 LIMIT = "page cache"
 RECENT, BUFFERED, COPIED = "recent", "buffered", "preadv"
+READERS = KEPT, RECENT, BUFFERED, ANEW, OTHER
 ENOUGH, NEAR = 0.75, 0.85
 """Shares of mapped speed, or else of that of ``preadv`` alone, that copying is to have."""
 
@@ -76,24 +77,30 @@ def check(found: Sequence[Array], wanted: Sequence[Array]) -> str:
 
 
 def time_expressions(
-    scan: Scan, names: Sequence[str], *, repeats: int, threads: str
+    scan: Scan, names: Sequence[str], *, repeats: int, threads: str, readers: Sequence[str]
 ) -> Iterator[Timing]:
-    """Time expressions on the arrays of all readers, and the limit, in turns."""
+    """Time expressions on the arrays of dask-tiled and other readers, and the limits, in turns.
+
+    Results are compared with those of the first reader in ``READERS``, or else of dask-tiled.
+    """
     own, copy = (
         dask_tiled.open_dataset(scan.path, nav_shape=scan.nav, io=io, **scan.format.options)
         for io in ("auto", "buffered")
     )
     kept = mapped(scan, own.chunks)
     shown = {KEPT: kept, OURS: own, RECENT: own, BUFFERED: copy}
+    shown = {name: arr for name, arr in shown.items() if name in {OURS, *readers}}
     arrays: dict[str, Callable[[], Any]] = {
         name: partial(lambda arr: arr, arr) for name, arr in shown.items()
     }
-    arrays[ANEW] = partial(mapped, scan, own.chunks)
-    failed = dict.fromkeys((LIMIT, COPIED, ANEW), "")
+    failed = dict.fromkeys((LIMIT, COPIED), "")
+    if ANEW in readers:
+        arrays[ANEW], failed[ANEW] = partial(mapped, scan, own.chunks), ""
     try:
-        other = rosettasciio_array(scan).reshape(own.shape)
-        arrays[OTHER] = partial(lambda arr: arr, other)
-        shown[OTHER] = other[..., ::-1, :] if scan.format.upside_down else other
+        if OTHER in readers:
+            other = rosettasciio_array(scan).reshape(own.shape)
+            arrays[OTHER] = partial(lambda arr: arr, other)
+            shown[OTHER] = other[..., ::-1, :] if scan.format.upside_down else other
     except Exception as error:  # noqa: BLE001 - failures of readers are results
         failed[OTHER] = reason(error)
     with ThreadPoolExecutor(core_count()) as pool:
@@ -107,7 +114,7 @@ def time_expressions(
             for reader, arr in shown.items():
                 try:
                     found[reader] = evaluate(EXPRESSIONS[name], arr, resting=reader != RECENT)
-                    said[reader] = check(found[reader], found[KEPT])
+                    said[reader] = check(found[reader], next(iter(found.values())))
                 except Exception as error:  # noqa: BLE001 - as above
                     said[reader] = reason(error)
             runs = {
@@ -189,6 +196,30 @@ def compact(
             cells.append(" ".join([f"**{own}**", *(tables.times(row, x) for x in (KEPT, OTHER))]))
         body.append(cells)
     return ["expression", *formats], body
+
+
+def buffered(
+    every: Mapping[tuple[str, str], tables.Row],
+) -> tuple[list[str], list[list[str]]]:
+    """Return the table of buffered reads for the documentation: a row per expression."""
+    formats = list(dict.fromkeys(fmt for _, fmt in every))
+    body = []
+    for name in dict.fromkeys(name for name, _ in every):
+        cells = [f"``{code(name)}``"]
+        for fmt in formats:
+            row = every.get((name, fmt), {})
+            _, *shares = shares_of(name, row)
+            own = tables.cell(row.get(BUFFERED), per_second=False)
+            cells.append(" ".join([f"**{own}**", *map(tables.ratio, shares)]))
+        body.append(cells)
+    return ["expression", *formats], body
+
+
+def report_buffered(timings: Sequence[Timing], facts: Mapping[str, str], path: Path) -> None:
+    """Write the table of buffered reads to the documentation."""
+    lines = [".. Written by benchmarks/expressions.py --buffered; do not edit.", ""]
+    lines += [*tables.csv_table("", *buffered(tables.rows_of(timings))), sentence(facts), ""]
+    path.write_text("\n".join(lines))
 
 
 def report(timings: Sequence[Timing], facts: Mapping[str, str], path: Path | None) -> None:
