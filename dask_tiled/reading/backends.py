@@ -13,7 +13,14 @@ from dask_tiled.reading.backend import Backend, Files, Local
 from dask_tiled.reading.buffered import Buffered, Direct
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.descriptors import lent_fd
-from dask_tiled.reading.mapped import LEAST_MAPPED_BYTES, Kept, Mapped, Resting
+from dask_tiled.reading.mapped import (
+    KEPT_BYTES,
+    LEAST_MAPPED_BYTES,
+    MAPPED_BYTES,
+    Kept,
+    Mapped,
+    Resting,
+)
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
 from dask_tiled.reading.rest import can_rest, leased, rests
@@ -34,7 +41,7 @@ class Leased(Backend):
         self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
     ) -> Iterator[Window]:
         """Map each window if its lease is granted, else read it."""
-        for part in self._mapped.parts(ranges, limit):
+        for part in self._mapped.parts(ranges, limit or MAPPED_BYTES):  # writers wait that long
             # A descriptor of its own: leases of other windows of the file may end earlier.
             with lent_fd(part.file, release=self._files.close) as fd, leased(fd) as refused:
                 if not refused:
@@ -102,8 +109,10 @@ class Auto(Local):
         if file not in self._chosen:
             self._chosen[file] = self._choose(file)
         chosen = self._chosen[file]
-        fewer = self._few and chosen is not self._buffered and self._mapped.keeps(file) is None
-        return self._buffered if fewer else chosen
+        if not self._few or chosen is self._buffered:
+            return chosen
+        stays = file.size <= KEPT_BYTES and (chosen is self._leased or self._mapped.keeps(file))
+        return chosen if stays else self._buffered
 
     def _choose(self, file: File) -> Backend:
         fd = self._files.fd(file)

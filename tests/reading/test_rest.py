@@ -216,7 +216,7 @@ def test_without_a_lease_nothing_is_mapped(path, writer, kind):
     arr = open_dataset(path, **REVERSED)
     writer(kind)
     np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
-    assert not any(one._populated.any() for one in mapped._kept.values())
+    assert not mapped._kept
 
 
 def test_windows_without_a_lease_are_read(path, monkeypatch):
@@ -228,7 +228,7 @@ def test_windows_without_a_lease_are_read(path, monkeypatch):
         yield errno.EAGAIN if len(asked) % 2 else 0
 
     monkeypatch.setattr(backends, "leased", every_other)
-    monkeypatch.setattr(mapped, "KEPT_WINDOW_BYTES", 2 * FRAMES[0].nbytes)
+    monkeypatch.setattr(backends, "MAPPED_BYTES", 2 * FRAMES[0].nbytes)
     arr = open_dataset(path, **REVERSED)
     np.testing.assert_array_equal(arr.compute(), FRAMES.view(">u2"))
     assert len(asked) > 3
