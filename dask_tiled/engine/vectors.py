@@ -342,7 +342,7 @@ class Vectors:
         dtypes = [*(types or [x.dtype for x in shown]), out.dtype]
         if name != "cast" or not {*dtypes} <= COMPLEX:
             dtypes = [pixel_type(x) for x in dtypes]
-        data = self._layout.FETCHES if name.startswith("add_row") else self._layout.OWN
+        data = self._layout.FETCHES if name == "add_row_of_words" else self._layout.OWN
         self.add(primitive(name, *dtypes), data, [*shown, out], group)
 
     def add(self, address: int, data: int, values: Sequence[Value], group: int = 1) -> None:

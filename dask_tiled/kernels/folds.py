@@ -85,7 +85,7 @@ def fetch_runs(data, offsets, start, stop, first, nbytes, apart):
 
 
 @inlined
-def fetch_ahead(row, at):
+def _fetch_ahead(row, at):
     """Prefetch for byte ``at`` of a row: hardware prefetch stops at the end of a page."""
     data = view(row, 0, row.size * row.itemsize, np.uint8)
     for line in range(at + AHEAD, at + AHEAD + PART_BYTES, LINE_BYTES):
@@ -110,7 +110,7 @@ def sum_row(row, reverse):
     for first in range(0, count, step):
         even, odd = np.uint64(0), np.uint64(0)
         for start in range(first, smaller(first + step, count), PART_BYTES // 8):
-            fetch_ahead(row, 8 * start)
+            _fetch_ahead(row, 8 * start)
             part = words[start : start + PART_BYTES // 8]
             for j in range(part.size):
                 word = _pixel(part[j], reverse)
@@ -161,7 +161,7 @@ def _count_row(row, limit, reverse):
     step = (1 << (8 * smaller(row.itemsize, 2) - 1)) - 1  # before the counters could overflow
     pixels = smaller(step, PART_BYTES // row.itemsize)
     for start in range(0, row.size, pixels):
-        fetch_ahead(row, start * row.itemsize)
+        _fetch_ahead(row, start * row.itemsize)
         part, found = row[start : start + pixels], kind(0)
         for j in range(part.size):
             found = kind(found + kind(_pixel(part[j], reverse) > limit))
@@ -300,7 +300,7 @@ def _extreme_frames(least, reverse):
         for i in range(offsets.size):
             row, found = _run(data, offsets[i], 0, width, pixels), results[rows[i], 0]
             for start in range(0, width, PART_BYTES // row.itemsize):
-                fetch_ahead(row, start * row.itemsize)
+                _fetch_ahead(row, start * row.itemsize)
                 part = row[start : start + PART_BYTES // row.itemsize]
                 for j in range(part.size):
                     found = _extreme(_pixel(part[j], reverse), found, least)

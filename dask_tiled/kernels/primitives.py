@@ -18,7 +18,7 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from dask_tiled.kernels import step_layout as layout
-from dask_tiled.kernels.folds import PART_BYTES, fetch_ahead, fetch_runs, sum_row
+from dask_tiled.kernels.folds import fetch_runs, sum_row
 from dask_tiled.kernels.fused_folds import call_address
 from dask_tiled.kernels.words import AHEAD, LINE_BYTES, inner
 
@@ -127,12 +127,9 @@ def look_up(a, b, c, out, n):
 def add_row(a, b, c, out, n):
     """Add all pixels to one sum."""
     pixels, total = carray(a, n), carray(out, 1)
-    added, size = total[0], PART_BYTES // pixels.itemsize
-    for start in range(0, n, size):
-        fetch_ahead(pixels, start * pixels.itemsize)
-        part = pixels[start : start + size]
-        for k in range(part.size):
-            added += part[k]
+    added = total[0]
+    for k in range(n):
+        added += pixels[k]
     total[0] = added
 
 
