@@ -62,7 +62,7 @@ def _name(key: int | str, facts: Any, meant: Any) -> str:
     """
     if not isinstance(facts, Mapping):
         return str(key if isinstance(key, str) else facts) or "dataset"
-    levels = facts.get("levels", ())
+    levels = facts.get("levels", ()) if isinstance(key, str) else ()  # names, not a number
     if key != meant and (key in levels[1:] or meant in levels):
         return ""
     given = facts.get("title") or facts.get("name")

@@ -98,6 +98,14 @@ def test_html_names_the_other_pictures_of_a_file(tmp_path):
     assert "<b>" not in arr._repr_html_().replace("&lt;b&gt;", "")
 
 
+def test_descriptions_name_the_other_series_of_a_tiff_file(tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    with tifffile.TiffWriter(tmp_path / "several.tif") as file:
+        for k in range(2):
+            file.write(np.ones((16, 9 + k), "u2"), metadata=None)
+    assert "1 of 2, dataset_0; the others: dataset_1" in repr(describe(tmp_path / "several.tif"))
+
+
 def test_html_of_many_chunks_is_small(tmp_path):
     path = tmp_path / "hole.raw"
     with path.open("wb") as file:

@@ -291,9 +291,11 @@ class _Rehearsal:
     def _read(self, function: Function, args: list[Any], key: Any, place: tuple[int, ...]) -> Done:
         """Visit a task that reads a whole chunk."""
         source: Source = args[0]
-        (grid,) = (x for x in args if isinstance(x, Grid))
-        block_id = (0,) * len(grid.shape) if function is whole else args[-1]
-        box = grid.box(block_id)
+        if function is whole:
+            box = tuple((0, n) for n in args[1])
+        else:
+            (grid,) = (x for x in args if isinstance(x, Grid))
+            box = grid.box(args[-1])
         self._reads(source, Read(box, ()))
         shaped = Shaped(tuple(b - a for a, b in box), source.dtype)
         if function not in (pixels_of, lent, Unread, whole):
