@@ -37,6 +37,8 @@ FIRST_STEPS: dict[str, Function] = {
     "sum": chunk.sum,
 }
 """First steps of dask's reductions, by method name."""
+METHODS = {getattr(np, name): name for name in FIRST_STEPS}
+"""Method names, by NumPy function."""
 ADDS = {"mean", "sum"}
 """Methods that accept a dtype."""
 CHUNKS, RESULT, WHOLE = "chunks", "result", "whole"

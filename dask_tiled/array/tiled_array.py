@@ -13,7 +13,7 @@ from dask import config
 from dask.base import get_annotations, tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.at_once import Reducing
+from dask_tiled.array.at_once import METHODS, Reducing
 from dask_tiled.array.choosing import SETTINGS, at_points, picked, reshaped
 from dask_tiled.array.dask_graph.layers import (
     DESCRIPTION,
@@ -394,6 +394,8 @@ class TiledArray(LateArray):
         types = [da.Array if issubclass(one, da.Array) else one for one in types]
         if func is np.reshape and len(args) == 2 and not kwargs:
             return self.reshape(args[1])
+        if func in METHODS and args and args[0] is self:
+            return getattr(self, METHODS[func])(*args[1:], **kwargs)
         return super().__array_function__(func, types, args, kwargs)
 
     def __reduce__(self) -> tuple[Function, tuple[object, ...]]:

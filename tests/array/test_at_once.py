@@ -94,6 +94,21 @@ def test_means_in_integers_overflow_as_in_numpy(tmp_path, dtype, chunks):
             np.testing.assert_array_equal(found.compute(), expected)
 
 
+@pytest.mark.parametrize("name", ["max", "mean", "min", "sum"])
+def test_functions_of_numpy(arr, name):
+    if arr.dtype.kind == "c" and name in {"max", "min"}:
+        pytest.skip("dask orders no complex numbers")
+    function = getattr(np, name)
+    result = function(arr, axis=(2, 3))
+    assert type(result) is LateArray
+    assert result.name == function(arr, axis=(2, 3)).name == getattr(arr, name)((2, 3)).name
+    np.testing.assert_array_equal(result.compute(), with_a_graph(function(arr, (2, 3))))
+    out = da.zeros(arr.shape[:2], dtype=result.dtype)
+    np.testing.assert_array_equal(function(arr, axis=(2, 3), out=out), result)
+    with pytest.raises(TypeError):
+        function(arr, axis=(2, 3), where=True)
+
+
 def test_slices_and_further_computation(arr):
     row = arr[1]
     np.testing.assert_array_equal(row.sum((-2, -1)), with_a_graph(row.sum((-2, -1))))
