@@ -29,6 +29,8 @@ KEPT, ANEW, OTHER = "memmap kept", "memmap anew", "RosettaSciIO"
 LIMIT = "page cache"
 RECENT, BUFFERED, COPIED = "recent", "buffered", "preadv"
 READERS = KEPT, RECENT, BUFFERED, ANEW, OTHER
+MOST_LISTED = 10
+"""Maximum number of expressions that a sentence lists."""
 ENOUGH, NEAR = 0.75, 0.85
 """Shares of mapped speed, or else of that of ``preadv`` alone, that copying is to have."""
 
@@ -173,7 +175,8 @@ def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str
             ]
             bounds = f"{ENOUGH} of that" + f" and {NEAR} of preadv" * k
             line = f"{kind} {mean} times as fast as mapped files at rest; "
-            summary.append(f"{line}{len(slow)} below {bounds}: {', '.join(slow) or 'none'}.")
+            listed = f": {', '.join(slow) or 'none'}" if len(slow) <= MOST_LISTED else ""
+            summary.append(f"{line}{len(slow)} below {bounds}{listed}.")
     heads = "ms", "GB/s", "of limit", "recent / rest", "buffered / rest", "of preadv"
     return (
         ["name", "expression", *heads, *(f"/ {x}" for x in ratios)],
