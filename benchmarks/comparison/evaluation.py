@@ -28,6 +28,7 @@ from comparison.scans import Scan
 KEPT, ANEW, OTHER = "memmap kept", "memmap anew", "RosettaSciIO"
 LIMIT = "page cache"
 RECENT, BUFFERED, COPIED = "recent", "buffered", "preadv"
+Cells = tuple[str, list[str]]
 READERS = KEPT, RECENT, BUFFERED, ANEW, OTHER
 MOST_LISTED = 10
 """Maximum number of expressions that a sentence lists."""
@@ -186,42 +187,40 @@ def summarised(rows: Mapping[str, tables.Row]) -> tuple[list[str], list[list[str
 
 
 def compact(
-    every: Mapping[tuple[str, str], tables.Row],
+    every: Mapping[tuple[str, str], tables.Row], numbers: Callable[[str, tables.Row], Cells]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return one table of all formats for the documentation: a row per expression."""
+    """Return one table of all formats for the documentation: a row per expression.
+
+    ``numbers`` returns the time, which is bold, and the ratios of an expression.
+    """
     formats = list(dict.fromkeys(fmt for _, fmt in every))
     body = []
     for name in dict.fromkeys(name for name, _ in every):
         cells = [f"``{code(name)}``"]
         for fmt in formats:
-            row = every.get((name, fmt), {})
-            own = tables.cell(row.get(OURS), per_second=False)
-            cells.append(" ".join([f"**{own}**", *(tables.times(row, x) for x in (KEPT, OTHER))]))
+            own, ratios = numbers(name, every.get((name, fmt), {}))
+            cells.append(" ".join([f"**{own}**", *ratios]))
         body.append(cells)
     return ["expression", *formats], body
 
 
-def buffered(
-    every: Mapping[tuple[str, str], tables.Row],
-) -> tuple[list[str], list[list[str]]]:
-    """Return the table of buffered reads for the documentation: a row per expression."""
-    formats = list(dict.fromkeys(fmt for _, fmt in every))
-    body = []
-    for name in dict.fromkeys(name for name, _ in every):
-        cells = [f"``{code(name)}``"]
-        for fmt in formats:
-            row = every.get((name, fmt), {})
-            _, *shares = shares_of(name, row)
-            own = tables.cell(row.get(BUFFERED), per_second=False)
-            cells.append(" ".join([f"**{own}**", *map(tables.ratio, shares)]))
-        body.append(cells)
-    return ["expression", *formats], body
+def mapped_numbers(_: str, row: tables.Row) -> Cells:
+    """Return the time of mapped files, and how many times as long others take."""
+    own = tables.cell(row.get(OURS), per_second=False)
+    return own, [tables.times(row, x) for x in (KEPT, OTHER)]
+
+
+def buffered_numbers(name: str, row: tables.Row) -> Cells:
+    """Return the time of buffered reads, and their shares of mapped speed and of ``preadv``."""
+    _, *shares = shares_of(name, row)
+    return tables.cell(row.get(BUFFERED), per_second=False), [*map(tables.ratio, shares)]
 
 
 def report_buffered(timings: Sequence[Timing], facts: Mapping[str, str], path: Path) -> None:
     """Write the table of buffered reads to the documentation."""
     lines = [".. Written by benchmarks/expressions.py --buffered; do not edit.", ""]
-    lines += [*tables.csv_table("", *buffered(tables.rows_of(timings))), sentence(facts), ""]
+    table = compact(tables.rows_of(timings), buffered_numbers)
+    lines += [*tables.csv_table("", *table), sentence(facts), ""]
     path.write_text("\n".join(lines))
 
 
@@ -238,7 +237,7 @@ def report(timings: Sequence[Timing], facts: Mapping[str, str], path: Path | Non
         tables.print_table(console, title, head, body)
         console.print(*summary, sep="\n", markup=False, highlight=False)
         lines += [f"**{title}**", "", *(f"- {line}" for line in summary), ""]
-    lines += [".. end of the summary", "", *tables.csv_table("", *compact(every))]
+    lines += [".. end of the summary", "", *tables.csv_table("", *compact(every, mapped_numbers))]
     for note in tables.notes(timings):
         console.print(note, markup=False, highlight=False)
     if path:
