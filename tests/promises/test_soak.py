@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,16 @@ def soak(*arguments):
 def test_a_short_run_passes():
     output, verdict = soak("--operations", 200)
     assert verdict == "PASS", output
+
+
+def test_threads_that_write_samples_at_the_same_time_get_different_versions(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(PROGRAM.parent)
+    from samples import Versions
+
+    names = [name for name in ("raw", "npy C", "mib u16", "pts", "pts frames") for _ in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+        versions = list(pool.map(lambda name: Versions.of(tmp_path, name), names))
+    assert len(set(map(id, versions))) == 5
 
 
 def test_planted_faults_are_found():

@@ -1,6 +1,7 @@
 """Two versions of a sample of each format, with known pixels."""
 
 import shutil
+import threading
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -46,6 +47,10 @@ TABLE = {
 }
 
 
+# Frames are patched in a module, which all threads share.
+WRITING = threading.Lock()
+
+
 class Versions(NamedTuple):
     """A sample, and another that may replace it."""
 
@@ -53,9 +58,14 @@ class Versions(NamedTuple):
     samples: tuple[Sample, Sample]
 
     @classmethod
-    @cache
     def of(cls, root, name):
         """Write both versions once; the second has all axes reversed."""
+        with WRITING:
+            return cls._of(root, name)
+
+    @classmethod
+    @cache
+    def _of(cls, root, name):
         folders = tuple(root / f"{list(TABLE).index(name)}-{k}" for k in range(2))
         samples = []
         for folder, turned in zip(folders, (False, True), strict=True):
