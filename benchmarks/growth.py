@@ -1,12 +1,13 @@
-"""Seconds per GB for files of increasing size and numbers of threads.
+"""Seconds per GB for files of increasing size, by numbers of threads and of workers.
 
-Run ``python benchmarks/growth.py``, with ``--gb 0.1 1 10 100`` for all sizes. The files are sparse
+Run ``python benchmarks/growth.py``, with ``--gb 0.1 1 10 100`` for all sizes. Workers are processes
+of a cluster with one thread each. The files are sparse
 and hold frames of 256 x 256 uint16 zeros; a pass sums every frame. For files up to a quarter of the
 memory, a first pass, which compiles kernels and fills the page cache, is not counted. Larger files
 are dropped from the page cache and read once: the time includes making and dropping pages of zeros.
 ``dd``, in one thread, shows that cost without the sum.
 
-"spread" compares the slowest with the fastest size for a number of threads.
+"spread" compares the slowest with the fastest size.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dask_tiled
 from backends import evict
+from cluster import cluster
 from comparison.cores import core_count
 from comparison.facts import facts, sentence
 from comparison.table import make_console, print_table
@@ -43,13 +46,16 @@ def sparse(path: Path, gb: float) -> Path:
     return path
 
 
-def job(path: Path, io: str, threads: int) -> Callable[[], object]:
-    """Return a function that sums all frames of a file, or reads it with ``dd``."""
-    if io == PLAIN:
-        command = ["dd", f"if={path}", "of=/dev/null", f"bs={BLOCK_BYTES}", "status=none"]
-        return partial(subprocess.run, command, check=True)
+def plain_job(path: Path) -> Callable[[], object]:
+    """Return a function that reads a file with ``dd``."""
+    command = ["dd", f"if={path}", "of=/dev/null", f"bs={BLOCK_BYTES}", "status=none"]
+    return partial(subprocess.run, command, check=True)
+
+
+def job(path: Path, io: str, where: dict[str, Any]) -> Callable[[], object]:
+    """Return a function that sums all frames of a file."""
     arr = dask_tiled.open_dataset(path, "raw", dtype="uint16", sig_shape=SIG, io=io)
-    return partial(arr.sum(axis=(1, 2)).compute, scheduler="threads", num_workers=threads)
+    return partial(arr.sum(axis=(1, 2)).compute, **where)
 
 
 def seconds_of(path: Path, run: Callable[[], object], repeats: int) -> float:
@@ -74,6 +80,7 @@ def main() -> None:
     )
     parser.add_argument("--gb", type=float, nargs="+", default=(0.1, 1, 10))
     parser.add_argument("--threads", type=int, nargs="+", default=(1, 2, 4))
+    parser.add_argument("--workers", type=int, nargs="*", default=(1, 2))
     parser.add_argument("--io", nargs="+", default=("auto", "buffered"))
     parser.add_argument("--dir", type=Path, help="folder for the temporary files")
     parser.add_argument("--repeats", type=int, default=3)
@@ -81,19 +88,27 @@ def main() -> None:
     body = []
     with tempfile.TemporaryDirectory(prefix="growth-", dir=args.dir) as folder:
         warm = sparse(Path(folder) / "warm.raw", 0.01)
-        files = {gb: sparse(Path(folder) / f"{gb:g}.raw", gb) for gb in args.gb}
-        for io in (PLAIN, *args.io):
-            job(warm, io, 1)()
-            for threads in [1] if io == PLAIN else args.threads:
-                found = [
-                    seconds_of(path, job(path, io, threads), args.repeats)
-                    for path in files.values()
-                ]
-                spread = f"{max(found) / min(found) - 1:.0%}"
-                body.append([io, str(threads), *(f"{x:.3f}" for x in found), spread])
+        files = [sparse(Path(folder) / f"{gb:g}.raw", gb) for gb in args.gb]
+
+        def measure(label: str, count: int, make: Callable[[Path], Callable[[], object]]) -> None:
+            make(warm)()
+            found = [seconds_of(path, make(path), args.repeats) for path in files]
+            spread = f"{max(found) / min(found) - 1:.0%}"
+            body.append([label, str(count), *(f"{x:.3f}" for x in found), spread])
+
+        measure(PLAIN, 1, plain_job)
+        for threads in args.threads:
+            for io in args.io:
+                where = {"scheduler": "threads", "num_workers": threads}
+                measure(f"{io}, threads", threads, partial(job, io=io, where=where))
+        for workers in args.workers:
+            with cluster(folder, workers) as client:
+                for io in args.io:
+                    made = partial(job, io=io, where={"scheduler": client})
+                    measure(f"{io}, workers", workers, made)
     console = make_console()
     console.print(sentence(facts(max(args.gb) * GB / 2**20, args.repeats)), highlight=False)
-    head = ["io", "threads", *(f"{gb:g} GB" for gb in args.gb), "spread"]
+    head = ["io", "number", *(f"{gb:g} GB" for gb in args.gb), "spread"]
     print_table(console, f"Seconds for each GB, {core_count()} cores", head, body)
 
 
