@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, Self
 
 import dask.array as da
@@ -17,15 +17,16 @@ from dask_tiled.array.dask_graph.schedulers import Get, get_here
 from dask_tiled.tiling.bases import Chunks
 
 
-def unobserved(options: Mapping[str, Any]) -> Get | None:
+def unobserved(scheduler: Any = None, **options: Any) -> Get | None:
     """Return the scheduler of ``compute(**options)`` if nothing observes the graph.
 
     None with callbacks, and where tasks do not run in threads of this process.
     """
-    if Callback.active or options.keys() - {"scheduler"}:
+    if Callback.active or options.keys() - {"num_workers", "pool"}:
         return None
     is_ours = config.get("array_optimize", None) is optimize
-    return get_here(options.get("scheduler")) if is_ours else None
+    get = get_here(scheduler) if is_ours else None
+    return partial(get, **options) if get and options else get
 
 
 class LateArray(da.Array):
@@ -102,7 +103,7 @@ class LateArray(da.Array):
 
     def compute(self, **options: Any) -> Any:
         """Compute the array as dask does, without a graph if nothing would observe it."""
-        if self._at_once is not None and (get := unobserved(options)) is not None:
+        if self._at_once is not None and (get := unobserved(**options)) is not None:
             return self._at_once(get)
         return super().compute(**options)  # type: ignore[no-untyped-call]
 

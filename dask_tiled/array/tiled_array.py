@@ -247,7 +247,7 @@ class TiledArray(LateArray):
         """Compute the array as dask does; one task, such as a frame, is read without a graph."""
         if self._description is not None:
             shape = self._description.shape
-            get = unobserved(options)
+            get = unobserved(**options)
             if get and is_one_task(self._source, shape, self.npartitions):
                 return whole(self._source, shape, get)
         return super().compute(**options)

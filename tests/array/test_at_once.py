@@ -1,6 +1,7 @@
 """Reductions of opened arrays run without a graph and equal dask's results."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from itertools import product
 from threading import get_ident
@@ -130,8 +131,15 @@ def test_slices_and_further_computation(arr):
 def test_graphs_are_built_on_demand(arr):
     result = arr.sum((2, 3))
     assert result._graph is None
-    result.compute()
+    expected = result.compute()
     arr[1, 2].compute(scheduler="threads")
+    with ThreadPoolExecutor(2) as pool:
+        for options in ({"num_workers": 2}, {"pool": pool}):
+            for scheduler in (None, "threads", "synchronous"):
+                np.testing.assert_array_equal(
+                    result.compute(scheduler=scheduler, **options), expected
+                )
+                arr[1, 2].compute(scheduler=scheduler, **options)
     assert result._graph is None
     assert arr._graph is None
     with_a_graph(result)
