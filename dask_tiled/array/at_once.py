@@ -1,4 +1,4 @@
-"""Reductions that run without a graph of dask, if nothing observes it."""
+"""Reductions and weighted sums that run without a graph of dask, if nothing observes it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from dask.base import get_annotations
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from dask_tiled.array.dask_graph.aggregation import Ending, finished, reduced
-from dask_tiled.array.dask_graph.functions import LastStep, reduction_of
+from dask_tiled.array.dask_graph.functions import Contraction, LastStep, reduction_of
 from dask_tiled.array.dask_graph.names import chunk, reductions
 from dask_tiled.array.dask_graph.results import concatenated
 from dask_tiled.array.dask_graph.schedulers import Get
 from dask_tiled.array.deferred import LateArray
-from dask_tiled.array.lowering import known_pixels
+from dask_tiled.array.lowering import Known, known_pixels
+from dask_tiled.array.operands import Beside
 from dask_tiled.array.plan import in_fewer_chunks
 from dask_tiled.array.recipes import Recipes
 from dask_tiled.array.tasks import Function, Kwargs
 from dask_tiled.array.tree import Read
-from dask_tiled.engine.reductions import Reduction
+from dask_tiled.engine.reductions import SUM, Reduction
+from dask_tiled.model.indexing import Array
+from dask_tiled.tiling.bases import Chunks
 
 FIRST_STEPS: dict[str, Function] = {
     "max": reductions.chunk_max,
@@ -41,8 +44,8 @@ METHODS = {getattr(np, name): name for name in FIRST_STEPS}
 """Method names, by NumPy function."""
 ADDS = {"mean", "sum"}
 """Methods that accept a dtype."""
-CHUNKS, RESULT, WHOLE = "chunks", "result", "whole"
-"""Names of the results of chunks, of the chunks of the result, and of the result."""
+CHUNKS, RESULT, WEIGHTS, WHOLE = "chunks", "result", "weights", "whole"
+"""Names of the results of chunks, of the chunks of the result, of weights, and of the result."""
 
 
 class Reducing:
@@ -66,8 +69,7 @@ class Reducing:
 
     def _reduced(self, arr: Any, args: Any, kwargs: Any) -> da.Array | None:
         """Return the reduction if it needs no graph of dask; None to leave it to dask."""
-        observed = get_annotations() or len(config.get("array_plugins", ())) > 1  # need a graph
-        if arr.description is None or observed or not all(map(all, arr.chunks)):
+        if _needs_graph(arr):
             return None
         try:
             given = self._signature.bind(arr, *args, **kwargs).arguments
@@ -88,16 +90,67 @@ class Reducing:
         step = step.raw()
         assert isinstance(step.done, Reduction)  # noqa: S101 - for the type checker
         ending = Ending(step.done, bool(given.get("keepdims")), typed.get("dtype"), 0)
-        kept = [k for k in range(arr.ndim) if ending.keepdims or k not in axes]
-        chunks = tuple((1,) if k in axes else arr.chunks[k] for k in kept)
-        of: Kwargs = {"name": CHUNKS, "chunks": arr.chunks, "dtype": arr.dtype, "annotations": {}}
-        source, grid = arr._source, arr._grid  # noqa: SLF001 - of this package
-        read = Read(**of, source=source, grid=grid, description=None)
-        copy, values = arr.__reduce__()  # assignment to the array must not change the result
-        made = lambda: self._method(copy(*values), *args, **kwargs)  # noqa: E731
-        make = lambda: Context().run(made)  # noqa: E731 - without annotations that came later
-        at_once = partial(_reduced, read, step, ending)
-        return LateArray(chunks, ending.dtype or arr.dtype, make, at_once)
+        chunks, dtype = ending.chunks(arr.chunks), ending.dtype or arr.dtype
+        make = lambda arr: self._method(arr, *args, **kwargs)  # noqa: E731
+        return _late(arr, chunks, dtype, make, partial(_reduced, _pixels(arr), step, ending, ()))
+
+
+def weighted(
+    arr: Any,
+    weights: Array,
+    make: Callable[[da.Array], da.Array],
+    last: Callable[[Array], Array] = np.asarray,
+) -> da.Array:
+    """Return a function of the sums of every frame weighted by n masks, of the dtype of the sums.
+
+    ``make(arr)`` returns the same with a graph of dask, and does so if one is needed.
+    """
+    nav_ndim = arr.ndim - weights.ndim + 1
+    sig = tuple(range(nav_ndim, arr.ndim))
+    whole = bool(sig) and all(len(arr.chunks[axis]) == 1 for axis in sig)
+    if not whole or _needs_graph(arr) or arr.description.nav_ndim != nav_ndim:
+        return make(arr)
+    pixels, ndim = _pixels(arr), weights.ndim
+    beside = Beside(WEIGHTS, ((), *map(pixels.view.spans, sig)), (1,) * ndim, (None,) * ndim)
+    step = LastStep(Contraction(beside), partial(_products, axes=sig))
+    ending = Ending(Reduction(SUM, sig, None), keepdims=False, dtype=weights.dtype, ddof=0)
+    sums = partial(_reduced, pixels, step, ending, (weights,))
+    meta = last(np.empty((0,) * nav_ndim + weights.shape[:1], weights.dtype))
+    chunks = (*arr.chunks[:nav_ndim], meta.shape[-1:])
+    return _late(arr, chunks, meta.dtype, make, lambda get: last(sums(get)))
+
+
+def _products(pixels: Array, weights: Array, axes: tuple[int, ...]) -> Array:
+    """Sum the weighted pixels of every frame of a chunk, as dask's ``tensordot`` does."""
+    sums = np.tensordot(pixels, weights, (axes, range(1, weights.ndim)))
+    return np.expand_dims(sums, axes)
+
+
+def _needs_graph(arr: Any) -> bool:
+    """Return whether a graph is observed, or needed: for changed or empty arrays."""
+    observed = get_annotations() or len(config.get("array_plugins", ())) > 1
+    return bool(arr.description is None or observed or not all(map(all, arr.chunks)))
+
+
+def _pixels(arr: Any) -> Known:
+    """Return the pixels of an opened array."""
+    of: Kwargs = {"name": CHUNKS, "chunks": arr.chunks, "dtype": arr.dtype, "annotations": {}}
+    source, grid = arr._source, arr._grid  # noqa: SLF001 - of this package
+    return known_pixels(Read(**of, source=source, grid=grid, description=None))
+
+
+def _late(
+    arr: Any,
+    chunks: Chunks,
+    dtype: np.dtype,
+    make: Callable[[da.Array], da.Array],
+    at_once: Callable[[Get], Any],
+) -> LateArray:
+    """Return the array that ``make(arr)`` returns."""
+    copy, values = arr.__reduce__()  # assignment to the array must not change the result
+    made = lambda: make(copy(*values))  # noqa: E731
+    # Without annotations that came later.
+    return LateArray(chunks, dtype, lambda: Context().run(made), at_once)
 
 
 def _is_plain(axes: Any) -> bool:
@@ -106,19 +159,22 @@ def _is_plain(axes: Any) -> bool:
     return all(isinstance(axis, (int, np.integer)) and type(axis) is not bool for axis in some)
 
 
-def _reduced(read: Read, step: LastStep, ending: Ending, get: Get) -> Any:
+def _reduced(
+    pixels: Known, step: LastStep, ending: Ending, operands: tuple[Array, ...], get: Get
+) -> Any:
     """Reduce an array, in the chunks that the graph would use."""
-    part = known_pixels(read).but(step=step)
-    shape = ending.chunks(part.chunks)
+    part, gone = pixels.but(step=step), len(ending.reduction.axes)
+    further = tuple((n,) for x in operands for n in x.shape[: x.ndim - gone])
+    shape = ending.chunks(part.chunks + further)
     if math.prod(map(len, part.chunks)) > 1:
         (part,) = in_fewer_chunks({CHUNKS: part}, {CHUNKS} if shape else ()).values()
-    recipes, chunks = Recipes([part.recipe], part.grid), part.chunks
+    recipes, chunks = Recipes([part.recipe], part.grid), part.chunks + further
     if math.prod(map(len, chunks)) == 1:
         found: Any
-        (found,) = recipes.make((0,) * len(chunks), None)
-        pixels = math.prod(part.grid.shape[axis] for axis in ending.reduction.axes)
-        return finished(ending, pixels, found)
-    made = reduced(CHUNKS, recipes, chunks)
+        (found,) = recipes.make((0,) * len(chunks), None, *operands)
+        count = math.prod(part.grid.shape[axis] for axis in ending.reduction.axes)
+        return finished(ending, count, found)
+    made = reduced(CHUNKS, recipes, chunks, *operands)
     ends = [*ending.tasks(RESULT, CHUNKS, chunks, made)]
     if not shape:
         return get(made | {task.key: task for task in ends}, (RESULT,))

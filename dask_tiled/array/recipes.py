@@ -343,7 +343,7 @@ class Recipes:
         self, block_id: Block, blocks: Sequence[Nested], room: Room | None = None
     ) -> list[Begun]:
         """Begin the chunks of all recipes; nothing is read yet."""
-        box = self.grid.box(block_id)
+        box = self.grid.box(block_id[: len(self.grid.axes)])  # results may have further axes
         begun = list[Begun]()
         for recipe, given in zip(self.recipes, self._given, strict=True):
             some = [_only(blocks[number]) for number in given]

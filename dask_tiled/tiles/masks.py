@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 
+from dask_tiled.array.at_once import weighted
 from dask_tiled.array.axes import labelled, shown_of
 from dask_tiled.array.building import has_tiles
 from dask_tiled.array.job_arrays import Reducible
 from dask_tiled.array.tile_functions import map_tiles, reducible
+from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import TilingError
 from dask_tiled.model.axes import Axis
@@ -57,8 +60,9 @@ def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) 
     (60, 64, 2)
     """
     x = reducible(arr, sig_ndim)
-    sums = _under_sparse(x, masks) if are_sparse(masks) else _under_dense(x, masks)
-    return labelled(sums, [*shown_of(x.arr).axes[: x.nav_ndim], Axis("mask")])
+    if are_sparse(masks):
+        return _masked(x, _under_sparse(x, masks))
+    return _under_dense(x, masks, _masked)
 
 
 def _under_sparse(x: Reducible, masks: Any) -> da.Array:
@@ -73,7 +77,17 @@ def _sums(tile: Array, _: TileInfo, masks: SparseMasks) -> Array:
     return masks.sums(tile)
 
 
-def _under_dense(x: Reducible, masks: npt.ArrayLike) -> da.Array:
+def _masked(x: Reducible, sums: da.Array) -> da.Array:
+    return labelled(sums, [*shown_of(x.arr).axes[: x.nav_ndim], Axis("mask")])
+
+
+def _under_dense(
+    x: Reducible,
+    masks: npt.ArrayLike,
+    shown: Callable[[Reducible, da.Array], da.Array],
+    last: Callable[[Array], Array] = np.asarray,
+) -> da.Array:
+    """Return ``shown(x, sums)``, whose values are ``last(sums)``."""
     arr = x.arr
     frame = arr.shape[x.nav_ndim :]
     weights = _numbers(masks, "biufc")
@@ -81,17 +95,26 @@ def _under_dense(x: Reducible, masks: npt.ArrayLike) -> da.Array:
         weights = weights[None]
     if weights.shape[1:] != frame or not len(weights):
         raise misfit(weights.shape, frame)
-    dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
-    sig = tuple(range(x.nav_ndim, arr.ndim))
-    weights, axes = weights.astype(dtype), (sig, tuple(range(1, weights.ndim)))
+    weights = weights.astype(np.result_type(arr.dtype, weights.dtype, np.float32))
+
+    def make(arr: da.Array) -> da.Array:
+        return shown(x._replace(arr=arr), _contracted(arr, weights))
+
+    return weighted(arr, weights, make, last) if isinstance(arr, TiledArray) else make(arr)
+
+
+def _contracted(arr: da.Array, weights: Array) -> da.Array:
+    """Return the sums of frames weighted by masks, as dask computes them."""
+    nav_ndim, frame = arr.ndim - weights.ndim + 1, range(1, weights.ndim)
+    sig = tuple(range(nav_ndim, arr.ndim))
     if has_tiles():
-        return da.tensordot(arr, _held(weights), axes=axes)
+        return da.tensordot(arr, _held(weights), axes=(sig, tuple(frame)))
     whole = arr.rechunk(dict.fromkeys(sig, -1))  # array expressions have no tensordot on tiles
-    chunks = (*whole.chunks[: x.nav_ndim], (len(weights),))
-    product = partial(np.tensordot, b=weights, axes=axes)
-    meta = np.empty((0,) * len(chunks), dtype)
-    shown: Any = {"drop_axis": sig, "new_axis": x.nav_ndim, "chunks": chunks, "meta": meta}
-    return da.map_blocks(product, whole, dtype=dtype, **shown)
+    chunks = (*whole.chunks[:nav_ndim], (len(weights),))
+    product = partial(np.tensordot, b=weights, axes=(sig, frame))
+    meta = np.empty((0,) * len(chunks), weights.dtype)
+    of: Any = {"drop_axis": sig, "new_axis": nav_ndim, "chunks": chunks, "meta": meta}
+    return da.map_blocks(product, whole, dtype=weights.dtype, **of)
 
 
 def center_of_mass(
@@ -137,11 +160,14 @@ def center_of_mass(
     planes[0] = weights
     for plane, places in zip(planes[1:], np.indices(frame, sparse=True), strict=True):
         np.multiply(weights, places, out=plane, casting="same_kind")
-    sums = _under_dense(x, planes)
-    chunks = (*sums.chunks[:-1], (len(frame),))
-    found = da.map_blocks(_centre, sums, dtype=np.float64, chunks=chunks)
-    axes = shown_of(arr).axes
+    return _under_dense(x, planes, _centred, _centre)
+
+
+def _centred(x: Reducible, sums: da.Array) -> da.Array:
+    axes = shown_of(x.arr).axes
     names = [axis.name if axis else f"axis {k}" for k, axis in enumerate(axes[x.nav_ndim :])]
+    chunks = (*sums.chunks[:-1], (len(names),))
+    found = da.map_blocks(_centre, sums, dtype=np.float64, chunks=chunks)
     components = Axis("component", labels=tuple(names))
     return labelled(found, [*axes[: x.nav_ndim], components], "px")
 

@@ -27,10 +27,12 @@ SOME = 4
 """Partial results combined per task."""
 
 
-def reduced(name: str, recipes: Recipes | TaskRef, chunks: Chunks) -> dict[Key, Task]:
-    """Return the tasks that reduce chunks by a recipe without operands."""
+def reduced(
+    name: str, recipes: Recipes | TaskRef, chunks: Chunks, *operands: Array
+) -> dict[Key, Task]:
+    """Return the tasks that reduce chunks by a recipe, whose operands have one chunk each."""
     blocks = product([name], *(range(len(axis)) for axis in chunks))
-    return {key: Task(key, make, recipes, key[1:], None) for key in blocks}
+    return {key: Task(key, make, recipes, key[1:], None, *operands) for key in blocks}
 
 
 class Ending(NamedTuple):
