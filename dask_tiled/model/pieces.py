@@ -88,6 +88,9 @@ class PieceTable:
         self._columns = tuple(map(_compact, columns))
         self._count = count
 
+    def __getstate__(self) -> dict[str, object]:
+        return {"_columns": self._columns, "_count": self._count}  # the rest is cached
+
     def __len__(self) -> int:
         return self._count
 
