@@ -57,10 +57,7 @@ def transform_of(
 
 
 def transformed(
-    axes: Sequence[Axis | None],
-    transform: Transform,
-    before: Sequence[int],
-    after: Sequence[int],
+    axes: Sequence[Axis | None], transform: Transform, before: Sequence[int], after: Sequence[int]
 ) -> list[Axis | None]:
     """Return the axes after a transform, from the lengths before and after."""
     found = list(axes)

@@ -15,12 +15,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.at_once import METHODS, Reducing
 from dask_tiled.array.choosing import SETTINGS, at_points, picked, reshaped
-from dask_tiled.array.dask_graph.layers import (
-    DESCRIPTION,
-    Annotations,
-    fused,
-    symbolic_graph,
-)
+from dask_tiled.array.dask_graph.layers import DESCRIPTION, Annotations, fused, symbolic_graph
 from dask_tiled.array.dask_graph.results import is_one_task, whole
 from dask_tiled.array.dask_graph.rewriting import optimize
 from dask_tiled.array.deferred import LateArray, unobserved

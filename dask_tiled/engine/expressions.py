@@ -63,10 +63,7 @@ class Call:
     __slots__ = ("dtype", "function", "operands")
 
     def __init__(
-        self,
-        function: Operation,
-        operands: tuple[Node | Operand | Scalar, ...],
-        dtype: np.dtype,
+        self, function: Operation, operands: tuple[Node | Operand | Scalar, ...], dtype: np.dtype
     ) -> None:
         self.function = function
         self.operands = operands

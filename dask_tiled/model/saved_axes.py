@@ -9,12 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from dask_tiled.errors import (
-    CorruptFileError,
-    DatasetError,
-    OutsideFolderError,
-    StaleFileError,
-)
+from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError, StaleFileError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import described, replaced
 from dask_tiled.model.description import Description, facts_of

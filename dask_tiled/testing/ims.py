@@ -79,10 +79,7 @@ def write_ims(
 
 
 def _say_facts(
-    file: Any,
-    sizes: tuple[int, ...],
-    extent: Extent,
-    *facts: Mapping[str, str],
+    file: Any, sizes: tuple[int, ...], extent: Extent, *facts: Mapping[str, str]
 ) -> None:
     told = {axis: str(n) for axis, n in zip("XYZ", sizes, strict=False)}
     for number, ends in enumerate(extent):

@@ -19,11 +19,7 @@ ROUNDING = 1e-9
 
 
 def disk(
-    arr: Any,
-    radius: Length,
-    center: Sequence[Length] | None = None,
-    *,
-    sig_ndim: int | None = None,
+    arr: Any, radius: Length, center: Sequence[Length] | None = None, *, sig_ndim: int | None = None
 ) -> Mask:
     """Return a mask of the pixels of a frame that lie within a radius of a centre.
 

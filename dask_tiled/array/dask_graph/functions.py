@@ -25,14 +25,7 @@ from dask_tiled.array.operands import Beside
 from dask_tiled.array.tasks import ChunkJob, Function, Key, Kwargs, Label, Tasks
 from dask_tiled.engine import reductions as table
 from dask_tiled.engine.accumulators import Bins
-from dask_tiled.engine.expressions import (
-    Call,
-    Cast,
-    Pixels,
-    Select,
-    call,
-    call_operator,
-)
+from dask_tiled.engine.expressions import Call, Cast, Pixels, Select, call, call_operator
 from dask_tiled.engine.reductions import Aggregation, Reduction
 from dask_tiled.model.indexing import Array
 

@@ -54,12 +54,8 @@ NAMES = {
         "finalize": _use("the last task, which concatenates chunks"),
         "getter": _use("chunks of arrays that xarray wraps"),
     },
-    "dask.array.einsumfuncs": {
-        "chunk_einsum": _use("einsum"),
-    },
-    "dask.array.overlap": {
-        "_trim": _use("the axes after map_overlap", NO_NAMES),
-    },
+    "dask.array.einsumfuncs": {"chunk_einsum": _use("einsum")},
+    "dask.array.overlap": {"_trim": _use("the axes after map_overlap", NO_NAMES)},
     "dask.array.reductions": {
         "_nanmax_skip": _use("nanmax"),
         "_nanmin_skip": _use("nanmin"),
@@ -93,9 +89,7 @@ NAMES = {
         "blockwise": _use("the symbolic layers of opened arrays", NO_TILES),
         "blockwise_token": _use("the arguments of a symbolic layer"),
     },
-    "dask.core": {
-        "flatten": _use("keys of nested chunks", NO_TILES),
-    },
+    "dask.core": {"flatten": _use("keys of nested chunks", NO_TILES)},
     "dask.highlevelgraph": {
         "Layer": _use("layers of graphs", NO_TILES),
         "MaterializedLayer": _use("layers that list their tasks", NO_TILES),
@@ -104,13 +98,8 @@ NAMES = {
         "ArrayBlockIdDep": _use("the position of a chunk, for its task", NO_TILES),
         "ArraySliceDep": _use("the slices of chunks of arrays that xarray wraps"),
     },
-    "dask.order": {
-        "order": _use("the order of tasks, to estimate their memory", "explain fails"),
-    },
-    "dask.utils": {
-        "apply": _use("binned pixels"),
-        "methodcaller": _use("reshaped chunks"),
-    },
+    "dask.order": {"order": _use("the order of tasks, to estimate their memory", "explain fails")},
+    "dask.utils": {"apply": _use("binned pixels"), "methodcaller": _use("reshaped chunks")},
 }
 """Names by dask module: their use, and the consequence if they are missing."""
 

@@ -38,15 +38,7 @@ from dask_tiled.array.dask_graph.names import (
     routines,
 )
 from dask_tiled.array.dask_graph.slices import as_now, cuts_of, taken
-from dask_tiled.array.tasks import (
-    Function,
-    Key,
-    Kwargs,
-    Label,
-    Labelling,
-    pixels_of,
-    run_job,
-)
+from dask_tiled.array.tasks import Function, Key, Kwargs, Label, Labelling, pixels_of, run_job
 from dask_tiled.array.tree import (
     Argument,
     Bin,

@@ -26,13 +26,7 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
 from dask_tiled.model.grids import gaps
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.pieces import (
-    PER_AXIS,
-    PieceTable,
-    joined,
-    piece_table,
-    strides_of,
-)
+from dask_tiled.model.pieces import PER_AXIS, PieceTable, joined, piece_table, strides_of
 
 READ_BYTES = 1 << 20
 """Target size of a block that the HDF5 library reads."""

@@ -164,13 +164,7 @@ def _too_few(path: str, where: str, pixels: int, found: str) -> NoReturn:
     )
 
 
-def index(
-    run: EventRun,
-    fetch: Fetch,
-    *,
-    pixels: int,
-    bins: int,
-) -> tuple[Index, Index, Index]:
+def index(run: EventRun, fetch: Fetch, *, pixels: int, bins: int) -> tuple[Index, Index, Index]:
     """Find the pixels of each piece, by counting the ends of pixels before it in its frame."""
     kernel, found, done = function_at(f"{KERNELS}:pixels_kernel")(), [], []
     for part, data in run.parts(fetch):
