@@ -28,7 +28,7 @@ SOME = 4
 
 
 def reduced(
-    name: str, recipes: Recipes | TaskRef, chunks: Chunks, *operands: Array
+    name: str, recipes: Recipes | TaskRef, chunks: Chunks, *operands: Array | TaskRef
 ) -> dict[Key, Task]:
     """Return the tasks that reduce chunks by a recipe, whose operands have one chunk each."""
     blocks = product([name], *(range(len(axis)) for axis in chunks))

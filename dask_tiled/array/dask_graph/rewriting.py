@@ -27,6 +27,7 @@ from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
     Layer,
     MaterializedLayer,
+    TaskRef,
     blockwise,
     flatten,
 )
@@ -252,9 +253,11 @@ def _make(
         dependencies[key].add(value.key)
         dependencies[value.key] = set()
     ended = any(one.name == of for of, *_ in found.endings.values())
-    if ended and one.places == one.output and not (together or pixels or recipes.beside):
+    single = all(n == 1 for x in recipes.beside for n in x.numblocks)
+    if ended and single and one.places == one.output and not (together or pixels):
         # Every chunk is needed, and nothing to be fused by dask.
-        layers[key] = MaterializedLayer(reduced(key, value, one.chunks))
+        operands = [TaskRef((x.name, *(0 for _ in x.numblocks))) for x in recipes.beside]
+        layers[key] = MaterializedLayer(reduced(key, value, one.chunks, *operands))
         layers[key].annotations = one.annotations or None
         return
     arguments: list[object] = [value, None, ArrayBlockIdDep(one.chunks), labels]
