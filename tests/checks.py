@@ -1,12 +1,13 @@
-"""Checks that several tests share: errors, special files, facts, plans, memory."""
+"""Checks that several tests share: errors, special files, facts, plans, memory, waiting."""
 
 import ctypes
 import os
 import socket
 import subprocess
 import sys
+import time
 import tracemalloc
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 
 import pytest
 from dask._task_spec import TaskRef
@@ -166,6 +167,27 @@ def least_peak(function):
             function()
         peaks += found
     return min(peaks)
+
+
+def wait_for(condition, seconds=60):
+    """Wait until a condition returns a true value, and return the value."""
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until, f"the condition is not true after {seconds} s"
+        time.sleep(0.02)
+    return found
+
+
+def open_files(folder):
+    """Return the number of this process's descriptors of files in a folder, also of removed ones.
+
+    Other descriptors come and go: of connections and threads that earlier tests have used.
+    """
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{number}").startswith(f"{folder}/")
+    return found
 
 
 def listen(path):

@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Lock, Thread
 from urllib.parse import quote, unquote
 
 
@@ -23,6 +23,7 @@ class RangeServer(ThreadingHTTPServer):
     def __init__(self, folder):
         super().__init__(("127.0.0.1", 0), Handler)
         self.folder = str(folder)
+        self.counting = Lock()
         self.lists = True
         self.listing_status = 200
         self.tags = True
@@ -63,16 +64,18 @@ class Handler(BaseHTTPRequestHandler):
             return self.send_error(403)
         if path.endswith("/"):
             return self.send_page(file)
-        server.asked.append((path, self.headers.get("Range")))
-        server.headers.append(dict(self.headers))
+        with server.counting:
+            server.asked.append((path, self.headers.get("Range")))
+            server.headers.append(dict(self.headers))
+            number = len(server.asked)
+            server.at_once += 1
+            server.most_at_once = max(server.most_at_once, server.at_once)
+        time.sleep(server.slowness)
+        with server.counting:  # before the answer, after which the client may send a request
+            server.at_once -= 1
         if server.elsewhere:
             return self.answer(302, b"", {"Location": server.elsewhere + path})
-        server.at_once += 1
-        server.most_at_once = max(server.most_at_once, server.at_once)
-        try:
-            self.send_file(file, server.fault(len(server.asked), path))
-        finally:
-            server.at_once -= 1
+        self.send_file(file, server.fault(number, path))
         return None
 
     def send_page(self, folder):
@@ -92,7 +95,6 @@ class Handler(BaseHTTPRequestHandler):
         if fault in {"drop", "slow"}:
             self.close_connection = True
             return None
-        time.sleep(self.server.slowness)
         if not os.path.isfile(file):
             return self.send_error(404)
         with open(file, "rb") as stream:
@@ -127,7 +129,8 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         for at in range(0, len(body), 1 << 16):
             part = body[at : at + (1 << 16)]
-            self.server.sent += len(part)
+            with self.server.counting:
+                self.server.sent += len(part)
             self.wfile.write(part)
 
 

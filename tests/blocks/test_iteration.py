@@ -6,6 +6,7 @@ import time
 import dask.array as da
 import numpy as np
 import pytest
+from checks import wait_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,13 +48,11 @@ class Loads:
         return np.full(10, block_id[0], "u1")
 
 
-def settled(loads):
-    """Wait until no more chunks are started; return how many were."""
-    before = -1
-    while before != len(loads.started):
-        before = len(loads.started)
-        time.sleep(0.05)
-    return before
+def settles(loads, count):
+    """Wait until some chunks are started; return whether no more are started soon after."""
+    wait_for(lambda: len(loads.started) >= count)
+    time.sleep(0.1)
+    return len(loads.started) == count
 
 
 @settings(max_examples=40, deadline=None)
@@ -94,23 +93,23 @@ def test_prefetch_limits_chunks():
     blocks = iter_blocks(loads.arr, prefetch=3)
     assert not loads.started
     next(blocks)
-    assert settled(loads) == 4
+    assert settles(loads, 4)
     next(blocks)
-    assert settled(loads) == 5
+    assert settles(loads, 5)
     blocks.close()
-    assert settled(loads) == 5
+    assert settles(loads, 5)
 
 
 def test_max_bytes_limits_chunks():
     loads = Loads()
     blocks = iter_blocks(loads.arr, prefetch=8, max_bytes=25)
     next(blocks)
-    assert settled(loads) == 3
+    assert settles(loads, 3)
     blocks.close()
     loads = Loads()
     blocks = iter_blocks(loads.arr, prefetch=8, max_bytes=1)  # a larger chunk is read alone
     next(blocks)
-    assert settled(loads) == 2
+    assert settles(loads, 2)
     assert sum(1 for _ in blocks) == 19
 
 

@@ -7,10 +7,11 @@ import platform
 import shutil
 import subprocess
 import sys
-import time
 from collections import deque
 from contextlib import contextmanager
 from pathlib import Path
+
+from checks import wait_for
 
 HERE = Path(__file__).parent
 UNPACKED = HERE / "node_modules" / "unpacked"
@@ -51,16 +52,7 @@ def browser(folder):
             yield Browser(socket)
     finally:
         process.terminate()
-        process.wait(20)
-
-
-def wait_for(condition, seconds=60):
-    """Wait until a condition returns a true value, and return the value."""
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, f"the condition is not true after {seconds} s"
-        time.sleep(0.02)
-    return found
+        process.wait(60)
 
 
 class Browser:

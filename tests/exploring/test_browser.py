@@ -10,7 +10,8 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
-from chromium import browser, path_of_browser, wait_for
+from checks import wait_for
+from chromium import browser, path_of_browser
 from ome_writer import document, image, tiff_data, uuid_of, write_pages
 
 from dask_tiled.exploring import server
@@ -62,7 +63,7 @@ def served():
     yield serve
     for one, thread, sock in running:
         one.should_exit = True
-        thread.join(10)
+        thread.join(60)
         sock.close()
 
 
@@ -145,7 +146,7 @@ def test_explore_a_scan(chromium, served, tmp_path):
     for signal in ("center of mass", "quadrants", "sum"):
         choose(tab, "signal", signal)
         wait_for(lambda signal=signal: session.state.detector.signal == signal)
-        session.wait(10)
+        session.wait(60)
         word = {"sum": "sum(axis", "center of mass": "center_of_mass", "quadrants": "quadrants"}
         tab.wait(f"document.querySelector('pre').textContent.includes('{word[signal]}')")
 

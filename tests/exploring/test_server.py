@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from chromium import wait_for
+from checks import wait_for
 
 from dask_tiled import DatasetError, open_dataset
 from dask_tiled.exploring import page as page_module
@@ -176,7 +176,7 @@ def test_explore_ends_on_ctrl_c(tmp_path):
     with pytest.raises(HTTPError, match="404"):
         urlopen(address[:-2] + "/")  # noqa: S310 - local server
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     process.stdout.close()
 
 

@@ -9,6 +9,7 @@ import zipfile
 import dask.array as da
 import numpy as np
 import pytest
+from checks import wait_for
 from range_server import serving
 
 from dask_tiled import open_dataset
@@ -34,8 +35,8 @@ class Page(list):
 
     def rest(self):
         # The first job starts further jobs.
-        assert self.session.wait(20)
-        assert self.session.wait(20)
+        assert self.session.wait(100)
+        assert self.session.wait(100)
 
     def ask(self, **changes):
         told = self.session.state.as_json()
@@ -239,28 +240,30 @@ def test_file_errors_are_sent_as_messages(page, tmp_path):
 def test_newest_request_wins(scan, monkeypatch):
     """The last of a hundred quick requests is computed, most others are skipped."""
     page = Page(scan)
-    begun, image = [], Session._images
+    begun, image, asked = [], Session._images, threading.Event()
 
     def counted(self, *values):
         begun.append(1)
-        time.sleep(0.02)
+        asked.wait(60)
         yield from image(self, *values)
 
     monkeypatch.setattr(Session, "_images", counted)
     state = page.session.state
     for k in range(100):
         page.session._show(state._replace(detector=state.detector._replace(radius=1 + k / 10)))
+    asked.set()
     page.rest()
-    assert len(begun) < 50
+    assert len(begun) < 5
     mask = page.session.mask
     assert np.array_equal(page.session.image(), (PIXELS * mask).sum((-2, -1)))
     page.session.close()
 
 
 def test_closing_during_computation_leaves_no_thread():
-    begun = threading.Event()
+    begun, blocks = threading.Event(), []
 
     def slowly(block):
+        blocks.append(1)
         begun.set()
         time.sleep(0.02)
         return block
@@ -268,10 +271,9 @@ def test_closing_during_computation_leaves_no_thread():
     arr = da.zeros((400, 2, 8, 8), chunks=(1, 2, 8, 8)).map_blocks(slowly, dtype=float)
     session = Session(Pictures.of(arr, {}), lambda _: None)
     session.begin()
-    assert begun.wait(10)
-    start = time.monotonic()
+    assert begun.wait(60)
     session.close()
-    assert time.monotonic() - start < 2
+    assert len(blocks) < 200
     session.begin()  # without effect
     left = [one.name for one in threading.enumerate()]
     assert not [name for name in left if name.startswith(OURS)]
@@ -299,10 +301,7 @@ def test_growing_files_are_followed(tmp_path):
     with path.open("ab") as file:
         file.write(whole[2:].tobytes())
     wanted = (whole * session.mask).sum((-2, -1))
-    until = time.monotonic() + 10
-    while not np.array_equal(session.image(), wanted) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert np.array_equal(session.image(), (whole * session.mask).sum((-2, -1)))
+    wait_for(lambda: np.array_equal(session.image(), wanted))
     session.close()
 
 

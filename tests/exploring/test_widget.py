@@ -49,8 +49,8 @@ def test_messages_of_the_page_are_answered(arr, monkeypatch):
     sent = []
     monkeypatch.setattr(widget, "send", lambda head, buffers: sent.append((head, buffers)))
     widget._receive(widget, {"type": "begin"}, [])
-    widget._session.wait(20)
-    widget._session.wait(20)
+    assert widget._session.wait(100)
+    assert widget._session.wait(100)
     kinds = [head["type"] for head, _ in sent]
     assert kinds[0] == "scene"
     assert {"image", "frame"} <= {*kinds}

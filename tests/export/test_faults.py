@@ -90,7 +90,7 @@ def test_two_exports_to_one_path(stopped):
 
 @pytest.fixture
 def scan(tmp_path):
-    """Return a scan of twelve chunks, the same with slow chunks, and its pixels."""
+    """Return a scan of twelve chunks, the same with a last chunk that waits, and its pixels."""
     frames = counting_frames((12, 8, 16), "uint16")
     path = write_raw(tmp_path / "scan.raw", frames)
     raw = {"format": "raw", "dtype": "u2", "sig_shape": (8, 16), "chunks": (1, 8, 16)}
@@ -98,19 +98,27 @@ def scan(tmp_path):
     return arr, arr.map_blocks(_slowly, dtype="u2"), frames
 
 
-def _slowly(block):
+ACTED = threading.Event()
+"""Set when the action of `while_it_runs` is over, for which the last chunk waits."""
+
+
+def _slowly(block, block_id):
     time.sleep(0.05)
+    if block_id[0] == 11:
+        ACTED.wait(60)
     return block
 
 
 def while_it_runs(client, action, seconds):
     """Call a function in a thread, some seconds after the first tasks have started."""
+    ACTED.clear()
 
     def act():
         while not client.futures:
             time.sleep(0.01)
         time.sleep(seconds)
         action()
+        ACTED.set()
 
     thread = threading.Thread(target=act)
     thread.start()

@@ -326,7 +326,7 @@ def test_files_moved_together(tmp_path):
     np.testing.assert_array_equal(open_dataset(tmp_path / "links/a.h5"), DATA)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_circular_links(tmp_path):
     with h5py.File(path := tmp_path / "a.h5", "w") as file:
         file["a"], file["b"] = h5py.SoftLink("/b"), h5py.SoftLink("/a")

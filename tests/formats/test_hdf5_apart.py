@@ -6,7 +6,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checks import wait_for
 
 from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset
 from dask_tiled.formats.hdf5.apart import EndedError, apart
@@ -145,10 +145,7 @@ def test_errors_are_passed_on():
         assert run(*GENEROUS, abs, -1) == 1
 
 
-def interrupt_later(seconds):
-    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    return timer
+INTERRUPT = "import os, time; os.kill({}, 2); time.sleep(50)"
 
 
 @pytest.fixture
@@ -165,11 +162,9 @@ def test_keyboard_interrupt_kills_the_process(tmp_path, started):
     path = write(tmp_path / "a.h5")
     describe(path)
     start = time.monotonic()
-    timer = interrupt_later(0.3)
     with pytest.raises(KeyboardInterrupt), apart() as run:
-        run(*GENEROUS, time.sleep, 50)
-    timer.join()
-    assert time.monotonic() - start < 20
+        run(*GENEROUS, exec, INTERRUPT.format(os.getpid()))
+    assert time.monotonic() - start < 40
     assert started[0].process.returncode == -signal.SIGKILL
     assert describe(path).shape == DATA.shape
     assert len(started) == 2
@@ -269,10 +264,7 @@ def test_forks_and_daemons_have_processes_of_their_own(tmp_path, end):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stderr, done.returncode) == ("", 0 if end == "leaves" else -signal.SIGKILL)
     (pid,) = map(int, done.stdout.split())
-    deadline = time.monotonic() + 20
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_running(pid)
+    wait_for(lambda: not is_running(pid))
 
 
 def zipped(path, chunk, packed, others=()):

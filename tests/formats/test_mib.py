@@ -105,7 +105,7 @@ def write_small(path, kind="U16", **options):
     return write_mib(path, FRAMES, kind=kind, hdr=False, **options)
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.touch()])
 def test_hdr_without_text_is_ignored(tmp_path, make):
     """A .mib file opens even if its .hdr file is a pipe, a folder, or empty."""

@@ -47,7 +47,7 @@ NO_FILES = {
 }
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", ["scan1.mib", "scan.hdr", "scan"])
 @pytest.mark.parametrize("kind", NO_FILES)
 @EVERY_WAY

@@ -128,8 +128,8 @@ def test_temporary_faults(server, url, frames, fault):
     """Requests that fail twice are repeated until they succeed."""
     failures = {}
 
-    def fail_twice(_number, _path):
-        key = server.asked[-1]
+    def fail_twice(number, _path):
+        key = server.asked[number - 1]
         failures[key] = failures.get(key, 0) + 1
         return fault if failures[key] < 3 else None
 
@@ -324,7 +324,7 @@ def test_many_files_at_once(server, tmp_path, frames):
     paths = [write_npy(tmp_path / f"{n:02}.npy", frames[n % 8, n % 10]) for n in range(40)]
     arr = open_volumes([server.url(path) for path in paths], chunks=-1)
     server.reset()
-    server.slowness = 0.01
+    server.slowness = 0.1
     expected = np.array([frames[n % 8, n % 10] for n in range(40)])
     np.testing.assert_array_equal(arr.mean(0).compute(), expected.mean(0))
     assert len(server.asked) == 40

@@ -181,18 +181,18 @@ def test_errors_stop_the_export_and_name_the_sample(tmp_path):
 
 
 def test_errors_do_not_wait_for_slow_samples(tmp_path):
-    done = threading.Event()
+    done, waited = threading.Event(), []
 
     class Slow(Dataset):
         def __getitem__(self, number):
             if number == 0:
-                done.wait(20)
+                done.wait(60)
+                waited.append(number)
             return super().__getitem__(number)
 
-    started = time.monotonic()
     with pytest.raises(DatasetError, match="sample 1"):
         save(tmp_path / "a.beton", Slow([(0,)] * 9, fails={1}), {"n": "int"}, workers=4)
-    assert time.monotonic() - started < 10
+    assert not waited
     done.set()
 
 
@@ -340,6 +340,7 @@ def test_children_of_a_killed_writer_do_not_block_others(tmp_path):
     ) as process:
         process.stdout.readline()
         while not any(file.stat().st_size for file in part.glob("*")):
+            assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -376,7 +377,7 @@ def test_workers_compute_arrays_by_themselves(tmp_path):
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        path = client.submit(save, tmp_path / "a.beton", {"x": arr}).result(timeout=20)
+        path = client.submit(save, tmp_path / "a.beton", {"x": arr}).result(timeout=100)
         other = save(tmp_path / "b.beton", {"x": arr + 1})
     np.testing.assert_array_equal(open_dataset(path), np.arange(60))
     np.testing.assert_array_equal(open_dataset(other), np.arange(60) + 1)
@@ -408,7 +409,7 @@ from dask_tiled import to_beton
 class Slow:
     def __len__(self): return 400
     def __getitem__(self, i):
-        time.sleep(0.002)
+        time.sleep(3600 if i == 399 else 0)
         return (np.full(30_000, i % 256, "u1"),)
 
 pool = ProcessPoolExecutor(1, multiprocessing.get_context("fork"))
