@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import zarr
+from checks import wait_for
 from clusters import started
 from dask.core import flatten
 from distributed import Client, futures_of, wait
@@ -357,10 +358,7 @@ def test_memory_of_results_is_released(client, large):
         kept = arr.with_chunks((288, -1, -1)).persist()
         assert keepers(client, kept) == {worker}
     del kept
-    end = time.monotonic() + 10
-    while memory(pid, "VmRSS") > before + arr.nbytes // 2:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(lambda: memory(pid, "VmRSS") <= before + arr.nbytes // 2)
 
 
 def test_results_larger_than_memory(client, large):
@@ -435,8 +433,13 @@ def test_names_of_tasks(arr):
 
 
 def test_exports_survive_a_killed_worker(client, arr, here):
-    def slowly(block):
-        time.sleep(0.2)
+    begun, killed = here / "begun", here / "killed"
+    begun.mkdir()
+
+    def waiting(block, block_id):
+        (begun / f"{block_id[0]}").touch()
+        while len([*begun.iterdir()]) > 6 and not killed.exists():  # the first ones do not wait
+            time.sleep(0.01)
         return block + 1
 
     victim, journal = pids(client)[worker_of(client, "plain")], here / "out.zarr.part"
@@ -446,13 +449,14 @@ def test_exports_survive_a_killed_worker(client, arr, here):
             time.sleep(0.01)
         assert not (here / "out.zarr").exists()
         os.kill(victim, signal.SIGKILL)
+        killed.touch()
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    slow = arr.map_blocks(slowly, dtype="u2", meta=arr._meta)
-    stored = to_zarr(slow, "out.zarr", chunks=CHUNKS, shards=CHUNKS)
-    killer.join(1)
+    lazy = arr.map_blocks(waiting, dtype="u2", meta=arr._meta)
+    stored = to_zarr(lazy, "out.zarr", chunks=CHUNKS, shards=CHUNKS)
+    killer.join(60)
     assert not killer.is_alive()
-    assert not psutil.pid_exists(victim)
+    wait_for(lambda: not psutil.pid_exists(victim))  # until its nanny has noticed
     np.testing.assert_array_equal(stored[:], FRAMES + 1)
     assert not journal.exists()
