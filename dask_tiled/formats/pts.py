@@ -101,7 +101,7 @@ def _read_header(file: tools.File, *, cut: bool) -> tuple[dict[str, Any], int, i
     # Some files count the header, too. Words that were appended would be read as events.
     exact = (file.size - nbytes) % (1 << 32) in (0, data)
     if file.size <= data or not (cut or exact):
-        shorter, longer = file.size < data + nbytes, file.size > max(data, nbytes)
+        shorter, longer = file.size < data + max(nbytes, 1), file.size > max(data, nbytes)
         problems = ["cut off"] * shorter + ["longer than its header says"] * longer
         raise (tools.TruncatedFileError if shorter else tools.CorruptFileError)(
             f"the file is {' or '.join(problems)}",

@@ -165,6 +165,10 @@ def test_length_of_the_whole_file(path):
     path.write_bytes(content[:-6])
     with refused(path, "the file is cut off;", TruncatedFileError):
         open_dataset(path)
+    (data,) = struct.unpack("<I", content[28:32])
+    path.write_bytes(content[:32] + bytes(4) + content[36:data])
+    with refused(path, "the file is cut off;", TruncatedFileError):
+        open_dataset(path)
 
 
 def test_damaged_headers_raise(path):
