@@ -222,7 +222,7 @@ def test_frames_are_read_in_several_threads(arr, monkeypatch):
         threads.add(get_ident())
         return pixels_in(*args)
 
-    monkeypatch.setattr("dask_tiled.array.dask_graph.results.FRAMES", 1)
+    monkeypatch.setattr("dask_tiled.array.dask_graph.results.LEAST_FRAMES", 1)
     monkeypatch.setattr("dask_tiled.array.dask_graph.results.processors", lambda: 3)
     monkeypatch.setattr("dask_tiled.array.dask_graph.results.pixels_in", noted)
     for scheduler, here in (("synchronous", True), ("threads", False)):

@@ -42,7 +42,7 @@ from dask_tiled.tiling.machine import processors
 LEAST_PIXELS = 1 << 19
 """Minimum number of pixels of a result; concatenating smaller ones takes no noticeable time."""
 
-FRAMES = 1 << 12
+LEAST_FRAMES = 1 << 12
 """Minimum number of frames that a thread reads: fewer take less time than starting it."""
 
 FEW_PIXELS = 1 << 16
@@ -86,7 +86,7 @@ def whole(source: Source, shape: tuple[int, ...], get: Get = get_sync) -> Array:
     """Read all pixels of a source into memory of their own; many frames in several threads."""
     pixels, inner = np.empty(shape, source.dtype), tuple((0, n) for n in shape[1:])
     frames = math.prod(shape[: source.layout.nav_ndim])
-    count = min(frames // FRAMES, processors()) if get is not get_sync else 1
+    count = min(frames // LEAST_FRAMES, processors()) if get is not get_sync else 1
     if count < 2 or takes_time(source):
         return like_numpy(pixels_in(source, tuple((0, n) for n in shape), pixels))
     starts = range(0, shape[0], ceil_div(shape[0], count))
