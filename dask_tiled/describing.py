@@ -223,10 +223,7 @@ def _check_backend(io: Any, desc: Description) -> None:
 def headers_of(desc: Description) -> Headers | Array:
     """Return the layout of the frame headers, or a table of facts about frames.
 
-    Raises
-    ------
-    DatasetError
-        The format or the file has no frame headers.
+    Raise a DatasetError if the format or the file has no frame headers.
     """
     if VOLUMES in desc.metadata:
         problem, hint = "volumes have no frame headers", "Open each file separately."
@@ -246,10 +243,7 @@ def headers_of(desc: Description) -> Headers | Array:
 def check_local(path: str) -> None:
     """Check that a file can grow.
 
-    Raises
-    ------
-    DatasetError
-        The file is remote: it may be replaced, but does not grow.
+    Raise a DatasetError if the file is remote: it may be replaced, but does not grow.
     """
     if is_url(path):
         hint = "Open it again to see its present content."

@@ -318,10 +318,7 @@ def check_whole(
 def check_flag(name: str, value: Any, *, path: str | os.PathLike[str] | None = None) -> None:
     """Raise an error unless an argument is True or False.
 
-    Raises
-    ------
-    DatasetError
-        The value is not a boolean.
+    Raise a DatasetError if the value is not a boolean.
     """
     if value not in (True, False):
         raise DatasetError(f"invalid {name}", path=path, expected="True or False", found=value)
@@ -362,10 +359,7 @@ def require(
 def require_extra(extra: str, *libraries: str) -> Any:
     """Import the libraries of an extra of this package; return the last one.
 
-    Raises
-    ------
-    ImportError
-        A library is not installed.
+    Raise an ImportError if a library is not installed.
     """
     try:
         return [*map(importlib.import_module, libraries)][-1]

@@ -201,10 +201,8 @@ def opened_array(
 ) -> tuple[TiledArray, Description]:
     """Return an opened array, or a slice of one, and its description.
 
-    Raises
-    ------
-    DatasetError
-        The array was computed: no files hold its pixels; or as for :func:`opened`.
+    Raise a DatasetError if the array was computed: no files hold its pixels; or as for
+    :func:`opened`.
     """
     arr = opened(data)
     desc = description_of(arr)

@@ -46,12 +46,8 @@ ON_PIXELS = "#00000090"
 def check_target(target: Any) -> None:
     """Check that matplotlib is installed, and can write the target.
 
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-    DatasetError
-        The suffix is unknown to matplotlib.
+    Raise an ImportError if matplotlib is not installed, and a DatasetError if the suffix is unknown
+    to matplotlib.
     """
     figure = drawing.figures().new_figure(1, 1)
     if not isinstance(target, (str, os.PathLike)):

@@ -23,10 +23,7 @@ SAMPLE_FRAMES = 128 * 128
 def sampled(arr: da.Array, nav_ndim: int, limit: int | None = None) -> da.Array:
     """Return at most ``limit`` frames; if some are missing, the existing ones on one axis.
 
-    Raises
-    ------
-    DatasetError
-        There are no frames, or all are missing.
+    Raise a DatasetError if there are no frames, or all are missing.
     """
     steps = steps_between(arr, nav_ndim, limit)
     sample = read_once(arr[tuple(slice(None, None, step) for step in steps)])

@@ -64,10 +64,7 @@ class Subject(NamedTuple):
     def of(cls, arr: da.Array) -> Subject:
         """Return the subject of an array, without axes of length 1.
 
-        Raises
-        ------
-        DatasetError
-            The array cannot be drawn.
+        Raise a DatasetError if the array cannot be drawn.
         """
         _check(arr)
         known = shown_of(arr)

@@ -37,10 +37,7 @@ class Rows(NamedTuple):
 def description_of_growing(arr: Any) -> Description:
     """Return the description of an array that can be followed.
 
-    Raises
-    ------
-    DatasetError
-        The array cannot be followed.
+    Raise a DatasetError if the array cannot be followed.
     """
     desc = description_of(arr)
     if desc is None or not desc.nav_ndim or not arr.can_refresh:
@@ -121,10 +118,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
 def refreshed(arr: Any) -> tuple[TiledArray, Description]:
     """Refresh an array from its files; return it with its description.
 
-    Raises
-    ------
-    DatasetError
-        The array cannot be followed or refreshed.
+    Raise a DatasetError if the array cannot be followed or refreshed.
     """
     description_of_growing(arr)
     found = arr.refresh()

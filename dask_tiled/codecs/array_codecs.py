@@ -44,10 +44,7 @@ def _numbers(dtype: Any) -> np.dtype:
 def encoded_pixels(name: str, config: Config, given: Shaped) -> Shaped:
     """Return the shape and dtype that a codec encodes an array to.
 
-    Raises
-    ------
-    ValueError, TypeError, LookupError
-        The codec does not suit the array.
+    Raise a ValueError, TypeError or LookupError if the codec does not suit the array.
     """
     if name == "transpose":
         order = config["order"]

@@ -96,10 +96,7 @@ def _unzstd(config: Config, data: Bytes, out: Bytes) -> Any:
 def unzstd(packed: Bytes, out: Bytes) -> int:
     """Decompress Zstandard with numcodecs; return the number of bytes, which numcodecs does not.
 
-    Raises
-    ------
-    ValueError, RuntimeError
-        The data are damaged, or do not fit.
+    Raise a ValueError or RuntimeError if the data are damaged, or do not fit.
     """
     from numcodecs import Zstd
 
@@ -269,10 +266,7 @@ def most_encoded(name: str, config: Config, nbytes: int) -> int:
 def decoded(name: str, config: Config, data: Bytes, most: int, out: Bytes | None = None) -> Bytes:
     """Decode at most ``most`` bytes, into ``out`` if it has that size.
 
-    Raises
-    ------
-    ValueError
-        There are too many or too few bytes. Codecs may raise other errors.
+    Raise a ValueError if there are too many or too few bytes. Codecs may raise other errors.
     """
     packs = compressor(name, config)
     most = min(most, most_bytes(packs, len(data)) if packs else len(data))

@@ -27,10 +27,7 @@ def seal(memory: Bytes, count: int) -> Bytes:
 def without_crc32c(data: Any) -> memoryview:
     """Check and remove the CRC32C at the end.
 
-    Raises
-    ------
-    ValueError
-        The checksum does not match.
+    Raise a ValueError if the checksum does not match.
     """
     data = memoryview(data).cast("B")
     if len(data) < 4:
@@ -44,10 +41,7 @@ def without_crc32c(data: Any) -> memoryview:
 def without_fletcher32(data: Bytes) -> Bytes:
     """Check and remove the checksum of HDF5; some old files have the bytes of its halves swapped.
 
-    Raises
-    ------
-    RuntimeError
-        The checksum does not match.
+    Raise a RuntimeError if the checksum does not match.
     """
     from numcodecs import Fletcher32
 

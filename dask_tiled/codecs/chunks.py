@@ -221,10 +221,7 @@ def codec(dtype: npt.DTypeLike, codecs: Mapping[str, Any] | Sequence[Any]) -> Bl
 def of_shape(decoder: BlockDecoder, shape: tuple[int, ...]) -> BlockDecoder:
     """Return a decoder of :func:`codec` for pieces of one shape.
 
-    Raises
-    ------
-    DatasetError
-        The codecs do not suit such pieces, or are in an invalid order.
+    Raise a DatasetError if the codecs do not suit such pieces, or are in an invalid order.
     """
     options = {**dict(decoder.options), "chunk": shape}
     with refusing(options["codecs"]):

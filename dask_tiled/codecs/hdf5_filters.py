@@ -25,10 +25,7 @@ Decode = Callable[[Config, Bytes, Bytes], Any]
 def claimed_bytes(name: str, config: Config, data: Bytes) -> int:
     """Return the decoded size that a chunk claims.
 
-    Raises
-    ------
-    ValueError
-        The chunk is shorter than its header.
+    Raise a ValueError if the chunk is shorter than its header.
     """
     if name == "dask_tiled.lzf":
         return int(config["nbytes"])

@@ -56,10 +56,7 @@ def unpacked(name: str, config: Config, data: Bytes, out: Bytes) -> Any:
 def check_predictor(config: Config, shape: Shape) -> None:
     """Check that TIFF supports a predictor.
 
-    Raises
-    ------
-    ValueError
-        TIFF does not support it.
+    Raise a ValueError if TIFF does not support it.
     """
     axis, dist = config["axis"], config["dist"]
     if axis not in range(-len(shape), 0) or dist not in (1, 2, 4):
@@ -76,10 +73,7 @@ def unpredicted(name: str, config: Config, array: Array) -> Array:
 def row_bytes(config: Config, shape: Shape) -> int:
     """Return the number of bytes in a row.
 
-    Raises
-    ------
-    ValueError
-        The configuration is invalid.
+    Raise a ValueError if the configuration is invalid.
     """
     axis, bits, apart = config["axis"], config["bits"], config.get("apart", False)
     known = axis in (-1, -2) and bits in range(1, 129) and (not apart or (axis, bits) == (-2, 1))
@@ -99,10 +93,7 @@ def rows_until(config: Config, shape: Shape, inside: Shape) -> int:
 def decoded_rows(config: Config, data: Bytes, shape: Shape, dtype: np.dtype) -> Array:
     """Decode the rows of a chunk; missing rows at the end reduce its shape.
 
-    Raises
-    ------
-    ValueError
-        Rows are missing in more than one image.
+    Raise a ValueError if rows are missing in more than one image.
     """
     axis, bits, row = config["axis"], config["bits"], row_bytes(config, shape)
     count = math.prod(shape[:axis])
@@ -136,10 +127,7 @@ def decoded_image(
 ) -> Array:
     """Decode an image whose shape is the first of ``shapes`` that fits.
 
-    Raises
-    ------
-    ValueError
-        No shape fits. imagecodecs may raise other errors.
+    Raise a ValueError if no shape fits. imagecodecs may raise other errors.
     """
     problem: Exception | None = None
     for shape in dict.fromkeys(shapes):

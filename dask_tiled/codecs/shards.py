@@ -29,10 +29,7 @@ def named(codecs: Sequence[Any]) -> list[dict[str, Any]]:
 def index_size(shards: Mapping[str, Any], count: int) -> int:
     """Return the size in bytes of the index of a shard with ``count`` chunks.
 
-    Raises
-    ------
-    ValueError
-        The index is compressed.
+    Raise a ValueError if the index is compressed.
     """
     codecs = named(shards.get("index_codecs", SEALED))
     names = tuple(codec["name"] for codec in codecs)
@@ -94,10 +91,7 @@ def read_index(
 def parse_index(data: Any, size: int) -> Index:
     """Parse an index of ``size`` bytes into offsets and lengths; -1 and 0 for missing chunks.
 
-    Raises
-    ------
-    ValueError
-        The index is damaged.
+    Raise a ValueError if the index is damaged.
     """
     if len(data) != size:
         raise ValueError(f"{len(data)} bytes instead of an index of {size}")

@@ -44,10 +44,7 @@ class Scene(NamedTuple):
     def of(cls, arr: da.Array) -> Self:
         """Choose the roles of an array's axes.
 
-        Raises
-        ------
-        DatasetError
-            The array cannot be drawn.
+        Raise a DatasetError if the array cannot be drawn.
         """
         subject = Subject.of(arr)
         nav, kept = subject.nav_ndim, [k for k, n in enumerate(arr.shape) if n > 1]

@@ -43,10 +43,7 @@ class State(NamedTuple):
     def read(cls, scene: Scene, message: Mapping[str, Any]) -> Self:
         """Parse the request of a page. Positions outside an axis are clipped to it.
 
-        Raises
-        ------
-        DatasetError
-            A field is missing, or of another type.
+        Raise a DatasetError if a field is missing, or of another type.
         """
         sizes = [scene.arr.shape[k] for k in scene.sliders]
         places = _places("sliders", message.get("sliders"), sizes)
@@ -69,10 +66,7 @@ class State(NamedTuple):
 def read_message(text: object) -> Mapping[str, Any]:
     """Parse a message of the page: a JSON object with a string as its ``type``.
 
-    Raises
-    ------
-    DatasetError
-        The message is not such an object, or too long.
+    Raise a DatasetError if the message is not such an object, or too long.
     """
     if not isinstance(text, str) or len(text) > MOST_LETTERS:
         raise _wrong("message", f"a text of at most {MOST_LETTERS} characters", type(text).__name__)
@@ -116,10 +110,7 @@ def _places(name: str, values: object, sizes: Sequence[int]) -> Places:
 def bounds(name: str, value: object, sizes: Sequence[int]) -> Bounds:
     """Parse half-open bounds along axes, clipped to them; at least one pixel each.
 
-    Raises
-    ------
-    DatasetError
-        There is no pair of numbers for each axis.
+    Raise a DatasetError if there is no pair of numbers for each axis.
     """
     if not isinstance(value, list) or len(value) != len(sizes) or not value:
         raise _wrong(name, "a pair of numbers for each axis", value)

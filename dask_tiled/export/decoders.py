@@ -60,10 +60,7 @@ def decoder_of(name: Any, told: str) -> PackedBytes | PackedUnits | PackedChunk:
 
     Its ``size`` returns the decoded bytes of a chunk, and ``decode`` decodes the chunk.
 
-    Raises
-    ------
-    CorruptFileError
-        There is no such codec, or the configuration is invalid.
+    Raise a CorruptFileError if there is no such codec, or the configuration is invalid.
     """
     config = json.loads(told)
     if name not in NAMES or not isinstance(config, Mapping):

@@ -217,10 +217,7 @@ HEAD_BYTES = 4096
 def named(name: Any, path: str | None = None) -> Format:
     """Return a format by name, alias or suffix, in any case.
 
-    Raises
-    ------
-    UnknownFormatError
-        There is no such format.
+    Raise an UnknownFormatError if there is no such format.
     """
     there, hint = formats(), None
     if isinstance(name, str):

@@ -77,10 +77,7 @@ def replaced(
 def described(axis: Axis, value: Any, path: str) -> Axis:
     """Return an axis with the described changes; name and labels are kept unless given.
 
-    Raises
-    ------
-    DatasetError
-        The scale is invalid, or pint does not recognise the unit.
+    Raise a DatasetError if the scale is invalid, or pint does not recognise the unit.
     """
     found = value if isinstance(value, Axis) else None
     if isinstance(value, str):

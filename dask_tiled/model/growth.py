@@ -41,10 +41,7 @@ class Sample(NamedTuple):
     def check(self, layout: Layout) -> None:
         """Check that the bytes are the same in a layout of the same file.
 
-        Raises
-        ------
-        StaleFileError
-            The bytes differ.
+        Raise a StaleFileError if the bytes differ.
         """
         file = next(file for file in layout.files if file.path == self.path)
         if _digest_of(file, self.start, self.stop) != self.digest:
@@ -65,10 +62,8 @@ def _digest_of(file: File, start: int, stop: int) -> str:
 def check_continues(old: Layout, new: Layout) -> None:
     """Check that a layout continues another one: same files, same first frames.
 
-    Raises
-    ------
-    StaleFileError
-        A file has been replaced or has become shorter, or frames are at other positions.
+    Raise a StaleFileError if a file has been replaced or has become shorter, or frames are at other
+    positions.
     """
     for file in old.files:
         GrowingFile.of(file).check()

@@ -34,12 +34,8 @@ class SavedAxes(NamedTuple):
     def at(cls, path: str, desc: Description) -> SavedAxes:
         """Read the saved axes of a description.
 
-        Raises
-        ------
-        CorruptFileError
-            The file is damaged, or holds no axes.
-        OutsideFolderError
-            The file is a link out of its folder.
+        Raise a CorruptFileError if the file is damaged, or holds no axes, and an OutsideFolderError
+        if the file is a link out of its folder.
         """
         known = border()
         if known is not None and desc.files[0].path + OF_AXES != path:  # next to a zarr folder
@@ -50,10 +46,8 @@ class SavedAxes(NamedTuple):
     def of(self, desc: Description) -> Description:
         """Return the description with the saved axes.
 
-        Raises
-        ------
-        CorruptFileError
-            Two axes would have the same name, or the number of labels is wrong.
+        Raise a CorruptFileError if two axes would have the same name, or the number of labels is
+        wrong.
         """
         with _reading_of(self.path):
             axes = replaced(desc.axes, self.axes, desc.shape, self.path)
@@ -63,10 +57,8 @@ class SavedAxes(NamedTuple):
 def save_axes(desc: Description) -> str:
     """Write the axes that differ from those of the file to a file next to it; return its path.
 
-    Raises
-    ------
-    DatasetError
-        No axis differs from the file's, the file is remote, or its folder is read-only.
+    Raise a DatasetError if no axis differs from the file's, the file is remote, or its folder is
+    read-only.
     """
     path = axes_file(desc.files[0].path)
     axes = desc.overridden()

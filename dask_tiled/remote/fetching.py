@@ -51,12 +51,8 @@ os.register_at_fork(after_in_child=_forget)
 def persist(place: Place, request: Callable[[Store], Result], **details: Any) -> Result:
     """Make a request, with retries.
 
-    Raises
-    ------
-    FileNotFoundError, PermissionError, DatasetError
-        The server refuses the request.
-    RemoteError
-        All attempts have failed; the error has the given details.
+    Raise a FileNotFoundError, PermissionError or DatasetError if the server refuses the request,
+    and a RemoteError if all attempts have failed; the error has the given details.
     """
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -120,10 +116,7 @@ def fetch(place: Place, version: Version, start: int, stop: int) -> Bytes:
 def check(place: Place, version: Version, found: Version) -> None:
     """Check that a version is the one that was opened.
 
-    Raises
-    ------
-    StaleFileError
-        The version has changed.
+    Raise a StaleFileError if the version has changed.
     """
     if found != version:
         then, now = (f"{one.size} bytes, tag {one.tag or 'unknown'}" for one in (version, found))

@@ -32,12 +32,8 @@ def headers_of(client: Mapping[str, Any]) -> Mapping[str, Any]:
 def redirected(url: str, client: Mapping[str, Any]) -> str | None:
     """Return the URL on another host that a URL redirects to; None if the host stays the same.
 
-    Raises
-    ------
-    OSError
-        The server does not respond.
-    RemoteError
-        There are too many redirects.
+    Raise an OSError if the server does not respond, and a RemoteError if there are too many
+    redirects.
     """
     from urllib.error import HTTPError
     from urllib.request import Request

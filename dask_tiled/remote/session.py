@@ -43,10 +43,8 @@ class Session:
     def look(self, url: str) -> tuple[Place, Version]:
         """Look up the version of a file, once.
 
-        Raises
-        ------
-        FileNotFoundError, PermissionError, RemoteError
-            The server refuses the request, or keeps failing.
+        Raise a FileNotFoundError, PermissionError or RemoteError if the server refuses the request,
+        or keeps failing.
         """
         place = self.place(url)
         if url not in self._versions:

@@ -50,10 +50,8 @@ class Store(Protocol):
     def read(self, url: str, start: int, stop: int) -> tuple[Any, Version]:
         """Return bytes of a file, fewer at its end, and its version.
 
-        Raises
-        ------
-        FileNotFoundError, PermissionError, RemoteError
-            The file is missing, forbidden, or has no byte ranges. Other errors are retried.
+        Raise a FileNotFoundError, PermissionError or RemoteError if the file is missing, forbidden,
+        or has no byte ranges. Other errors are retried.
         """
 
     def names(self, url: str) -> list[str] | None:
@@ -79,10 +77,7 @@ class Place(NamedTuple):
 def place_of(url: str, options: Options) -> Place:
     """Return the place of a URL that is read with some options.
 
-    Raises
-    ------
-    DatasetError
-        The URL or its options are invalid, or the options cannot be pickled.
+    Raise a DatasetError if the URL or its options are invalid, or the options cannot be pickled.
     """
     from fsspec import AbstractFileSystem
     from fsspec.core import url_to_fs

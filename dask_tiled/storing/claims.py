@@ -35,10 +35,7 @@ _WAITS = (0, 0.01, 0.02, 0.05, 0.1)
 def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
     """Create and lock the folder next to a path, and yield the path of the folder.
 
-    Raises
-    ------
-    DatasetError
-        The folder holds other files; nothing is removed.
+    Raise a DatasetError if the folder holds other files; nothing is removed.
     """
     part = f"{path}.part"
     around = [folder for folder in Path(part).parents if not os.path.lexists(folder)]

@@ -15,10 +15,7 @@ _held: set[int] = set()
 def locked(path: str, open_it: Callable[[], int]) -> Iterator[int]:
     """Open a path with ``open_it``, lock it, and yield the descriptor.
 
-    Raises
-    ------
-    DatasetError
-        Another process or thread holds the lock.
+    Raise a DatasetError if another process or thread holds the lock.
     """
     while True:
         descriptor = open_it()

@@ -106,10 +106,7 @@ def _mounted_below(path: str) -> set[str]:
 def check_node(path: str) -> None:
     """Refuse a path that is not a zarr node, or holds other files.
 
-    Raises
-    ------
-    DatasetError
-        The path is not a folder, not a zarr node, or holds other files.
+    Raise a DatasetError if the path is not a folder, not a zarr node, or holds other files.
     """
     if os.path.islink(path) or not os.path.isdir(path):
         raise foreign(path)

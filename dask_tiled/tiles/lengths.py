@@ -56,10 +56,8 @@ class Frame(NamedTuple):
     def length(self, name: str, value: Length) -> tuple[float, str]:
         """Parse a length into number and unit.
 
-        Raises
-        ------
-        TilingError
-            The length is invalid or negative, or its unit is incompatible with the axes.
+        Raise a TilingError if the length is invalid or negative, or its unit is incompatible with
+        the axes.
         """
         number, unit = self._read(name, value)
         if number < 0:
@@ -76,10 +74,7 @@ class Frame(NamedTuple):
     def place(self, center: Sequence[Length]) -> Place:
         """Parse a position: one number or text for each axis.
 
-        Raises
-        ------
-        TilingError
-            The number of values does not match the axes, or a value is invalid.
+        Raise a TilingError if the number of values does not match the axes, or a value is invalid.
         """
         names = ", ".join(axis.name for axis in self.axes)
         if isinstance(center, str) or not hasattr(center, "__len__"):
@@ -125,10 +120,7 @@ def distances(
 def found_disc(x: Reducible, frame: Frame, hint: str, limit: int | None = None) -> Disc:
     """Find the bright disc in the mean of some frames; this computes them.
 
-    Raises
-    ------
-    TilingError
-        Frames are not images, or their mean has no disc.
+    Raise a TilingError if frames are not images, or their mean has no disc.
     """
     if len(frame.shape) != 2:
         expected, found = "two signal axes", f"{len(frame.shape)}"

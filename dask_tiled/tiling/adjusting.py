@@ -17,10 +17,7 @@ def adjusted(
 ) -> tuple[tuple[int, ...], str]:
     """Return the tile shape that a format prefers, and its reason; empty without a change.
 
-    Raises
-    ------
-    TilingError
-        The format returns an impossible tile shape.
+    Raise a TilingError if the format returns an impossible tile shape.
     """
     name = request.desc.format
     answer: Any = adjust(shape, request)

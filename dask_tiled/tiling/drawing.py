@@ -57,10 +57,7 @@ def _svg_text(text: Text) -> str:
 def figures() -> ModuleType:
     """Return the module of figures, which requires matplotlib.
 
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
+    Raise an ImportError if matplotlib is not installed.
     """
     figures: ModuleType = require_extra("plot", "matplotlib", "dask_tiled.tiling.figures")
     return figures

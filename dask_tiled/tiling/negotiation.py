@@ -235,10 +235,7 @@ computed."""
 def check_count(desc: Description, count: int) -> None:
     """Check the number of chunks before any are created.
 
-    Raises
-    ------
-    TilingError
-        There are more than ``MOST_CHUNKS``.
+    Raise a TilingError if there are more than ``MOST_CHUNKS``.
     """
     if count > MOST_CHUNKS:
         size = f"{desc.shape} {desc.dtype}, {format_bytes(desc.nbytes)}"

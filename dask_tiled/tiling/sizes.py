@@ -120,10 +120,7 @@ def equal_chunks(
 ) -> tuple[int, ...]:
     """Normalize chunks that must be equal along every axis, as zarr requires.
 
-    Raises
-    ------
-    TilingError
-        The chunks are not equal.
+    Raise a TilingError if the chunks are not equal.
     """
     axes = read_chunks(chunks, shape, dtype, dims)
     sizes = tuple(max(axis[0], 1) for axis in axes)

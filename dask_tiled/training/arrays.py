@@ -17,10 +17,8 @@ from dask_tiled.model.indexing import Array, Index
 def arrays_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return arrays of dask and NumPy by name, all of one length.
 
-    Raises
-    ------
-    DatasetError, TilingError
-        A value is not an array, has no axis, another length or chunks of unknown size.
+    Raise a DatasetError or TilingError if a value is not an array, has no axis, another length or
+    chunks of unknown size.
     """
     arrays = {name: as_array(arr) if is_xarray(arr) else arr for name, arr in fields.items()}
     for name, arr in arrays.items():

@@ -90,10 +90,7 @@ class ImageField:
 def field_of(name: str, kind: Any, seed: int) -> tuple[structure.Field, Encode]:
     """Return a field and its encoder; ``kind`` is a type as :func:`to_beton` takes it.
 
-    Raises
-    ------
-    DatasetError
-        The name or the type is invalid, or cannot be stored.
+    Raise a DatasetError if the name or the type is invalid, or cannot be stored.
     """
     if not isinstance(name, str) or not name.isascii() or not name or "\0" in name:
         raise DatasetError("invalid name of a field", expected="ASCII", found=repr(name))

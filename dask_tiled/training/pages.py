@@ -44,10 +44,7 @@ class PageWriter:
     def append(self, places: Index, columns: Sequence[Column]) -> None:
         """Write the fields of some samples, with their records at these positions.
 
-        Raises
-        ------
-        DatasetError
-            A sample is larger than a page.
+        Raise a DatasetError if a sample is larger than a page.
         """
         stored = [column for column in columns if column.payload is not None]
         if stored:

@@ -38,10 +38,7 @@ def create_group(
 
     ``options`` are passed to :func:`zarr.create_array`.
 
-    Raises
-    ------
-    DatasetError
-        zarr does not support the dtype.
+    Raise a DatasetError if zarr does not support the dtype.
     """
     import zarr
     from zarr.errors import ZarrUserWarning

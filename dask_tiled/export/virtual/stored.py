@@ -31,10 +31,7 @@ def stored(
 
     ``zarr_format=None`` chooses the format that more readers support.
 
-    Raises
-    ------
-    DatasetError
-        The chunks are not byte ranges, or the format has no such codecs.
+    Raise a DatasetError if the chunks are not byte ranges, or the format has no such codecs.
     """
     if not desc.conversion.nothing:
         raise refused(desc, "are corrected, scaled or converted when they are read")

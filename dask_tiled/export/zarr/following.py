@@ -34,10 +34,7 @@ _SAMPLES = 64
 def check_seconds(name: str, value: Any) -> float:
     """Check a duration in seconds.
 
-    Raises
-    ------
-    DatasetError
-        The value is not a positive number.
+    Raise a DatasetError if the value is not a positive number.
     """
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not value > 0:

@@ -35,10 +35,7 @@ class Result(NamedTuple):
 def arrays_of(given: Any) -> dict[str, da.Array]:
     """Check ``with_results``, and return arrays by name.
 
-    Raises
-    ------
-    DatasetError
-        It is not a mapping of names to arrays.
+    Raise a DatasetError if it is not a mapping of names to arrays.
     """
     if given is None:
         return {}
@@ -56,10 +53,7 @@ def results_of(arrays: Mapping[str, da.Array], arr: da.Array) -> tuple[Result, .
 def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
     """Check that the names of results are valid, and unused in the group.
 
-    Raises
-    ------
-    DatasetError
-        A name is invalid, or used in the group.
+    Raise a DatasetError if a name is invalid, or used in the group.
     """
     names = Counter(map(_as_a_folder, {DATA, *others, *(one.name for one in results)}))
     for one in results:
@@ -79,10 +73,7 @@ def _as_a_folder(name: str) -> str:
 def computed(result: Result, pixels: Any) -> Array:
     """Check a computed result against the shape and dtype of its dask array.
 
-    Raises
-    ------
-    DatasetError
-        The shape differs, or the dtype cannot be cast safely.
+    Raise a DatasetError if the shape differs, or the dtype cannot be cast safely.
     """
     found, told = np.asarray(pixels), result.given
     if found.shape != told.shape or not np.can_cast(found.dtype, told.dtype, "safe"):

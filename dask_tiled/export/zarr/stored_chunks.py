@@ -78,10 +78,7 @@ class StoredChunks:
     def box(self, box: Box) -> Array:
         """Read a part of the array.
 
-        Raises
-        ------
-        DatasetError
-            A chunk is missing, or cannot be decoded.
+        Raise a DatasetError if a chunk is missing, or cannot be decoded.
         """
         out = np.empty([stop - start for start, stop in box], self.encoder.dtype)
         for key, region in self.encoder.keys(box):

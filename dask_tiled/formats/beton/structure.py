@@ -87,10 +87,8 @@ def pack_array(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
 def parse_array(arguments: bytes) -> tuple[np.dtype, tuple[int, ...]]:
     """Parse the arguments of an array field.
 
-    Raises
-    ------
-    ValueError
-        The arguments are invalid. Trailing axes of length 0 look like padding, and are dropped.
+    Raise a ValueError if the arguments are invalid. Trailing axes of length 0 look like padding,
+    and are dropped.
     """
     shape = np.trim_zeros(np.frombuffer(arguments, "<u8", SHAPE_BYTES // 8), "b").tolist()
     length = int.from_bytes(arguments[SHAPE_BYTES : SHAPE_BYTES + 8], "little")

@@ -81,10 +81,8 @@ def read_segment(file: tools.File, at: int, name: str, fields: tools.Fields) -> 
 def read_directory(file: tools.File, at: int) -> Tiles:
     """Read the directory entries of all tiles.
 
-    Raises
-    ------
-    DatasetError, CorruptFileError, TruncatedFileError
-        An entry is of an unsupported schema, invalid, or missing.
+    Raise a DatasetError, CorruptFileError or TruncatedFileError if an entry is of an unsupported
+    schema, invalid, or missing.
     """
     head = read_segment(file, at, DIRECTORY, COUNT)
     count, used = head["count"], head["used"] or head["allocated"]

@@ -73,12 +73,8 @@ class Places(NamedTuple):
 def samples_of(file: tools.File, tiles: Tiles) -> int:
     """Check that the tiles are supported; return the samples per pixel.
 
-    Raises
-    ------
-    DatasetError
-        Tiles lie in other files, or have an unsupported pixel type or compression.
-    CorruptFileError
-        A tile has no pixels.
+    Raise a DatasetError if tiles lie in other files, or have an unsupported pixel type or
+    compression, and a CorruptFileError if a tile has no pixels.
     """
     told = {
         "part": ((0,), "tiles in other files are not supported"),

@@ -27,10 +27,7 @@ TIMES: tools.Fields = {"size": (0, "i4"), "count": (4, "i4")}
 def read_times(file: tools.File) -> Array:
     """Read the acquisition time of each position along T, in seconds.
 
-    Raises
-    ------
-    DatasetError
-        The file has no times.
+    Raise a DatasetError if the file has no times.
     """
     at = read_segment(file, 0, FILE, HEADER)["attachments"]
     count = read_segment(file, at, ATTACHMENTS, COUNT)["count"] if at > 0 else 0

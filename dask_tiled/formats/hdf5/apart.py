@@ -52,12 +52,8 @@ class EndedError(Exception):
 def safely(file: File, *attempts: Callable[[], T]) -> T:
     """Read a file in a child process; return the result of the first attempt that succeeds.
 
-    Raises
-    ------
-    CorruptFileError
-        All attempts crash or take too long.
-    DatasetError
-        No process can be started.
+    Raise a CorruptFileError if all attempts crash or take too long, and a DatasetError if no
+    process can be started.
     """
     if is_written_here(file):
         return attempts[0]()

@@ -28,10 +28,7 @@ class Choice(NamedTuple):
 def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
     """Return the array that the user asks for, or the default one, at a level of its pyramid.
 
-    Raises
-    ------
-    DatasetError
-        There is no such array, or it cannot be read.
+    Raise a DatasetError if there is no such array, or it cannot be read.
     """
     found = search(tree, "", tree.root)
     listed, told_by = _ranked(tree, found)

@@ -46,10 +46,7 @@ class Chunks(NamedTuple):
 def list_chunks(dataset: Any, file: File, n_filters: int) -> Chunks:
     """List the chunks of a dataset.
 
-    Raises
-    ------
-    DatasetError, CorruptFileError
-        The index is unknown or invalid.
+    Raise a DatasetError or CorruptFileError if the index is unknown or invalid.
     """
     index_type, unfiltered_edges = _layout(dataset, file, filtered=n_filters > 0)
     columns = _listed(dataset)

@@ -270,10 +270,8 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
 def check(path: str, picture: Picture) -> None:
     """Raise if an array cannot be read.
 
-    Raises
-    ------
-    DatasetError, CorruptFileError, TruncatedFileError
-        The array is empty, too large, or incomplete.
+    Raise a DatasetError, CorruptFileError or TruncatedFileError if the array is empty, too large,
+    or incomplete.
     """
     if not picture.nbytes:
         raise DatasetError("the array is empty", path=path, found=f"shape {picture.shape}")

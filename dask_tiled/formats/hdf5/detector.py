@@ -76,10 +76,7 @@ def detector_facts(tree: Tree, dataset: str, sig_shape: tuple[int, ...]) -> dict
 def read_corrections(desc: Description) -> Corrections:
     """Read the pixel mask of the detector; pixels with any bit set are excluded.
 
-    Raises
-    ------
-    DatasetError
-        The file has no mask for frames of this shape.
+    Raise a DatasetError if the file has no mask for frames of this shape.
     """
     file, shape = desc.files[0], desc.layout.sig_shape
     path = desc.metadata["hdf5"].get("detector", {}).get("pixel_mask")

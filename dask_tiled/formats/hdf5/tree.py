@@ -148,10 +148,7 @@ class Tree(ExitStack):
     def inside(self, dataset: Any) -> Iterator[None]:
         """Mark a dataset while its sources are visited, to detect cycles.
 
-        Raises
-        ------
-        CorruptFileError
-            The dataset is among its own sources.
+        Raise a CorruptFileError if the dataset is among its own sources.
         """
         place = dataset.file.filename, dataset.name
         if place in self._above:
@@ -164,10 +161,8 @@ class Tree(ExitStack):
     def check_sources(self, dataset: Any) -> None:
         """Check that the library will read only permitted files, and does not loop.
 
-        Raises
-        ------
-        DatasetError, CorruptFileError, TruncatedFileError
-            A source is outside, cyclic or missing.
+        Raise a DatasetError, CorruptFileError or TruncatedFileError if a source is outside, cyclic
+        or missing.
         """
         place = dataset.file.filename, dataset.name
         if dataset.external:  # the library searches the working directory

@@ -36,12 +36,8 @@ class Array(NamedTuple):
 def read_tree(path: str, data: bytes) -> dict[str, Any]:
     """Read entries, as dicts by name; the value of an entry with others inside has no name.
 
-    Raises
-    ------
-    TruncatedFileError
-        The bytes end inside the header of an entry.
-    CorruptFileError
-        There are too many entries.
+    Raise a TruncatedFileError if the bytes end inside the header of an entry, and a
+    CorruptFileError if there are too many entries.
     """
     root: dict[str, Any] = {}
     levels, at, count = [root], 0, 0

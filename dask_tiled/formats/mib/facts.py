@@ -96,10 +96,7 @@ def facts_type(header: bytes, chips: int) -> np.dtype:
 def decode(records: npt.NDArray[Any], facts: npt.NDArray[Any]) -> None:
     """Decode headers, grouped by the positions of their commas.
 
-    Raises
-    ------
-    WrongHeader
-        A value is missing, or cannot be read.
+    Raise a WrongHeader if a value is missing, or cannot be read.
     """
     if not len(records):
         return

@@ -41,12 +41,8 @@ class Chunks(NamedTuple):
 def read_map(file: tools.File) -> Chunks:
     """Read the chunk map.
 
-    Raises
-    ------
-    DatasetError
-        The file is of another version.
-    CorruptFileError, TruncatedFileError
-        The map is damaged or missing.
+    Raise a DatasetError if the file is of another version, and a CorruptFileError or
+    TruncatedFileError if the map is damaged or missing.
     """
     head = tools.read_head(file.path, 112)
     version = head[48:54].decode("latin1")

@@ -22,10 +22,7 @@ MOST_BYTES, MOST_ITEMS = 1 << 24, 10_000
 def parse_values(data: bytes) -> dict[str, Any]:
     """Parse a tree; if it has a single branch, return that.
 
-    Raises
-    ------
-    ValueError
-        The tree is damaged or too large.
+    Raise a ValueError if the tree is damaged or too large.
     """
     try:
         if data[:1] == bytes([PACKED]):

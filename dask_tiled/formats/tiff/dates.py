@@ -21,10 +21,7 @@ def dates_of(pages: Pages, rows: Index) -> npt.NDArray[np.datetime64]:
 
     Blanks or zeros mean an unknown date.
 
-    Raises
-    ------
-    CorruptFileError
-        A DateTime is invalid.
+    Raise a CorruptFileError if a DateTime is invalid.
     """
     counts = pages.columns(rows)[Page._fields.index("frames")]
     dates = np.full(counts.sum(), np.datetime64("NaT", "us"))

@@ -67,12 +67,8 @@ class StreamIndex(NamedTuple):
 def index_of(file: tools.File, *, save: bool = False) -> StreamIndex:
     """Return the index of a stream; with ``save``, from a file beside it, which is made if needed.
 
-    Raises
-    ------
-    CorruptFileError
-        A chunk has no header.
-    DatasetError
-        The index cannot be saved.
+    Raise a CorruptFileError if a chunk has no header, and a DatasetError if the index cannot be
+    saved.
     """
     path = file.path + OF_INDEX
     index = _saved(path, file) if save and is_file(path) else None

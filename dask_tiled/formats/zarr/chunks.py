@@ -85,12 +85,9 @@ class Chunks:
 
         Missing chunks are filled: few large pieces, whatever their number.
 
-        Raises
-        ------
-        DatasetError
-            There are too many chunks to ask a server for.
-        TruncatedFileError, CorruptFileError
-            A required chunk is missing, a chunk is too short, or the index of a shard is damaged.
+        Raise a DatasetError if there are too many chunks to ask a server for, and a
+        TruncatedFileError or CorruptFileError if a required chunk is missing, a chunk is too short,
+        or the index of a shard is damaged.
         """
         start, (file, offset, nbytes) = self._found()
         holes, sizes = gaps(start // self.chunk, self.array.shape, self.chunk)
@@ -125,10 +122,7 @@ class Chunks:
     def pixels(self) -> Array:
         """Read all pixels of a small array.
 
-        Raises
-        ------
-        DatasetError
-            Chunks are damaged, or too long for a small array.
+        Raise a DatasetError if chunks are damaged, or too long for a small array.
         """
         pixels = np.full(self.array.shape, self.fill[0])
         start, where = self._found()

@@ -54,10 +54,7 @@ def node_in(folder: str) -> tuple[File, dict[str, Any]] | None:
 def member_of(folder: str, name: Any, path: str) -> str:
     """Return the folder of a member of a group.
 
-    Raises
-    ------
-    DatasetError
-        The name is invalid; ``path`` is the file that holds it.
+    Raise a DatasetError if the name is invalid; ``path`` is the file that holds it.
     """
     parts = name.split("/") if isinstance(name, str) and "\0" not in name else [".."]
     with suppress(UnicodeEncodeError):
@@ -71,12 +68,8 @@ def member_of(folder: str, name: Any, path: str) -> str:
 def read(file: File) -> dict[str, Any]:
     """Read a document; for format 2, with its attributes.
 
-    Raises
-    ------
-    CorruptFileError
-        The document is invalid.
-    DatasetError
-        The array has an unsupported dtype or codec.
+    Raise a CorruptFileError if the document is invalid, and a DatasetError if the array has an
+    unsupported dtype or codec.
     """
     name, folder, document = os.path.basename(file.path), os.path.dirname(file.path), _parsed(file)
     if name not in DOCUMENTS[1:]:
