@@ -25,7 +25,7 @@ UV := $(VENVS)/uv/bin/uv
 # npm packages: zarrita reads references in JavaScript, chromium runs the page of `explore`.
 NODE := $(foreach name,chromium zarrita,tests/$(name)/node_modules/installed)
 
-.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions clean
+.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions tables clean
 
 help:
 	@echo "make demo    write the sample scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -46,6 +46,7 @@ help:
 	@echo "make bench   speed and memory of single parts"
 	@echo "make compare speed compared with other readers; writes the tables of the docs"
 	@echo "make expressions  speed of common expressions, compared with memmap, RosettaSciIO and plain loops; writes the tables of the docs"
+	@echo "make tables  speed of small and of first results, and of growing files; writes the tables of the docs"
 	@echo "make clean   remove everything that the other targets made"
 
 environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed) $(NODE)
@@ -116,11 +117,9 @@ bench compare expressions: export DASK_DASK_TILED__REST_SECONDS = 0
 
 bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/decoders.py
-	@$(VENVS)/bench/bin/python benchmarks/first_result.py
 	@$(VENVS)/bench/bin/python benchmarks/memory.py
 	@$(VENVS)/bench/bin/python benchmarks/backends.py
 	@$(VENVS)/bench/bin/python benchmarks/chunks.py
-	@$(VENVS)/bench/bin/python benchmarks/small_reads.py
 	@$(VENVS)/bench/bin/python benchmarks/many_pieces.py
 	@$(VENVS)/bench/bin/python benchmarks/microscopes.py
 	@$(VENVS)/bench/bin/python benchmarks/events.py $$(mktemp -d)
@@ -137,6 +136,11 @@ expressions: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/expressions.py --rst docs/expressions_table.rst.inc \
 		--buffered docs/buffered_table.rst.inc $(EXPRESSIONS_ARGS)
 	@$(VENVS)/bench/bin/python benchmarks/bare_loops.py --rst docs/bare_loops_table.rst.inc
+
+tables: $(VENVS)/bench/installed
+	@$(VENVS)/bench/bin/python benchmarks/small_reads.py --rst docs/small_reads_table.rst.inc
+	@$(VENVS)/bench/bin/python benchmarks/first_result.py --rst docs/first_result_table.rst.inc
+	@$(VENVS)/bench/bin/python benchmarks/growth.py --rst docs/growth_table.rst.inc
 
 clean:
 	rm -rf $(VENVS) tests/*/node_modules demo-output fuzzed docs/_build docs/_generated build dist

@@ -102,9 +102,7 @@ def report(timings: Sequence[Timing], about: Mapping[str, str], path: Path | Non
     tables.print_table(console, f"GB/s, threads: {timings[0].threads}", head, body)
     console.print(said, *tables.notes(timings), sep="\n", markup=False, highlight=False)
     if path:
-        lines = [".. Written by benchmarks/bare_loops.py --rst; do not edit.", "", said, ""]
-        lines += [*tables.csv_table("", head, body), sentence(about), ""]
-        path.write_text("\n".join(lines))
+        tables.write_table(path, "bare_loops.py --rst", head, body, about, said)
 
 
 def main() -> None:

@@ -1,13 +1,14 @@
 """Seconds per GB for files of increasing size, by numbers of threads and of workers.
 
 Run ``python benchmarks/growth.py``, with ``--gb 0.1 1 10 100`` for all sizes. Workers are processes
-of a cluster with one thread each. The files are sparse
-and hold frames of 256 x 256 uint16 zeros; a pass sums every frame. For files up to a quarter of the
-memory, a first pass, which compiles kernels and fills the page cache, is not counted. Larger files
-are dropped from the page cache and read once: the time includes making and dropping pages of zeros.
-``dd``, in one thread, shows that cost without the sum.
+of a cluster with one thread each. The files are sparse, count as unchanged, and hold frames of 256
+x 256 uint16 zeros; a pass sums every frame. For files up to a quarter of the memory, a first pass,
+which compiles kernels and fills the page cache, is not counted. Larger files are dropped from the
+page cache and read once: the time includes making and dropping pages of zeros. ``dd``, in one
+thread, shows that cost without the sum.
 
-"spread" compares the slowest with the fastest size.
+"spread" compares the slowest with the fastest size. With ``--rst``, the table is written to the
+documentation.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
+
 import dask_tiled
 from backends import evict
 from cluster import cluster
 from comparison.cores import core_count
 from comparison.facts import facts, sentence
-from comparison.table import make_console, print_table
+from comparison.table import make_console, print_table, write_table
 from dask_tiled.reading.buffered import BLOCK_BYTES
 
 SIG = (256, 256)
@@ -84,9 +87,13 @@ def main() -> None:
     parser.add_argument("--io", nargs="+", default=("auto", "buffered"))
     parser.add_argument("--dir", type=Path, help="folder for the temporary files")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rst", type=Path, help="write the table for the documentation")
     args = parser.parse_args()
     body = []
-    with tempfile.TemporaryDirectory(prefix="growth-", dir=args.dir) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="growth-", dir=args.dir) as folder,
+        dask.config.set({"dask-tiled.rest-seconds": 0}),
+    ):
         warm = sparse(Path(folder) / "warm.raw", 0.01)
         files = [sparse(Path(folder) / f"{gb:g}.raw", gb) for gb in args.gb]
 
@@ -106,10 +113,13 @@ def main() -> None:
                 for io in args.io:
                     made = partial(job, io=io, where={"scheduler": client})
                     measure(f"{io}, workers", workers, made)
-    console = make_console()
-    console.print(sentence(facts(max(args.gb) * GB / 2**20, args.repeats)), highlight=False)
-    head = ["io", "number", *(f"{gb:g} GB" for gb in args.gb), "spread"]
+    console, sizes = make_console(), [f"{gb:g} GB" for gb in args.gb]
+    about = facts(0, args.repeats) | {"files": ", ".join(sizes)}
+    console.print(sentence(about), highlight=False)
+    head = ["io", "number", *sizes, "spread"]
     print_table(console, f"Seconds for each GB, {core_count()} cores", head, body)
+    if args.rst:
+        write_table(args.rst, "growth.py --rst", head, body, about)
 
 
 if __name__ == "__main__":

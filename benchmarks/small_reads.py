@@ -3,7 +3,8 @@
 Run ``python benchmarks/small_reads.py``. Both read one Merlin file of big-endian pixels from the
 page cache, in the same chunks, in turns; times in milliseconds are from the opened array to the
 result. The map stays open, and its pixels are converted to native byte order. The last line
-compares one pixel of all frames of a sparse raw file with the sum of all pixels.
+compares one pixel of all frames of a sparse raw file with the sum of all pixels. With ``--rst``,
+the table is written to the documentation.
 """
 
 from __future__ import annotations
@@ -23,20 +24,24 @@ import numpy as np
 
 import dask_tiled
 from chunks import SIG, mapped
+from comparison.expressions import source
+from comparison.facts import facts
+from comparison.table import write_table
 from dask_tiled.testing import write_mib
 
 READS: dict[str, Callable[[Any], Any]] = {
-    "frame": lambda arr: arr[7, 9],
-    "two frames": lambda arr: arr[7, 9:11],
-    "row": lambda arr: arr[7],
-    "crop": lambda arr: arr[7, 9, 40:80, 60:120],
-    "pixel": lambda arr: arr[7, 9, 100, 100],
-    "pixel of 4": lambda arr: arr[6:8, 9:11, 100, 100],
-    "pixel of a row": lambda arr: arr[7, :, 100, 100],
-    "pixel of all": lambda arr: arr[..., 100, 100],
-    "sums of a row": lambda arr: arr[7].sum((-2, -1)),
-    "sum of a frame": lambda arr: arr[7, 9].sum(),
+    "frame": lambda a: a[7, 9],
+    "two frames": lambda a: a[7, 9:11],
+    "row": lambda a: a[7],
+    "crop": lambda a: a[7, 9, 40:80, 60:120],
+    "pixel": lambda a: a[7, 9, 100, 100],
+    "pixel of 4": lambda a: a[6:8, 9:11, 100, 100],
+    "pixel of a row": lambda a: a[7, :, 100, 100],
+    "pixel of all": lambda a: a[..., 100, 100],
+    "sums of a row": lambda a: a[7].sum((-2, -1)),
+    "sum of a frame": lambda a: a[7, 9].sum(),
 }
+SCHEDULERS = "synchronous", "threads"
 
 
 def native(read: Callable[[Any], Any], plain: Any) -> Any:
@@ -64,9 +69,11 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=128, help="size of the Merlin file")
     parser.add_argument("--gib", type=float, default=4, help="size of the raw file")
     parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--rst", type=Path, help="write the table for the documentation")
     args = parser.parse_args()
     nav = (max(12, args.mib // 8), 64)  # 8 MiB a row
     frames = np.random.default_rng(0).integers(0, 1 << 12, (*nav, *SIG), "u2")
+    rows = {name: [f"``{source(read)}``"] for name, read in READS.items()}
     print(f"{'scheduler':<13}{'read':<16}{'ms':>8}{'memmap':>9}{'ratio':>8}")
     with (
         tempfile.TemporaryDirectory(prefix="small-reads-") as folder,
@@ -76,13 +83,14 @@ def main() -> None:
         del frames
         arr = dask_tiled.open_dataset(path, nav_shape=nav)
         plain = da.from_array(mapped(path, arr), chunks=arr.chunks, name="map")
-        for scheduler in ("synchronous", "threads"):
+        for scheduler in SCHEDULERS:
             with dask.config.set(scheduler=scheduler):
                 for name, read in READS.items():
                     makers = {"ours": partial(read, arr), "theirs": partial(native, read, plain)}
                     np.testing.assert_array_equal(*(make().compute() for make in makers.values()))
                     ours, other = medians(makers, args.repeats)
                     print(f"{scheduler:<13}{name:<16}{ours:>8.2f}{other:>9.2f}{other / ours:>8.2f}")
+                    rows[name].append(f"**{ours:.2f}** {other / ours:.1f}x")
         raw = Path(folder) / "zeros.raw"
         side = int((args.gib * 2**30 / 2 / SIG[0] / SIG[1]) ** 0.5)
         with raw.open("wb") as file:
@@ -91,8 +99,12 @@ def main() -> None:
         with dask.config.set(scheduler="threads"):
             reads = {"pixel": lambda: arr[..., 100, 100], "pass": arr.sum}
             pixel, whole = medians(reads, 5)
-        print(f"a pixel of {args.gib:g} GiB: {pixel:.1f} ms, a pass: {whole:.0f} ms, ", end="")
-        print(f"{pixel / whole:.1%}")
+        said = f"A pixel of all frames of {args.gib:g} GiB: {pixel:.1f} ms; the sum of all pixels: "
+        said += f"{whole:.0f} ms; {pixel / whole:.1%}."
+        print(said)
+    if args.rst:
+        head, about = ["read", *SCHEDULERS], facts(args.mib, args.repeats)
+        write_table(args.rst, "small_reads.py --rst", head, rows.values(), about, said)
 
 
 if __name__ == "__main__":

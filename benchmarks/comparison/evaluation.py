@@ -218,10 +218,8 @@ def buffered_numbers(name: str, row: tables.Row) -> Cells:
 
 def report_buffered(timings: Sequence[Timing], facts: Mapping[str, str], path: Path) -> None:
     """Write the table of buffered reads to the documentation."""
-    lines = [".. Written by benchmarks/expressions.py --buffered; do not edit.", ""]
-    table = compact(tables.rows_of(timings), buffered_numbers)
-    lines += [*tables.csv_table("", *table), sentence(facts), ""]
-    path.write_text("\n".join(lines))
+    head, body = compact(tables.rows_of(timings), buffered_numbers)
+    tables.write_table(path, "expressions.py --buffered", head, body, facts)
 
 
 def report(timings: Sequence[Timing], facts: Mapping[str, str], path: Path | None) -> None:

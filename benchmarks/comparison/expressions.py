@@ -123,5 +123,10 @@ EXPRESSIONS = WHOLE | PARTS
 
 
 def code(name: str) -> str:
-    """Return the source code of an expression, which has a line of its own."""
-    return inspect.getsource(EXPRESSIONS[name]).partition("lambda a: ")[2].strip().removesuffix(",")
+    """Return the source code of an expression."""
+    return source(EXPRESSIONS[name])
+
+
+def source(expression: Expression) -> str:
+    """Return the source code of a function of ``a``, which has a line of its own."""
+    return inspect.getsource(expression).partition("lambda a: ")[2].strip().removesuffix(",")

@@ -6,6 +6,7 @@ import csv
 import io
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from comparison.facts import sentence
@@ -138,6 +139,21 @@ def csv_table(title: str, head: Sequence[str], body: Iterable[Sequence[str]]) ->
     options = ["   :class: speeds", "   :header-rows: 1"]
     lines = [f"   {line}" for line in text.getvalue().splitlines()]
     return [f".. csv-table:: {title}".rstrip(), *options, "", *lines, ""]
+
+
+def write_table(
+    path: Path,
+    command: str,
+    head: Sequence[str],
+    body: Iterable[Sequence[str]],
+    facts: Mapping[str, str],
+    *before: str,
+) -> None:
+    """Write a table to the documentation, between paragraphs and the facts of the run."""
+    lines = [f".. Written by benchmarks/{command}; do not edit.", ""]
+    lines += [line for text in before for line in (text, "")]
+    lines += [*csv_table("", head, body), sentence(facts), ""]
+    path.write_text("\n".join(lines))
 
 
 def cores(threads: str) -> str:
