@@ -78,10 +78,13 @@ PATIENCE = 10
 
 
 def take_turns(runs: Mapping[str, Job], repeats: int) -> dict[str, list[float]]:
-    """Time jobs in turns, `repeats` times."""
+    """Time jobs in turns, `repeats` times; every second time in the opposite order.
+
+    Otherwise each job would always find the caches as the same other one has left them.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(1, repeats + 1):
-        for name, run in runs.items():
+        for name, run in [*runs.items()][:: 1 if repeat % 2 else -1]:
             if sum(seconds[name]) > PATIENCE:
                 continue
             start = time.perf_counter()
