@@ -101,9 +101,9 @@ def weighted(
     make: Callable[[da.Array], da.Array],
     last: Callable[[Array], Array] = np.asarray,
 ) -> da.Array:
-    """Return a function of the sums of every frame weighted by n masks, of the dtype of the sums.
+    """Return ``last(sums)`` for the sums of all frames weighted by n masks, in the masks' dtype.
 
-    ``make(arr)`` returns the same with a graph of dask, and does so if one is needed.
+    ``make(arr)`` builds the same with a graph of dask, and is called if a graph is needed.
     """
     nav_ndim = arr.ndim - weights.ndim + 1
     sig = tuple(range(nav_ndim, arr.ndim))
@@ -146,7 +146,7 @@ def _late(
     make: Callable[[da.Array], da.Array],
     at_once: Callable[[Get], Any],
 ) -> LateArray:
-    """Return the array that ``make(arr)`` returns."""
+    """Return the array of ``make(arr)``, which is called only if a graph is needed."""
     copy, values = arr.__reduce__()  # assignment to the array must not change the result
     made = lambda: make(copy(*values))  # noqa: E731
     # Without annotations that came later.
