@@ -46,7 +46,7 @@ help:
 	@echo "make bench   speed and memory of single parts"
 	@echo "make compare speed compared with other readers; writes the tables of the docs"
 	@echo "make expressions  speed of common expressions, compared with memmap, RosettaSciIO and plain loops; writes the tables of the docs"
-	@echo "make tables  speed of small and of first results, and of growing files; writes the tables of the docs"
+	@echo "make tables  speed of small and of first results, of growing files, and of backends; writes the tables of the docs"
 	@echo "make clean   remove everything that the other targets made"
 
 environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed) $(NODE)
@@ -118,7 +118,6 @@ bench compare expressions: export DASK_DASK_TILED__REST_SECONDS = 0
 bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/decoders.py
 	@$(VENVS)/bench/bin/python benchmarks/memory.py
-	@$(VENVS)/bench/bin/python benchmarks/backends.py
 	@$(VENVS)/bench/bin/python benchmarks/chunks.py
 	@$(VENVS)/bench/bin/python benchmarks/many_pieces.py
 	@$(VENVS)/bench/bin/python benchmarks/microscopes.py
@@ -138,6 +137,7 @@ expressions: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/bare_loops.py --rst docs/bare_loops_table.rst.inc
 
 tables: $(VENVS)/bench/installed
+	@$(VENVS)/bench/bin/python benchmarks/backends.py --rst docs/backends_table.rst.inc
 	@$(VENVS)/bench/bin/python benchmarks/small_reads.py --rst docs/small_reads_table.rst.inc
 	@$(VENVS)/bench/bin/python benchmarks/first_result.py --rst docs/first_result_table.rst.inc
 	@$(VENVS)/bench/bin/python benchmarks/growth.py --rst docs/growth_table.rst.inc

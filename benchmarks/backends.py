@@ -12,6 +12,7 @@ cold. Backends are timed in turns, so that other load on the machine affects all
 the backend chosen for files older than a minute, "recent" the one for files written in the last
 minute. The limit of whole warm files is to copy them from the page cache to a buffer for each
 thread, which stays in the cache of a core; that of cold files is ``dd`` with the same block size.
+With ``--rst``, the table is written to the documentation.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from comparison.facts import facts as facts_of
 from comparison.facts import sentence
 from comparison.limits import copied
 from comparison.scans import Scan, expectations, prepare
+from comparison.table import make_console, print_table, ratio, write_table
 from dask_tiled.model.paths import GIVES_BACK
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.reading.buffered import BLOCK_BYTES
@@ -53,6 +55,9 @@ REST_SECONDS = "dask-tiled.rest-seconds"
 PROBES = 64
 """Number of pages of a file that are probed to check whether it is in the page cache."""
 
+TRIES = 50
+"""Number of attempts to evict a file."""
+
 Times = dict[tuple[str, str], dict[str, list[float]]]
 
 
@@ -65,9 +70,13 @@ def evict(path: Path) -> bool:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)  # dirty pages are not evicted
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         places = np.linspace(0, path.stat().st_size - 1, PROBES).astype(int).tolist()
-        return not any(is_cached(fd, place) for place in places)
+        for _ in range(TRIES):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            if not any(is_cached(fd, place) for place in places):
+                return True
+            time.sleep(0.02)  # pages that are being read ahead stay
+        return False
     finally:
         os.close(fd)
 
@@ -144,25 +153,19 @@ def measure(folder: Path, mib: float, repeats: int, pool: ThreadPoolExecutor) ->
     return times
 
 
-def print_table(times: Times, facts: dict[str, str]) -> None:
-    """Print medians divided by the smallest median of their row."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = 100
-    console.print(sentence(facts), highlight=False)
-    table = Table("job", "pages", title="Times divided by the fastest", title_justify="left")
-    for io in (*CHOICES, LIMIT, "fastest, ms"):
-        table.add_column(io, justify="right")
+def report(times: Times, facts: dict[str, str], path: Path | None) -> None:
+    """Print medians divided by the smallest of their row, and write them to the documentation."""
+    body = []
     for (name, state), seconds in times.items():
         medians = {io: statistics.median(values) for io, values in seconds.items()}
         best = min(medians[io] for io in CHOICES if io in medians)
-        columns = (*CHOICES, LIMIT)
-        cells = [f"{medians[io] / best:.2f}" if io in medians else "-" for io in columns]
-        table.add_row(name, state, *cells, f"{1e3 * best:.3g}")
-    console.print(table)
+        shares = (medians[io] / best if io in medians else None for io in (*CHOICES, LIMIT))
+        body.append([f"{name}, {state}", *map(ratio, shares), f"{1e3 * best:.3g}"])
+    head, console = ["job", *CHOICES, LIMIT, "fastest, ms"], make_console()
+    console.print(sentence(facts), highlight=False)
+    print_table(console, "Times divided by the fastest", head, body)
+    if path:
+        write_table(path, "backends.py --rst", head, body, facts)
 
 
 def main() -> None:
@@ -175,12 +178,13 @@ def main() -> None:
         "--dir", type=Path, help="folder to keep the files in; by default they are deleted"
     )
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rst", type=Path, help="write the table for the documentation")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="backends-") as scratch:
         folder = args.dir or Path(scratch)
         with dask.config.set(scheduler="threads"), ThreadPoolExecutor(core_count()) as pool:
             times = measure(folder, args.mib, args.repeats, pool)
-    print_table(times, facts_of(args.mib, args.repeats))
+    report(times, facts_of(args.mib, args.repeats), args.rst)
 
 
 if __name__ == "__main__":
