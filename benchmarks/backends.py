@@ -43,6 +43,7 @@ from comparison.table import make_console, print_table, ratio, write_table
 from dask_tiled.model.paths import GIVES_BACK
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.reading.buffered import BLOCK_BYTES
+from dask_tiled.reading.pages import is_cached
 
 JOBS = {
     "decoding": ("merlin-u16", "frames"),
@@ -79,17 +80,6 @@ def evict(path: Path) -> bool:
         return False
     finally:
         os.close(fd)
-
-
-def is_cached(fd: int, place: int) -> bool:
-    """Return whether a byte is in the page cache; True if that is unknown."""
-    try:
-        os.preadv(fd, [bytearray(1)], place, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def runs_of(scan: Scan, job: str) -> dict[str, Callable[[], Any]]:

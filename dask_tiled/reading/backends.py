@@ -17,10 +17,12 @@ from dask_tiled.reading.mapped import (
     KEPT_BYTES,
     LEAST_MAPPED_BYTES,
     MAPPED_BYTES,
+    SPARSE,
     Kept,
     Mapped,
     Resting,
 )
+from dask_tiled.reading.pages import is_cached
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
 from dask_tiled.reading.rest import can_rest, leased, rests
@@ -83,11 +85,18 @@ class Auto(Local):
         self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
     ) -> Iterator[Window]:
         """Fetch windows with the backend chosen for the file, or read frames that lie far apart."""
-        chosen = self._of(ranges.file)
-        far = ranges.spread() > GAPS
-        if chosen is not self._buffered and far and self._mapped.keeps(ranges.file) is None:
-            chosen = self._buffered
+        chosen, spread = self._of(ranges.file), ranges.spread()
+        if chosen is not self._buffered and spread > GAPS:
+            kept = self._mapped.keeps(ranges.file) is not None
+            if not kept or (spread > SPARSE and not self._is_cached(ranges)):
+                chosen = self._buffered
         return chosen.windows(ranges, limit, at_once=at_once)
+
+    def _is_cached(self, ranges: ReadRanges) -> bool:
+        """Return whether frames are in the page cache: in a map, loading one loads those around."""
+        fd, count = self._files.fd(ranges.file), len(ranges.offsets)
+        places = (ranges.offsets[k] + ranges.units.reach[0] for k in {0, count // 2, count - 1})
+        return all(is_cached(fd, int(place)) for place in places)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
         """Fetch a byte range with the backend chosen for the file."""

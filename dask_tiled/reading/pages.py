@@ -1,4 +1,4 @@
-"""Mapped pages of files: populate them, and make private ones independent of the file."""
+"""Pages of files: find cached ones, populate maps, make private ones independent of the file."""
 
 from __future__ import annotations
 
@@ -61,6 +61,19 @@ def _refuses(address: int, nbytes: int) -> bool:
     pages = ctypes.c_void_p(address), ctypes.c_size_t(nbytes)
     status = libc().madvise(*pages, MADV_POPULATE_READ)
     return bool(status) and ctypes.get_errno() in {errno.EFAULT, EHWPOISON}
+
+
+def is_cached(fd: int, place: int) -> bool:
+    """Return whether a byte of a file is in the page cache; True where the system does not tell."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return True
+    try:
+        os.preadv(fd, [bytearray(1)], place, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # not supported by the file system
+        return True
+    return True
 
 
 def detach(memory: Bytes) -> None:

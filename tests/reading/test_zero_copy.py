@@ -1,6 +1,7 @@
 """Pixels are copied only where necessary, and only the bytes of a slice are read."""
 
 import ctypes
+import errno
 import gc
 import mmap
 import os
@@ -13,8 +14,9 @@ from distributed import Client, LocalCluster
 
 from dask_tiled import StaleFileError, map_tiles, open_dataset
 from dask_tiled.array.tasks import pixels_of
-from dask_tiled.reading import buffered, mapped
+from dask_tiled.reading import backends, buffered, mapped
 from dask_tiled.reading.backends import BACKENDS
+from dask_tiled.reading.pages import is_cached
 from dask_tiled.testing import counting_frames, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous", "at_rest")
@@ -212,10 +214,40 @@ def test_small_file_stays_mapped(path, dtype):
 @pytest.mark.usefixtures("nothing_kept")
 def test_sparse_pixels_come_from_the_kept_map(path, monkeypatch):
     """The kept map avoids a system call per frame."""
+    monkeypatch.setattr(backends, "is_cached", lambda *_: True)
     monkeypatch.delattr(buffered.Buffered, "windows")
     arr = open_dataset(path, chunks=(5, -1, -1), **RAW)
     np.testing.assert_array_equal(arr[:, 3, 4].compute(), FRAMES[:, 3, 4])
     assert maps_of(path) == 1
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_sparse_pixels_that_are_not_cached_are_read(path, monkeypatch):
+    """The system would load the pages around each of them."""
+    arr = open_dataset(path, chunks=(5, -1, -1), **RAW)
+    arr.sum().compute()
+    assert maps_of(path) == 1
+    monkeypatch.setattr(backends, "is_cached", lambda *_: False)
+    monkeypatch.delattr(mapped.Mapped, "windows")
+    np.testing.assert_array_equal(arr[:, 3, 4].compute(), FRAMES[:, 3, 4])
+
+
+def test_cached_bytes(path, monkeypatch):
+    with path.open("rb") as file:
+        assert is_cached(file.fileno(), 0)
+        monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
+        for number, expected in ((errno.EAGAIN, False), (errno.EOPNOTSUPP, True)):
+            monkeypatch.setattr(os, "preadv", failing(number))
+            assert is_cached(file.fileno(), 0) is expected
+        monkeypatch.delattr(os, "RWF_NOWAIT")
+        assert is_cached(file.fileno(), 0)
+
+
+def failing(number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    return fail
 
 
 @pytest.mark.usefixtures("nothing_kept")
