@@ -195,6 +195,14 @@ def test_unusual_arguments_are_left_to_dask(arr, options):
     assert type(found) is not LateArray
 
 
+@pytest.mark.parametrize("name", ["max", "mean", "prod", "std", "sum"])
+def test_repeated_axes_raise(tmp_path, name):
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", PIXELS))
+    for options in ({}, {"keepdims": True}):
+        with pytest.raises(ValueError, match="axis"):
+            getattr(arr, name)((0, 0), **options).compute()
+
+
 def test_object_sums_do_not_overflow(tmp_path):
     pixels = np.full((5, 4, 4), 2**63 - 1, "i8")
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))

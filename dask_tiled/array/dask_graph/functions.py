@@ -231,7 +231,7 @@ def reduction_of(function: Function, kwargs: Kwargs, pixel: np.dtype | None) -> 
         row = steps.skipping
     elif skipping != (None, None):
         row = None
-    if row is None or given:
+    if row is None or given or len({*axes}) < len(axes):  # NumPy refuses repeated axes
         return None
     dtype = np.dtype(bool) if row.of_truth else dtype and np.dtype(dtype)
     if row.before is not None:
