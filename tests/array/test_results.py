@@ -219,7 +219,7 @@ def test_threads_that_begin_together_allocate_once(monkeypatch):
         return np.zeros(shape, dtype)
 
     def part(number):
-        together.wait(20)
+        together.wait(100)
         return result.part(grid, (number, 0), np.dtype("f4"))
 
     monkeypatch.setattr(results, "np", SimpleNamespace(empty=empty))

@@ -62,7 +62,7 @@ def test_concurrent_threads_share_one_sample(cache):
 
     def together(place):
         write(place, f"{threading.get_ident()}")
-        there.wait(30)
+        there.wait(100)
 
     def run():
         found.append(kept("a-1", "a.raw", together).read_text())

@@ -426,13 +426,13 @@ def test_two_writers_do_not_mix(tmp_path):
     class Waiting(Dataset):
         def __getitem__(self, number):
             inside.set()
-            go_on.wait(20)
+            go_on.wait(100)
             return super().__getitem__(number)
 
     path = tmp_path / "a.beton"
     first = threading.Thread(target=save, args=(path, Waiting([(1,)]), {"n": "int"}))
     first.start()
-    inside.wait(20)
+    inside.wait(100)
     try:
         with pytest.raises(DatasetError, match="another export"):
             save(path, Dataset([(2,)]), {"n": "int"})
