@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import dask.array as da
 import numpy as np
-from dask import config
+from dask import config, threaded
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 
@@ -26,7 +26,7 @@ def unobserved(scheduler: Any = None, **options: Any) -> Get | None:
         return None
     is_ours = config.get("array_optimize", None) is optimize
     get = get_here(scheduler) if is_ours else None
-    return partial(get, **options) if get and options else get
+    return partial(get, **options) if get is threaded.get else get
 
 
 class LateArray(da.Array):
