@@ -337,7 +337,11 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
     nav_ndim = one.source.layout.nav_ndim
     whole = {*parts} == {part for part in one.view.parts if part.axis >= nav_ndim}
     if parts and whole and {*tree.gone} <= {*index}:
-        plain = partial(tree.function, **tree.kwargs)
+        kwargs = dict(tree.kwargs)
+        if "axes" in kwargs:  # dask misplaces the axes of the result if these are negative
+            first = tree.arguments[0].labels or ()
+            kwargs["axes"] = tuple(map(first.index, tree.gone)), kwargs["axes"][1]
+        plain = partial(tree.function, **kwargs)
         plain = partial(swapped, function=plain) if is_second else plain
         return one.but(step=LastStep(Contraction(weights), plain, as_dask))
     if not gone or weights.has_further:

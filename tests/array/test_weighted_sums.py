@@ -186,3 +186,13 @@ def test_errors_and_interrupts_of_chunks(tmp_path, monkeypatch, chunks, schedule
         for result in (tiles.center_of_mass(arr), plain(tiles.center_of_mass, arr)):
             with refused(path, kind=StaleFileError):
                 result.compute()
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "c8"])
+def test_negative_axes(tmp_path, dtype):
+    """dask misplaces the axes of chunks: also of those that no kernel computes."""
+    arr, weights = opened(tmp_path, dtype=dtype, chunks=(3, 5, *FRAME)), masks(2)
+    found = da.tensordot(arr, weights, axes=((-2, -1), (-2, -1))).compute()
+    wanted = da.tensordot(arr, weights, axes=((2, 3), (1, 2))).compute()
+    assert found.shape == (4, 5, 2)
+    np.testing.assert_array_equal(found, wanted)
