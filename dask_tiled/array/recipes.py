@@ -17,10 +17,11 @@ from dask_tiled.array.tasks import Block, ChunkJob, Function, Kwargs, Nested, li
 from dask_tiled.array.views import View
 from dask_tiled.engine.evaluation import Computation, contracted
 from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
+from dask_tiled.engine.folding import Fold
 from dask_tiled.engine.jobs import Chunk
 from dask_tiled.engine.programs import Program, compiled
-from dask_tiled.engine.reductions import Reduction
-from dask_tiled.engine.run import Shown, begin, run
+from dask_tiled.engine.reductions import Aggregation, Reduction
+from dask_tiled.engine.run import Shown, begin, fold_for, run
 from dask_tiled.model.indexing import Array, Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 from dask_tiled.tiling.bases import Grid
@@ -84,7 +85,8 @@ Made = TypeVar("Made")
 class Recipe:
     """Computation on the pixels of a chunk, and their reduction.
 
-    The dtypes of operands are only known in a task: programs are compiled then.
+    The dtypes of operands are only known in a task: programs are compiled then. Chunks of one shape
+    share what does not depend on their places.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class Recipe:
         self.beside = tuple(beside)
         if last is not None and isinstance(last.done, Contraction):
             self.beside += (last.done.weights,)
-        self._programs: dict[tuple[np.dtype, ...], Program | None] = {}
+        self._outlines: dict[tuple[tuple[int, ...], tuple[np.dtype, ...]], Outline | None] = {}
 
     @property
     def read_sources(self) -> list[Source]:
@@ -166,12 +168,28 @@ class Recipe:
             made[id(node)] = found
         return found
 
-    def program(self, operands: Sequence[Array]) -> Program | None:
-        """Return the program for operands of some dtypes; None if the engine has none."""
-        dtypes = tuple(block.dtype for block in operands)
-        if dtypes not in self._programs:
-            self._programs[dtypes] = self._program(dtypes)
-        return self._programs[dtypes]
+    def outline(self, shape: tuple[int, ...], operands: Sequence[Array]) -> Outline | None:
+        """Return the outline of chunks of a shape; None if the engine has no program."""
+        key = shape, tuple(block.dtype for block in operands)
+        if key not in self._outlines:
+            self._outlines[key] = self._outline(*key)
+        return self._outlines[key]
+
+    def _outline(self, shape: tuple[int, ...], dtypes: tuple[np.dtype, ...]) -> Outline | None:
+        program, reduction = self._program(dtypes), self._last and self._last.done
+        if program is None:
+            return None
+        axes_of = tuple(part.axis for part in self._view.parts)
+        nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
+        values, reduced, fold = Computation(program, (), shape, axes_of, nav_ndim), None, None
+        if isinstance(reduction, Reduction):
+            numbers = self._view.numbers
+            axes = tuple(number for axis in reduction.axes for number in numbers[axis])
+            reduction = reduction._replace(axes=axes).of(values.dtype)
+            if not reduction.casts_first(values.dtype):
+                reduced = replace(values, end=reduction)
+                fold = fold_for(reduced, self._nav_ndim)
+        return Outline(values, reduced, fold)
 
     def _program(self, dtypes: tuple[np.dtype, ...]) -> Program | None:
         root = self._value(lambda source: source, node_of, [*starmap(Operand, enumerate(dtypes))])
@@ -216,10 +234,9 @@ class Recipe:
 
     def begin(
         self,
-        program: Program,
+        outline: Outline,
         chunk: Chunk,
         operands: Sequence[Array],
-        shape: tuple[int, ...],
         whole: End,
         room: Room | None,
     ) -> tuple[Shown, End] | None:
@@ -228,42 +245,26 @@ class Recipe:
         ``whole`` converts all pixels to the result of dask's function; ``room`` returns memory for
         the result, if it has a destination.
         """
-        last = None if self._last is None else self._last.done
+        last, program = self._last and self._last.done, outline.values.program
         if isinstance(last, ChunkJob) and program.is_read and last.nav_ndim == self._nav_ndim:
             return _asked(last, chunk, room), like_numpy
-        axes_of = tuple(part.axis for part in self._view.parts)
-        nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
-        values = Computation(program, operands[: len(self._numbers)], shape, axes_of, nav_ndim)
-        reduced = self._reduced(values, chunk, operands[-1:], room)
+        own = operands[: len(self._numbers)]
+        if isinstance(last, Reduction) and outline.reduced is not None:
+            shown = begin(replace(outline.reduced, operands=own), chunk, outline.fold)
+            if shown is not None:
+                return shown, partial(self._finish, last.row, outline.reduced, room)
+        values = replace(outline.values, operands=own)
+        if isinstance(last, Contraction):
+            products = contracted(values, operands[-1], chunk)
+            shown = None if products is None else begin(products, chunk)
+            if products is not None and shown is not None:
+                further = operands[-1].shape[: -len(values.shape)]
+                return shown, partial(self._finish_products, products, further)
         if room is not None and last is None:
             out = room(program.dtype)
-            values = replace(values, out=out if out is None else out.reshape(shape))
-        for job, end in filter(None, (reduced, (values, whole))):
-            shown = begin(job, chunk)
-            if shown is not None:
-                return shown, end
-        return None
-
-    def _reduced(
-        self, values: Computation, chunk: Chunk, weights: Sequence[Array], room: Room | None
-    ) -> tuple[Computation, End] | None:
-        """Return the reduction of a chunk, and the conversion to the result of dask's function."""
-        last = None if self._last is None else self._last.done
-        if isinstance(last, Contraction):
-            products = contracted(values, weights[-1], chunk)
-            further = weights[-1].shape[: -len(values.shape)]
-            if products is None:
-                return None
-            return products, partial(self._finish_products, products, further)
-        if not isinstance(last, Reduction):
-            return None
-        numbers = self._view.numbers
-        axes = tuple(number for axis in last.axes for number in numbers[axis])
-        reduction = last._replace(axes=axes).of(values.dtype)
-        if reduction.casts_first(values.dtype):
-            return None
-        reduced = replace(values, end=reduction)
-        return reduced, partial(self._finish, last, reduced, chunk.box, room)
+            values = replace(values, out=out if out is None else out.reshape(values.shape))
+        shown = begin(values, chunk)
+        return None if shown is None else (shown, whole)
 
     def _finish_products(self, job: Computation, further: tuple[int, ...], found: Array) -> Result:
         nav, frame = job.shape[: job.nav_ndim], job.shape[job.nav_ndim :]
@@ -273,16 +274,9 @@ class Recipe:
         return as_dask(found, shape, found.dtype) if as_dask else found
 
     def _finish(
-        self,
-        asked: Reduction,
-        job: Computation,
-        box: Box,
-        room: Room | None,
-        found: Array,
+        self, row: Aggregation, job: Computation, room: Room | None, found: Array
     ) -> Result:
-        row, dtype = asked.row, job.dtype
-        shape = self._view.shape([b - a for a, b in box])
-        as_dask = self._last and self._last.as_dask
+        dtype, as_dask = job.dtype, self._last and self._last.as_dask
         if row.combine is not None:
             axes = job.reduction.axes if job.reduction else ()
             left = [1 if k in axes else n for k, n in enumerate(job.shape)]
@@ -293,9 +287,12 @@ class Recipe:
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
         if row.has_own_type:
             dtype = found.dtype
-        if as_dask and room is not None:
+        if not as_dask:
+            return found.astype(dtype, copy=False)
+        if room is not None:
             as_dask = partial(as_dask, out=room(dtype))
-        return as_dask(found, shape, dtype) if as_dask else found.astype(dtype, copy=False)
+        shape = tuple(math.prod(job.shape[k] for k in some) for some in self._view.numbers)
+        return as_dask(found, shape, dtype)
 
 
 class Recipes:
@@ -323,8 +320,8 @@ class Recipes:
         """Compute the chunks of all recipes."""
         begun = self.begin(block_id, blocks, room)
         made: dict[int, Result] = {
-            k: one.whole(np.empty(one.shape, one.program.dtype))
-            if one.program is not None and not all(one.shape)
+            k: one.whole(np.empty(one.shape, one.outline.values.dtype))
+            if one.outline is not None and not all(one.shape)
             else one.whole(one.recipe.pixels(one.box, one.shape, one.operands, pixels))
             for k, one in enumerate(begun)
             if one.shown is None
@@ -348,15 +345,26 @@ class Recipes:
         for recipe, given in zip(self.recipes, self._given, strict=True):
             some = [_only(blocks[number]) for number in given]
             operands, shape = recipe.operands(box, some)
-            program, whole = recipe.program(operands), partial(recipe.make, block_id, some)
-            one = Begun(recipe, box, shape, operands, program, whole, None, whole)
-            if program is not None and all(shape):
+            outline, whole = recipe.outline(shape, operands), partial(recipe.make, block_id, some)
+            one = Begun(recipe, box, shape, operands, outline, whole, None, whole)
+            if outline is not None and all(shape):
                 _, chunk = one.begins_with
-                found = recipe.begin(program, chunk, operands, shape, whole, room)
+                found = recipe.begin(outline, chunk, operands, whole, room)
                 if found is not None:
                     one = one._replace(shown=found[0], end=found[1])
             begun.append(one)
         return begun
+
+
+class Outline(NamedTuple):
+    """What chunks of one shape have in common: computations, still without operands."""
+
+    values: Computation
+    """All pixels."""
+    reduced: Computation | None
+    """Their reduction, if they have one that casts no pixels first."""
+    fold: Fold | None
+    """The equivalent fold, if there is one."""
 
 
 class Begun(NamedTuple):
@@ -367,8 +375,8 @@ class Begun(NamedTuple):
     shape: tuple[int, ...]
     """Shape of the pixels, whose axes may be split."""
     operands: Sequence[Array]
-    program: Program | None
-    """None if the engine has none."""
+    outline: Outline | None
+    """None if the engine has no program."""
     whole: End
     """Converts all pixels to the result of dask's function."""
     shown: Shown | None
@@ -379,8 +387,8 @@ class Begun(NamedTuple):
     @property
     def begins_with(self) -> tuple[Source, Chunk]:
         """Source of the tiles, common to all recipes of a task, and its chunk."""
-        assert self.program is not None  # noqa: S101 - only called with a program
-        source = self.program.sources[0]
+        assert self.outline is not None  # noqa: S101 - only called with a program
+        source = self.outline.values.program.sources[0]
         return source, Chunk(self.box, source.layout.nav_ndim, source.dtype)
 
 

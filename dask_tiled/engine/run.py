@@ -71,15 +71,13 @@ class Shown(NamedTuple):
     """Maximum number of frames per call."""
 
 
-def begin(job: Computation, chunk: Chunk) -> Shown | None:
-    """Return the fastest sink for a chunk, or None if a primitive is missing."""
-    fold = fold_for(job, chunk.nav_ndim)
-    if fold is not None:
-        sink = FoldSink(fold, chunk)
-        return Shown(sink, sink.tile_shape())
-    job = weighted(job, chunk) or job
+def begin(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Shown | None:
+    """Return the fastest sink for a chunk: ``fold``, if one equals the job, or another.
+
+    None if a primitive is missing.
+    """
     try:
-        made = _sink_of(job, chunk)
+        made = FoldSink(fold, chunk) if fold else _sink_of(weighted(job, chunk) or job, chunk)
     except NoPrimitive:
         return None
     return Shown(made, made.tile_shape())
@@ -128,7 +126,7 @@ def show_tiles(
     parts = list(parts_of(chunk.sig_shape, tile_shape[1:]))
     with Workspace() as workspace:
         if isinstance(pixels, Source):
-            reader = Reader(pixels, chunk.box, workspace, parts)
+            reader = Reader(pixels, chunk.box, workspace, parts if len(parts) > 1 else None)
             if len(parts) == 1 and fold_windows(reader, [sink for sink, _ in shown]):
                 return
             buffer = cache(partial(np.empty, math.prod(tile_shape), chunk.dtype))
@@ -201,7 +199,7 @@ LEAST_RUN = 64
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was possible."""
-    if fold_events(reader, sinks):
+    if reader.source.layout.is_sparse and fold_events(reader, sinks):
         return True
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
     if len(folds) < len(sinks) or not take_windows(reader.source, reader.ranges, folds):

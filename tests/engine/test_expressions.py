@@ -49,7 +49,7 @@ def opened(volumes, **options):
 
 
 def steps_of(arr):
-    return [step for stage in recipe_of(arr).program(()).stages for step in stage.steps]
+    return [step for stage in recipe_of(arr)._program(()).stages for step in stage.steps]
 
 
 # Values and types
@@ -254,7 +254,7 @@ def test_copies_and_names(volumes):
 
 
 def registers(arr):
-    stages = recipe_of(arr).program(()).stages
+    stages = recipe_of(arr)._program(()).stages
     used = {to for stage in stages for to in [*stage.reads, *(step.to for step in stage.steps)]}
     return len({to.number for to in used} - {-1})
 
@@ -362,7 +362,7 @@ def test_a_tile_is_read_once(many, loads):
         dask_tiled.open_dataset(path, chunks=(8, 128, 128), io="counting") for path in paths[:2]
     )
     found = (a + a + a) * b - a * 2
-    assert sum(len(stage.reads) for stage in recipe_of(found).program(()).stages) == 2
+    assert sum(len(stage.reads) for stage in recipe_of(found)._program(()).stages) == 2
     np.testing.assert_array_equal(found.compute(), (base * 3) * (base + 1) - base * 2)
     assert loads.nbytes == 2 * base.nbytes
     del loads[:]
