@@ -89,6 +89,8 @@ class View(NamedTuple):
 
     def show(self, pixels: Array) -> Array:
         """Apply the view to pixels with an axis per part, and perhaps trailing axes."""
+        if self == View.of(len(self.shown)):
+            return pixels
         numbers = self.numbers
         order = list(chain(*numbers))
         if self.flipped:

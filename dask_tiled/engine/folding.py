@@ -357,10 +357,12 @@ class SeveralSinks(FrameSink):
 
 def together(sinks: Sequence[FrameSink], ranges: Sequence[ReadRanges]) -> Sequence[FrameSink]:
     """Return one sink for several that fold small frames, long runs of pixels, where they lie."""
+    if len(sinks) < 2:
+        return sinks
     units = {id(piece.units): piece.units for piece in ranges}.values()
     small = all(high - low <= CACHED_BYTES for low, high in (some.reach for some in units))
     long = all(some.runs.length * some.decoder.nbytes >= LEAST_VIEW for some in units)
-    if len(sinks) < 2 or not small or not long or not all(sink.can_share(ranges) for sink in sinks):
+    if not small or not long or not all(sink.can_share(ranges) for sink in sinks):
         return sinks
     return [sinks[0].with_others(sinks[1:])]
 
@@ -427,8 +429,9 @@ def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[i
         The index of each point in C order, and the shape of the grid with 1 for axes not kept.
     """
     left = tuple(n if axis in kept else 1 for axis, n in enumerate(shape))
-    numbers = np.arange(math.prod(left)).reshape(left)
-    return np.broadcast_to(numbers, shape).flatten(), left
+    rows = np.zeros(shape, np.int64)
+    rows += np.arange(math.prod(left)).reshape(left)
+    return rows.reshape(-1), left
 
 
 def in_place(name: str, units: Units, pixel: np.dtype, *, any_order: bool) -> str:
@@ -458,9 +461,10 @@ def adds_packed(name: str, decoder: Decoder, result: np.dtype) -> bool:
 
 def are_aligned(window: Window, pixel: np.dtype) -> bool:
     """Return whether all runs are aligned in memory for a pixel dtype."""
-    memory = window.data.ctypes.data
-    places = np.add.outer(window.offsets + memory, window.ranges.units.runs.starts)
-    return not (places % pixel.alignment).any()
+    starts, offsets = window.ranges.units.runs.starts, window.ranges.offsets
+    first = window.data.ctypes.data - window.origin + int(starts[0]) + int(offsets[0])
+    apart = np.bitwise_or.reduce(offsets - offsets[0]) | np.bitwise_or.reduce(starts - starts[0])
+    return not (first | int(apart)) % pixel.alignment
 
 
 def are_adjacent(units: Units) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,7 +129,7 @@ class Layout:
         self._token: str | None = None
         self._check()
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype:
         """Dtype of the pixels, in native byte order."""
         first, *others = {decoder.dtype: None for decoder in self.decoders}
@@ -154,12 +155,12 @@ class Layout:
         """Number of navigation axes of the selected part."""
         return sum(cut.kept for cut in self.cuts[: len(self.nav_shape)])
 
-    @property
+    @cached_property
     def has_blocks(self) -> bool:
         """Whether some pixels are in compressed blocks, which decode only as a whole."""
         return any(isinstance(self.decoders[k], BlockDecoder) for k in self.pieces.decoders)
 
-    @property
+    @cached_property
     def is_sparse(self) -> bool:
         """Whether pieces hold events that are added to pixels."""
         return any(isinstance(decoder, EventDecoder) for decoder in self.decoders)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -11,7 +12,7 @@ from typing import Any, Self
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.paths import allowed
-from dask_tiled.reading.descriptors import lent_fd
+from dask_tiled.reading.descriptors import lend, take_back
 from dask_tiled.reading.pages import Map
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
@@ -96,22 +97,25 @@ class Files:
         self.maps: dict[File, Map] = {}
         self._direct = direct
         self._fds: dict[File, int] = {}
-        self._lent = ExitStack()
 
     def fd(self, file: File) -> int:
         """Return a descriptor of a file."""
         if file not in self._fds:
             if len(self._fds) >= allowed(OPEN_FILES):
                 self.close()
-            lent = lent_fd(file, direct=self._direct, release=self.close)
-            self._fds[file] = self._lent.enter_context(lent)
+            self._fds[file] = lend(file, direct=self._direct, release=self.close)
         return self._fds[file]
 
     def close(self, *error: Any) -> None:
         """Release all descriptors, and the maps, which hold some; after an error, close them."""
         self.maps.clear()
-        self._fds.clear()
-        self._lent.__exit__(*error or (None, None, None))
+        try:
+            while self._fds and not any(error):
+                file, fd = self._fds.popitem()
+                take_back(file, fd, direct=self._direct)
+        finally:
+            while self._fds:
+                os.close(self._fds.popitem()[1])
 
 
 class Local(Backend):

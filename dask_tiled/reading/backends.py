@@ -72,7 +72,7 @@ class Auto(Local):
         super().__init__()
         self._mapped = Resting(self._files) if once else Kept(self._files)
         self._buffered = Buffered(self._files)
-        self._leased = None if once else Leased(self._files, self._mapped, self._buffered)
+        self._once = once
         self._chosen: dict[File, Backend] = {}
         self._few = False
 
@@ -120,7 +120,7 @@ class Auto(Local):
         chosen = self._chosen[file]
         if not self._few or chosen is self._buffered:
             return chosen
-        stays = file.size <= KEPT_BYTES and (chosen is self._leased or self._mapped.keeps(file))
+        stays = file.size <= KEPT_BYTES and (isinstance(chosen, Leased) or self._mapped.keeps(file))
         return chosen if stays else self._buffered
 
     def _choose(self, file: File) -> Backend:
@@ -131,8 +131,9 @@ class Auto(Local):
         if at_rest:
             return self._mapped
         # h5py waits for the end of a lease with the GIL, which the thread that has it needs.
-        may_lease = can_rest(file) and not _is_hdf5(fd)
-        return self._leased if self._leased and may_lease else self._buffered
+        if self._once or not can_rest(file) or _is_hdf5(fd):
+            return self._buffered
+        return Leased(self._files, self._mapped, self._buffered)
 
     def __exit__(self, *error: object) -> None:
         self._chosen.clear()

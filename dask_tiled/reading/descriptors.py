@@ -28,7 +28,18 @@ _idle: deque[tuple[Key, int]] = deque()
 def lent_fd(
     file: File, *, direct: bool = False, release: Callable[[], None] = lambda: None
 ) -> Iterator[int]:
-    """Lend a descriptor of a file, and check before and after that the file is unchanged.
+    """Lend a descriptor in a context; see :func:`lend`."""
+    fd = lend(file, direct=direct, release=release)
+    try:
+        yield fd
+    except BaseException:
+        os.close(fd)
+        raise
+    take_back(file, fd, direct=direct)
+
+
+def lend(file: File, *, direct: bool = False, release: Callable[[], None] = lambda: None) -> int:
+    """Lend a descriptor of a file, and check that the file is unchanged.
 
     ``release`` is passed to :func:`with_room`.
     """
@@ -37,15 +48,24 @@ def lent_fd(
     fd = _take(key)
     if fd is None:
         fd = with_room(partial(_open, file.path, direct=direct), file.path, release)
+    _check(file, fd)
+    return fd
+
+
+def take_back(file: File, fd: int, *, direct: bool = False) -> None:
+    """Keep a descriptor for the next chunk, and check that the file is still unchanged."""
+    _check(file, fd)
+    _idle.append(((*_version(file), direct), fd))
+    _shorten(allowed(IDLE))
+
+
+def _check(file: File, fd: int) -> None:
+    """Check that a file is unchanged; close its descriptor if not."""
     try:
-        file.check(os.fstat(fd))
-        yield fd
         file.check(os.fstat(fd))
     except BaseException:
         os.close(fd)
         raise
-    _idle.append((key, fd))
-    _shorten(allowed(IDLE))
 
 
 def _shorten(most: int) -> None:

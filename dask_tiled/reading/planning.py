@@ -71,7 +71,8 @@ def _dense_ranges(
     part = _part_of_frame if len(sig) <= 2 else _part_of_volume
     pixels = layout.dtype, layout.repeats, tuple(sig)
     for i, some in _together(layout, met, n, alone):
-        which, positions = met.which[some], met.positions[some]
+        which = met.which[some] if len(layout.pieces) > 1 else met.which[:1]
+        positions = met.positions[some]
         start, shape, strides = (tuple(c[i].tolist()) for c in pieces[4:])
         decoder = layout.decoders[pieces.decoder[i]]
         file = layout.files[int(pieces.file[i])]
@@ -96,7 +97,7 @@ def _dense_ranges(
             units, first = found
             offsets = pieces.offset[which] + first
             for k, place in enumerate(places):
-                offsets += place * pieces.strides[which, k]
+                offsets = offsets + place * pieces.strides[which, k]
             ascending = bool((offsets[1:] >= offsets[:-1]).all())
             yield ReadRanges(file, units, offsets, there[positions], ascending)
 

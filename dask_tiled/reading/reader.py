@@ -95,14 +95,15 @@ class Workspace:
     """
 
     def __init__(self) -> None:
-        self._backends: dict[type[Backend], Backend] = {}
+        self._backends: dict[str, Backend] = {}
         self._memory: dict[Hashable, Array] = {}
 
     def backend(self, source: Source) -> Backend:
         """Return the backend for a source."""
-        path = source.layout.files[0].path
-        backend = Remote() if is_url(path) else backend_for(source.io)
-        return self._backends.setdefault(type(backend), backend)
+        kind = "url" if is_url(source.layout.files[0].path) else source.io
+        if kind not in self._backends:
+            self._backends[kind] = Remote() if kind == "url" else backend_for(kind)
+        return self._backends[kind]
 
     def scratch(self, shape: tuple[int, ...], dtype: np.dtype, use: str = "native") -> Array:
         """Return uninitialised memory, valid until the next call for the same use."""
@@ -140,10 +141,10 @@ class Reader:
         self._ranges = [list(frame_ranges(layout, frames, part)) for part in cuts]
         self._backend.expect(piece for ranges in self._ranges for piece in ranges)
         self._spans: dict[int, tuple[Index, Index]] = {}
+        pieces = (x for ranges in self._ranges for x in ranges) if layout.has_blocks else ()
         self._ends: dict[Hashable, int] = {
             piece.key: int(piece.frames[-1]) + 1
-            for ranges in self._ranges
-            for piece in ranges
+            for piece in pieces
             if isinstance(piece, BlockRange)
         }
         self._kept: dict[Hashable, Array] = {}
