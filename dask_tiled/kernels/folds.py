@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import njit
 from numba.extending import intrinsic
 
+from dask_tiled.kernels.products import FRAMES, MASKS, multiply, product_type
 from dask_tiled.kernels.words import (
     AHEAD,
     LINE_BYTES,
@@ -38,6 +39,8 @@ EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFF
 """Masks of every other pixel of an 8-byte word."""
 BLOCK, DEPTH = 1024, 32
 """Pixels and frames of a block of a weighted sum: four masks of it stay in the L1 cache."""
+MOST_FRAMES = 96
+"""Frames for which several masks of a block stay in the L2 cache."""
 FEW_BYTES = 1 << 19
 """Weights up to this size stay in the L2 cache, so four whole frames are processed at a time."""
 PIECE = 4096
@@ -339,14 +342,8 @@ max_pixels, max_reversed_pixels = _both(partial(_extreme_pixels, least=False))
 
 @intrinsic
 def _factor(typingctx, value, weight):
-    """Convert a number to the dtype of products: that of float weights, else a wider one.
-
-    It is int32 for weights of 2 bytes, and int64 for other integer weights. Otherwise numba would
-    promote to float64.
-    """
-    kind = weight
-    if isinstance(weight, types.Integer):
-        kind = types.int32 if weight == types.int16 else types.int64
+    """Convert a number to the dtype of products."""
+    kind = product_type(weight)
 
     def codegen(context, builder, signature, values):
         return context.cast(builder, values[0], value, kind)
@@ -369,85 +366,81 @@ def _dot_4_by_1(p, q, r, s, a, reverse):
     return ps, qs, rs, ss
 
 
-@inlined
-def _dot_2_by_4(p, q, a, b, c, d, reverse):
-    """Return the dot products of two frames and four masks.
+def _dot_frames(reverse):
+    """Make the sum of the dot products of each frame with one row of weights.
 
-    Each loaded value is used several times; larger blocks would exceed the registers of some CPUs.
-    """
-    one = a.dtype.type(0)
-    zero = _factor(one, one)
-    pa, pb, pc, pd, qa, qb, qc, qd = zero, zero, zero, zero, zero, zero, zero, zero
-    for j in range(p.size):
-        x, y = _factor(_pixel(p[j], reverse), one), _factor(_pixel(q[j], reverse), one)
-        pa = _factor(pa + x * _factor(a[j], one), one)
-        pb = _factor(pb + x * _factor(b[j], one), one)
-        pc = _factor(pc + x * _factor(c[j], one), one)
-        pd = _factor(pd + x * _factor(d[j], one), one)
-        qa = _factor(qa + y * _factor(a[j], one), one)
-        qb = _factor(qb + y * _factor(b[j], one), one)
-        qc = _factor(qc + y * _factor(c[j], one), one)
-        qd = _factor(qd + y * _factor(d[j], one), one)
-    return (pa, pb, pc, pd), (qa, qb, qc, qd)
-
-
-@inlined
-def _add_dots(data, offsets, rows, top, stop, low, high, pixels, mask, results, reverse):
-    """Add the dot products of some frames and one mask."""
-    for i in range(top, stop, 4):
-        p = _run(data, offsets[i], low, high, pixels)
-        q = _run(data, offsets[smaller(i + 1, stop - 1)], low, high, pixels)
-        r = _run(data, offsets[smaller(i + 2, stop - 1)], low, high, pixels)
-        s = _run(data, offsets[smaller(i + 3, stop - 1)], low, high, pixels)
-        sums = _dot_4_by_1(p, q, r, s, mask, reverse)
-        for n in range(smaller(4, stop - i)):
-            results[rows[i + n], 0] += sums[n]
-
-
-def _dot_frames(several, reverse):
-    """Make the sum of the dot products of each frame with each row of weights, one or several.
-
-    Within a block, sums have the dtype of products. If frames or masks are left over, the last
-    one is repeated, which costs less than a kernel for the remainder, and sums do not depend on
-    the frames that are processed together. More than four masks take so long that each four of
-    them prefetch a part of the next block.
+    Within a block, sums have the dtype of products. If frames are left over, the last one is
+    repeated, which costs less than a kernel for the remainder, and sums do not depend on the frames
+    that are processed together.
     """
 
     def fold(data, offsets, width, rows, first, pixels, results, weights):
-        frames, masks = offsets.size, weights.shape[0]
-        last, size = masks - 1, pixels.itemsize
         depth = DEPTH if weights.size * weights.itemsize > FEW_BYTES else 4
-        ahead = BLOCK * size // -(-masks // 4) if masks > 4 else 0
-        for top in range(0, frames, depth):
-            stop = smaller(top + depth, frames)
+        for top in range(0, offsets.size, depth):
+            stop = smaller(top + depth, offsets.size)
             for start in range(0, width, BLOCK):
                 end = smaller(start + BLOCK, width)
-                low, high = first + start, first + end
-                if not several:
-                    mask = weights[0, low:high]
-                    _add_dots(
-                        data, offsets, rows, top, stop, start, end, pixels, mask, results, reverse
-                    )
-                    continue
-                skip, at = (depth, 0) if end == width else (0, end * size)
-                for m in range(0, masks, 4):
-                    # Slice rows, not slices: slices of slices are not known to be contiguous.
-                    a = weights[m, low:high]
-                    b = weights[smaller(m + 1, last), low:high]
-                    c = weights[smaller(m + 2, last), low:high]
-                    d = weights[smaller(m + 3, last), low:high]
-                    for i in range(top, stop, 2):
-                        k = i + skip
-                        fetch_runs(data, offsets, k, k + 2, at + m // 4 * ahead, ahead, LINE_BYTES)
-                        p = _run(data, offsets[i], start, end, pixels)
-                        q = _run(data, offsets[smaller(i + 1, stop - 1)], start, end, pixels)
-                        sums = _dot_2_by_4(p, q, a, b, c, d, reverse)
-                        for n in range(smaller(2, stop - i)):
-                            for k in range(smaller(4, masks - m)):
-                                results[rows[i + n], m + k] += sums[n][k]
+                mask = weights[0, first + start : first + end]
+                for i in range(top, stop, 4):
+                    p = _run(data, offsets[i], start, end, pixels)
+                    q = _run(data, offsets[smaller(i + 1, stop - 1)], start, end, pixels)
+                    r = _run(data, offsets[smaller(i + 2, stop - 1)], start, end, pixels)
+                    s = _run(data, offsets[smaller(i + 3, stop - 1)], start, end, pixels)
+                    sums = _dot_4_by_1(p, q, r, s, mask, reverse)
+                    for n in range(smaller(4, stop - i)):
+                        results[rows[i + n], 0] += sums[n]
 
     return fold
 
 
-dot_frames, dot_reversed_frames = _both(partial(_dot_frames, several=False))
-dots_frames, dots_reversed_frames = _both(partial(_dot_frames, several=True))
+def _dots_frames(reverse):
+    """Make the sums of the dot products of each frame with several rows of weights.
+
+    Sums and remainders are as with one row. Masks of a block are used for many frames, and a part
+    of the next frames is prefetched with each of them.
+    """
+
+    def fold(data, offsets, width, rows, first, pixels, results, weights):
+        frames, masks, size = offsets.size, weights.shape[0], pixels.itemsize
+        depth = MOST_FRAMES if weights.size * weights.itemsize > FEW_BYTES else FRAMES
+        sums = np.empty(FRAMES * MASKS, results.dtype)
+        for top in range(0, frames, depth):
+            stop = smaller(top + depth, frames)
+            for start in range(0, width, BLOCK):
+                end = smaller(start + BLOCK, width)
+                for i in range(top, stop, FRAMES):
+                    k, at = (i + FRAMES, start) if i + FRAMES < stop else (top, end)
+                    if at == width:
+                        k, at = stop, 0
+                    for m in range(0, masks, MASKS):
+                        # Frames to prefetch: two with each few masks
+                        one = k + FRAMES * m // masks
+                        two = k + FRAMES * (2 * m + MASKS) // (2 * masks)
+                        ahead = (
+                            offsets[smaller(one, frames - 1)] + at * size,
+                            offsets[smaller(two, frames - 1)] + at * size,
+                        )
+                        multiply(
+                            sums,
+                            data,
+                            offsets,
+                            i,
+                            stop,
+                            start * size,
+                            weights,
+                            m,
+                            first + start,
+                            end - start,
+                            ahead,
+                            pixels,
+                            reverse,
+                        )
+                        for n in range(smaller(FRAMES, stop - i)):
+                            for j in range(smaller(MASKS, masks - m)):
+                                results[rows[i + n], m + j] += sums[n * MASKS + j]
+
+    return fold
+
+
+dot_frames, dot_reversed_frames = _both(_dot_frames)
+dots_frames, dots_reversed_frames = _both(_dots_frames)

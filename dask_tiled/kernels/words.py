@@ -196,7 +196,7 @@ def lowest_bit(typingctx, word):
     return types.int64(types.uint64), codegen
 
 
-def _prefetch(builder, place):
+def prefetch(builder, place):
     """Emit a prefetch of the cache line at a pointer."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), (byte, flag, flag, flag))
@@ -207,7 +207,7 @@ def _prefetch(builder, place):
 def _fetch(builder, data, start, nbytes):
     """Prefetch bytes ``AHEAD`` of ``start``: hardware prefetch stops at the end of a page."""
     for line in range(0, nbytes, LINE_BYTES):
-        _prefetch(builder, builder.gep(data, [builder.add(start, start.type(AHEAD + line))]))
+        prefetch(builder, builder.gep(data, [builder.add(start, start.type(AHEAD + line))]))
 
 
 @intrinsic
@@ -215,7 +215,7 @@ def fetch(typingctx, src, at):
     """Prefetch the cache line of a byte; an offset out of bounds is harmless."""
 
     def codegen(context, builder, signature, args):
-        _prefetch(builder, place_in(context, builder, signature, args, 0, ir.IntType(8)))
+        prefetch(builder, place_in(context, builder, signature, args, 0, ir.IntType(8)))
         return context.get_dummy_value()
 
     return types.void(src, types.int64), codegen
@@ -236,7 +236,7 @@ def look_ahead(typingctx, src, starts, r, nbytes):
             start = builder.load(builder.gep(runs.data, [run]))
             stop, step = builder.add(nbytes, nbytes.type(1)), nbytes.type(LINE_BYTES)
             with cgutils.for_range_slice(builder, nbytes.type(0), stop, step) as (at, _):
-                _prefetch(builder, builder.gep(data.data, [builder.add(start, at)]))
+                prefetch(builder, builder.gep(data.data, [builder.add(start, at)]))
         return context.get_dummy_value()
 
     return types.void(src, starts, types.int64, types.int64), codegen
