@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 from llvmlite import binding, ir
 from numba import types
@@ -19,7 +20,7 @@ with suppress(RuntimeError):  # the processor is unknown
 LANE = ir.IntType(32)
 
 
-def product_type(weight):
+def product_type(weight: Any) -> Any:
     """Return the type of products: that of float weights, else a wider one.
 
     It is int32 for weights of 2 bytes, and int64 for other integer weights. Otherwise numba would

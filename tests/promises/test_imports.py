@@ -111,6 +111,7 @@ FROM_PRIVATE = {
     "dask_tiled.kernels.gathering": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.kernels.packing": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.kernels.primitives": {"llvmlite.ir"},
+    "dask_tiled.kernels.products": {"llvmlite.binding", "llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.kernels.words": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.storing.object_stores": {"zarr.core.sync.sync"},
     "dask_tiled.bridges.xarray_engine": {  # xarray's page on backends documents them
