@@ -15,14 +15,14 @@ from dask_tiled.array.inputs import as_array
 from dask_tiled.array.job_arrays import Reducible, job_array
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import TileInfo
-from dask_tiled.engine.tile_jobs import MapTiles, ReduceTiles, checked
+from dask_tiled.engine.tile_jobs import MapTiles, ReduceTiles, checked, with_info
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.negotiation import TilingRequest, as_requests
 
 
 def map_tiles(
-    func: Callable[[Array, TileInfo], npt.ArrayLike],
+    func: Callable[..., npt.ArrayLike],
     arr: Any,
     *,
     dtype: npt.DTypeLike | None = None,
@@ -41,7 +41,8 @@ def map_tiles(
         ``func(tile, info)`` gets a read-only array of frames by signal axes, which is valid only
         until it returns, and a :class:`TileInfo`. It returns an array of the tile's shape, or an
         array of shape ``sig_shape`` for each frame of the tile; a number for each frame has the
-        shape ``()``. Functions compiled by numba are supported.
+        shape ``()``. A function of one argument, such as ``numpy.sqrt``, gets the tile alone.
+        Functions compiled by numba are supported.
     arr : dask.array.Array, or DataArray of xarray that holds one
         An opened array, or a slice of one; any other array works, but more slowly.
     dtype : dtype, optional
@@ -99,7 +100,7 @@ def reduce_tiles(
     arr: Any,
     *,
     init: npt.ArrayLike | Callable[[], npt.ArrayLike],
-    step: Callable[[Array, Array, TileInfo], npt.ArrayLike | None],
+    step: Callable[..., npt.ArrayLike | None],
     combine: Callable[[Array, Array], npt.ArrayLike],
     tiling: str | TilingRequest | None = None,
     sig_ndim: int | None = None,
@@ -114,7 +115,8 @@ def reduce_tiles(
         Initial state of the reduction; every chunk begins with a copy.
     step : callable
         ``step(state, tile, info)`` returns the state after one more tile, or changes it in place
-        and returns None. The tile is as in :func:`map_tiles`.
+        and returns None. The tile is as in :func:`map_tiles`. A function of two arguments gets no
+        ``info``.
     combine : callable
         ``combine(state, other)`` returns the state for the tiles of both; the order of
         combinations must not matter.
@@ -195,16 +197,14 @@ def _whole_frames(x: Reducible) -> Reducible:
     return x._replace(arr=x.arr.rechunk(chunks))
 
 
-def _try(
-    func: Callable[[Array, TileInfo], npt.ArrayLike], dtype: np.dtype, frame: tuple[int, ...]
-) -> Array:
+def _try(func: Callable[..., npt.ArrayLike], dtype: np.dtype, frame: tuple[int, ...]) -> Array:
     """Call a function on a frame of zeros, to infer dtype and shape of its results."""
     tile = np.zeros((1, *frame), dtype)
     tile.flags.writeable = False
     info = TileInfo((0,) * tile.ndim, tile.shape, np.zeros(1, np.int64))
     hint = "With dtype= and sig_shape=, the function is not called in advance."
     try:
-        found = np.asarray(func(tile, info))
+        found = np.asarray(with_info(func, 1)(tile, info))
     except Exception as error:
         raise TilingError(
             "the function fails on a frame of zeros", found=repr(error), hint=hint

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +19,37 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.negotiation import TilingRequest
 
 
+def with_info(func: Callable[..., Any], arrays: int) -> Callable[..., Any]:
+    """Return a function of arrays and a :class:`TileInfo`, which ``func`` need not accept.
+
+    A ufunc of as many inputs as arrays gets the arrays alone, and so does a function whose
+    parameter after the arrays does not exist, or is optional and not called ``info``.
+    """
+    called, bound = (func.func, len(func.args)) if isinstance(func, partial) else (func, 0)
+    if isinstance(called, np.ufunc):
+        takes_info = called.nin - bound > arrays
+    else:
+        try:
+            parameters = [*inspect.signature(func).parameters.values()]
+        except (TypeError, ValueError):  # some functions written in C have no signature
+            return func
+        positional = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        listed = [one for one in parameters if one.kind in positional]
+        more = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
+        following = listed[arrays : arrays + 1]
+        takes_info = more if not following else _is_info(following[0])
+    return func if takes_info else lambda *values: func(*values[:arrays])
+
+
+def _is_info(parameter: inspect.Parameter) -> bool:
+    return parameter.default is inspect.Parameter.empty or parameter.name in {"info", "tile_info"}
+
+
 @dataclass(frozen=True, eq=False)
 class MapTiles:
     """The job of :func:`map_tiles`."""
 
-    func: Callable[[Array, TileInfo], npt.ArrayLike]
+    func: Callable[..., npt.ArrayLike]
     dtype: np.dtype
     sig_shape: tuple[int, ...] | None
     """Signal shape of the result; None if results have the shape of the tile."""
@@ -42,6 +71,7 @@ class MapSink:
 
     def __init__(self, job: MapTiles, chunk: Chunk) -> None:
         self._job = job
+        self._func = with_info(job.func, 1)
         self._chunk = chunk
         sig_shape = chunk.sig_shape if job.sig_shape is None else job.sig_shape
         shape = (math.prod(chunk.nav_shape), *sig_shape)
@@ -49,7 +79,7 @@ class MapSink:
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Apply the function to a tile, and store the result."""
-        found = np.asarray(self._job.func(tile, info))
+        found = np.asarray(self._func(tile, info))
         sig_shape = self._job.sig_shape
         expected = tile.shape if sig_shape is None else (len(tile), *sig_shape)
         if found.shape != expected:
@@ -74,7 +104,7 @@ class ReduceTiles:
     """The job of :func:`reduce_tiles`."""
 
     init: Array
-    func: Callable[[Array, Array, TileInfo], npt.ArrayLike | None]
+    func: Callable[..., npt.ArrayLike | None]
     request: TilingRequest
 
     @property
@@ -94,7 +124,7 @@ class ReduceSink:
     """Sink that holds the state of a reduction in one chunk."""
 
     def __init__(self, job: ReduceTiles, chunk: Chunk) -> None:
-        self._step = job.func
+        self._step = with_info(job.func, 2)
         self._state = job.init.copy()
         self._ones = (1,) * len(chunk.box)
 

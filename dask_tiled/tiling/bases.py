@@ -255,6 +255,7 @@ class Edges:
 
     def __getitem__(self, i: int) -> tuple[int, int]:
         if self.bounds is None:
+            i = int(i)  # dask's vindex passes NumPy integers, which ctypes rejects as offsets
             return i * self.step, min((i + 1) * self.step, self.size)
         return int(self.bounds[i]), int(self.bounds[i + 1])
 

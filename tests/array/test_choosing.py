@@ -129,6 +129,15 @@ def test_selections_equal_those_of_dask(path, data):
             return
 
 
+@pytest.mark.parametrize("chunks", [(12, 4, 1), (2, 1, 6)])
+def test_points_of_signal_pixels_of_a_file_not_read_before(tmp_path, chunks):
+    arr = dask_tiled.open_dataset(
+        write_raw(tmp_path / "new.raw", FRAMES), "raw", dtype="u2", sig_shape=(4, 6), chunks=chunks
+    )
+    expected = np.moveaxis(FRAMES[:, [0, 1], [1, 5]], -1, 0)
+    np.testing.assert_array_equal(arr.vindex[:, [0, 1], [1, 5]].compute(), expected)
+
+
 MASK = np.arange(12).reshape(3, 4) % 3 == 0
 CHOSEN = {
     "points": lambda x: x.vindex[[0, 2, -1], [3, 0, 0]],

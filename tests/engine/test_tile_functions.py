@@ -1,5 +1,7 @@
 """map_tiles and reduce_tiles call functions of users on tiles."""
 
+from functools import partial
+
 import dask
 import dask.array as da
 import numba
@@ -215,12 +217,54 @@ def test_unexpected_shapes_raise(path, frames, func):
 
 @pytest.mark.parametrize(
     "func",
-    [lambda *_: None, lambda *_: 3, lambda t, _: t.sum(), lambda t: t],
-    ids=["nothing", "number", "sum", "one argument"],
+    [lambda *_: None, lambda *_: 3, lambda t, _: t.sum(), lambda _t, _info, _more: 0],
+    ids=["nothing", "number", "sum", "three arguments"],
 )
 def test_functions_without_a_result_per_frame_raise(path, func):
     with pytest.raises(TilingError):
         map_tiles(func, opened(path))
+
+
+def optional_info(tile, info=None):
+    return tile + info.frames[:, None, None]
+
+
+@numba.njit
+def numba_half(tile):
+    return tile // 2
+
+
+@pytest.mark.parametrize(
+    ("func", "expected"),
+    [
+        (np.sqrt, np.sqrt),
+        (np.negative, np.negative),
+        (lambda tile: tile + 1, lambda frames: frames + 1),
+        (lambda tile, by=3: tile // by, lambda frames: frames // 3),
+        (partial(np.add, 2), lambda frames: frames + 2),
+        (numba_half, lambda frames: frames // 2),
+        (optional_info, lambda frames: frames + np.arange(20).reshape(*NAV, 1, 1)),
+        (lambda *values: values[0], lambda frames: frames),
+    ],
+    ids=["sqrt", "negative", "one", "optional", "partial ufunc", "numba", "info=None", "star"],
+)
+def test_functions_of_the_tile_alone(path, frames, func, expected):
+    for arr in (opened(path), da.from_array(frames, chunks=(3, 5, 32, 64))):
+        found = map_tiles(func, arr).compute()
+        np.testing.assert_array_equal(found, expected(frames))
+
+
+@pytest.mark.parametrize("with_default", [False, True])
+def test_steps_of_the_state_and_the_tile(path, frames, with_default):
+    def step(state, tile):
+        state += tile.sum(axis=0)
+
+    def scaled(state, tile, factor=1):
+        return state + factor * tile.sum(axis=0)
+
+    function = scaled if with_default else step
+    found = reduce_tiles(opened(path), init=np.zeros(SIG), step=function, combine=np.add)
+    np.testing.assert_array_equal(found.compute(), frames.sum(axis=(0, 1)))
 
 
 def test_wrong_arguments_raise(path, frames):
