@@ -76,7 +76,9 @@ class DatasetError(ValueError):
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions pickle positional arguments only; workers need the others too.
         names = ("path", "where", "expected", "found", "hint")
-        return partial(type(self), **{name: getattr(self, name) for name in names}), (self.problem,)
+        make = partial(type(self), **{name: getattr(self, name) for name in names})
+        notes = {"__notes__": [*self.__notes__]} if hasattr(self, "__notes__") else None
+        return make, (self.problem,), notes
 
 
 def _bounded(told: Any) -> str:
@@ -163,8 +165,8 @@ class UnknownFormatError(DatasetError):
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        make, values = super().__reduce__()
-        return partial(make, reasons=self.reasons), values
+        make, *values = super().__reduce__()
+        return partial(make, reasons=self.reasons), *values
 
 
 class CorruptFileError(DatasetError):

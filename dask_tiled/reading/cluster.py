@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
 from typing import Any
 
@@ -16,6 +18,16 @@ def thread_limit() -> int | None:
     worker = _worker()
     limit: int | None = worker.memory_manager.memory_limit if worker else None
     return limit // worker.state.nthreads if limit else None
+
+
+def name_worker(error: BaseException) -> None:
+    """Add the worker of the caller to an error, once; in other processes, nothing."""
+    worker = _worker()
+    if worker is None:
+        return
+    note = f"on the worker {worker.address}: host {platform.node()}, process {os.getpid()}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
 
 
 def _worker() -> Any:

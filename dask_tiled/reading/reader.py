@@ -20,6 +20,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backend import Backend
 from dask_tiled.reading.backends import backend_for
+from dask_tiled.reading.cluster import name_worker
 from dask_tiled.reading.correction_plans import Plan
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.decoding import read_into, view_of
@@ -91,7 +92,7 @@ class Source:
 class Workspace:
     """Backends and reusable memory, shared by the readers of a task.
 
-    Exiting closes the backends; a workspace may be entered again.
+    Exiting closes the backends, and adds the worker to an error; a workspace may be entered again.
     """
 
     def __init__(self) -> None:
@@ -115,10 +116,16 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        with ExitStack() as stack:  # exit all, even if one raises
-            for backend in self._backends.values():
-                stack.callback(backend.__exit__, *error)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            name_worker(error)
+        try:
+            with ExitStack() as stack:  # exit all, even if one raises
+                for backend in self._backends.values():
+                    stack.callback(backend.__exit__, kind, error, trace)
+        except Exception as changed:  # the file has changed while it was read
+            name_worker(changed)
+            raise
 
 
 class Reader:

@@ -1,6 +1,7 @@
 """Work on clusters whose processes share neither working directory nor memory with the client."""
 
 import os
+import platform
 import signal
 import threading
 import time
@@ -263,6 +264,9 @@ def test_files_that_workers_lack(client, arr, here, way):
         WAYS[way](arr)
     assert caught.value.path == str(here / "scan.mib")
     assert pids(client) == before
+    (note,) = caught.value.__notes__
+    named = {f"on the worker {w}: host {platform.node()}, process {before[w]}" for w in before}
+    assert note in named
 
 
 @pytest.mark.usefixtures("client")

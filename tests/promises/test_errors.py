@@ -265,12 +265,14 @@ def test_errors_pickle(kind):
     )
     assert isinstance(error, DatasetError)
     assert isinstance(error, ValueError)
+    error.add_note("on a worker")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
     before_hint = "\n" if kind is UnknownFormatError else ". "
     message = f"a/b: problem, at byte 3; expected (1, 2); found nothing{before_hint}Look."
     assert str(copy) == str(error) == message
     assert vars(copy) == vars(error)
+    assert copy.__notes__ == ["on a worker"]
 
 
 @pytest.mark.slow
