@@ -25,7 +25,7 @@ UV := $(VENVS)/uv/bin/uv
 # npm packages: zarrita reads references in JavaScript, chromium runs the page of `explore`.
 NODE := $(foreach name,chromium zarrita,tests/$(name)/node_modules/installed)
 
-.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak lint format docs bench compare expressions tables clean
+.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak release-check lint format docs bench compare expressions tables clean
 
 help:
 	@echo "make demo    write the sample scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -41,7 +41,8 @@ help:
 	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
 	@echo "make fuzz-files  files truncated, rewritten, replaced and grown while they are read, 400 times"
 	@echo "make soak    an hour of mixed operations while workers, files and disks fail (SOAK_ARGS=...)"
-	@echo "make lint    ruff, mypy, numpydoc  make format  let ruff format and fix"
+	@echo "make release-check  build twice, compare, install the wheel, run tests outside of the checkout"
+	@echo "make lint    ruff, mypy, numpydoc, workflows  make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
 	@echo "make bench   speed and memory of single parts"
 	@echo "make compare speed compared with other readers; writes the tables of the docs"
@@ -98,11 +99,22 @@ fuzz-files: $(VENVS)/test/installed
 soak: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python tests/soak/soak.py $(SOAK_ARGS)
 
+release-check: $(VENVS)/release/installed
+	@$(VENVS)/release/bin/python tests/release.py
+
+# Files for services that cannot run here: zizmor checks the schema of workflows, too.
+SCHEMA = $(VENVS)/lint/bin/check-jsonschema --builtin-schema vendor
 lint: $(VENVS)/lint/installed
 	@$(VENVS)/lint/bin/ruff check .
 	@$(VENVS)/lint/bin/ruff format --check .
 	@$(VENVS)/lint/bin/mypy
 	@$(VENVS)/lint/bin/python docs/docstrings.py
+	@$(SCHEMA).github-issue-forms .github/ISSUE_TEMPLATE/*.yml
+	@$(SCHEMA).dependabot .github/dependabot.yml
+	@$(SCHEMA).readthedocs .readthedocs.yaml
+	@$(SCHEMA).citation-file-format CITATION.cff
+	@$(VENVS)/lint/bin/zizmor --quiet --offline --strict-collection .github
+	@$(VENVS)/lint/bin/python -c 'import rattler_build as r; r.Stage0Recipe.from_file("recipe/recipe.yaml").render()'
 
 format: $(VENVS)/lint/installed
 	@$(VENVS)/lint/bin/ruff format .

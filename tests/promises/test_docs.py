@@ -105,7 +105,7 @@ def test_the_lines_of_the_readme_run(tmp_path, monkeypatch):
 
 
 def test_links_of_the_first_pages_exist():
-    for page in ("README.md", "SECURITY.md"):
+    for page in ("CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"):
         links = re.findall(r"\]\((?!https:)([^)#]+)", (ROOT / page).read_text("utf8"))
         assert links
         assert [link for link in links if not (ROOT / link).exists()] == []

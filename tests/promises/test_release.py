@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from configparser import ConfigParser
 from importlib import resources
@@ -12,9 +13,21 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
+from release import ReleaseError, compare, released_version
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
+RECIPE = yaml.safe_load((ROOT / "recipe" / "recipe.yaml").read_text("utf8"))
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf8")
+WORKFLOWS = {
+    path.stem: yaml.safe_load(path.read_text("utf8"))
+    for path in (ROOT / ".github" / "workflows").glob("*.yml")
+}
+# The packages of conda-forge without further dependencies.
+IN_CONDA = {"dask": "dask-core", "hyperspy": "hyperspy-base", "matplotlib": "matplotlib-base"}
 
 # Hides every library that is no dependency, direct or indirect.
 ALONE = """
@@ -128,3 +141,146 @@ def test_entry_points_of_the_wheel_load(built):
 def test_the_dependencies_suffice(tmp_path, planning, warned):
     env = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": planning}
     assert run("-c", ALONE + OPENED, cwd=tmp_path, env=env).stdout.strip() == warned
+
+
+# The files of services
+
+
+def made(text):
+    """Return the targets of make in a command."""
+    return set(re.findall(r"\bmake ([\w-]+)", text))
+
+
+def test_services_make_targets_that_exist():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf8"), re.MULTILINE))
+    jobs = [job for flow in WORKFLOWS.values() for job in flow["jobs"].values()]
+    steps = [step for job in jobs for step in job["steps"]]
+    in_workflows = made("\n".join(step.get("run", "") for step in steps))
+    assert {"test", "test-oldest", "lint", "docs", "release-check"} <= in_workflows <= targets
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf8"))
+    (local,) = config["repos"]
+    in_hooks = {frozenset(made(hook["entry"])) for hook in local["hooks"]}
+    assert in_hooks == {frozenset({hook["id"]}) for hook in local["hooks"]}
+    assert set().union(*in_hooks) <= targets
+    first = (ROOT / "CONTRIBUTING.md").read_text("utf8").split("\n\n")[1]
+    assert made(first) == set().union(*in_hooks)
+
+
+def test_workflows_test_each_python_and_system():
+    python = "Programming Language :: Python :: "
+    classifiers = PROJECT["classifiers"]
+    versions = [x.removeprefix(python) for x in classifiers if x.startswith(f"{python}3.")]
+    assert versions[0] == PROJECT["requires-python"].removeprefix(">=")
+    posix, windows = (WORKFLOWS["checks"]["jobs"][name] for name in ("test", "windows"))
+    assert posix["strategy"]["matrix"]["python"] == versions
+    assert windows["strategy"]["matrix"]["python"] == versions
+    assert {*posix["strategy"]["matrix"]["os"]} == {"ubuntu-latest", "macos-latest"}
+    assert windows["runs-on"] == "windows-latest"
+
+
+def test_other_files_name_what_exists():
+    """Read the Docs an extra and a file, the issue forms commands, dependabot pinned linters."""
+    extras = PROJECT["optional-dependencies"]
+    docs = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text("utf8"))
+    (install,) = docs["python"]["install"]
+    assert {*install["extra_requirements"]} <= {*extras}
+    assert (ROOT / docs["sphinx"]["configuration"]).is_file()
+    form = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "file.yml").read_text("utf8"))
+    asked = {*re.findall(r"`dask-tiled (\w+)", str(form["body"]))}
+    assert asked == {"doctor", "info"}
+    for name in asked:
+        assert (ROOT / "dask_tiled" / "command_line" / f"{name}.py").is_file()
+    updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text("utf8"))["updates"]
+    (allowed,) = [one["allow"] for one in updates if one["package-ecosystem"] == "pip"]
+    pinned = {one.partition("==")[0] for some in extras.values() for one in some if "==" in one}
+    assert {one["dependency-name"] for one in allowed} == pinned
+
+
+def in_conda(requirements):
+    """Return requirements in the words of conda, without those of this package."""
+    every = [Requirement(one) for one in requirements]
+    assert not any(one.marker for one in every)
+    return {
+        f"{IN_CONDA.get(one.name, one.name)} {one.specifier}"
+        for one in every
+        if one.name != PROJECT["name"]
+    }
+
+
+def test_the_recipe_requires_what_the_package_requires():
+    """The constraints are the bounds of all extras for users."""
+    requirements = RECIPE["requirements"]
+    python, *others = requirements["run"]
+    assert python == "python >=${{ python_min }}"
+    assert f">={RECIPE['context']['python_min']}" == PROJECT["requires-python"]
+    assert {*others} == in_conda(PROJECT["dependencies"])
+    extras = PROJECT["optional-dependencies"]
+    (everything,) = map(Requirement, extras["all"])
+    bounds = set().union(*(in_conda(extras[name]) for name in everything.extras))
+    assert {*requirements["run_constraints"]} == bounds
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["build-system"]["requires"]
+    assert {*requirements["host"]} == {"python ${{ python_min }}.*", "pip", *in_conda(build)}
+    (command,) = RECIPE["build"]["python"]["entry_points"]
+    assert dict([command.split(" = ")]) == PROJECT["scripts"]
+
+
+def test_the_recipe_is_of_the_newest_release():
+    assert RECIPE["context"]["version"] == re.search(r"^## \[(\d.+?)\]", CHANGELOG, re.MULTILINE)[1]
+
+
+# The check of a release
+
+OLD = "## [0.9.1] - 2026-01-31\n\n- Text.\n"
+
+
+@pytest.mark.parametrize(
+    ("changelog", "tags", "version"),
+    [
+        ("# Changelog\n\n## [Unreleased]\n\n- Text.\n\n" + OLD, [], "0.10.0"),
+        (OLD, [], "0.9.1"),
+        (OLD, ["v0.9.1"], "0.9.1"),
+        ("## [1.0.0] - 2026-02-28\n\n### Added\n\n- Text.\n\n" + OLD, ["v1.0.0"], "1.0.0"),
+    ],
+)
+def test_the_changelog_names_the_version(changelog, tags, version):
+    assert released_version(changelog, tags) == version
+
+
+@pytest.mark.parametrize(
+    ("changelog", "tags", "reason"),
+    [
+        ("", [], "no section"),
+        ("## [Unreleased]\n\n- Text.\n", [], "no section such as"),
+        ("## [Unreleased]\n\n" + OLD, [], r"no entry in its first section, \[Unreleased\]"),
+        ("## [Unreleased]\n\n- Text.\n\n" + OLD, ["v0.10.0"], r"rename it to \[0.10.0\]"),
+        ("## [1.0.0]\n\n- Text.\n\n" + OLD, [], "with its date"),
+        ("## [1.0.0] - 2026-02-28\n\n" + OLD, ["v1.0.0"], "no entry"),
+        (OLD, ["v0.9.2"], "tags are v0.9.2; expected v0.9.1"),
+        (OLD, ["v0.9.1", "v0.9.2"], "expected v0.9.1"),
+    ],
+)
+def test_a_commit_without_one_version_is_not_released(changelog, tags, reason):
+    with pytest.raises(ReleaseError, match=reason):
+        released_version(changelog, tags)
+
+
+def test_builds_that_differ_are_named(built, tmp_path):
+    sdist, wheel = built
+    first = {path.name: path for path in built}
+    compare(first, first)
+    with pytest.raises(ReleaseError, match=r"built \S+gz, \S+whl, then \S+whl$"):
+        compare(first, {wheel.name: wheel})
+    other = tmp_path / wheel.name
+    with zipfile.ZipFile(wheel) as read, zipfile.ZipFile(other, "w") as write:
+        for member in read.infolist():
+            data = read.read(member)
+            write.writestr(member, data + b"#" * (member.filename == "dask_tiled/errors.py"))
+    with pytest.raises(ReleaseError, match=r"whl differ in dask_tiled/errors.py$"):
+        compare(first, {sdist.name: sdist, wheel.name: other})
+    other = tmp_path / sdist.name
+    with tarfile.open(sdist) as read, tarfile.open(other, "w:gz") as write:
+        for member in read:
+            member.mode ^= 0o100 * member.name.endswith("/README.md")
+            write.addfile(member, read.extractfile(member))
+    with pytest.raises(ReleaseError, match=r"differ in \S+/README.md$"):
+        compare(first, {sdist.name: other, wheel.name: wheel})
