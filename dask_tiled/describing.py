@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from dask_tiled.errors import (
     DatasetError,
+    DoubtError,
+    DoubtWarning,
     MissingFramesWarning,
     TruncatedFileError,
     check_whole,
@@ -26,6 +28,7 @@ from dask_tiled.model.calibration import Calibrations, calibrated
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import BY_USER, VOLUMES, Description
+from dask_tiled.model.doubts import unsettled
 from dask_tiled.model.files import following
 from dask_tiled.model.headers import Headers
 from dask_tiled.model.indexing import Array, Index
@@ -57,6 +60,7 @@ def describe(
     storage_options: Options = None,
     follow: bool = False,
     outside_folder: bool = False,
+    doubts: str = "warn",
     **format_options: Any,
 ) -> Description:
     """Return the description of a file, or of a series of files.
@@ -65,8 +69,8 @@ def describe(
     ----------
     path, format, nav_shape, sig_shape, dtype, sync_offset, roi, corrections : optional
         As for :func:`open_dataset`.
-    fill_value, missing, axes, storage_options, follow, outside_folder : optional
-        As for :func:`open_dataset`.
+    fill_value, missing, axes, storage_options, follow, outside_folder, doubts : optional
+        As for :func:`open_dataset`, without warnings.
     **format_options
         Options of the format; see :func:`formats`.
 
@@ -112,11 +116,20 @@ def describe(
     fill_value = desc.conversion.fill_value if fill_value is None else fill_value
     conversion = Conversion.of(desc.layout.dtype, first_path, dtype, fill_value, known, scaling)
     desc = replace(desc, conversion=conversion)
-    if missing == "raise" and desc.doubts and not is_settled(nav_shape):
+    passed = {
+        "nav_shape": is_settled(nav_shape),
+        "missing": missing == "fill",
+        "axes": axes is not None,
+        **{name: value is not None for name, value in format_options.items()},
+    }
+    left = unsettled(desc.doubts, [name for name, is_passed in passed.items() if is_passed])
+    desc = replace(desc, doubts=left)
+    lost = next((one for one in desc.doubts if one.code == "lost-files"), None)
+    if missing == "raise" and lost is not None:
         raise TruncatedFileError(
             "files of the series may be missing",
             path=first_path,
-            found=desc.doubts[0],
+            found=lost.text,
             hint="Pass nav_shape, or the list of files.",
         )
     desc = _in_shape(desc, scan, sync_offset)
@@ -124,9 +137,18 @@ def describe(
     if axes is not None:
         found = calibrated(desc.axes, axes, desc.shape, first_path)
         desc = desc.with_axes(found, BY_USER)
-    return _chosen(desc, roi, missing)
+    desc = _chosen(desc, roi, missing)
+    if doubts not in DOUBTS:
+        expected = " or ".join(map(repr, DOUBTS))
+        raise DatasetError("invalid doubts", path=first_path, expected=expected, found=repr(doubts))
+    told = f"{_absent(desc, missing, follow=follow)} {_sentences(desc)}".strip()
+    if doubts == "raise" and told:
+        raise DoubtError(told, path=desc.files[-1].path)
+    return desc
 
 
+DOUBTS = "warn", "ignore", "raise"
+"""What happens with doubts when files are opened."""
 PARAMETERS = (*inspect.signature(describe).parameters, "tiling", "chunks", "io")
 """Parameters that apply to all formats."""
 
@@ -250,22 +272,35 @@ def check_local(path: str) -> None:
         raise DatasetError("remote files do not grow", path=path, hint=hint)
 
 
-def warn_of_missing(
-    desc: Description, nav_shape: Any = None, missing: Any = None, *, follow: bool = False, **_: Any
+def warn_of(
+    desc: Description,
+    *,
+    missing: str | None = None,
+    doubts: str = "warn",
+    follow: bool = False,
+    **_: Any,
 ) -> None:
-    """Warn of missing frames, and of a series that may be longer, unless the user expects them."""
-    if missing is not None or follow:
-        return
+    """Warn of missing frames and of doubts, unless the options of the user accept them."""
+    path = desc.files[-1].path
+    if absent := _absent(desc, missing, follow=follow):
+        warn(f"{path}: {absent}", MissingFramesWarning)
+    if desc.doubts and doubts == "warn":
+        warn(f"{path}: {_sentences(desc)}", DoubtWarning)
+
+
+def _absent(desc: Description, missing: str | None, *, follow: bool) -> str:
+    """Return the number of missing frames as a sentence; empty if there are none to tell."""
     absent, count = desc.layout.count_missing(), math.prod(desc.nav_shape)
-    lacking = ""
-    if absent:
-        fill = desc.conversion.fill_value
-        lacking = f"{absent} of {count} frames are missing, and read as {fill}. "
-    if absent or not is_settled(nav_shape):
-        lacking += "".join(f"The series may be longer: {doubt}. " for doubt in desc.doubts)
-    if lacking:
-        message = f"{desc.files[-1].path}: {lacking}Pass missing='fill' if this is intended."
-        warn(message, MissingFramesWarning)
+    if not absent or missing is not None or follow:
+        return ""
+    fill = desc.conversion.fill_value
+    told = f"{absent} of {count} frames are missing, and read as {fill}"
+    return f"{told}. Pass missing='fill' if this is intended."
+
+
+def _sentences(desc: Description) -> str:
+    parts = (part for one in desc.doubts for part in (one.text, one.settle))
+    return " ".join(f"{part[:1].upper()}{part[1:]}." for part in parts)
 
 
 def is_settled(nav_shape: Any) -> bool:

@@ -254,8 +254,36 @@ class TilingError(DatasetError):
     """
 
 
+class DoubtError(DatasetError):
+    """A file leaves a choice open, or lacks frames, and ``doubts="raise"`` was passed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> dask_tiled.open_dataset("frames.npy", nav_shape=(4,), doubts="raise")
+    Traceback (most recent call last):
+    dask_tiled.errors.DoubtError: ...frames.npy: 1 of 4 frames are missing, ...
+    """
+
+
+class DoubtWarning(UserWarning):
+    """A file leaves a choice open: the message names what was assumed, and what settles it.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import dask_tiled
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", dask_tiled.DoubtWarning)
+    ...     arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    """
+
+
 class MissingFramesWarning(UserWarning):
-    """Frames are in no file, and are read as the fill value; or a series may be longer.
+    """Frames are in no file, and are read as the fill value.
 
     Examples
     --------

@@ -7,6 +7,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import dask.array as da
@@ -14,8 +15,10 @@ from dask import config
 from dask.base import compute
 from dask.system import CPU_COUNT
 
+from dask_tiled.array.axes import shown_of
 from dask_tiled.array.dask_graph.rehearsal import rehearse
-from dask_tiled.errors import DatasetError, check_whole, format_bytes
+from dask_tiled.errors import DatasetError, check_whole, format_bytes, printable
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.reading.amounts import Amount, amount_of, passes_of
 from dask_tiled.reading.counting import counted
@@ -83,6 +86,8 @@ class Explanation:
         Upper limit in bytes of the memory for arrays in a process with `threads` threads: chunks,
         tiles, buffers and results. Memory used before, compiled code, and mapped pages of files,
         which the operating system reclaims when needed, are not counted.
+    doubts : tuple of Doubt
+        Choices that the files leave open; see :class:`Description`.
     measured : Measured or None
         The measured cost, if it was run.
     results : tuple
@@ -108,6 +113,7 @@ class Explanation:
     left: tuple[tuple[str, str], ...]
     threads: int
     peak_memory: int
+    doubts: tuple[Doubt, ...] = ()
     measured: Measured | None = None
     results: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
@@ -125,6 +131,8 @@ class Explanation:
         threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
         peak = format_bytes(done.peak_memory) if done else ""
         yield "memory", f"at most {format_bytes(self.peak_memory)} in {threads}", peak
+        for doubt in self.doubts:
+            yield "doubt", printable(str(doubt)), ""
         if done:
             yield "time", "", f"{done.seconds:.3g} s"
 
@@ -211,8 +219,19 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
         left=found.left,
         threads=threads,
         peak_memory=found.peak,
+        doubts=tuple(dict.fromkeys(chain.from_iterable(map(_doubts, collections)))),
     )
     return _run(explained, collections) if run else explained
+
+
+def _doubts(one: Any) -> Iterator[Doubt]:
+    """Yield the doubts of the files that an array, or an xarray object, is computed from."""
+    variables = getattr(one, "variables", {"": one}).values()  # those of a Dataset
+    for variable in variables:
+        held = getattr(variable, "variable", variable)  # of a DataArray
+        if held.chunks is not None:
+            arr = held if isinstance(held, da.Array) else held.data
+            yield from (doubt for desc in shown_of(arr).of for doubt in desc.doubts)
 
 
 def _check(one: Any) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dask_tiled.array.building import build
 from dask_tiled.array.inputs import ARRAYS, as_array, is_array
 from dask_tiled.array.tiled_array import TiledArray, description_of
-from dask_tiled.describing import Path, describe, is_settled, scheme_for, warn_of_missing
+from dask_tiled.describing import Path, describe, is_settled, scheme_for, warn_of
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.formats.describing import from_the_root
 from dask_tiled.model.calibration import Calibrations
@@ -47,6 +47,7 @@ def open_dataset(
     storage_options: Options = None,
     follow: bool = False,
     outside_folder: bool = False,
+    doubts: str = "warn",
     **format_options: Any,
 ) -> da.Array:
     """Open a file, or a series of files, as a lazy array.
@@ -93,7 +94,7 @@ def open_dataset(
         Value of the pixels of missing frames; by default 0, or the value in an export.
     missing : {"fill", "raise"}, optional
         Whether frames may be missing; :attr:`Description.missing` lists them. By default they may,
-        with a warning, and so may files of a series: see :attr:`Description.doubts`.
+        with a warning.
     axes : mapping of str, or sequence of Axis, optional
         Axes that the file does not describe. By name: a quantity,
         ``"0.5 nm"`` or ``"0.02 1/nm"``; a tuple of scale, unit and offset; a scale alone; or an
@@ -110,6 +111,10 @@ def open_dataset(
         Whether further files, found by their names or named in a header,
         may lie outside of the folder. By default they may not, and links are resolved;
         only the given path itself may be a link to anywhere.
+    doubts : {"warn", "ignore", "raise"}
+        What to do where the file leaves a choice open: warn of what was assumed and of the option
+        that settles it, ignore it, or raise, also for missing frames. ``Description.doubts`` lists
+        them; see :doc:`/doubts`.
     **format_options
         Options of the format; see :func:`formats`.
 
@@ -131,6 +136,8 @@ def open_dataset(
         A further file lies outside of the folder.
     StaleFileError
         A file was replaced meanwhile.
+    DoubtError
+        The file leaves a choice open, or lacks frames, and ``doubts`` is "raise".
     DatasetError
         The arguments do not fit the file.
     PermissionError, RemoteError
@@ -139,7 +146,9 @@ def open_dataset(
     Warns
     -----
     MissingFramesWarning
-        Frames are missing, or files of a series may be, and ``missing`` is not given.
+        Frames are missing, and ``missing`` is not given.
+    DoubtWarning
+        The file leaves a choice open.
 
     Examples
     --------
@@ -165,8 +174,8 @@ def open_dataset(
         outside_folder=outside_folder,
         **format_options,
     )
-    desc = describe_files(path, format=format, axes=axes, follow=follow)
-    warn_of_missing(desc, nav_shape, missing, follow=follow)
+    desc = describe_files(path, format=format, axes=axes, follow=follow, doubts=doubts)
+    warn_of(desc, missing=missing, doubts=doubts, follow=follow)
     again = partial(describe_files, from_the_root(path), format=desc.format, follow=True)
     sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if follow else None
     opening = Opening(again, chunks, sample, settled=is_settled(nav_shape))

@@ -19,6 +19,8 @@ from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
     CorruptFileError,
     DatasetError,
+    DoubtError,
+    DoubtWarning,
     MissingFramesWarning,
     OutsideFolderError,
     RemoteError,
@@ -40,6 +42,7 @@ from dask_tiled.frame_headers import frame_facts
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opening import open_dataset, scheme_of
@@ -55,6 +58,7 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
+    "Doubt", "DoubtError", "DoubtWarning",
     "Explanation", "Fact", "Format", "ImageField", "Instrument", "Measured", "MissingFramesWarning",
     "OutsideFolderError", "Piece", "RemoteError", "StaleFileError", "TarSamples", "TileInfo",
     "TiledArray", "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError",

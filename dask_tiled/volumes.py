@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.describing import Path, describe, warn_of_missing
+from dask_tiled.describing import Path, describe, warn_of
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.describing import expanded
 from dask_tiled.model.axes import Axis
@@ -92,7 +92,7 @@ def open_volumes(
     if isinstance(paths, (str, os.PathLike)):  # a pattern may match several files of one volume
         volumes = list({volume.files: volume for volume in volumes}.values())
     for volume in volumes:
-        warn_of_missing(volume, **options)
+        warn_of(volume, **options)
     desc = stacked(volumes)
     if axes is not None:
         found = calibrated(desc.axes, axes, desc.shape, desc.files[0].path)

@@ -6,6 +6,10 @@ import click
 
 INTERRUPTED = 128 + 2
 """Exit code that shells report for a process ended by SIGINT."""
+DOUBTFUL = 3
+"""Exit code if ``--strict`` refuses a file that leaves a choice open."""
+BUG = 70
+"""Exit code of errors of the package itself, as in ``sysexits.h``."""
 
 
 class Failure(click.ClickException):
@@ -18,14 +22,15 @@ class Failure(click.ClickException):
 
 def failure_of(error: Exception) -> Failure:
     """Convert an exception to a line and an exit code."""
-    from dask_tiled.errors import DatasetError, VerificationError, printable
+    from dask_tiled.errors import DatasetError, DoubtError, VerificationError, printable
 
     if isinstance(error, DatasetError):
-        return Failure(str(error), 1 if isinstance(error, VerificationError) else 2)
+        codes = {VerificationError: 1, DoubtError: DOUBTFUL}
+        return Failure(str(error), codes.get(type(error), 2))
     if isinstance(error, OSError):
         named = error.filename is not None and error.strerror
         return Failure(printable(f"{error.filename}: {error.strerror}" if named else str(error)))
     if isinstance(error, ImportError):
         return Failure(printable(str(error)))
     text = f"unexpected {type(error).__name__}: {error}"
-    return Failure(printable(f"{text}. For the traceback: dask-tiled --traceback ..."), 3)
+    return Failure(printable(f"{text}. For the traceback: dask-tiled --traceback ..."), BUG)

@@ -57,6 +57,8 @@ def _header_fields(desc: Description) -> tuple[str, ...]:
 
 
 def _values(desc: Description, scheme: TilingScheme) -> dict[str, Any]:
+    from dask_tiled.model.doubts import as_json
+
     return {
         "format": desc.format,
         "files": [file.path for file in desc.files],
@@ -68,6 +70,7 @@ def _values(desc: Description, scheme: TilingScheme) -> dict[str, Any]:
             {**asdict(axis), "size": n} for axis, n in zip(desc.axes, desc.shape, strict=True)
         ],
         "missing_frames": desc.layout.count_missing(),
+        "doubts": as_json(desc.doubts),
         "frames_not_shown": desc.layout.selection.ignored(),
         "frame_headers": _header_fields(desc),
         "chunks": scheme.chunks,

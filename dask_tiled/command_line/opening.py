@@ -81,6 +81,12 @@ OPENING = (
         is_flag=True,
         help="Allow files outside of the folder that the file names or links to.",
     ),
+    click.Option(
+        ["--strict", "doubts"],
+        flag_value="raise",
+        default="warn",
+        help="Exit with status 3 if the file leaves a choice open, or lacks frames.",
+    ),
     click.Option(["--follow"], is_flag=True, help="The files are still being written."),
     click.Option(
         ["--tiling"],
@@ -149,12 +155,12 @@ def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
 
 def described(paths: Sequence[str], options: dict[str, Any]) -> tuple[Description, TilingScheme]:
     """Describe files with the options of a command; choose chunks without importing arrays."""
-    from dask_tiled.describing import describe, scheme_for, warn_of_missing
+    from dask_tiled.describing import describe, scheme_for, warn_of
 
     path, given = arguments(paths, options)
     cut = {name: given.pop(name) for name in ("tiling", "chunks", "io") if name in given}
     desc = describe(path, **given)
-    warn_of_missing(desc, **given)
+    warn_of(desc, **given)
     return desc, scheme_for(desc, **cut)
 
 

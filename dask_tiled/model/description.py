@@ -14,6 +14,7 @@ import numpy as np
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.decoders import Conversion
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.instrument import Instrument
@@ -25,8 +26,6 @@ LONGEST_VALUE, MOST_LINES = 1000, 2000
 """Limits of the metadata shown in a notebook: characters of each value, and lines."""
 VOLUMES = "volumes"
 """Metadata key: number of files whose frames differ from those of the array."""
-DOUBTS = "series_doubts"
-"""Metadata key of a format: where more files may belong to the series, with reasons."""
 CALIBRATED, RENAMED = "calibrated", "renamed"
 """Metadata keys of a format: the source of each axis that the file itself does not describe, and
 the names of renamed axes in the file."""
@@ -58,6 +57,8 @@ class Description:
     instrument : Instrument
         Beam energy, detector, date and so on, with the same names and units for all formats: a
         mapping of names to :class:`~dask_tiled.Fact`.
+    doubts : tuple of Doubt
+        Choices that the file does not settle: what was assumed, and the option that settles it.
 
     Examples
     --------
@@ -75,6 +76,7 @@ class Description:
     base_shape: tuple[int, ...] = ()
     conversion: Conversion = field(default=None)  # type: ignore[assignment]
     instrument: Instrument = field(default_factory=Instrument, hash=False)
+    doubts: tuple[Doubt, ...] = ()
 
     def __post_init__(self) -> None:
         conversion: Conversion | None = self.conversion
@@ -198,12 +200,6 @@ class Description:
         return replace(desc, layout=layout, axes=axes + sig, nav_ndim=len(nav_shape))
 
     @property
-    def doubts(self) -> tuple[str, ...]:
-        """Messages about files that may belong to the series but were not found, with reasons."""
-        found: tuple[str, ...] = facts_of(self).get(DOUBTS, ())
-        return found
-
-    @property
     def units(self) -> str:
         """Unit of the pixels; empty if the file has none or corrections are applied."""
         units = facts_of(self).get("units", "")
@@ -221,6 +217,10 @@ class Description:
         numbers = np.where(there, selection.numbers + by, -1)
         shown = self.with_frames(self.nav_shape, numbers=numbers)
         return replace(shown, axes=self.axes, metadata=self.metadata)
+
+    def with_doubts(self, *doubts: Doubt) -> Description:
+        """Return the description with more doubts."""
+        return replace(self, doubts=(*self.doubts, *doubts)) if doubts else self
 
     def with_facts(self, **facts: Any) -> Description:
         """Return the description with more metadata of the format."""
@@ -287,7 +287,7 @@ class Description:
         if missing:
             frames = f"{missing} of {math.prod(self.nav_shape)} frames"
             rows.append(("missing", f"{frames}, shown as {self.conversion.fill_value}"))
-        rows += [("series", doubt) for doubt in map(printable, self.doubts)]
+        rows += [("doubt", printable(str(doubt))) for doubt in self.doubts]
         ignored = self.layout.selection.ignored()
         if ignored:
             rows.append(("not shown", f"{ignored} of {self.layout.n_frames} frames"))

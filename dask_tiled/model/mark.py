@@ -15,6 +15,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
+from dask_tiled.model.doubts import as_json
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import VOCABULARY, Fact, Instrument, value_of
 from dask_tiled.model.paths import is_url
@@ -48,6 +49,9 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
     lacking = [_missing(desc) for desc in of if desc.layout.count_missing()]
     if lacking:
         mark["missing"] = lacking
+    doubts = as_json(dict.fromkeys(one for desc in of for one in desc.doubts))
+    if doubts:
+        mark["doubts"] = without({os.path.dirname(f.path) for x in of for f in x.files}, doubts)
     return {MARK: json_value(mark)}
 
 

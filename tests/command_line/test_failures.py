@@ -125,12 +125,23 @@ def test_unreadable_files(scan, words):
         assert error_of(*words.split()) == f"dask-tiled: {scan}: Permission denied"
 
 
+@pytest.mark.parametrize("verb", ["info", "convert", "preview", "verify"])
+def test_strict_refuses_open_choices(tmp_path, monkeypatch, verb):
+    monkeypatch.chdir(tmp_path)
+    write_mib("row.mib", np.ones((6, 4, 8), "u2"), hdr=False)
+    target = {"convert": ["out.zarr"], "preview": ["-o", "out.png"], "verify": ["out.zarr"]}.get(verb, [])
+    line = error_of(verb, "row.mib", *target, "--strict", code=3)
+    assert "6 frames are shown in a row" in line
+    assert "Pass --nav-shape rows,columns, or --nav-shape 6 for a series." in line
+    assert os.listdir() == ["row.mib"]
+
+
 def test_unexpected_errors_give_one_line(scan, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a fault\nof ours")
 
     monkeypatch.setattr("dask_tiled.describing.describe", broken)
-    line = error_of("info", scan, code=3)
+    line = error_of("info", scan, code=70)
     assert "unexpected ZeroDivisionError: a fault" in line
     assert "--traceback" in line
     done = CliRunner().invoke(app, ["--traceback", "info", str(scan)])

@@ -14,7 +14,7 @@ from dask_tiled import (
     Corrections,
     CorruptFileError,
     DatasetError,
-    MissingFramesWarning,
+    DoubtWarning,
     TruncatedFileError,
     describe,
     open_dataset,
@@ -155,7 +155,7 @@ def test_master_of_many_files(tmp_path):
 def test_missing_last_files_of_a_master(tmp_path):
     """Present files open, with a warning that names the missing ones."""
     path = write_master(tmp_path, np.ones((2, 4, 5, 6), "u2"), links=4)
-    with pytest.warns(MissingFramesWarning, match=r"data_000003, and 1 more cannot be read"):
+    with pytest.warns(DoubtWarning, match=r"data_000003, and 1 more cannot be read"):
         assert open_dataset(path).shape == (8, 5, 6)
     assert open_dataset(path, missing="fill").shape == (8, 5, 6)
     with pytest.raises(TruncatedFileError, match="data_000003"):

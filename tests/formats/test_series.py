@@ -11,6 +11,7 @@ from checks import refused
 from dask_tiled import (
     CorruptFileError,
     DatasetError,
+    DoubtWarning,
     MissingFramesWarning,
     TruncatedFileError,
     describe,
@@ -46,14 +47,15 @@ def test_series_may_start_at_any_number(tmp_path):
 
 def open_in_doubt(path, *texts, **options):
     """Open a part of a series; expect all ``texts`` in one warning, and in the description."""
-    with pytest.warns(MissingFramesWarning) as caught:
+    with pytest.warns(DoubtWarning) as caught:
         arr = open_dataset(path, **options)
     (warning,) = caught
     assert warning.filename == __file__
-    (doubt,) = arr.description.doubts
-    assert doubt in str(warning.message)
-    assert doubt in str(describe(path, **options))
-    assert all(str(text) in doubt for text in texts), doubt
+    (doubt,) = (one for one in arr.description.doubts if one.code == "lost-files")
+    assert doubt.text[1:] in str(warning.message)
+    assert doubt.settle[1:] in str(warning.message)
+    assert str(doubt) in str(describe(path, **options))
+    assert all(str(text) in doubt.text for text in texts), doubt
     with pytest.raises(TruncatedFileError, match="files of the series may be missing"):
         open_dataset(path, missing="raise", **options)
     return arr
@@ -81,16 +83,18 @@ def test_requested_part_gives_no_warning(tmp_path):
     assert open_dataset(paths[0], missing="fill").shape[0] == 6
     assert open_dataset(paths[0], follow=True).refresh().shape[0] == 6
     open_in_doubt(paths[0], paths[2], nav_shape=(-1, 3))
-    with pytest.warns(MissingFramesWarning, match=f"3 of 9 frames .* {paths[2]}: the file is"):
-        open_dataset(paths[0], nav_shape=(3, 3))
-    with pytest.warns(MissingFramesWarning, match="the file is empty"):
+    with pytest.warns(MissingFramesWarning, match="3 of 9 frames") as caught:
+        assert not open_dataset(paths[0], nav_shape=(3, 3)).description.doubts
+    assert [one.category for one in caught] == [MissingFramesWarning]
+    with pytest.warns(DoubtWarning, match=f"{paths[2]}, as the file is empty"):
         assert open_volumes([paths[0]]).shape[0] == 1
 
 
 def test_files_beyond_the_frames_of_the_hdr_give_no_warning(tmp_path):
     write_series(tmp_path / "scan", FRAMES[:6], hdr=True)
     (tmp_path / "scan3.mib").write_bytes(b"")
-    assert open_dataset(tmp_path / "scan1.mib").description.doubts == ()
+    doubts = open_dataset(tmp_path / "scan1.mib").description.doubts
+    assert [one.code for one in doubts] == ["scan-shape"]
 
 
 @pytest.mark.parametrize("first", [1, 4])

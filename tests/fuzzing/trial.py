@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_tiled import DatasetError, frame_facts, open_dataset
 from dask_tiled.array.tasks import pixels_in
-from dask_tiled.errors import MissingFramesWarning
+from dask_tiled.errors import DoubtWarning, MissingFramesWarning
 from fuzzing import bounds, structures
 from fuzzing.mutators import mutate
 
@@ -120,7 +120,7 @@ class Trial:
             self._wrong(f"{outcome.memory >> 20} MiB", "memory")
         outcome.finds += [("bounds", text) for text in bounds.violations]
         for warning in caught:
-            if not issubclass(warning.category, MissingFramesWarning):
+            if not issubclass(warning.category, DoubtWarning | MissingFramesWarning):
                 place = f"{os.path.basename(warning.filename)}:{warning.lineno}"
                 self._wrong(f"{warning.category.__name__}: {warning.message} [{place}]", "warning")
         return outcome

@@ -17,6 +17,7 @@ from samples import TABLE, Versions
 
 from dask_tiled import (
     DatasetError,
+    DoubtWarning,
     MissingFramesWarning,
     as_zarr,
     iter_blocks,
@@ -121,7 +122,8 @@ class Told:
     def __init__(self):
         self.here, self.show = threading.local(), warnings.showwarning
         warnings.showwarning = self._tell
-        warnings.simplefilter("ignore", MissingFramesWarning)
+        for category in (DoubtWarning, MissingFramesWarning):
+            warnings.simplefilter("ignore", category)
 
     def _tell(self, message, *args, **kwargs):
         self.here.__dict__.setdefault("messages", []).append(str(message))

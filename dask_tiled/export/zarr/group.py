@@ -128,6 +128,8 @@ def _told_by(desc: Description) -> dict[str, Any]:
     first, *others = mark["files"]
     source = f"{first} and {len(others)} more" if others else first
     told: dict[str, Any] = {"format": desc.format, "source": source}
+    if "doubts" in mark:
+        told["doubts"] = ["{text}: {settle}".format_map(one) for one in mark["doubts"]]
     for name, fact in mark.get("instrument", {}).items():
         told |= {name: fact["value"]} | ({f"{name}_units": fact["unit"]} if fact["unit"] else {})
     return told | dict(_flat("", mark["metadata"]))

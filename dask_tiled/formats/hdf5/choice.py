@@ -10,9 +10,14 @@ from dask_tiled.formats.hdf5.convention import Meant
 from dask_tiled.formats.hdf5.conventions import CONVENTIONS
 from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size, check, search
 from dask_tiled.formats.hdf5.tree import Tree
+from dask_tiled.model.doubts import Doubt
 
 MOST_NAMED = 20
 """Name at most this many arrays in an error."""
+MOST_RIVALS = 6
+"""Name at most this many arrays in a doubt."""
+ALIKE = 10
+"""An array may be meant in place of one with at most this many times as many pixels."""
 
 
 class Choice(NamedTuple):
@@ -23,6 +28,16 @@ class Choice(NamedTuple):
     """Reason for the selection."""
     listed: Sequence[Picture]
     """The first one is the default."""
+    doubts: tuple[Doubt, ...] = ()
+
+
+class Ranking(NamedTuple):
+    """All arrays, the default one first."""
+
+    listed: Sequence[Picture]
+    told_by: str
+    """Reason for the first."""
+    doubts: tuple[Doubt, ...]
 
 
 def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
@@ -31,21 +46,21 @@ def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
     Raise a DatasetError if there is no such array, or it cannot be read.
     """
     found = search(tree, "", tree.root)
-    listed, told_by = _ranked(tree, found)
+    listed, told_by, doubts = _ranked(tree, found)
     name = dataset.strip("/") if isinstance(dataset, str) else ""
     if name:
-        picture, told_by = _named(tree, found, listed, name)
+        picture, told_by, doubts = _named(tree, found, listed, name)
     elif dataset is None or isinstance(dataset, str):
         found.raise_refused("/")
         picture = listed[0] if listed else _none(tree, found, listed, dataset)
     else:
         paths = [picture.path for picture in listed]
         picture = listed[choose_dataset(tree.file.path, paths, dataset)]
-        told_by = "its number"
+        told_by, doubts = "its number", ()
     if level:
         picture = _at_level(tree, listed, picture, level)
     check(tree.file.path, picture)
-    return Choice(picture.opened(tree), told_by, listed)
+    return Choice(picture.opened(tree), told_by, listed, doubts)
 
 
 def _at_level(tree: Tree, listed: Sequence[Picture], picture: Picture, level: int) -> Picture:
@@ -58,16 +73,18 @@ def _at_level(tree: Tree, listed: Sequence[Picture], picture: Picture, level: in
     return next(one for one in listed if one.path == picture.levels[level])
 
 
-def _named(tree: Tree, found: Found, listed: Sequence[Picture], name: str) -> tuple[Picture, str]:
+def _named(
+    tree: Tree, found: Found, listed: Sequence[Picture], name: str
+) -> tuple[Picture, str, tuple[Doubt, ...]]:
     """Select an array by path, by title, or the default one of a group."""
     path = f"/{name}"
     titled = [picture for picture in listed if picture.title == name]
     for picture in listed:
         if picture.path == path:
             found.raise_refused(path)
-            return picture, "its path"
+            return picture, "its path", ()
     if len(titled) == 1:
-        return titled[0], "its title"
+        return titled[0], "its title", ()
     _refuse(tree, [path])
     top = tree.look(tree.root, path)
     if top is None:
@@ -75,8 +92,8 @@ def _named(tree: Tree, found: Found, listed: Sequence[Picture], name: str) -> tu
         _none(tree, found, listed, name)
     inside = search(tree, path, top)
     inside.raise_refused(path)
-    inner, told_by = _ranked(tree, inside)
-    return (inner[0] if inner else _none(tree, inside, listed, name)), told_by
+    inner, told_by, doubts = _ranked(tree, inside)
+    return (inner[0] if inner else _none(tree, inside, listed, name)), told_by, doubts
 
 
 def _refuse(tree: Tree, paths: Iterable[str]) -> None:
@@ -93,8 +110,8 @@ def _none(tree: Tree, found: Found, listed: Iterable[Picture], dataset: str | No
     raise DatasetError(problem, path=tree.file.path, expected=expected, found=dataset)
 
 
-def _ranked(tree: Tree, found: Found) -> tuple[Sequence[Picture], str]:
-    """Return the arrays, first those that the file designates, then by size; and the reason."""
+def _ranked(tree: Tree, found: Found) -> Ranking:
+    """Rank the arrays: first those that the file designates, then by size."""
     lists = (convention.meant(tree, found) for convention in CONVENTIONS)
     told_by, meant, alone = next((one for one in lists if one.pictures or one.alone), Meant())
     known = {picture.members for picture in meant}
@@ -102,4 +119,24 @@ def _ranked(tree: Tree, found: Found) -> tuple[Sequence[Picture], str]:
     listed = [*meant] if alone else [*meant, *others]
     some, told_by = meant or listed, told_by or "the largest in the file"
     equal = sum(picture.size == some[0].size for picture in some)
-    return listed, told_by + (f", the first of {equal} of its size" if equal > 1 else "")
+    told_by += f", the first of {equal} of its size" if equal > 1 else ""
+    return Ranking(listed, told_by, () if meant and equal < 2 else _chosen_by_size(some, told_by))
+
+
+def _chosen_by_size(listed: Sequence[Picture], told_by: str) -> tuple[Doubt, ...]:
+    """Return the doubt that another array is meant, if one has a tenth of the pixels or more."""
+    levels = {path for picture in listed[:1] for path in picture.levels}
+    rivals = [
+        picture.title or picture.path
+        for picture in listed[1:]
+        if len(picture.shape) > 1
+        and picture.size * ALIKE >= listed[0].size
+        and picture.path not in levels
+    ]
+    if not rivals:
+        return ()
+    first = listed[0].title or listed[0].path
+    named = ", ".join(rivals[:MOST_RIVALS]) + ", ..." * (len(rivals) > MOST_RIVALS)
+    count = len(rivals) + 1
+    text = f"{count} arrays may be meant; {first} is shown, {told_by}; the others: {named}"
+    return (Doubt("default-dataset", text, f"pass dataset={first!r}, or the name of another"),)

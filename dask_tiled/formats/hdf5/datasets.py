@@ -18,6 +18,8 @@ from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.boxes import complex_type
 from dask_tiled.formats.hdf5.library import chunks_of, names_in, shape_of
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.formats.tools.files import may_be_longer
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import is_refusal
 from dask_tiled.model.layout import Layout
 
@@ -76,7 +78,7 @@ class Picture(NamedTuple):
     The datasets may be padded."""
     levels: tuple[str, ...] = ()
     """Paths of all levels of its pyramid, level 0 first."""
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
     """Reasons why a series may be longer."""
     events: Events | None = None
     """Layout of datasets that hold events, not pixels."""
@@ -262,7 +264,7 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
             missing = f"data_{gaps[0]:06d}" if gaps else ""
             lost = [name for name in names if int(name[-6:]) > numbers[-1]]
             more = f", and {len(lost) - 1} more" if lost[1:] else ""
-            doubts = (f"{folder}/{lost[0]}{more} cannot be read",) if lost else ()
+            doubts = tuple(may_be_longer(f"{folder}/{x}{more} cannot be read") for x in lost[:1])
             told: dict[str, Any] = {"is_series": True, "doubts": doubts}
             yield Picture(folder, shape, first.dtype, datasets, missing, **told)
 

@@ -26,7 +26,7 @@ from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import Tree, reading_of
 from dask_tiled.formats.registry import Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
-from dask_tiled.model.description import DOUBTS, Description
+from dask_tiled.model.description import Description
 from dask_tiled.model.files import HDF5, File, read_head
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
@@ -158,8 +158,6 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         "facts": said.found,
         "facts_complete": said.complete,
     }
-    if picture.doubts:
-        metadata[DOUBTS] = picture.doubts
     nav, sig = picture.shape[:split], picture.shape[split:]
     detector = detector_facts(tree, picture.path, sig) if with_facts and not picture.order else {}
     if detector:
@@ -167,7 +165,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
     layout, base_shape = _laid_out(tree, picture, split)
     desc = Description.of(
         "hdf5", layout.show(nav), {"hdf5": metadata}, _named(axes, split), base_shape=base_shape
-    )
+    ).with_doubts(*choice.doubts, *picture.doubts)
     scans = (one.scan(tree, picture, nav[0]) for one in CONVENTIONS if len(nav) == 1)
     for scan in filter(None, scans):
         desc = desc.with_facts(facts={**said.found, **scan.facts})

@@ -202,7 +202,10 @@ def describe(
         desc = desc.with_facts(hdr=keys)
         shape = None if settled else scan_shape(keys)
     # No warning if the frames that the .hdr file promises are present.
-    desc = found.with_doubts(desc) if hdr is None or shape is None else desc.with_scan(shape, hdr)
+    if hdr is None or shape is None:
+        desc = desc.with_doubts(*found.doubts)
+    else:
+        desc = desc.with_scan(shape, hdr)
     if settled or desc.nav_shape != (sum(counts),):
         return desc
     return with_lines(desc, header.nbytes, header.record_bytes)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import is_url
 from dask_tiled.formats.tools.header import read_table
+from dask_tiled.model.doubts import inferred_scan, unknown_scan
 
 TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}")
 WINDOWS = 64, 512, 4096
@@ -26,14 +27,15 @@ def with_lines(desc: tools.Description, header_bytes: int, step: int) -> tools.D
     """Show frames in scan lines, if their times show the beam's fly-back.
 
     Only for a single local file: reading headers that lie ``step`` bytes apart takes too long
-    otherwise.
+    otherwise. The description has a doubt, whether lines were found or not.
     """
     file, count = desc.files[0], desc.layout.n_frames
+    in_a_row = desc.with_doubts(*unknown_scan(count))
     if len(desc.files) > 1 or file.grows or is_url(file.path):
-        return desc
+        return in_a_row
     found = TIME.search(tools.read_head(file.path, header_bytes))
     if found is None:
-        return desc
+        return in_a_row
     fields = {"time": (found.start(), f"S{len(found[0])}")}
 
     def read(first: int, distance: int, number: int) -> Times:
@@ -45,11 +47,12 @@ def with_lines(desc: tools.Description, header_bytes: int, step: int) -> tools.D
     try:
         line = find_line(read, count)
     except ValueError:
-        return desc
+        return in_a_row
     if line is None:
-        return desc
-    told_by = f"inferred: by the frame times, the beam flies back after every {line} frames"
-    return desc.with_scan((count // line, line), told_by)
+        return in_a_row
+    shape = count // line, line
+    why = f"by the frame times, the beam flies back after every {line} frames"
+    return desc.with_scan(shape, f"inferred: {why}").with_doubts(inferred_scan(shape, why))
 
 
 def find_line(read: Callable[[int, int, int], Times], count: int) -> int | None:

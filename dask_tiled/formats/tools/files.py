@@ -15,7 +15,7 @@ from dask_tiled.errors import (
     RemoteError,
     TruncatedFileError,
 )
-from dask_tiled.model.description import DOUBTS, Description
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import File, is_following, is_refusal, opened, read_exactly
 from dask_tiled.model.paths import (
     Border,
@@ -108,11 +108,7 @@ class Series(NamedTuple):
     """The files of a series, and reasons why it may be incomplete."""
 
     members: list[Member]
-    doubts: tuple[str, ...] = ()
-
-    def with_doubts(self, desc: Description) -> Description:
-        """Add the doubts to the metadata of a description."""
-        return desc.with_facts(**{DOUBTS: self.doubts}) if self.doubts else desc
+    doubts: tuple[Doubt, ...] = ()
 
 
 def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool) -> Series:
@@ -150,7 +146,7 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
             found.append(after)
             continue
         if why := why or _gap(last, after):
-            doubts.append(f"it ends with {last.file.path}, before {path}: {why}")
+            doubts.append(may_be_longer(f"it ends with {last.file.path}, before {path}, as {why}"))
         break
     for path in earlier:
         before, why = _look(read, path, listed=listed)
@@ -160,9 +156,16 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
             continue
         why = why or _gap(before, first)
         if why and first.first > 1:  # numbered from 0 or 1
-            doubts.append(f"it begins with {first.file.path}, after {path}: {why}")
+            begins = f"it begins with {first.file.path}, after {path}, as {why}"
+            doubts.append(may_be_longer(begins))
         break
     return Series(found, () if is_following() else tuple(doubts))
+
+
+def may_be_longer(why: str) -> Doubt:
+    """Return the doubt that files of a series are lost or damaged."""
+    settle = "pass missing='fill' to read the files found, or nav_shape, or a list of files"
+    return Doubt("lost-files", f"the series may be longer: {why}", settle)
 
 
 def _neighbours(path: str) -> tuple[Iterator[str], Iterator[str], bool]:

@@ -129,7 +129,7 @@ def describe(
     facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
     layout = tools.record_layout(files, counts, record, starts)
     desc = tools.Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
-    desc = found.with_doubts(desc)
+    desc = desc.with_doubts(*found.doubts)
     last = read_frame_headers(files, counts, record, n_frames - 1, 1)
     start = find_scan(first, last, n_frames) if scan == "auto" else None
     if start is not None:

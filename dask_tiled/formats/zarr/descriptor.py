@@ -21,6 +21,7 @@ from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, opened, read
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
+from dask_tiled.model.doubts import from_json
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.mark import MARK, told_instrument, with_missing
@@ -164,7 +165,8 @@ def _describe(
     told = mark.get("metadata")
     metadata = _plain({**(told if isinstance(told, dict) else {}), "zarr": facts})
     desc = Description.of("zarr", layout.show(nav), metadata, axes, base_shape=chunks.base_shape)
-    desc = replace(desc, instrument=told_instrument(mark))
+    told = from_json(mark.get("doubts"))
+    desc = replace(desc, instrument=told_instrument(mark), doubts=(*desc.doubts, *told))
     return with_missing(desc, mark, nav_shape)
 
 

@@ -1,0 +1,85 @@
+"""Doubts: choices that a file does not settle, and the options that settle them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """An assumption about a file that leaves a choice open.
+
+    Attributes
+    ----------
+    code : str
+        Name of the kind of doubt, the same for all formats and versions, such as "lost-files";
+        :doc:`/doubts` lists all of them.
+    text : str
+        What was assumed, as a sentence without a full stop.
+    settle : str
+        The option that settles it, such as "pass nav_shape=(4, 5)".
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> str(dask_tiled.Doubt("scan-shape", "the file has 20 frames in a row", "pass nav_shape"))
+    'the file has 20 frames in a row: pass nav_shape'
+    """
+
+    code: str
+    text: str
+    settle: str
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.settle}"
+
+
+SETTLED_BY: Mapping[str, frozenset[str]] = {
+    "default-dataset": frozenset({"dataset"}),
+    "lost-files": frozenset({"nav_shape", "missing"}),
+    "scan-shape": frozenset({"nav_shape"}),
+}
+"""Options of ``open_dataset`` that settle doubts, by code."""
+
+
+def unknown_scan(frames: int) -> tuple[Doubt, ...]:
+    """Return the doubt that frames in a row may be a scan; none of a single frame."""
+    if frames < 2:
+        return ()
+    text = f"{frames} frames are shown in a row, as the files do not tell the shape of a scan"
+    settle = f"pass nav_shape=(rows, columns), or nav_shape=({frames},) for a series"
+    return (Doubt("scan-shape", text, settle),)
+
+
+def inferred_scan(shape: tuple[int, ...], why: str) -> Doubt:
+    """Return the doubt that a scan shape is inferred, with the reason."""
+    text = f"the scan shape {shape} is inferred: {why}"
+    return Doubt("scan-shape", text, f"pass nav_shape={shape}")
+
+
+def unsettled(doubts: Iterable[Doubt], options: Iterable[str]) -> tuple[Doubt, ...]:
+    """Return the doubts that none of the passed options settles."""
+    passed = frozenset(options)
+    return tuple(one for one in doubts if not SETTLED_BY.get(one.code, frozenset()) & passed)
+
+
+def as_json(doubts: Iterable[Doubt]) -> list[dict[str, str]]:
+    """Return doubts as JSON values."""
+    return [asdict(one) for one in doubts]
+
+
+def from_json(told: Any) -> tuple[Doubt, ...]:
+    """Restore doubts from JSON values; invalid ones are skipped."""
+    listed = told if isinstance(told, list) else []
+    names = {"code", "text", "settle"}
+    return tuple(
+        Doubt(**one)
+        for one in listed
+        if isinstance(one, dict) and one.keys() == names and all(map(_is_text, one.values()))
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)

@@ -1,0 +1,202 @@
+"""Choices that files leave open are told, once; each code of a doubt has a sample in the table.
+
+Run this module to rewrite the table of the documentation.
+"""
+
+import json
+import re
+import tempfile
+import warnings
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+import zarr
+
+import dask_tiled
+from dask_tiled import Doubt, DoubtError, DoubtWarning, describe, open_dataset
+from dask_tiled.model.doubts import SETTLED_BY
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+PAGE = Path(__file__).parents[2] / "docs" / "doubts_table.rst.inc"
+FRAMES = counting_frames((12, 4, 8), "u2")
+
+
+def no_scan(folder):
+    return write_mib(folder / "scan.mib", FRAMES, hdr=False)
+
+
+def fly_backs(folder):
+    path = no_scan(folder)
+    data, start = path.read_bytes(), "2026-01-01T00:00:00."
+    times = np.arange(12) * 1_000_000 + np.arange(12) // 4 * 5_000_000
+    found = [m.start() for m in re.finditer(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}", data)]
+    for place, time in zip(found, times, strict=True):
+        text = f"{start}{time:09d}".encode()
+        data = data[:place] + text + data[place + len(text) :]
+    path.write_bytes(data)
+    return path
+
+
+def lost_file(folder):
+    paths = write_mib_series(folder / "scan", FRAMES, frames_per_file=3, hdr=False)
+    paths[2].unlink()
+    return paths[0]
+
+
+def two_arrays(folder):
+    path = folder / "scan.h5"
+    with h5py.File(path, "w") as file:
+        file["first"], file["second"], file["small"] = FRAMES, FRAMES, FRAMES[:1, :1]
+    return path
+
+
+SAMPLES = {
+    "default-dataset": ("HDF5 with two arrays of one size", two_arrays),
+    "lost-files": ("a series of which a file in the middle is missing", lost_file),
+    "scan-shape": ("Merlin frames without a .hdr file", no_scan),
+    "scan-shape ": ("the same with pauses after every fourth frame", fly_backs),
+}
+"""What a file of each code looks like, and a function that writes one; blanks make keys differ."""
+
+
+def doubt_of(code, folder):
+    """Write a sample of a code; return its path and its doubt of this code."""
+    folder.mkdir(exist_ok=True)
+    path = SAMPLES[code][1](folder)
+    (doubt,) = (one for one in describe(path).doubts if one.code == code.strip())
+    return path, doubt
+
+
+def table(folder):
+    lines = [".. Written by tests/model/test_doubts.py; do not edit.", "", ".. list-table::"]
+    lines += ["   :header-rows: 1", "", "   * - code", "     - sample", "     - what is told"]
+    lines += ["     - what settles it"]
+    for number, (code, (sample, _)) in enumerate(SAMPLES.items()):
+        path, doubt = doubt_of(code, folder / str(number))
+        text = doubt.text.replace(f"{path.parent}/", "")
+        lines += [f"   * - ``{doubt.code}``", f"     - {sample}", f"     - {text}"]
+        lines += [f"     - {doubt.settle}"]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_table_is_up_to_date(tmp_path):
+    again = "run python tests/model/test_doubts.py"
+    assert PAGE.read_text("utf8") == table(tmp_path), again
+
+
+def test_every_code_is_in_the_table():
+    codes = {code.strip() for code in SAMPLES}
+    source = Path(dask_tiled.__file__).parent.rglob("*.py")
+    raised = {x for path in source for x in re.findall(r'Doubt\("([^"]+)"', path.read_text("utf8"))}
+    assert codes == raised == SETTLED_BY.keys()
+
+
+@pytest.mark.parametrize("code", SAMPLES)
+def test_one_warning_tells_what_was_assumed_and_what_settles_it(tmp_path, code):
+    path, doubt = doubt_of(code, tmp_path)
+    with pytest.warns(DoubtWarning) as caught:
+        arr = open_dataset(path)
+    (warning,) = caught
+    assert warning.filename == __file__
+    for part in (doubt.text, doubt.settle):
+        assert part[1:] in str(warning.message)
+    assert doubt in arr.description.doubts
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        arr = open_dataset(path, doubts="ignore")
+        assert doubt in arr[1:].description.doubts
+    with pytest.raises(DoubtError, match=re.escape(doubt.text[1:])):
+        open_dataset(path, doubts="raise")
+    with pytest.raises(DoubtError, match=re.escape(doubt.settle[1:])):
+        describe(path, doubts="raise")
+
+
+SETTLED = [
+    ("default-dataset", {"dataset": "first"}),
+    ("default-dataset", {"dataset": 1}),
+    ("lost-files", {"missing": "fill", "nav_shape": (2, 3)}),
+    ("lost-files", {"nav_shape": 6}),
+    ("scan-shape", {"nav_shape": (3, 4)}),
+    ("scan-shape", {"nav_shape": (12,)}),
+    ("scan-shape ", {"nav_shape": (3, 4)}),
+]
+
+
+@pytest.mark.parametrize(("code", "options"), SETTLED)
+def test_an_option_that_settles_it_silences_it(tmp_path, code, options):
+    path, _ = doubt_of(code, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert open_dataset(path, doubts="raise", **options).description.doubts == ()
+
+
+def test_one_frame_and_told_scans_leave_no_doubt(tmp_path):
+    for number, frames in enumerate((FRAMES[:1], FRAMES.reshape(3, 4, 4, 8))):
+        path = write_mib(tmp_path / f"{number}.mib", frames)
+        assert describe(path, doubts="raise").doubts == ()
+
+
+def test_a_much_smaller_array_leaves_no_doubt(tmp_path):
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        file["data"], file["mask"], file["times"] = FRAMES, FRAMES[0], np.arange(99)
+    assert describe(tmp_path / "scan.h5", doubts="raise").doubts == ()
+
+
+def test_missing_frames_are_refused_with_the_doubts(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", FRAMES.reshape(3, 4, 4, 8))
+    with pytest.raises(DoubtError, match="4 of 16 frames are missing"):
+        open_dataset(path, nav_shape=(4, 4), doubts="raise")
+    assert open_dataset(path, nav_shape=(4, 4), missing="fill", doubts="raise").shape[0] == 4
+
+
+@pytest.mark.parametrize("wrong", ["error", None, 3])
+def test_unknown_values_of_the_option_raise(tmp_path, wrong):
+    with pytest.raises(dask_tiled.DatasetError, match="invalid doubts; expected 'warn' or"):
+        open_dataset(no_scan(tmp_path), doubts=wrong)
+
+
+def test_doubts_are_shown_and_stored(tmp_path):
+    """The text, the table of a notebook, explain, xarray, and exports that are opened again."""
+    path, doubt = doubt_of("scan-shape", tmp_path)
+    arr = open_dataset(path)
+    whole = f"{doubt.text}: {doubt.settle}"
+    assert whole in repr(arr.description)
+    assert doubt.text in arr._repr_html_()
+    for one in (arr, arr.sum(0), dask_tiled.to_xarray(arr), dask_tiled.to_xarray(arr).to_dataset()):
+        assert dask_tiled.explain(one).doubts == (doubt,)
+    assert doubt.text in str(dask_tiled.explain(arr.sum(0)))
+    assert dask_tiled.to_xarray(arr).attrs["doubts"] == [whole]
+    dask_tiled.to_zarr(arr, tmp_path / "scan.zarr")
+    mark = zarr.open_array(tmp_path / "scan.zarr" / "data", mode="r").attrs["dask_tiled"]
+    expected = {"code": "scan-shape", "text": doubt.text, "settle": doubt.settle}
+    assert mark["doubts"] == [expected]
+    assert open_dataset(tmp_path / "scan.zarr").description.doubts == (doubt,)
+    with xarray.open_zarr(tmp_path / "scan.zarr", consolidated=False) as stored:
+        assert stored["data"].attrs["dask_tiled"]["doubts"] == [expected]
+
+
+@pytest.mark.parametrize(
+    "told", [None, 3, [3], [{"code": "a"}], [{"code": 1, "text": "", "settle": ""}]]
+)
+def test_damaged_doubts_of_an_export_are_skipped(tmp_path, told):
+    path, _ = doubt_of("scan-shape", tmp_path)
+    dask_tiled.to_zarr(open_dataset(path), tmp_path / "scan.zarr")
+    document = tmp_path / "scan.zarr" / "data" / "zarr.json"
+    content = json.loads(document.read_text())
+    content["attributes"]["dask_tiled"]["doubts"] = told
+    document.write_text(json.dumps(content))
+    assert open_dataset(tmp_path / "scan.zarr", dataset="data").description.doubts == ()
+
+
+def test_text():
+    assert str(Doubt("a", "something is assumed", "pass b")) == "something is assumed: pass b"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        PAGE.write_text(table(Path(made)), "utf8")
