@@ -77,8 +77,11 @@ class DatasetError(ValueError):
         # Exceptions pickle positional arguments only; workers need the others too.
         names = ("path", "where", "expected", "found", "hint")
         make = partial(type(self), **{name: getattr(self, name) for name in names})
-        notes = {"__notes__": [*self.__notes__]} if hasattr(self, "__notes__") else None
-        return make, (self.problem,), notes
+        state: dict[str, Any] = {"__notes__": [*getattr(self, "__notes__", ())]}
+        cause = self.__cause__
+        if cause is not None and type(cause).__module__ in {"builtins", __name__}:
+            state["__cause__"] = cause  # others may not pickle
+        return make, (self.problem,), state
 
 
 def _bounded(told: Any) -> str:

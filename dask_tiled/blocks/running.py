@@ -8,19 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import product
-from typing import Any
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
-from dask.base import DaskMethodsMixin, compute, persist
-from dask.callbacks import Callback
-from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_graph.schedulers import cluster, scheduler
 from dask_tiled.array.tasks import Block, Key
 from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.blocks.bars import progress_bar
+from dask_tiled.blocks.completing import complete
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
@@ -74,9 +69,9 @@ def _consume(
     held: Array | Source,
     grid: Grid,
     block_id: Block,
-) -> npt.NDArray[np.bool_]:
+) -> bool:
     consume(grid.box(block_id), held)
-    return np.ones((1,) * len(block_id), dtype=bool)
+    return True  # the results of all tasks are kept until the last one is done
 
 
 def run_tasks(
@@ -110,64 +105,7 @@ def run_tasks(
     if not sizes and not beside:
         return []
     with closing(_Bar(sizes, int(arr.nbytes), show=show, title=title)) as bar:
-        return _run([_Tasks(done, list(sizes)), *beside], bar)
-
-
-class _Tasks(DaskMethodsMixin):
-    """Some of the tasks of an array, as a collection of dask."""
-
-    def __init__(self, of: da.Array, keys: list[Key], graph: Any = None) -> None:
-        self.of = of
-        self.keys = keys
-        self.graph = of.dask if graph is None else graph
-
-    __dask_scheduler__ = staticmethod(da.Array.__dask_scheduler__)
-
-    @property
-    def __dask_optimize__(self) -> Callable[..., Any]:
-        # It is set by the user, or the package's own.
-        optimize: Callable[..., Any] = self.of.__dask_optimize__
-        return optimize
-
-    def __dask_graph__(self) -> HighLevelGraph:
-        return self.graph
-
-    def __dask_keys__(self) -> list[Key]:
-        return self.keys
-
-    def __dask_layers__(self) -> tuple[str, ...]:
-        return (self.of.name,)
-
-    def __dask_postcompute__(self) -> tuple[Any, tuple[Any, ...]]:
-        return list, ()
-
-    def __dask_postpersist__(self) -> tuple[Any, tuple[Any, ...]]:
-        return _rebuilt, (self.of, self.keys)
-
-
-def _rebuilt(graph: Any, of: da.Array, keys: list[Key], **_: Any) -> _Tasks:
-    return _Tasks(of, keys, graph)
-
-
-def _run(collections: list[Any], bar: _Bar) -> list[Array]:
-    """Run the tasks, the first collection, and return the values of the others."""
-    client = cluster()
-    if client is None:
-        options: Any = {"traverse": False, "scheduler": scheduler()}
-        with Callback(posttask=lambda key, *_: bar.update(key)):
-            _, *beside = persist(*collections, **options)
-            return [*compute(*beside, **options)]
-    from distributed import as_completed, futures_of
-
-    tasks, *beside = client.persist(collections)
-    futures = futures_of([tasks, *beside])
-    try:
-        for future in as_completed(futures, loop=client.loop):
-            future.result()  # raises the error of the task
-            bar.update(future.key)
-        return [*compute(*beside, traverse=False)]
-    finally:
-        client.cancel(futures)
+        return complete(done, [*sizes], beside, done=bar.update)
 
 
 class _Bar:
@@ -188,9 +126,9 @@ class _Bar:
         while not self._closed.wait(TICK):
             self.bar.refresh()
 
-    def update(self, key: Any) -> None:
+    def update(self, key: Key) -> None:
         """Count a finished task."""
-        self.bar.update(self.sizes.get(key, 0))
+        self.bar.update(self.sizes[key])
 
     def close(self) -> None:
         """Stop the clock and the bar."""
