@@ -43,7 +43,7 @@ from comparison.table import make_console, print_table, ratio, write_table
 from dask_tiled.model.paths import GIVES_BACK
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.reading.buffered import BLOCK_BYTES
-from dask_tiled.reading.pages import is_cached
+from dask_tiled.system.pages import is_cached
 
 JOBS = {
     "decoding": ("merlin-u16", "frames"),

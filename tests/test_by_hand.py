@@ -1,6 +1,5 @@
 """`from_pieces`: arrays of boxes in any files, in any order."""
 
-import os
 import pickle
 import re
 import runpy
@@ -19,6 +18,7 @@ from dask_tiled import DatasetError, Piece, TruncatedFileError, from_pieces
 from dask_tiled.model.box_tree import BoxTree
 from dask_tiled.model.coverage import first_overlap
 from dask_tiled.model.decoders import Decoder
+from dask_tiled.reading import buffered
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames
 
@@ -181,8 +181,8 @@ def cut(rng, low, high):
 @pytest.mark.parametrize("overlap", ["raise", "last"])
 def test_adjacent_pieces_are_read_at_once(tmp_path, monkeypatch, overlap):
     """One read fetches all tiles of a frame, or 2000 pieces of a line."""
-    calls, preadv = [], os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args) or preadv(*args))
+    calls, preadv = [], buffered.preadv
+    monkeypatch.setattr(buffered, "preadv", lambda *args: calls.append(args) or preadv(*args))
     frames = np.random.default_rng(0).integers(0, 255, (3, 128, 128)).astype("u1")
     tiles = frames.reshape(3, 4, 32, 4, 32).swapaxes(2, 3)
     (tmp_path / "a.raw").write_bytes(tiles.tobytes())

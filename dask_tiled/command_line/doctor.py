@@ -131,15 +131,15 @@ def _machine() -> Section:
 
 
 def _open_files() -> str:
-    try:
-        import resource
-    except ImportError:  # Windows
+    from dask_tiled.system.resources import most_files
+
+    limits = most_files()
+    if limits is None:
         return "not known"
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    most = "any number" if hard == unlimited else str(hard)
-    text = "any number" if soft == unlimited else f"{soft} at once; ulimit -n sets up to {most}"
-    few = soft != unlimited and soft < FEW_FILES
+    soft, hard = limits
+    most = "any number" if hard is None else str(hard)
+    text = "any number" if soft is None else f"{soft} at once; ulimit -n sets up to {most}"
+    few = soft is not None and soft < FEW_FILES
     return f"{text}. This is low: files are reopened often" if few else text
 
 

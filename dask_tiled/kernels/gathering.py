@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.words import inlined, inner, place_in, smaller
 from dask_tiled.model.requests import (
     ALIGN,
+    CALL,
     DEPTH,
     DONE,
     FD,
@@ -26,18 +26,19 @@ SIGNATURE = types.boolean(types.int64[::1], types.uint8[::1], types.int64[::1], 
 
 
 @intrinsic
-def pread(typingctx, fd, out, at, count, offset):
-    """Call the system's pread: read ``count`` bytes at an offset of a file into an array."""
+def pread(typingctx, call, fd, out, at, count, offset):
+    """Call a function like ``pread``: read bytes at an offset of a file into an array."""
 
     def codegen(context, builder, signature, values):
-        fd, *_, count, offset = values
+        call, fd, *_, count, offset = values
         number, byte = ir.IntType(64), ir.IntType(8).as_pointer()
         kind = ir.FunctionType(number, [ir.IntType(32), byte, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "pread")
-        place = place_in(context, builder, signature, values, 1, ir.IntType(8))
+        function = builder.inttoptr(call, kind.as_pointer())
+        place = place_in(context, builder, signature, values, 2, ir.IntType(8))
         return builder.call(function, [builder.trunc(fd, ir.IntType(32)), place, count, offset])
 
-    return types.int64(types.int64, out, types.int64, types.int64, types.int64), codegen
+    number = types.int64
+    return number(number, number, out, number, number, number), codegen
 
 
 def gather(request, out, offsets, places):
@@ -63,7 +64,7 @@ def gather(request, out, offsets, places):
         start -= start % align
         size, done = stop - start + (start - stop) % align, 0
         while done < stop - start:
-            count = pread(request[FD], out, at + done, size - done, start + done)
+            count = pread(request[CALL], request[FD], out, at + done, size - done, start + done)
             if count <= 0:
                 request[START], request[STOP] = start, stop
                 return False

@@ -24,6 +24,7 @@ from dask_tiled.remote.fetching import ask, check, fetch_all
 from dask_tiled.remote.session import session
 from dask_tiled.remote.stores import Place, Version
 from dask_tiled.remote.stream import Stream
+from dask_tiled.system.files import open_to_read, pread
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of an HDF5 file."""
@@ -104,7 +105,7 @@ class File:
         FileNotFoundError
             The path does not exist.
         DatasetError
-            The path is a directory or a device, or the system is not supported.
+            The path is a directory or a device.
         OutsideFolderError
             The file lies outside of the folders that may be read.
         StaleFileError
@@ -118,9 +119,6 @@ class File:
             check_inside(path)
             return RemoteFile.of(*session().look(os.fspath(path)))
         full = os.path.abspath(os.fspath(path))
-        if not hasattr(os, "preadv"):
-            problem, hint = "files are not read on Windows", "Use the Windows Subsystem for Linux."
-            raise DatasetError(problem, path=full, expected="Linux or macOS", hint=hint)
         found = os.stat(full)
         check_inside(full, found)
         if not stat.S_ISREG(found.st_mode):
@@ -319,11 +317,10 @@ def opened_fd(path: str | os.PathLike[str]) -> Iterator[int]:
         os.close(fd)
 
 
-def _regular(path: str, flags: int = os.O_RDONLY) -> int:
+def _regular(path: str, _flags: int = os.O_RDONLY) -> int:
     """Open a regular file; refuse anything else, without waiting for a pipe."""
     check_inside(path)  # also before opening, because opening some devices has effects
-    flags |= os.O_CLOEXEC | os.O_NONBLOCK
-    fd = with_room(partial(os.open, path, flags), path)
+    fd = with_room(partial(open_to_read, path), path)
     found = os.fstat(fd)
     try:
         check_inside(path, found)
@@ -376,7 +373,7 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
         # Sizes from a header may exceed memory, and offsets may exceed the file.
         size = os.fstat(fd).st_size
         offset = min(offset, size)
-        return os.pread(fd, min(nbytes, size - offset), offset)
+        return pread(fd, min(nbytes, size - offset), offset)
 
 
 def read_exactly(path: str | os.PathLike[str], nbytes: int, offset: int, within: str) -> bytes:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from dask_tiled.errors import OutsideFolderError, StaleFileError
 from dask_tiled.remote.session import join, session
+from dask_tiled.system.resources import most_files
 
 T = TypeVar("T")
 
@@ -110,12 +111,8 @@ def axes_file(path: str) -> str:
 
 def allowed(most: int) -> int:
     """Return how many descriptors a cache may keep: ``most``, or a share of the process's limit."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return most
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft // SHARE))
+    soft, _ = most_files() or (None, None)
+    return most if soft is None else max(1, min(most, soft // SHARE))
 
 
 def give_back() -> None:
@@ -192,8 +189,8 @@ class Border:
             for path in local - folders
             if os.path.islink(path)
         }
-        homes |= {os.path.dirname(url) for url in self._named.keys() - local}
-        return tuple(home.rstrip("/") + "/" for home in homes)
+        urls = {os.path.dirname(url) for url in self._named.keys() - local}
+        return (*map(_prefix, homes), *(f"{url.rstrip('/')}/" for url in urls))
 
     def check(self, path: str | os.PathLike[str], found: os.stat_result | None = None) -> None:
         """Check that a file lies inside.
@@ -215,7 +212,7 @@ class Border:
         if self.outside or full in self._named or (not is_url(full) and self._beside(full, found)):
             return
         target = full if is_url(full) else os.path.realpath(full)
-        if not target.startswith(self._homes):
+        if not (target if is_url(full) else os.path.normcase(target)).startswith(self._homes):
             raise OutsideFolderError(
                 "the file lies outside of the opened folder",
                 path=full,
@@ -239,9 +236,14 @@ class Border:
             return False
         known = folder, above.st_dev, above.st_ino  # the folder may have been replaced
         if known not in self._inside:
-            self._inside[known] = (os.path.realpath(folder) + "/").startswith(self._homes)
+            self._inside[known] = _prefix(os.path.realpath(folder)).startswith(self._homes)
         same = found is None or os.path.samestat(here, found)
         return self._inside[known] and same and not stat.S_ISLNK(here.st_mode)
+
+
+def _prefix(folder: str) -> str:
+    """Return how the paths of files in a folder begin, where their case does not matter."""
+    return os.path.normcase(os.path.join(folder, ""))
 
 
 def _is_same(path: str, found: os.stat_result | None) -> bool:

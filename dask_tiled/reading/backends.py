@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
@@ -22,10 +21,12 @@ from dask_tiled.reading.mapped import (
     Mapped,
     Resting,
 )
-from dask_tiled.reading.pages import is_cached
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
-from dask_tiled.reading.rest import can_rest, leased, rests
+from dask_tiled.reading.rest import can_rest, rests
+from dask_tiled.system.files import pread
+from dask_tiled.system.leases import leased
+from dask_tiled.system.pages import is_cached
 
 
 class Leased(Backend):
@@ -142,7 +143,7 @@ class Auto(Local):
 
 def _is_hdf5(fd: int) -> bool:
     # In MATLAB files, the signature follows a header of 512 bytes.
-    return any(os.pread(fd, len(HDF5), at) == HDF5 for at in (0, 512))
+    return any(pread(fd, len(HDF5), at) == HDF5 for at in (0, 512))
 
 
 BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "direct": Direct}

@@ -11,9 +11,10 @@ import numpy as np
 from dask_tiled.errors import StaleFileError
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes, Index
-from dask_tiled.model.requests import DEPTH, DONE, FD, START, STOP, request
+from dask_tiled.model.requests import CALL, DEPTH, DONE, FD, START, STOP, request
 from dask_tiled.reading.backend import Files, Local
 from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
+from dask_tiled.system.files import PREAD_ADDRESS, preadv
 
 BLOCK_BYTES = 2 << 20
 """Bytes of a read: they stay in a core's share of the cache."""
@@ -71,7 +72,7 @@ class Buffered(Local):
             part = ranges._replace(offsets=ranges.offsets[some], frames=ranges.frames[some])
             wanted = self._request(part, at_once)
             while wanted[DONE] < len(part.offsets):
-                wanted[FD] = self._files.fd(file)
+                wanted[FD], wanted[CALL] = self._files.fd(file), PREAD_ADDRESS
                 yield Window(part, self._buffer, 0, wanted)
                 file.check(os.fstat(self._files.fd(file)))
                 if wanted[DONE] < len(part.offsets):
@@ -124,7 +125,7 @@ class Buffered(Local):
         fd, done = self._files.fd(file), 0
         while done < wanted:
             try:
-                count = os.preadv(fd, [out[done:].data], start + done)
+                count = preadv(fd, [out[done:].data], start + done)
             except OSError as error:
                 error.filename = file.path
                 raise

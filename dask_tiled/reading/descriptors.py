@@ -12,6 +12,8 @@ from operator import attrgetter
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import GIVES_BACK, SHORT, allowed, with_room
+from dask_tiled.system.files import open_to_read
+from dask_tiled.system.forks import after_fork
 
 IDLE = 32
 """Maximum number of idle descriptors in a process."""
@@ -79,9 +81,8 @@ def _shorten(most: int) -> None:
 
 GIVES_BACK.append(partial(_shorten, 0))
 
-if hasattr(os, "register_at_fork"):
-    # A child would share the open files, and the leases on them, with its parent.
-    os.register_at_fork(after_in_child=partial(_shorten, 0))
+# A child would share the open files, and the leases on them, with its parent.
+after_fork(partial(_shorten, 0))
 
 
 def _take(key: Key) -> int | None:
@@ -100,12 +101,10 @@ def _take(key: Key) -> int | None:
 
 
 def _open(path: str, *, direct: bool) -> int:
-    if not direct:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_DIRECT)
-    except (OSError, AttributeError) as error:
-        if isinstance(error, OSError) and error.errno in SHORT:
+        return open_to_read(path, direct=direct)
+    except OSError as error:
+        if not direct or error.errno in SHORT:
             raise
         raise DatasetError(
             "the file system does not support direct reads",

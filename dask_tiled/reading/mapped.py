@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,6 +18,7 @@ from dask_tiled.reading.backend import Files, Local
 from dask_tiled.reading.cluster import thread_limit
 from dask_tiled.reading.pages import Map
 from dask_tiled.reading.ranges import ReadRanges, Window
+from dask_tiled.system.pages import HAS_PRIVATE_PAGES
 
 MAPPED_BYTES = 32 << 20
 """Largest window to map: touched pages count as memory of the process."""
@@ -123,8 +123,8 @@ class Resting(Mapped):
         return mapped
 
     def private(self, file: File, start: int, stop: int) -> Bytes | None:
-        """Map bytes as private pages, on Linux."""
-        if sys.platform != "linux":
+        """Map bytes as private pages, where the system can make them independent of the file."""
+        if not HAS_PRIVATE_PAGES:
             return None
         mapped = self._made(file, start, stop, access=mmap.ACCESS_COPY)
         file.check(os.fstat(self._files.fd(file)))

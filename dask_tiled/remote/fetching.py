@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections import OrderedDict
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, RemoteError, StaleFileError
 from dask_tiled.remote.stores import Place, Store, Version, check_process, first_line
+from dask_tiled.system.forks import after_fork
 
 Bytes = npt.NDArray[np.uint8]
 Index = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ def _forget() -> None:
     _pool = None  # a fork does not copy threads
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)
 
 
 def persist(place: Place, request: Callable[[Store], Result], **details: Any) -> Result:

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote, urljoin
 
 from dask_tiled.errors import DatasetError, RemoteError, require
 from dask_tiled.remote.redirects import has_secrets, redirected
+from dask_tiled.system.forks import after_fork
 
 HTTP = ("http", "https")
 OBJECTS = (*HTTP, "s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
@@ -161,7 +162,7 @@ def _store(root: str, query: str, options: bytes) -> Store:
     return FileSystem(given)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork(_after_fork)
 
 
 class Objects:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +14,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from dask import config
 
 from dask_tiled.errors import DatasetError, warn
+from dask_tiled.system.folders import user_caches
 
 SETTING = "dask_tiled.samples-folder"
 ABANDONED = 3600.0
@@ -74,15 +73,7 @@ def _configured() -> Path:
     given = config.get(SETTING, None)
     if given is not None:
         return Path(given).expanduser()
-    home = os.path.expanduser("~")
-    if not os.path.isabs(home):  # the user has no home folder
-        home = os.devnull
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    if sys.platform == "darwin":
-        caches = os.path.join(home, "Library", "Caches")
-    else:  # the XDG specification ignores relative paths
-        caches = xdg if os.path.isabs(xdg) else os.path.join(home, ".cache")
-    return Path(caches, "dask-tiled", "samples")
+    return Path(user_caches(), "dask-tiled", "samples")
 
 
 def _writable(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from dask_tiled.errors import warn
-from dask_tiled.model.paths import listed, with_room
+from dask_tiled.model.paths import listed
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.locks import locked
 from dask_tiled.storing.nodes import files, foreign, reading_of, remove, unknown_key
@@ -40,7 +40,7 @@ def claimed(path: str, attempts: Sequence[str] = ()) -> Iterator[str]:
     part = f"{path}.part"
     around = [folder for folder in Path(part).parents if not os.path.lexists(folder)]
     try:
-        with locked(part, partial(_made, part)):
+        with locked(part, partial(_make, part)):
             try:
                 _clear(part, path, attempts)
                 yield part
@@ -72,13 +72,12 @@ def remove_replaced(part: str) -> None:
         discard(old)
 
 
-def _made(part: str) -> int:
-    """Open the folder, and create it if it is missing."""
+def _make(part: str) -> None:
+    """Create the folder if it is missing."""
     if os.path.lexists(part) and (os.path.islink(part) or not os.path.isdir(part)):
         raise foreign(part)
     with writing_to(part):
         os.makedirs(part, exist_ok=True)
-        return with_room(partial(os.open, part, os.O_RDONLY), part)
 
 
 def _clear(part: str, path: str, attempts: Sequence[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -17,6 +15,7 @@ import numpy as np
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.paths import with_room
 from dask_tiled.remote.stores import first_line
+from dask_tiled.system import files
 
 
 def unwritable(
@@ -43,20 +42,13 @@ def write_at(file: int, data: Any, at: int) -> None:
     flat: Any = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else data
     view = memoryview(flat)
     while view:
-        done = os.pwrite(file, view, at)
+        done = files.pwrite(file, view, at)
         view, at = view[done:], at + done
 
 
 def flush(path: str) -> None:
     """Flush a file, or the names in a folder, to the disk."""
-    opened = with_room(partial(os.open, path, os.O_RDONLY), path)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOTSUP}:  # folders, on some systems
-            raise
-    finally:
-        os.close(opened)
+    with_room(partial(files.flush, path), path)
 
 
 def flush_folders(path: str) -> None:

@@ -14,6 +14,7 @@ from dask_tiled.storing.claims import claimed, discard, put_back, remove_replace
 from dask_tiled.storing.disk import at_once, flush, flush_folders, unwritable, writing_to
 from dask_tiled.storing.nodes import check_node, files
 from dask_tiled.storing.places import Place, is_stop, not_cancelled
+from dask_tiled.system.files import allocate, preadv, write_back
 
 
 def local_path(store: Any) -> str | None:
@@ -58,7 +59,7 @@ class FileReader:
                 self._memory = bytearray(count)
             view, done = memoryview(self._memory)[:count], 0
             while done < count:
-                more = os.preadv(file.fileno(), [view[done:]], first + done)
+                more = preadv(file.fileno(), [view[done:]], first + done)
                 if not more:
                     break
                 done += more
@@ -89,14 +90,12 @@ class Folder:
         path, part = below(self.path, key), os.path.join(self.writing, uuid.uuid4().hex)
         try:
             with open_file(part, "xb", buffering=0) as file:
-                # Allocating all blocks at once takes half the time; macOS has no call for it.
-                if data and hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(file.fileno(), 0, len(data))
+                allocate(file.fileno(), len(data))
                 rest = memoryview(data)
                 while rest:
                     rest = rest[file.write(rest) :]
-                if len(data) >= EARLY_BYTES and hasattr(os, "posix_fadvise"):
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                if len(data) >= EARLY_BYTES:
+                    write_back(file.fileno())
             self._make_folders(os.path.dirname(path))
             os.replace(part, path)
         except FileNotFoundError:

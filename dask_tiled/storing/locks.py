@@ -1,54 +1,44 @@
-"""Locks of files and folders, which end with the process."""
+"""Locks of folders, which end with the process."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.model.paths import with_room
+from dask_tiled.system.forks import after_fork
+from dask_tiled.system.locks import is_locked, open_locked
 
 _held: set[int] = set()
 
 
 @contextmanager
-def locked(path: str, open_it: Callable[[], int]) -> Iterator[int]:
-    """Open a path with ``open_it``, lock it, and yield the descriptor.
+def locked(path: str, make: Callable[[], None]) -> Iterator[int]:
+    """Make a folder by ``make``, lock it, and yield its descriptor.
 
     Raise a DatasetError if another process or thread holds the lock.
     """
     while True:
-        descriptor = open_it()
+        make()
+        try:
+            descriptor = with_room(partial(open_locked, path), path)
+        except FileNotFoundError:  # the previous holder has just removed it
+            continue
+        except BlockingIOError:
+            problem, hint = "another export is writing to this path", "Wait until it is finished."
+            raise DatasetError(problem, path=path, hint=hint) from None
         _held.add(descriptor)
         try:
-            _lock(descriptor, path)
             # The previous holder may have moved or removed the path meanwhile.
-            if _is_at(descriptor, path):
+            if is_locked(descriptor, path):
                 yield descriptor
                 return
         finally:
             _held.discard(descriptor)
             os.close(descriptor)
-
-
-def _lock(descriptor: int, path: str) -> None:
-    import fcntl  # missing on Windows, where this module must still be importable
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DatasetError(
-            "another export is writing to this path", path=path, hint="Wait until it is finished."
-        ) from None
-    except OSError:  # a file system without locks
-        pass
-
-
-def _is_at(descriptor: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _let_go() -> None:
@@ -58,5 +48,4 @@ def _let_go() -> None:
     _held.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+after_fork(_let_go)

@@ -12,6 +12,7 @@ from functools import partial
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.paths import OF_ZARR, give_back, open_file, with_room
 from dask_tiled.storing.disk import at_once
+from dask_tiled.system.mounts import mounted_below
 
 OWN = ".dask_tiled/"
 """Prefix of the notes that an export keeps in a store while it runs."""
@@ -77,7 +78,7 @@ def files(path: str, folders: list[str] | None = None) -> Iterator[str]:
     """
     folders = [] if folders is None else folders
     folders.append("")
-    mounted = _mounted_below(path)
+    mounted = with_room(partial(mounted_below, path), path)
     for folder in folders:
         place = os.path.join(path, folder)
         with with_room(partial(os.scandir, place), place) as entries:
@@ -91,16 +92,6 @@ def files(path: str, folders: list[str] | None = None) -> Iterator[str]:
                     folders.append(f"{key}/")
                 else:
                     yield key if entry.is_file() else f"{key}, not a regular file"
-
-
-def _mounted_below(path: str) -> set[str]:
-    """Return the mount points below a folder, as keys; empty without /proc."""
-    root = os.fsencode(os.path.join(os.path.realpath(path), ""))
-    with suppress(FileNotFoundError), open_file("/proc/self/mountinfo") as file:
-        escaped = (line.split(b" ")[4] for line in file)
-        places = [re.sub(rb"\\(\d{3})", lambda x: bytes([int(x[1], 8)]), x) for x in escaped]
-        return {os.fsdecode(x.removeprefix(root)) for x in places if x.startswith(root)}
-    return set()
 
 
 def check_node(path: str) -> None:

@@ -6,12 +6,13 @@ can be reproduced on other machines.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from dask_tiled.system.resources import physical_memory, sysconf
 
 USUAL_CACHE_BYTES = 1 << 20
 """Second-level cache of a core, if the system does not report it."""
@@ -23,7 +24,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 @cache
 def cache_bytes() -> int:
     """Return the share of the second-level cache of one thread."""
-    return _sysfs_cache(CPUS) or _sysconf("SC_LEVEL2_CACHE_SIZE") or USUAL_CACHE_BYTES
+    return _sysfs_cache(CPUS) or sysconf("SC_LEVEL2_CACHE_SIZE") or USUAL_CACHE_BYTES
 
 
 def _sysfs_cache(cpus: Path) -> int:
@@ -50,13 +51,6 @@ def _count(cpus: str) -> int:
     """Return the number of processors in a list like ``0-3,8``."""
     ends = [part.split("-") for part in cpus.split(",")]
     return sum(int(end[-1]) - int(end[0]) + 1 for end in ends)
-
-
-def _sysconf(name: str) -> int:
-    try:
-        return max(0, os.sysconf(name))
-    except (ValueError, OSError):
-        return 0
 
 
 def thread_memory() -> tuple[int, str]:
@@ -96,7 +90,7 @@ def processors() -> int:
 def memory() -> tuple[int, int]:
     """Return the physical memory and the limit of control groups in bytes; 0 if unknown."""
     limits = [n for n in _cgroup_limits(CGROUPS, Path("/proc/self/cgroup")) if n]
-    return _sysconf("SC_PAGE_SIZE") * _sysconf("SC_PHYS_PAGES"), min(limits, default=0)
+    return physical_memory(), min(limits, default=0)
 
 
 def _cgroup_limits(root: Path, mine: Path) -> Iterator[int]:

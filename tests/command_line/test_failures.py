@@ -129,7 +129,9 @@ def test_unreadable_files(scan, words):
 def test_strict_refuses_open_choices(tmp_path, monkeypatch, verb):
     monkeypatch.chdir(tmp_path)
     write_mib("row.mib", np.ones((6, 4, 8), "u2"), hdr=False)
-    target = {"convert": ["out.zarr"], "preview": ["-o", "out.png"], "verify": ["out.zarr"]}.get(verb, [])
+    target = {"convert": ["out.zarr"], "preview": ["-o", "out.png"], "verify": ["out.zarr"]}.get(
+        verb, []
+    )
     line = error_of(verb, "row.mib", *target, "--strict", code=3)
     assert "6 frames are shown in a row" in line
     assert "Pass --nav-shape rows,columns, or --nav-shape 6 for a series." in line

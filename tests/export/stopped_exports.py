@@ -30,6 +30,7 @@ import zarr
 import dask_tiled
 from dask_tiled import DatasetError, open_dataset, to_beton, to_zarr, verify_zarr
 from dask_tiled.kernels.decoding import compiled
+from dask_tiled.system import files
 
 dask_tiled.formats()  # as above
 SHAPE = (96, 64, 64)
@@ -178,8 +179,8 @@ def at_step(step, happens, calls):
         return call
 
     sys.addaudithook(audit)
-    for name in ("fsync", "posix_fallocate", "pwrite"):
-        setattr(os, name, patched(getattr(os, name)))
+    for module, name in ((os, "fsync"), (files, "_fallocate"), (files, "pwrite")):
+        setattr(module, name, patched(getattr(module, name)))
 
 
 def write(kind, plus, **options):

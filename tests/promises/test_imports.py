@@ -26,6 +26,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ORDER = [
     "errors",
     "foreign",
+    "system",
     "notebooks",
     "remote",
     "model",
@@ -108,7 +109,7 @@ FROM_PRIVATE = {
     "dask_tiled.kernels.bitshuffle": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.kernels.folds": {"llvmlite.ir"},
     "dask_tiled.kernels.fused_folds": {"llvmlite.ir"},  # this and cgutils: numba documents them
-    "dask_tiled.kernels.gathering": {"llvmlite.ir", "numba.core.cgutils"},
+    "dask_tiled.kernels.gathering": {"llvmlite.ir"},
     "dask_tiled.kernels.packing": {"llvmlite.ir", "numba.core.cgutils"},
     "dask_tiled.kernels.primitives": {"llvmlite.ir"},
     "dask_tiled.kernels.products": {"llvmlite.binding", "llvmlite.ir", "numba.core.cgutils"},

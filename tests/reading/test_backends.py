@@ -20,6 +20,7 @@ from dask_tiled.reading import backend, buffered, descriptors, mapped, pages
 from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.reading.buffered import ALIGNMENT, BLOCK_BYTES
+from dask_tiled.system import files
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -156,13 +157,13 @@ def test_maps_are_bounded(path, monkeypatch):
 
 @READING
 def test_short_reads_are_continued(path, monkeypatch, io):
-    read = os.preadv
+    read = files.preadv
     least = 1 if io == "buffered" else ALIGNMENT  # direct reads stay aligned
 
     def little(fd, views, offset):
         return read(fd, [view[: max(least, 7)] for view in views], offset)
 
-    monkeypatch.setattr(os, "preadv", little)
+    monkeypatch.setattr(buffered, "preadv", little)
     np.testing.assert_array_equal(open_dataset(path, io=io, **RAW).compute(), FRAMES)
 
 
@@ -177,7 +178,7 @@ def test_read_errors_name_the_file(path, monkeypatch, io):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     before = open_files(path.parent)
-    monkeypatch.setattr(os, "preadv", fail)
+    monkeypatch.setattr(buffered, "preadv", fail)
     with pytest.raises(OSError, match=r"scan\.raw") as caught:
         arr.compute()
     assert caught.value.errno == errno.EIO
@@ -224,7 +225,7 @@ def test_direct_reads_of_a_series_on_two_file_systems(tmp_path, monkeypatch):
 
 
 def test_systems_without_direct_reads(path, monkeypatch):
-    monkeypatch.delattr(os, "O_DIRECT")
+    monkeypatch.setattr(files, "_DIRECT", None)
     with pytest.raises(DatasetError, match="direct reads"):
         open_dataset(path, io="direct", **RAW)
 
@@ -392,7 +393,7 @@ def test_files_shortened_during_compute(path, monkeypatch, io, at):
     """The file may shrink between the check of its size and a read."""
     monkeypatch.setattr(buffered, "BLOCK_BYTES", 600)
     arr = open_dataset(path, io=io, chunks=-1, **RAW)
-    read, calls = os.preadv, []
+    read, calls = files.preadv, []
 
     def change_and_read(*args):
         if len(calls) == at:
@@ -400,7 +401,7 @@ def test_files_shortened_during_compute(path, monkeypatch, io, at):
         calls.append(args)
         return read(*args)
 
-    monkeypatch.setattr(os, "preadv", change_and_read)
+    monkeypatch.setattr(buffered, "preadv", change_and_read)
     with refused(path, kind=StaleFileError):
         arr.compute()
     assert len(calls) > at

@@ -16,7 +16,8 @@ from dask_tiled import StaleFileError, map_tiles, open_dataset
 from dask_tiled.array.tasks import pixels_of
 from dask_tiled.reading import backends, buffered, mapped
 from dask_tiled.reading.backends import BACKENDS
-from dask_tiled.reading.pages import is_cached
+from dask_tiled.system import pages
+from dask_tiled.system.pages import is_cached
 from dask_tiled.testing import counting_frames, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous", "at_rest")
@@ -235,11 +236,11 @@ def test_sparse_pixels_that_are_not_cached_are_read(path, monkeypatch):
 def test_cached_bytes(path, monkeypatch):
     with path.open("rb") as file:
         assert is_cached(file.fileno(), 0)
-        monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
+        monkeypatch.setattr(pages, "_IF_CACHED", 8)
         for number, expected in ((errno.EAGAIN, False), (errno.EOPNOTSUPP, True)):
-            monkeypatch.setattr(os, "preadv", failing(number))
+            monkeypatch.setattr(pages, "_preadv", failing(number))
             assert is_cached(file.fileno(), 0) is expected
-        monkeypatch.delattr(os, "RWF_NOWAIT")
+        monkeypatch.setattr(pages, "_IF_CACHED", None)
         assert is_cached(file.fileno(), 0)
 
 

@@ -6,6 +6,7 @@ import pytest
 from checks import ran
 from conftest import ANY_PORT
 
+from dask_tiled.system import resources
 from dask_tiled.tiling import machine
 
 MIB = 1 << 20
@@ -54,15 +55,15 @@ def test_machines_without_information(tmp_path, monkeypatch):
     write_caches(tmp_path, (2, "Unified", "", "0"), (2, "Unified", "1M", "none"))
     assert machine._sysfs_cache(tmp_path) == 0
     monkeypatch.setattr(machine, "CPUS", tmp_path)
-    monkeypatch.setattr(os, "sysconf", {"SC_LEVEL2_CACHE_SIZE": 123456}.get)
+    monkeypatch.setattr(resources, "_sysconf", {"SC_LEVEL2_CACHE_SIZE": 123456}.get)
     assert machine.cache_bytes.__wrapped__() == 123456
-    monkeypatch.setattr(os, "sysconf", {"SC_LEVEL2_CACHE_SIZE": -1}.get)
+    monkeypatch.setattr(resources, "_sysconf", {"SC_LEVEL2_CACHE_SIZE": -1}.get)
     assert machine.cache_bytes.__wrapped__() == machine.USUAL_CACHE_BYTES
 
     def unknown(name):
         raise ValueError(name)
 
-    monkeypatch.setattr(os, "sysconf", unknown)
+    monkeypatch.setattr(resources, "_sysconf", unknown)
     assert machine.cache_bytes.__wrapped__() == machine.USUAL_CACHE_BYTES
 
 

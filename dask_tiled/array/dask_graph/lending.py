@@ -30,8 +30,8 @@ from dask_tiled.array.dask_graph.names import (
 from dask_tiled.array.tasks import MOST_FRAMES, Block, Function, pixels_of
 from dask_tiled.model.indexing import Array, Bytes
 from dask_tiled.reading.cluster import on_a_cluster
-from dask_tiled.reading.pages import detach
 from dask_tiled.reading.reader import Reader, Source, Workspace
+from dask_tiled.system.pages import detach
 from dask_tiled.tiling import machine
 from dask_tiled.tiling.bases import Grid
 

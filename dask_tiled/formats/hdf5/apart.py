@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +22,9 @@ from dask_tiled.formats.hdf5.child import ANSWER, ASKED, DONE, ENDED, JOB, RAISE
 from dask_tiled.model.files import File, is_following, seen_files
 from dask_tiled.model.paths import SHORT, with_room
 from dask_tiled.remote.session import session
+from dask_tiled.system.forks import after_fork
+from dask_tiled.system.limits import EXCEEDED
+from dask_tiled.system.processes import end, fork, start
 
 START_SECONDS = 120
 """Time to start a process, which imports NumPy, perhaps from a slow disk."""
@@ -88,34 +90,23 @@ class Child:
     """A process, and the socket that it gets its jobs through."""
 
     def __init__(self) -> None:
-        from fcntl import F_DUPFD_CLOEXEC, fcntl
+        self._start()
+
+    def _start(self) -> None:
         from multiprocessing.connection import Pipe
         from multiprocessing.spawn import get_executable
-        from subprocess import DEVNULL, Popen
 
         self.busy = True
         """Whether a job is running."""
         self.fresh = True
         """Whether no job has run yet."""
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
+        command = [get_executable() or "", "-P", "-c", START, paths]
         self.connection, theirs = Pipe()
-        with theirs:  # descriptors 0 to 2 are the standard streams
-            given = fcntl(theirs.fileno(), F_DUPFD_CLOEXEC, 3)
-        try:
-            self.process = Popen(  # noqa: S603 - starts this package only
-                [get_executable() or "", "-P", "-c", START, paths, str(given)],
-                stdin=DEVNULL,
-                stdout=DEVNULL,
-                stderr=DEVNULL,
-                pass_fds=[given],
-                process_group=0,  # Ctrl-C interrupts only this process
-                env={
-                    **os.environ,
-                    "OPENBLAS_NUM_THREADS": "1",
-                },  # processes with threads fork badly
-            )
-        finally:
-            os.close(given)
+        with theirs:
+            # Processes with threads fork badly.
+            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+            self.process = start(command, theirs, environment)
         _children.add(self)
         try:
             self._answer(START_SECONDS)
@@ -145,14 +136,23 @@ class Child:
         with suppress(ConnectionError):
             job = Job(function, args, seconds, nbytes, is_following(), seen_files())
             self.connection.send((JOB, job))
-        kind, value = self._answer()
-        self.busy, self.fresh = False, kind != DONE
-        if kind == ENDED and value in {signal.SIGPROF, signal.SIGALRM}:
+        try:
+            kind, value = self._answer()
+        except EndedError:
+            if fork is not None:
+                raise
+            kind, value = ENDED, self.process.wait()
+        self.busy, self.fresh = kind == ENDED and fork is None, kind != DONE
+        if kind == ENDED and value in EXCEEDED:
             raise EndedError("the deadline was exceeded")
         if kind == ENDED and not fresh:  # an earlier job may have caused it
+            if fork is None:
+                self.end()
+                self._start()
             return self.run(seconds, nbytes, function, *args)
         if kind == ENDED:
-            raise EndedError(f"the process ended with signal {value}")
+            how = f"signal {-value}" if value < 0 else f"exit code {value}"
+            raise EndedError(f"the process ended with {how}")
         if kind == RAISED:
             raise value
         return value
@@ -175,10 +175,7 @@ class Child:
         """Terminate the process and its forks."""
         _children.discard(self)
         self.connection.close()
-        if self.process.poll() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        end(self.process)
 
 
 def _answered(name: str, args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
@@ -269,4 +266,4 @@ def _forget() -> None:
     _starting = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)

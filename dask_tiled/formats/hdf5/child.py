@@ -1,7 +1,7 @@
 """The child process that calls the HDF5 library, which may loop forever on damaged files.
 
 A job has a deadline and a memory limit. It runs in a fork of the child, so that a crash is
-harmless.
+harmless. Without forks a crash ends the child, and its parent starts another one.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partialmethod
 from typing import Any, NamedTuple
 
+from dask_tiled.formats.hdf5.library import forget
 from dask_tiled.formats.hdf5.tree import on_opening
 from dask_tiled.model.files import File, following, seen
 from dask_tiled.remote.session import Session, opened_together
+from dask_tiled.system.limits import limit_memory, reset, seconds_left, set_deadline
+from dask_tiled.system.processes import connection_of, fork
 
 JOB, DONE, RAISED, ASKED, ANSWER, ENDED, RENEW = range(7)
 """Kinds of messages."""
 PRELOADED = ("dask_tiled.formats.hdf5.descriptor", "h5py", "numpy.ma", "encodings.ascii")
 """Modules to import before the first job."""
+KILLED = 9
 GONE, RENEWED, SILENT = range(3)
 """Exit codes of a fork: no more jobs; another fork is requested; died without replying."""
 SECONDS_PER_FILE, SECONDS_PER_BYTE, MOST_SECONDS = 0.02, 1e-6, 30
@@ -54,10 +57,11 @@ class Asking(Session):
         self._connection = connection
 
     def _ask(self, name: str, *args: Any) -> Any:
-        left, _ = signal.setitimer(signal.ITIMER_REAL, 0)  # pauses the timer: servers may be slow
+        cpu, wall = seconds_left()
+        set_deadline(cpu, 0)  # servers may be slow
         self._connection.send((ASKED, (name, args)))
         answer, error = self._connection.recv()[1]
-        signal.setitimer(signal.ITIMER_REAL, left)
+        set_deadline(seconds_left()[0], wall)
         if error is not None:
             raise error
         return answer
@@ -67,32 +71,36 @@ class Asking(Session):
     read: Any = partialmethod(_ask, "read")
 
 
-def serve(fd: int) -> None:
-    """Run the jobs that come through a socket, until it is closed."""
-    from multiprocessing.connection import Connection
-
-    connection: Any = Connection(fd)
-    for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)  # inherited settings are unknown
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    _limit("CORE", 0)
+def serve(number: int) -> None:
+    """Run the jobs that come through a connection, until it is closed."""
+    connection = connection_of(number)
+    reset()
     for name in PRELOADED:
         with suppress(ImportError):  # the job that needs it will raise
             importlib.import_module(name)
     connection.send((DONE, None))
     while True:
-        pid = os.fork()
-        if not pid:
-            code = SILENT
-            try:
-                code = _work(connection)
-            finally:
-                os._exit(code)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if code in {GONE, -signal.SIGKILL}:  # killed, perhaps in the middle of a message
+        if fork is None:
+            code = _work(connection)
+            forget()
+        else:
+            code = _forked(fork, connection)
+        if code in {GONE, -KILLED}:  # killed, perhaps in the middle of a message
             return
         if code != RENEWED:
-            connection.send((ENDED, -code))
+            connection.send((ENDED, code))
+
+
+def _forked(fork: Callable[[], int], connection: Any) -> int:
+    """Run jobs in a fork, and return its exit code."""
+    pid = fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = SILENT
+    try:
+        code = _work(connection)
+    finally:
+        os._exit(code)
 
 
 def _work(connection: Any) -> int:
@@ -130,45 +138,21 @@ def _sendable(error: Exception) -> Exception:
 @contextmanager
 def _limited(job: Job) -> Iterator[None]:
     """Enforce the deadline and the memory limit of a job."""
-    timers = {signal.ITIMER_PROF: 1, signal.ITIMER_REAL: BY_THE_CLOCK}
     rest: float = MOST_SECONDS
 
     def wait_longer(file: File) -> None:
         nonlocal rest
         more = min(SECONDS_PER_FILE + SECONDS_PER_BYTE * file.size, rest)
         rest -= more
-        for timer, times in timers.items():
-            left, _ = signal.getitimer(timer)
-            signal.setitimer(timer, left + times * more)
+        cpu, wall = seconds_left()
+        set_deadline(cpu + more, wall + BY_THE_CLOCK * more)
 
-    _limit("AS", _mapped() + job.nbytes)
-    for timer, times in timers.items():
-        signal.setitimer(timer, times * job.seconds)
+    limit_memory(job.nbytes)
+    set_deadline(job.seconds, BY_THE_CLOCK * job.seconds)
     token = on_opening.set(wait_longer)
     try:
         yield
     finally:
         on_opening.reset(token)
-        for timer in timers:
-            signal.setitimer(timer, 0)
-        _limit("AS", None)
-
-
-def _limit(name: str, most: int | None) -> None:
-    """Limit a resource, if the system supports it; None restores the hard limit."""
-    import resource
-
-    number = getattr(resource, f"RLIMIT_{name}")
-    _, hard = resource.getrlimit(number)
-    within = hard if most is None or most > hard != resource.RLIM_INFINITY else most
-    with suppress(OSError, ValueError):
-        resource.setrlimit(number, (within, hard))
-
-
-def _mapped() -> int:
-    """Return the mapped bytes; 1 GiB if unknown."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 1 << 30
+        set_deadline(0, 0)
+        limit_memory(None)

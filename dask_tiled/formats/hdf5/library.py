@@ -64,6 +64,11 @@ def read_box(file: File, name: str, bounds: Bounds) -> Any:
     return dataset[inside[: dataset.ndim]][(..., *inside[dataset.ndim :])]
 
 
+def forget() -> None:
+    """Close the files that stay open between boxes."""
+    _kept.clear()
+
+
 def shape_of(dataset: Any) -> tuple[int, ...]:
     """Return the shape of a dataset, including the axes of array elements."""
     return (*dataset.shape, *dataset.dtype.shape)

@@ -6,7 +6,6 @@ exist.
 
 from __future__ import annotations
 
-import os
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.model.files import File, opened_fd, read_head
 from dask_tiled.model.paths import is_url
+from dask_tiled.system.files import pread
 
 Entry: TypeAlias = tuple[int, int, int, bytes]
 """Tag, type, number of values, and the field that holds them or their offset."""
@@ -199,7 +199,7 @@ def opened(file: File) -> Iterator[Source]:
         yield Source(file, file.read)
         return
     with opened_fd(file.path) as fd:
-        yield Source(file, partial(os.pread, fd))
+        yield Source(file, partial(pread, fd))
 
 
 def find_description(path: str) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import numpy as np
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
 from dask_tiled.model.files import File, RemoteFile, opened_fd, read_exactly
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.system.files import pread
 
 Fields: TypeAlias = Mapping[str, tuple[int, str]]
 """Offset and NumPy dtype of fields by name: ``{"width": (42, "u2")}``. A dtype may have a shape,
@@ -106,7 +107,7 @@ def read_table(
         for first in range(0, count, together):
             part = values[first : first + together]
             nbytes = step * (len(part) - 1) + record.itemsize
-            data = os.pread(fd, nbytes, at + step * first)
+            data = pread(fd, nbytes, at + step * first)
             if len(data) < nbytes:
                 file.check()  # raises if the file was just truncated
             part[:] = np.ndarray(len(part), record, data, 0, (step,))
@@ -132,7 +133,7 @@ def read_scattered(path: str | os.PathLike[str], fields: Fields, places: Index) 
         data = b"".join(part.tobytes() for part in file.fetch(spans))
     else:
         with opened_fd(path) as fd:
-            data = b"".join(os.pread(fd, record.itemsize, place) for place, _ in spans)
+            data = b"".join(pread(fd, record.itemsize, place) for place, _ in spans)
     if len(data) < record.itemsize * len(spans):
         file.check()  # it has been cut off just now
     values = np.frombuffer(data, record)

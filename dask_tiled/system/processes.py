@@ -1,0 +1,63 @@
+"""Child processes of this interpreter, which get one end of a pipe."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from dask_tiled.system.names import offered
+
+fork: Callable[[], int] | None = offered("os", "fork")
+_killpg = offered("os", "killpg")
+_fcntl, _COPY = offered("fcntl", "fcntl"), offered("fcntl", "F_DUPFD_CLOEXEC")
+_startup_info: Any = offered("subprocess", "STARTUPINFO")
+_NEW_GROUP, _NO_WINDOW = (
+    offered("subprocess", name) for name in ("CREATE_NEW_PROCESS_GROUP", "CREATE_NO_WINDOW")
+)
+
+
+def start(
+    command: Sequence[str], connection: Any, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process without standard streams; Ctrl-C interrupts only this process.
+
+    The number of the connection in the child is appended to the command.
+    """
+    nowhere = subprocess.DEVNULL
+    options: dict[str, Any] = {"stdin": nowhere, "stdout": nowhere, "stderr": nowhere}
+    if _startup_info is None:
+        # 0 to 2 are the standard streams.
+        given = _fcntl(connection.fileno(), _COPY, 3) if _fcntl else os.dup(connection.fileno())
+        options |= {"pass_fds": [given], "process_group": 0}
+    else:
+        given = connection.fileno()
+        offered("os", "set_handle_inheritable")(given, True)  # noqa: FBT003 - takes no keyword
+        options["startupinfo"] = _startup_info(lpAttributeList={"handle_list": [given]})
+        options["creationflags"] = _NEW_GROUP | _NO_WINDOW
+    try:
+        command = [*command, str(given)]
+        return subprocess.Popen(command, env=environment, **options)  # noqa: S603 - given
+    finally:
+        if _startup_info is None:
+            os.close(given)
+
+
+def connection_of(number: int) -> Any:
+    """Return the connection that `start` gave to this process."""
+    name = "multiprocessing.connection"
+    return (offered(name, "PipeConnection") or offered(name, "Connection"))(number)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and its forks."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            if _killpg is None:
+                process.kill()
+            else:
+                _killpg(process.pid, signal.SIGKILL)
+        process.wait()
