@@ -159,8 +159,9 @@ SCANS = [row for row in REAL if row["shape"].count(",") > 1 and "detectors" not 
 
 @by_row(SCANS)
 def test_real_files(row):
+    path = path_of(row)
     frames = "sum" if "sum_frames=True" in row["item"] else slice(None)
-    assert_equals_row(open_dataset(path_of(row), frames=frames).compute(), row)
+    assert_equals_row(open_dataset(path, frames=frames).compute(), row)
 
 
 @by_row(rows_of("velox"))
