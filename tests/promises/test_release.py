@@ -9,12 +9,13 @@ import tomllib
 import zipfile
 from configparser import ConfigParser
 from importlib import resources
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, requires, version
 from pathlib import Path
 
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.version import Version
 from release import ReleaseError, compare, released_version
 
 pytestmark = pytest.mark.slow
@@ -100,11 +101,17 @@ def test_the_wheel_holds_only_the_package(built):
     assert names == sources
 
 
-def test_the_sdist_holds_tests_and_documents(built):
+def test_the_sdist_holds_what_its_tests_read(built, tmp_path):
+    """Tests that read files of the checkout pass in the unpacked sdist."""
     with tarfile.open(built[0]) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    files = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "SECURITY.md"}
-    assert files | {"tests/conftest.py", "docs/developers/promises.rst"} <= names
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    for path in ("examples/pieces.py", "examples/dask-tiled-spe/pyproject.toml"):
+        assert (unpacked / path).read_bytes() == (ROOT / path).read_bytes()
+    tests = "test_links_of_the_first_pages_exist", "test_each_promise_names_tests_that_exist"
+    command = [f"tests/promises/test_docs.py::{name}" for name in tests]
+    env = {**os.environ, "PYTHONPATH": str(unpacked)}
+    run("-m", "pytest", "--numprocesses=0", *command, cwd=unpacked, env=env)
 
 
 def test_the_wheel_works(built, tmp_path):
@@ -141,6 +148,27 @@ def test_entry_points_of_the_wheel_load(built):
 def test_the_dependencies_suffice(tmp_path, planning, warned):
     env = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": planning}
     assert run("-c", ALONE + OPENED, cwd=tmp_path, env=env).stdout.strip() == warned
+
+
+def test_make_test_oldest_runs_with_the_lower_bounds():
+    """No library needs a later release of another one than its bound names."""
+    if os.environ.get("DASK_TILED_REQUIRE_LOWEST") != "1":
+        pytest.skip("the lowest versions are installed by `make test-oldest`")
+    if sys.version_info[:2] != (3, 11):
+        pytest.skip("the lowest versions have no wheels for later releases of Python")
+    needed, waiting = {}, [Requirement("dask-tiled[test]")]
+    for one in waiting:
+        for other in map(Requirement, requires(one.name)):
+            extras = one.extras or {""}
+            if other.marker and not any(other.marker.evaluate({"extra": x}) for x in extras):
+                continue
+            if other.name == "dask-tiled":
+                waiting.append(other)
+            else:
+                needed[other.name] = {bound.version for bound in other.specifier}
+    assert {"numpy", "h5py", "pytest"} <= {*needed}
+    installed = {name: Version(version(name)) for name in needed}
+    assert installed == {name: Version(*bounds) for name, bounds in needed.items()}
 
 
 # The files of services

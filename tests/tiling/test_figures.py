@@ -119,7 +119,7 @@ assert plt.get_fignums() == []
 assert figure._repr_png_()[0].startswith(b"\\x89PNG")
 """,
         MPLBACKEND="agg",
-        PYTHONWARNINGS="error",
+        PYTHONWARNINGS="error,ignore::DeprecationWarning",  # by old matplotlib with new pyparsing
         MPLCONFIGDIR=str(Path(tmp_path)),
     )
 
