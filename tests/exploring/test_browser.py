@@ -28,7 +28,7 @@ AXES = {"scan_y": "0.5 nm", "scan_x": "0.5 nm", "y": "1 mrad", "x": "1 mrad"}
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
     if path_of_browser() is None:
-        reason = "Chromium is not installed; `make test` installs it for Linux on x86-64"
+        reason = "Chromium is not installed; `make test` installs it by npm on Linux on x86-64"
         if os.environ.get("DASK_TILED_REQUIRE_BROWSER") == "1":
             pytest.fail(reason)
         pytest.skip(reason)

@@ -236,7 +236,7 @@ def readings(tmp_path_factory):
     """Return the digests of all pixels, and those that all readers find."""
     lacking = [name for name in NAMES if not is_there(name)]
     if lacking:
-        reason = f"not installed: {', '.join(lacking)}; `make test` installs all readers"
+        reason = f"not installed: {', '.join(lacking)}; `make test` installs zarrita.js by npm"
         if os.environ.get("DASK_TILED_REQUIRE_READERS") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
