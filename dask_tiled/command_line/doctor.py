@@ -145,8 +145,11 @@ def _open_files() -> str:
 
 def _machine_code(*, compiles: bool) -> Section:
     from dask_tiled.errors import format_bytes
-    from dask_tiled.kernels.code_cache import look
 
+    try:
+        from dask_tiled.kernels.code_cache import look
+    except ImportError as error:
+        return {"folder": f"none: {error}"}
     state = look()
     rows = {
         "folder": state.folder or "not writable: every process compiles again. Set NUMBA_CACHE_DIR",

@@ -19,11 +19,12 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from dask_tiled.errors import DatasetError, warn_once
 from dask_tiled.kernels.code_cache import CHANGED, IN_MEMORY, CodeCache
 from dask_tiled.kernels.compiling import NOTICE
+from dask_tiled.kernels.jit import compiler_on, njit
 from dask_tiled.kernels.words import (
     big16,
     big32,
@@ -275,7 +276,7 @@ def compiled(name: str, signature: Any = SIGNATURE, *, reorder: bool = False) ->
     module, _, function = name.rpartition(":")
     python = getattr(importlib.import_module(module or __name__), function)
     python.__qualname__ = function  # names the cache file, also of a factory's functions
-    with _COMPILING, NOTICE.timed():
+    with _COMPILING, NOTICE.timed(), compiler_on:
         kernel = njit(**options)(python)
         try:
             kernel._cache.__class__  # noqa: SLF001, B018 - raises if numba has no such attribute

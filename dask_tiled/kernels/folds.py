@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 from numba.extending import intrinsic
 
+from dask_tiled.kernels.jit import njit
 from dask_tiled.kernels.products import FRAMES, MASKS, multiply, product_type
 from dask_tiled.kernels.words import (
     AHEAD,

@@ -6,8 +6,8 @@ Layout facts: the description of the LZ4 block format.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from dask_tiled.kernels.jit import njit
 from dask_tiled.kernels.words import byte, copy16, fill, inner, little16, little64, move, store64
 
 SLACK = 16
@@ -60,7 +60,7 @@ def _repeat(out, at, back, count):
         at += 8
 
 
-@njit
+@njit()
 def unlz4(src, at, stop, out, size):
     """Decode the block ``src[at:stop]``; return whether it yields ``size`` bytes.
 

@@ -6,9 +6,11 @@ from functools import reduce
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from dask_tiled.kernels.jit import njit
 
 LINE_BYTES = 64
 """Bytes of a cache line."""
@@ -17,7 +19,7 @@ AHEAD = 4096
 RUNS_AHEAD, SHORT_RUN = 16, 4096
 """Distance of prefetches in runs, and bytes of a run that is prefetched."""
 
-inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  # type: ignore[call-overload]
+inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Decorator for long helpers: compiled without an entry point for Python."""
 inlined = njit(inline="always")
 """Decorator for short helpers: inlined in their callers, which halves the compile time."""
