@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -64,8 +65,24 @@ def persist(place: Place, request: Callable[[Store], Result], **details: Any) ->
         except Exception as error:  # noqa: BLE001 - libraries raise many errors for transient failures
             problem = error
     raise RemoteError(
-        f"the server failed {ATTEMPTS} times", path=place.url, found=first_line(problem), **details
+        f"the server failed {ATTEMPTS} times",
+        path=place.url,
+        found=first_line(problem),
+        hint=_proxy_of(place.url),
+        **details,
     ) from None
+
+
+def _proxy_of(url: str) -> str | None:
+    """Name the proxy of requests for a URL, without its password."""
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(url)
+    scheme = "http" if parts.scheme == "http" else "https"  # object stores are reached by HTTPS
+    proxy = getproxies().get(scheme)
+    if proxy is None or proxy_bypass(parts.hostname or ""):
+        return None
+    return f"{scheme}_proxy sets the proxy {proxy.rpartition('@')[2]}; no_proxy lists exceptions."
 
 
 def ask(place: Place, start: int, stop: int) -> tuple[Bytes, Version]:

@@ -501,6 +501,11 @@ time.time = lambda: now - 1000 * next(steps)
 time.time_ns = lambda: int(1e9 * time.time())
 work(sys.argv[1])
 """,
+    "a clock in the past": """
+import time
+time.time, time.time_ns = lambda: 86400.0, lambda: 86400 * 10**9
+work(sys.argv[1])
+""",
     "no proc": """
 import builtins, io
 real = io.open

@@ -189,6 +189,17 @@ def test_missing_and_empty_files_raise(server, tmp_path):
         open_dataset(server.url(tmp_path / "empty.mib"))
 
 
+def test_errors_name_the_proxy_without_its_password(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://me:secret@127.0.0.1:9/")
+    with pytest.raises(RemoteError, match=r"http_proxy sets the proxy 127\.0\.0\.1:9/;") as caught:
+        open_dataset("http://microscope.example/scan.mib")
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(RemoteError, match="the server failed") as caught:
+        open_dataset("http://127.0.0.1:9/scan.mib")
+    assert caught.value.hint is None
+
+
 def test_endless_bodies_raise(server, url):
     """Reading stops after the requested bytes, and the request is not repeated."""
     arr = scan(url)
