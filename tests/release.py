@@ -159,6 +159,7 @@ def install(wheel, extra=""):
 def check_wheel(place, version, sdist, wheel):
     """Use the installed wheel without the checkout, and run tests of the sdist."""
     variables = {key: x for key, x in os.environ.items() if not key.startswith("PYTHON")}
+    variables.setdefault("DASK_TILED_TESTDATA", str(ROOT.parent / "shared" / "data"))
     run(sys.executable, "-m", "venv", "--clear", ENVIRONMENT)
     install(wheel)
     python = ENVIRONMENT / "bin" / "python"
