@@ -101,10 +101,15 @@ def describe(
         named = whole if is_url(paths[0]) else paths
         with within(Border(named, outside=outside_folder)):
             ask = partial(describe_begun, format, whole, common, format_options, PARAMETERS)
-            desc = ask(listed=listed)
-            if scan is not None and is_open:
-                scan = _filled(scan, desc, sync_offset)
-                common["nav_shape"] = scan
+            if scan is None or not is_open:
+                desc = ask(listed=listed)
+            else:
+                try:
+                    count = math.prod((desc := ask(listed=listed)).nav_shape)
+                except TruncatedFileError:  # fewer frames than announced: only those there count
+                    common["nav_shape"] = (1,)
+                    count = (desc := ask(listed=listed)).layout.n_frames
+                scan = common["nav_shape"] = _filled(scan, count, desc, sync_offset)
                 desc = ask(listed=listed)
             known, first_path = _corrections(corrections, desc), desc.files[0].path
             kept, saved = axes_file(first_path), None
@@ -119,6 +124,7 @@ def describe(
     passed = {
         "nav_shape": is_settled(nav_shape),
         "missing": missing == "fill",
+        "sync_offset": bool(sync_offset),
         "axes": axes is not None,
         **{name: value is not None for name, value in format_options.items()},
     }
@@ -196,10 +202,12 @@ def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | No
     )
 
 
-def _filled(scan: tuple[int, ...], desc: Description, sync_offset: Any) -> tuple[int, ...]:
+def _filled(
+    scan: tuple[int, ...], count: int, desc: Description, sync_offset: Any
+) -> tuple[int, ...]:
     """Return a scan shape with the open size inferred from the number of frames."""
     path = desc.files[0].path
-    frames = math.prod(desc.nav_shape) - check_whole("sync_offset", sync_offset, path=path)
+    frames = count - check_whole("sync_offset", sync_offset, path=path)
     row = -math.prod(scan)
     rows, rest = divmod(max(frames, 0), row)
     # Of files that grow, only complete rows are shown.

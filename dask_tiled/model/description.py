@@ -14,7 +14,7 @@ import numpy as np
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.doubts import Doubt
+from dask_tiled.model.doubts import Doubt, left_over
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.instrument import Instrument
@@ -253,7 +253,8 @@ class Description:
                 found=f"{self.layout.n_frames} frames",
                 hint=f"Pass nav_shape={nav_shape} to read them as missing at the end.",
             )
-        desc = self.with_facts(nav_shape_from=told_by).with_frames(nav_shape)
+        left = left_over(nav_shape, self.layout.n_frames, told_by)
+        desc = self.with_facts(nav_shape_from=told_by).with_frames(nav_shape).with_doubts(*left)
         return replace(desc, axes=axes + desc.axes[desc.nav_ndim :]) if axes else desc
 
     def cut(self, cuts: Sequence[Cut]) -> Description:

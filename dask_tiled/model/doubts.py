@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -38,6 +40,7 @@ class Doubt:
 
 SETTLED_BY: Mapping[str, frozenset[str]] = {
     "default-dataset": frozenset({"dataset"}),
+    "left-over-frames": frozenset({"nav_shape", "sync_offset"}),
     "lost-files": frozenset({"nav_shape", "missing"}),
     "scan-shape": frozenset({"nav_shape"}),
 }
@@ -57,6 +60,21 @@ def inferred_scan(shape: tuple[int, ...], why: str) -> Doubt:
     """Return the doubt that a scan shape is inferred, with the reason."""
     text = f"the scan shape {shape} is inferred: {why}"
     return Doubt("scan-shape", text, f"pass nav_shape={shape}")
+
+
+def left_over(shape: tuple[int, ...], frames: int, told_by: str) -> tuple[Doubt, ...]:
+    """Return the doubt that frames are left over after a scan; none if it takes all of them."""
+    count = math.prod(shape)
+    more, rows = frames - count, math.prod(shape[:-1])
+    if more <= 0 or not count:
+        return ()
+    name = os.path.basename(told_by)
+    text = f"the scan {shape} of {name} takes {count} of {frames} frames; {more} are left out"
+    settle = f"pass nav_shape={shape}, or sync_offset={more} if they come first"
+    if more % rows == 0:
+        wider = (*shape[:-1], shape[-1] + more // rows)
+        settle += f", or nav_shape={wider} if each line has {more // rows} more"
+    return (Doubt("left-over-frames", text, settle),)
 
 
 def unsettled(doubts: Iterable[Doubt], options: Iterable[str]) -> tuple[Doubt, ...]:

@@ -203,7 +203,7 @@ def test_gap_in_an_eiger_series_raises(eiger):
 
 
 def test_links_and_the_choice_of_a_dataset(tmp_path):
-    """The largest numeric dataset opens; cycles end, and dangling links are skipped."""
+    """The largest numeric dataset opens, and cycles end; links must lead somewhere."""
     with h5py.File(path := tmp_path / "a.h5", "w") as file:
         group = file.create_group("a/b")
         group["up"] = file["a"]
@@ -211,8 +211,7 @@ def test_links_and_the_choice_of_a_dataset(tmp_path):
         file["scalar"] = 3.0
         file["a/data"] = DATA
         file["a/small"] = DATA[0].astype("f4")
-        group["soft"], group["nowhere"] = h5py.SoftLink("/a/small"), h5py.SoftLink("/a/none")
-        group["gone"] = h5py.ExternalLink("gone.h5", "/")
+        group["soft"] = h5py.SoftLink("/a/small")
         group["self"] = h5py.ExternalLink("a.h5", "/a")
         file.attrs.update(count=np.int32(3), many=np.zeros(1000), text=np.bytes_(b"abc"))
     check_format(path, DATA, cuts=2)
@@ -222,11 +221,20 @@ def test_links_and_the_choice_of_a_dataset(tmp_path):
     assert header["attributes"]["/"] == {"count": 3, "text": "abc"}
     assert "up" not in str(header["datasets"])
     check_format(path, DATA[0].astype("f4"), dataset="a/b/soft", cuts=2)
+    for name, link, lost in (
+        ("nowhere", h5py.SoftLink("/a/none"), "'none' in /a does not exist"),
+        ("gone", h5py.ExternalLink("gone.h5", "/"), "gone.h5 does not exist"),
+    ):
+        with h5py.File(path, "a") as file:
+            file[f"a/b/{name}"] = link
+        with pytest.raises(TruncatedFileError, match=f"at /a/b/{name}; found {lost}"):
+            describe(path)
+        assert describe(path, dataset="a/data").shape == DATA.shape
     for name in ("text", "scalar", "a/none", "a/b/nowhere", "a/b/gone"):
         with pytest.raises(DatasetError, match="no such dataset of numbers"):
             describe(path, dataset=name)
     with pytest.raises(DatasetError, match="different shape"):
-        describe(path, sig_shape=(42,))
+        describe(path, dataset="a/data", sig_shape=(42,))
 
 
 LEADS = {

@@ -7,7 +7,7 @@ import pytest
 from checks import write_hdf5
 from manifest import by_file, manifest
 
-from dask_tiled import DatasetError, describe, open_dataset
+from dask_tiled import DatasetError, TruncatedFileError, describe, open_dataset
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -282,6 +282,53 @@ def test_nexus_without_default_counts_signals_of_equal_size(tmp_path):
     for wrong in (5, -1, 1.5, True):
         with pytest.raises(DatasetError, match="a number below 5"):
             describe(path, dataset=wrong)
+
+
+FLAT, MASK = np.ones((6, 8), "f4"), np.zeros((6, 8), "u4")
+
+
+@pytest.mark.parametrize("options", [{}, {"missing": "raise"}, {"follow": True}])
+@pytest.mark.parametrize("beside", [{"flatfield": FLAT, "pixel_mask": MASK}, {}])
+def test_links_that_lead_nowhere_come_before_the_largest_array(tmp_path, beside, options):
+    """A master without its data files does not open its flatfield."""
+    path = tmp_path / "scan_master.h5"
+    with h5py.File(path, "w") as file:
+        for k in (1, 2):
+            link = h5py.ExternalLink(f"scan_data_{k:06d}.h5", "/entry/data/data")
+            file[f"entry/data/data_{k:06d}"] = link
+        for name, pixels in beside.items():
+            file[f"entry/instrument/detector/{name}"] = pixels
+    with pytest.raises(TruncatedFileError, match=r"data_000001; found scan_data_000001\.h5"):
+        open_dataset(path, **options)
+    if beside:
+        flat = open_dataset(path, dataset="/entry/instrument/detector/flatfield")
+        np.testing.assert_array_equal(flat, FLAT)
+    for k in (1, 2):
+        with h5py.File(tmp_path / f"scan_data_{k:06d}.h5", "w") as file:
+            file["entry/data/data"] = SCAN + k
+    np.testing.assert_array_equal(open_dataset(path), np.concatenate([SCAN + 1, SCAN + 2]))
+
+
+def test_a_signal_that_leads_nowhere_raises(tmp_path):
+    path = tmp_path / "scan.nxs"
+    with h5py.File(path, "w") as file:
+        group = file.create_group("entry/data")
+        group.attrs["NX_class"], group.attrs["signal"] = "NXdata", "counts"
+        group["counts"], file["other"] = h5py.SoftLink("/gone/counts"), SCAN
+    with pytest.raises(TruncatedFileError, match=r"/entry/data/counts; found 'gone' in /"):
+        open_dataset(path)
+    with h5py.File(path, "a") as file:
+        file["gone/counts"] = SCAN + 1
+    np.testing.assert_array_equal(open_dataset(path), SCAN + 1)
+
+
+def test_links_that_lead_nowhere_beside_a_signal_are_ignored(tmp_path):
+    path = tmp_path / "scan.nxs"
+    with h5py.File(path, "w") as file:
+        group = file.create_group("entry/data")
+        group.attrs["NX_class"], group.attrs["signal"] = "NXdata", "counts"
+        group["counts"], file["log"] = SCAN, h5py.ExternalLink("log.h5", "/log")
+    np.testing.assert_array_equal(open_dataset(path), SCAN)
 
 
 def test_old_nexus_marks_the_signal_dataset(tmp_path):

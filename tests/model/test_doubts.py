@@ -55,8 +55,13 @@ def two_arrays(folder):
     return path
 
 
+def longer_lines(folder):
+    return write_mib(folder / "scan.mib", FRAMES, nav_shape=(3, 3), scan_keys=True)
+
+
 SAMPLES = {
     "default-dataset": ("HDF5 with two arrays of one size", two_arrays),
+    "left-over-frames": ("12 frames, of which a .hdr file describes 3 x 3", longer_lines),
     "lost-files": ("a series of which a file in the middle is missing", lost_file),
     "scan-shape": ("Merlin frames without a .hdr file", no_scan),
     "scan-shape ": ("the same with pauses after every fourth frame", fly_backs),
@@ -117,6 +122,9 @@ def test_one_warning_tells_what_was_assumed_and_what_settles_it(tmp_path, code):
 
 
 SETTLED = [
+    ("left-over-frames", {"nav_shape": (3, 3)}),
+    ("left-over-frames", {"nav_shape": (3, 4)}),
+    ("left-over-frames", {"sync_offset": 3}),
     ("default-dataset", {"dataset": "first"}),
     ("default-dataset", {"dataset": 1}),
     ("lost-files", {"missing": "fill", "nav_shape": (2, 3)}),
@@ -139,6 +147,15 @@ def test_one_frame_and_told_scans_leave_no_doubt(tmp_path):
     for number, frames in enumerate((FRAMES[:1], FRAMES.reshape(3, 4, 4, 8))):
         path = write_mib(tmp_path / f"{number}.mib", frames)
         assert describe(path, doubts="raise").doubts == ()
+
+
+def test_left_over_frames_may_be_one_more_in_each_line(tmp_path):
+    _, doubt = doubt_of("left-over-frames", tmp_path)
+    assert "9 of 12 frames; 3 are left out" in doubt.text
+    assert doubt.settle.endswith("or nav_shape=(3, 4) if each line has 1 more")
+    path = write_mib(tmp_path / "b.mib", FRAMES, nav_shape=(5, 2), scan_keys=True)
+    (doubt,) = describe(path).doubts
+    assert doubt.settle == "pass nav_shape=(5, 2), or sync_offset=2 if they come first"
 
 
 def test_a_much_smaller_array_leaves_no_doubt(tmp_path):

@@ -20,7 +20,7 @@ from dask_tiled import (
     open_dataset,
 )
 from dask_tiled.reading import descriptors
-from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
+from dask_tiled.testing import counting_frames, write_mib, write_mrc, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -340,3 +340,26 @@ def test_selections_have_different_names(path):
     assert [opened(path, **options).name for options in variants] == names
     mask = np.arange(12) < 2
     assert opened(path, roi=mask).name == opened(path, roi=[0, -11]).name
+
+
+def stopped(path, name):
+    """Write 15 of 25 announced frames, and return them."""
+    frames = counting_frames((15, 4, 8), "u2")
+    if name == "mib":
+        write_mib(path.with_suffix(".mib"), frames, nav_shape=(5, 5), scan_keys=True)
+        return path.with_suffix(".mib"), frames
+    path = write_mrc(path.with_suffix(".mrc"), np.concatenate([frames, frames[:10]]))
+    os.truncate(path, os.path.getsize(path) - 10 * frames[0].nbytes)
+    return path, frames
+
+
+@pytest.mark.parametrize("name", ["mib", "mrc"])
+@pytest.mark.parametrize(("wanted", "shape"), [((-1, 5), (3, 5)), ((5, -1), (5, 3)), (-1, (15,))])
+def test_open_sizes_of_stopped_scans_count_the_frames_that_exist(tmp_path, name, wanted, shape):
+    path, frames = stopped(tmp_path / "scan", name)
+    with pytest.raises(TruncatedFileError, match="announced"):
+        open_dataset(path)
+    arr = open_dataset(path, nav_shape=wanted)
+    assert_same(arr, frames.reshape(*shape, *frames.shape[1:]))
+    with pytest.raises(DatasetError, match=r"a multiple of 4 frames.*15 frames.*first 12 frames"):
+        open_dataset(path, nav_shape=(-1, 4))

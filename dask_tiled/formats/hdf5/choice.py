@@ -38,6 +38,8 @@ class Ranking(NamedTuple):
     told_by: str
     """Reason for the first."""
     doubts: tuple[Doubt, ...]
+    is_meant: bool
+    """Whether the file designates the first."""
 
 
 def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
@@ -46,12 +48,14 @@ def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
     Raise a DatasetError if there is no such array, or it cannot be read.
     """
     found = search(tree, "", tree.root)
-    listed, told_by, doubts = _ranked(tree, found)
+    listed, told_by, doubts, is_meant = _ranked(tree, found)
     name = dataset.strip("/") if isinstance(dataset, str) else ""
     if name:
         picture, told_by, doubts = _named(tree, found, listed, name)
     elif dataset is None or isinstance(dataset, str):
         found.raise_refused("/")
+        if not is_meant:
+            found.raise_lost(tree.file.path)
         picture = listed[0] if listed else _none(tree, found, listed, dataset)
     else:
         paths = [picture.path for picture in listed]
@@ -92,7 +96,9 @@ def _named(
         _none(tree, found, listed, name)
     inside = search(tree, path, top)
     inside.raise_refused(path)
-    inner, told_by, doubts = _ranked(tree, inside)
+    inner, told_by, doubts, is_meant = _ranked(tree, inside)
+    if not is_meant:
+        inside.raise_lost(tree.file.path)
     return (inner[0] if inner else _none(tree, inside, listed, name)), told_by, doubts
 
 
@@ -120,7 +126,8 @@ def _ranked(tree: Tree, found: Found) -> Ranking:
     some, told_by = meant or listed, told_by or "the largest in the file"
     equal = sum(picture.size == some[0].size for picture in some)
     told_by += f", the first of {equal} of its size" if equal > 1 else ""
-    return Ranking(listed, told_by, () if meant and equal < 2 else _chosen_by_size(some, told_by))
+    doubts = () if meant and equal < 2 else _chosen_by_size(some, told_by)
+    return Ranking(listed, told_by, doubts, is_meant=bool(meant))
 
 
 def _chosen_by_size(listed: Sequence[Picture], told_by: str) -> tuple[Doubt, ...]:

@@ -152,6 +152,8 @@ class Found(NamedTuple):
     groups: list[tuple[str, Any]]
     refused: dict[str, DatasetError]
     """Errors of links out of the folder."""
+    lost: dict[str, str]
+    """What links lead to that does not exist, by path."""
 
     def inside(self, path: str) -> list[Picture]:
         """Return the arrays that are direct members of a group."""
@@ -163,13 +165,25 @@ class Found(NamedTuple):
             if f"{place}/".startswith(f"{path.rstrip('/')}/"):
                 raise error
 
+    def raise_lost(self, file: str, path: str = "") -> None:
+        """Raise a TruncatedFileError for a link that leads nowhere: one, or the first of a file."""
+        at = path if path in self.lost else min(self.lost, default="") if not path else ""
+        if at:
+            raise TruncatedFileError(
+                "a link leads to nothing, so the pixels may be in a file that is missing",
+                path=file,
+                where=at,
+                found=self.lost[at],
+                hint="Pass dataset= to open another array.",
+            )
+
 
 def search(tree: Tree, path: str, top: Any) -> Found:
     """Find groups and numeric arrays. Links are followed; nothing is visited twice."""
     import h5py
 
     pictures: list[Picture] = []
-    found = Found((path, top), {}, {}, [], {})
+    found = Found((path, top), {}, {}, [], {}, {})
     waiting: deque[tuple[str, Any]] = deque([found.top])
     seen: set[tuple[Any, Any]] = set()
     while waiting and len(seen) < MOST_OBJECTS:
@@ -185,7 +199,7 @@ def search(tree: Tree, path: str, top: Any) -> Found:
             found.groups.append((path, item))
             for name in names_in(item, MOST_OBJECTS - len(waiting)):
                 inside = f"{path}/{name}"
-                member = _member(tree, item, name, inside, found.refused)
+                member = _member(tree, item, name, inside, found)
                 if isinstance(member, Picture):
                     pictures.append(member)
                 elif member is not None:
@@ -196,24 +210,24 @@ def search(tree: Tree, path: str, top: Any) -> Found:
     return found
 
 
-def _member(
-    tree: Tree, group: Any, name: str, path: str, refused: dict[str, DatasetError]
-) -> Any | None:
+def _member(tree: Tree, group: Any, name: str, path: str, found: Found) -> Any | None:
     """Open a member of a group; for a part of a long series return the array, and close it."""
     try:
         if tree.is_crowded and SERIES.fullmatch(name):
             with Tree(tree.file) as apart:
                 item = apart.get(group, name)
-                found = picture_of(path, item)
-                if found is not None:
+                picture = picture_of(path, item)
+                if picture is not None:
                     part = Part(path, item.shape, item.dtype, item.chunks)
-                    return found._replace(members=(part,))
+                    return picture._replace(members=(part,))
         return tree.get(group, name)
     except DatasetError as error:
-        refused[path] = error
-    except BROKEN as error:  # a dangling link
+        found.refused[path] = error
+    except BROKEN as error:
         if is_refusal(error):
             raise
+        if type(error) is LookupError:  # of a link; the library raises KeyError for damaged objects
+            found.lost[path] = str(error)
     return None
 
 

@@ -44,6 +44,10 @@ on_opening: ContextVar[Callable[[File], object]] = ContextVar("on_opening", defa
 """Called for each linked file, before the library opens it."""
 
 
+class CircularLinkError(LookupError):
+    """More links than permitted lead to an object, perhaps in a circle."""
+
+
 class Tree(ExitStack):
     """A file, and the files that it links to; they stay open as long as the tree."""
 
@@ -95,7 +99,9 @@ class Tree(ExitStack):
             if name in {"", "."}:
                 continue
             key = name.encode("utf8", "surrogateescape")
-            if not isinstance(here, Group) or not here.id.links.exists(key) or links > MOST_LINKS:
+            if links > MOST_LINKS:
+                raise CircularLinkError(f"too many links lead to {name!r}")
+            if not isinstance(here, Group) or not here.id.links.exists(key):
                 raise LookupError(f"{name!r} in {here.name} does not exist")
             kind = here.id.links.get_info(key).type
             if kind == h5l.TYPE_HARD:
@@ -121,7 +127,7 @@ class Tree(ExitStack):
         try:
             found = self.find(name, group.file.filename, where)
         except TruncatedFileError as error:
-            raise LookupError(str(error)) from error
+            raise LookupError(f"{name} does not exist") from error
         return self.open(found)
 
     def members(self, dataset: Any, source: Any) -> Iterator[Any]:

@@ -131,4 +131,5 @@ def _signal(tree: Tree, found: Found, path: str, group: Any) -> Picture | None:
     if SERIES.fullmatch(name) and path in found.pictures:  # the first part of a series
         return found.pictures[path]
     place = f"{path.rstrip('/')}/{name}"
+    found.raise_lost(tree.file.path, place)
     return found.pictures.get(place) or picture_of(place, tree.look(group, name))
