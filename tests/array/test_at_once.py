@@ -71,6 +71,7 @@ def test_values_equal_those_of_a_graph(arr, name, chunks, monkeypatch):
         assert type(result._meta) is type(made._meta)
 
 
+@pytest.mark.usefixtures("synchronous")  # NumPy's error state applies to one thread
 @pytest.mark.parametrize("dtype", ["u8", "f4", "f8", "c16"])
 def test_requested_dtypes(arr, dtype):
     if np.iscomplexobj(arr) and dtype != "c16":

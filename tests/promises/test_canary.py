@@ -14,6 +14,9 @@ CANARY = Path(__file__).parents[1] / "canary.py"
 LISTED = [(module, name) for module, names in NAMES.items() for name in names]
 
 
+pytestmark = pytest.mark.timeout(1800)  # the fixture forks a process for each name
+
+
 @pytest.fixture(scope="module")
 def lines():
     # Python 3.12 and later warn of forks beside threads; threads of the libraries are idle.
