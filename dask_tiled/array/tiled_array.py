@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self
@@ -318,15 +318,18 @@ class TiledArray(LateArray):
         _, description = self._as_opened("the axes of this array cannot be saved", hint)
         return save_axes(description)
 
-    def on_source(self, func: Function, *values: object, name: str) -> HighLevelGraph | None:
-        """Return the graph that calls ``func(source, *values, grid, block_id)`` for each chunk.
+    def on_source(
+        self, func: Function, value: Callable[[Source], Any], *, name: str
+    ) -> HighLevelGraph:
+        """Return the graph that calls ``func(value(source), grid, block_id)`` for each chunk.
 
-        None after items have been assigned to the array, as its pixels differ from the source.
+        Parameters
+        ----------
+        value : callable
+            Makes a value of the source; with ``is_large``, it is sent to a cluster once.
         """
-        if self._description is None:
-            return None
-        shown = name, self.chunks, self._source, self._grid
-        return symbolic_graph(*shown, func, values, self._annotations)
+        shown = name, self.chunks, value(self._source), self._grid
+        return symbolic_graph(*shown, func, annotations=self._annotations)
 
     @property
     def can_refresh(self) -> bool:

@@ -13,8 +13,13 @@ from dask_tiled.tiling.scheme import negotiate
 from dask_tiled.tiling.sizes import grown
 
 TASK_BYTES = 16 << 20
-"""Bytes read by a task, unless a shard is larger. The allocator reuses memory of this size;
-larger chunks cause page faults."""
+"""Bytes read by a task at a time, unless a shard is larger. The allocator reuses memory of this
+size; larger chunks cause page faults."""
+MERGED_BYTES = 128 << 20
+"""Bytes of a task that takes several blocks in turn."""
+FEW_TASKS, MANY_TASKS = 2048, 80_000
+"""Blocks are merged while more tasks than the first remain, and until there are no more than the
+second."""
 
 
 def aligned(arr: da.Array, grid: tuple[int, ...]) -> da.Array:
@@ -43,6 +48,22 @@ def aligned_chunks(given: Given, grid: tuple[int, ...]) -> Chunks:
         wanted = tuple(axis[0] for axis in negotiate(desc).chunks)
     sizes = [max(size, int(n) // size * size) for n, size in zip(wanted, grid, strict=True)]
     return _split(shape, sizes)
+
+
+def merged_blocks(chunks: Chunks, itemsize: int) -> Chunks:
+    """Merge chunks to those of tasks that take several chunks in turn, if there are many.
+
+    A scheduler takes some thousand tasks a second, and about a kilobyte of memory for each.
+    """
+    counts = [len(axis) for axis in chunks]
+    count, nbytes = math.prod(counts), itemsize * math.prod(max(axis, default=0) for axis in chunks)
+    times = max(1, min(MERGED_BYTES // max(1, nbytes), count // FEW_TASKS), -(-count // MANY_TASKS))
+    merged: list[tuple[int, ...]] = []
+    for axis in reversed(chunks):  # neighbours in the file
+        step = max(1, min(len(axis), times))
+        times = -(-times // step)
+        merged.insert(0, tuple(sum(axis[k : k + step]) for k in range(0, len(axis), step)))
+    return tuple(merged)
 
 
 def _split(shape: tuple[int, ...], sizes: list[int]) -> Chunks:

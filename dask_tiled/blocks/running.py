@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
@@ -13,28 +14,35 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.tasks import Block, Key
-from dask_tiled.array.tiled_array import TiledArray
+from dask_tiled.array.tiled_array import TiledArray, read_once
+from dask_tiled.blocks.alignment import merged_blocks
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.completing import complete
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Grid
+from dask_tiled.tiling.bases import Chunks, Grid
 
 TICK = 1.0
 """Seconds between updates of the clock."""
 
 
+Consume = Callable[[Box, Array | Source], None]
+"""A function of the box of a block, and its pixels or the source to read them from."""
+
+
 def run_on_blocks(
-    consume: Callable[[Box, Array | Source], None],
+    consume: Consume,
     arr: da.Array,
     *,
     beside: Sequence[da.Array] = (),
     name: str,
-    wanted: Callable[[Block], bool] = lambda _: True,
+    wanted: Callable[[Block], bool] | None = None,
     show: bool | None,
     title: str,
 ) -> list[Array]:
     """Call a function with the box and the pixels of every chunk of an array.
+
+    If an opened array has many chunks, a task takes several in turn.
 
     Parameters
     ----------
@@ -45,40 +53,77 @@ def run_on_blocks(
         Arrays to compute in the same graph, and to return.
     name : str
         Name of the tasks.
-    wanted : callable
+    wanted : callable, optional
         Whether to compute a chunk; by default all are computed.
     show : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
     title : str
         Label of the bar.
     """
-    chunks = tuple((1,) * n for n in arr.numblocks)
-    meta = np.empty((0,) * arr.ndim, dtype=bool)
-    func = partial(_consume, consume)
-    graph = arr.on_source(func, name=name) if isinstance(arr, TiledArray) else None
-    if graph is not None:
-        done = da.Array(graph, name, chunks, meta=meta)
-    else:
-        grid = Grid.of(arr.chunks)
+    grid = Grid.of(arr.chunks)
+    if not isinstance(arr, TiledArray) or arr.description is None:
+        func = partial(_consume, consume)
+        chunks, meta = _ones(arr), np.empty((0,) * arr.ndim, dtype=bool)
         done = da.map_blocks(func, arr, grid, chunks=chunks, dtype=bool, meta=meta, name=name)
-    return run_tasks(done, arr, *beside, wanted=wanted, show=show, title=title)
+        return run_tasks(done, arr, *beside, wanted=wanted, show=show, title=title)
+    merged = read_once(arr, merged_blocks(arr.chunks, arr.dtype.itemsize))
+    whole: list[Block] = []
+    single: list[Block] = []
+    for block in product(*map(range, merged.numblocks)):
+        blocks = [*grid.within(Grid.of(merged.chunks).box(block))] if wanted else []
+        some = [one for one in blocks if wanted and wanted(one)]
+        if some == blocks:
+            whole.append(block)
+        else:
+            single += some
+    pairs = ((merged, whole), (arr, single))
+    runs = [(_in_turn(consume, made, grid, name), made, some) for made, some in pairs if some]
+    return _run(runs, beside, int(arr.nbytes), show=show, title=title)
 
 
-def _consume(
-    consume: Callable[[Box, Array | Source], None],
-    held: Array | Source,
-    grid: Grid,
-    block_id: Block,
-) -> bool:
-    consume(grid.box(block_id), held)
+def _in_turn(consume: Consume, arr: da.Array, grid: Grid, name: str) -> da.Array:
+    """Return an array with a task for each chunk of an opened one, which consists of blocks."""
+    assert isinstance(arr, TiledArray)  # noqa: S101 - for the type checker
+    name = f"{name}-{arr.npartitions}"
+    graph = arr.on_source(_consume_in_turn, partial(_InTurn, consume, grid), name=name)
+    return da.Array(graph, name, _ones(arr), meta=np.empty((0,) * arr.ndim, dtype=bool))
+
+
+def _ones(arr: da.Array) -> Chunks:
+    return tuple((1,) * n for n in arr.numblocks)
+
+
+class _InTurn:
+    """A function to be called with the blocks of a grid and the source of their pixels.
+
+    It is a plain class, as dask does not traverse these.
+    """
+
+    is_large = True
+    """Whether workers receive it once, not with every task."""
+
+    def __init__(self, consume: Consume, grid: Grid, source: Source) -> None:
+        self.consume = consume
+        self.grid = grid
+        self.source = source
+
+
+def _consume_in_turn(given: _InTurn, grid: Grid, block_id: Block) -> bool:
+    for block in given.grid.within(grid.box(block_id)):
+        given.consume(given.grid.box(block), given.source)
     return True  # the results of all tasks are kept until the last one is done
+
+
+def _consume(consume: Consume, pixels: Array, grid: Grid, block_id: Block) -> bool:
+    consume(grid.box(block_id), pixels)
+    return True  # as above
 
 
 def run_tasks(
     done: da.Array,
     arr: da.Array,
     *beside: da.Array,
-    wanted: Callable[[Block], bool] = lambda _: True,
+    wanted: Callable[[Block], bool] | None = None,
     show: bool | None,
     title: str,
 ) -> list[Array]:
@@ -96,16 +141,38 @@ def run_tasks(
     list of ndarray
         The values of ``beside``.
     """
-    sizes = {
-        (done.name, *block): arr.dtype.itemsize
-        * math.prod(int(axis[k]) for axis, k in zip(arr.chunks, block, strict=True))
-        for block in product(*map(range, arr.numblocks))
-        if wanted(block)
-    }
-    if not sizes and not beside:
+    blocks = [*filter(wanted or (lambda _: True), product(*map(range, arr.numblocks)))]
+    return _run([(done, arr, blocks)], beside, int(arr.nbytes), show=show, title=title)
+
+
+def _run(
+    runs: Sequence[tuple[da.Array, da.Array, Sequence[Block]]],
+    beside: Sequence[da.Array],
+    nbytes: int,
+    *,
+    show: bool | None,
+    title: str,
+) -> list[Array]:
+    """Run the tasks of some blocks of arrays, one array after the other, under one bar.
+
+    ``beside`` are computed with the tasks of the first array.
+    """
+    sizes = [
+        {
+            (done.name, *block): arr.dtype.itemsize
+            * math.prod(int(axis[k]) for axis, k in zip(arr.chunks, block, strict=True))
+            for block in blocks
+        }
+        for done, arr, blocks in runs
+    ]
+    if not any(sizes) and not beside:
         return []
-    with closing(_Bar(sizes, int(arr.nbytes), show=show, title=title)) as bar:
-        return complete(done, [*sizes], beside, done=bar.update)
+    found: list[Array] = []
+    with closing(_Bar({**ChainMap(*sizes)}, nbytes, show=show, title=title)) as bar:
+        for (done, *_), some in zip(runs, sizes, strict=True):
+            found += complete(done, [*some], beside, done=bar.update)
+            beside = ()
+    return found
 
 
 class _Bar:

@@ -13,7 +13,7 @@ from dask_tiled.model.paths import listed, open_file
 from dask_tiled.storing.claims import claimed, discard, put_back, remove_replaced, set_aside
 from dask_tiled.storing.disk import at_once, flush, flush_folders, unwritable, writing_to
 from dask_tiled.storing.nodes import check_node, files
-from dask_tiled.storing.places import Place, is_stop, not_cancelled
+from dask_tiled.storing.places import Place, not_cancelled
 from dask_tiled.system.files import allocate, preadv, write_back
 
 
@@ -98,12 +98,12 @@ class Folder:
                     write_back(file.fileno())
             self._make_folders(os.path.dirname(path))
             os.replace(part, path)
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             raise DatasetError(
                 "the export was stopped, or its temporary folder is not visible here",
                 path=os.path.dirname(self.path),
                 hint="All workers must write to the same file system.",
-            ) from None
+            ) from error
         except BaseException as error:
             with suppress(OSError):
                 os.remove(part)
@@ -164,7 +164,14 @@ def begin_beside(
 ) -> Iterator[list[Place]]:
     """Create a folder for each attempt next to a path; publish the last one at the end.
 
-    ``check`` refuses a path whose content may not be replaced.
+    After an error, attempts with notes are kept to be resumed, unless the disk did not flush them.
+
+    Parameters
+    ----------
+    check : callable
+        Refuses a path whose content may not be replaced.
+    resume : bool
+        Continue earlier attempts. If False, nothing is kept after an error either.
     """
     check(path)
     with claimed(path, attempts if resume else ()) as part:
@@ -176,21 +183,38 @@ def begin_beside(
             with not_cancelled(part):
                 yield places
             with writing_to(part):
-                flush_all(store)
+                _flush_or_discard(store, roots)
             check(path)  # the path may have been created since
             with writing_to(path):
                 _replace(store, path, part)
         except BaseException as error:
+            kept = [root for root in roots if resume and _is_noted(root)]
+            if kept:
+                error.add_note(f"{part}: what has been written is kept; call it again to resume")
             for root in roots:
-                journal = os.path.join(root, "journal")
-                noted = os.path.isdir(journal) and listed(journal)
-                if not noted or not is_stop(error):
+                if root not in kept:
                     discard(root)
             raise
         for root in roots:
             discard(root)
         with writing_to(path):
             remove_replaced(part)
+
+
+def _flush_or_discard(store: str, roots: Sequence[str]) -> None:
+    """Flush a store; if that fails, discard it, as the system shows data that the disk has lost."""
+    try:
+        flush_all(store)
+    except OSError:
+        for root in roots:
+            discard(root)
+        raise
+
+
+def _is_noted(root: str) -> bool:
+    """Return whether an attempt has notes in its journal."""
+    journal = os.path.join(root, "journal")
+    return os.path.isdir(journal) and bool(listed(journal))
 
 
 def check_free(path: str, *, overwrite: bool) -> None:

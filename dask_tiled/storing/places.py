@@ -173,11 +173,6 @@ def not_cancelled(path: str) -> Iterator[None]:
         raise DatasetError("tasks of the export were cancelled", path=path, hint=hint) from error
 
 
-def is_stop(error: BaseException) -> bool:
-    """Return whether an error is an interruption, after which an export can be resumed."""
-    return not isinstance(error, Exception) or isinstance(error.__cause__, CancelledError)
-
-
 def discard_warning(path: str, other: str, name: str) -> str:
     """Return the warning that a stopped export is discarded, with the reason."""
     same_source = name.partition("-")[0] == other.partition("-")[0]

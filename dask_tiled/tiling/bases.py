@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -259,6 +260,15 @@ class Edges:
             return i * self.step, min((i + 1) * self.step, self.size)
         return int(self.bounds[i]), int(self.bounds[i + 1])
 
+    def within(self, start: int, stop: int) -> range:
+        """Return the indices of the chunks that lie between two bounds."""
+        if not self.size:
+            return range(1)
+        if self.bounds is None:
+            return range(start // self.step, -(-stop // self.step))
+        first, last = np.searchsorted(self.bounds, (start, stop)).tolist()
+        return range(first, last)
+
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         bounds = None if self.bounds is None else self.bounds.tobytes()
         return "dask_tiled.Edges", self.size, self.step, bounds
@@ -288,6 +298,11 @@ class Grid:
     def box(self, block_id: tuple[int, ...]) -> Box:
         """Return the bounds of a chunk along each axis."""
         return tuple(edges[i] for edges, i in zip(self.axes, block_id, strict=True))
+
+    def within(self, box: Box) -> Iterator[tuple[int, ...]]:
+        """Yield the indices of the chunks in a box, which consists of whole chunks."""
+        ends = zip(self.axes, box, strict=True)
+        return product(*(edges.within(start, stop) for edges, (start, stop) in ends))
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         return "dask_tiled.Grid", *(edges.__dask_tokenize__() for edges in self.axes)

@@ -73,6 +73,12 @@ def check_equal():
     return int(not np.array_equal(zarr.open_array(OUT, mode="r")[:], EXPECTED))
 
 
+def left_over():
+    """Return whether an export that has ended left anything that cannot be resumed."""
+    beside = {*os.listdir(FOLDER)} - {"out.zarr", "scan.raw"}
+    return bool(beside) and not (beside == {"out.zarr.part"} and glob(f"{OUT}.part/*/journal/*"))
+
+
 def check_and_resume(found, **options):
     """Check that nothing incomplete is visible, resume the export, and compare."""
     if os.path.lexists(OUT):
@@ -129,7 +135,7 @@ def full_disks():
             continue
         found["refused"] += code == 3
         found["something else"] += code != 3
-        found["left over"] += os.listdir(FOLDER) != ["scan.raw"]
+        found["left over"] += left_over()
         check_and_resume(found)
     return found
 
@@ -258,9 +264,8 @@ def at_every_step(happens, calls):
             there = os.path.lexists(OUT)
             found["done" if code == 0 else f"ended by {code}"] += 1
             found["lost"] += old is not None and kind == "beton" and not there
-            beside = sorted({*os.listdir(FOLDER)} - {"out.zarr", "scan.raw"})
             gone = kind != "store" and there < (old is not None)
-            found["left over"] += code in {0, 3} and (bool(beside) or gone)
+            found["left over"] += code in {0, 3} and (left_over() or gone)
             found["equal after that"] += in_child(goes_on) == 0
             if sorted(os.listdir(FOLDER)) != ["out.zarr", "scan.raw"]:
                 found["left over"] += 1

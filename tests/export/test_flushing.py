@@ -91,17 +91,22 @@ def test_failed_flushes_show_nothing(tmp_path, monkeypatch, kind):
 
 
 def test_failed_flushes_of_parents_restore_the_old_array(tmp_path, monkeypatch):
-    """The replaced array comes back if the last step fails."""
+    """The replaced array comes back if the last step fails, and the next export succeeds."""
     out = tmp_path / "out"
     to_zarr(da.zeros(3), out)
 
     def fail(_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("dask_tiled.storing.folders.flush_folders", fail)
-    with pytest.raises(DatasetError, match="Input/output error"):
-        export("plain", tmp_path, out)
+    with monkeypatch.context() as patch:
+        patch.setattr("dask_tiled.storing.folders.flush_folders", fail)
+        with pytest.raises(DatasetError, match="Input/output error") as caught:
+            export("plain", tmp_path, out)
+    assert "call it again to resume" in caught.value.__notes__[-1]
     np.testing.assert_array_equal(da.from_zarr(str(out / "data")), np.zeros(3))
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.part", "scan.raw"]
+    with pytest.warns(UserWarning, match="another source"):  # the scan is written again
+        export("plain", tmp_path, out)
     assert sorted(os.listdir(tmp_path)) == ["out", "scan.raw"]
 
 

@@ -9,7 +9,7 @@ import pytest
 import zarr
 from checks import stop_export
 
-from dask_tiled import open_dataset, to_zarr, verify_zarr
+from dask_tiled import DatasetError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.storing.folders import place_in
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_raw
@@ -129,3 +129,26 @@ def test_exports_of_computed_arrays_are_resumed(tmp_path, monkeypatch, written):
     to_zarr(arr, tmp_path / "out.zarr")
     assert len(written) == 1
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES.sum(axis=2))
+
+
+def test_exports_that_fail_are_resumed(scan, tmp_path, monkeypatch, written):
+    """After an error, what was written before is kept; with resume=False, nothing is."""
+    put, out = Place.put, tmp_path / "out.zarr"
+
+    def full(self, key, data):
+        if len(written) == 2:
+            raise DatasetError("the target cannot be written", path=self.path)
+        put(self, key, data)
+
+    for resume, kept in ((False, []), (True, ["out.zarr.part"])):
+        written.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Place, "put", full)
+            with pytest.raises(DatasetError, match="cannot be written"):
+                to_zarr(scan, out, chunks=(4, 8, 16), resume=resume)
+        assert sorted(os.listdir(tmp_path)) == [*kept, "scan.raw"]
+    first = list(written)
+    written.clear()
+    to_zarr(scan, out, chunks=(4, 8, 16))
+    assert sorted(first + written) == [f"c/{k}/0/0" for k in range(3)]
+    np.testing.assert_array_equal(zarr.open_array(out)[:], FRAMES)

@@ -102,8 +102,9 @@ def test_arrays_may_be_replaced_by_their_results(arr, tmp_path, kind):
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES + 1)
 
 
-def test_failed_exports_are_invisible(arr, tmp_path):
-    """Failed exports leave no parts, and older exports are untouched."""
+@pytest.mark.parametrize("resume", [True, False])
+def test_failed_exports_are_invisible(arr, tmp_path, resume):
+    """Failed exports leave parts to be resumed, or none, and older exports are untouched."""
     to_zarr(arr[:1], tmp_path / "out.zarr")
 
     seen = []
@@ -115,12 +116,14 @@ def test_failed_exports_are_invisible(arr, tmp_path):
         return block
 
     failing = da.concatenate([arr, arr]).map_blocks(fail, dtype="u2", meta=FRAMES[:0])
+    options = {"chunks": FRAMES.shape, "resume": resume}
     with dask.config.set(scheduler="synchronous"), pytest.raises(ZeroDivisionError):
-        to_zarr(failing, tmp_path / "out.zarr", chunks=FRAMES.shape, overwrite=True)
+        to_zarr(failing, tmp_path / "out.zarr", overwrite=True, **options)
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES[:1])
     with dask.config.set(scheduler="synchronous"), pytest.raises(ZeroDivisionError):
-        to_zarr(failing, tmp_path / "new" / "folder" / "out.zarr", chunks=FRAMES.shape)
-    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
+        to_zarr(failing, tmp_path / "new" / "folder" / "out.zarr", **options)
+    left = ["out.zarr.part"] if resume else []
+    assert sorted(os.listdir(tmp_path)) == ["out.zarr", *left, "scan.hdr", "scan.mib"]
 
 
 def test_two_exports_to_one_place(arr, tmp_path):

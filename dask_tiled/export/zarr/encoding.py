@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     import zarr
 
 Region = tuple[slice, ...]
+
+PREPARED_BYTES = 1 << 20
+"""Bytes that are encoded to import what encoding needs: short chunks have other kernels."""
 
 
 class Encoder:
@@ -45,6 +49,17 @@ class Encoder:
             "serializer": array.serializer,
             "compressors": array.compressors,
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is derived from the rest."""
+        derived = "pipeline", "room"
+        return {name: value for name, value in vars(self).items() if name not in derived}
+
+    def prepare(self) -> None:
+        """Import what encoding needs, which takes file descriptors, once in a process."""
+        if self.pipeline is not None:
+            count = min(math.prod(self.chunk), PREPARED_BYTES // self.dtype.itemsize)
+            _prepare(json.dumps(self._documents), count, self.dtype)
 
     @property
     def stored(self) -> tuple[int, ...]:
@@ -104,12 +119,16 @@ class Encoder:
     @cached_property
     def pipeline(self) -> Pipeline | None:
         """The codecs of a chunk; None if only zarr can call them."""
-        named = (*self.codecs["filters"], self.codecs["serializer"], *self.codecs["compressors"])
         try:
-            found = Pipeline([codec.to_dict() for codec in named], self.chunk, self.dtype)
+            found = Pipeline(self._documents, self.chunk, self.dtype)
         except (NotImplementedError, ValueError, TypeError, LookupError):
             return None
         return found if found.can_encode else None
+
+    @property
+    def _documents(self) -> list[dict[str, Any]]:
+        named = (*self.codecs["filters"], self.codecs["serializer"], *self.codecs["compressors"])
+        return [codec.to_dict() for codec in named]
 
     def _whole(self, pixels: Array) -> Array:
         """Pad a chunk at the end of an axis."""
@@ -154,3 +173,10 @@ class Encoder:
             zarr_format=3,
             **self.codecs,
         )
+
+
+@cache
+def _prepare(documents: str, count: int, dtype: np.dtype) -> None:
+    """Encode a chunk of zeros."""
+    pipeline = Pipeline(json.loads(documents), (count,), dtype)
+    pipeline.encode(np.zeros(count, dtype), np.empty(pipeline.rooms[-1], np.uint8))

@@ -250,7 +250,9 @@ def _array(
         )
     except (KeyError, TypeError, ValueError) as error:  # unknown codecs, for example
         raise DatasetError("zarr rejects the settings of the array", found=repr(error)) from error
-    return Encoder(array)
+    encoder = Encoder(array)
+    encoder.prepare()
+    return encoder
 
 
 def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:

@@ -72,6 +72,13 @@ class Stack(NamedTuple):
             for axis, (n, other, whole, size) in enumerate(axes)
         )
 
+    def prepare(self) -> None:
+        """Import what writing needs, which takes file descriptors, before any file is open."""
+        for level in self.levels:
+            level.encoder.prepare()
+        if len(self.levels) > 1:
+            halved(np.zeros((2,) * self.binned, self.base.encoder.dtype), self.binned)
+
     def passes(self, fits: Callable[[tuple[int, ...]], bool] | None = None) -> list[Stack]:
         """Divide the levels into passes; each begins with the last level of the previous pass.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Container, Sequence
-from typing import Any
+from collections.abc import Collection, Container, Sequence
 
 import dask.array as da
 import numpy as np
@@ -16,7 +14,8 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.levels import Stack
 from dask_tiled.export.zarr.parts import Pixels
 from dask_tiled.model.indexing import Array, Box
-from dask_tiled.reading.reader import Source, Workspace
+from dask_tiled.reading.lending import lent_workspace
+from dask_tiled.reading.reader import Source
 from dask_tiled.storing.places import Place, fingerprint
 from dask_tiled.tiling.bases import Grid
 
@@ -28,10 +27,6 @@ class Target:
         self.stack = stack
         self.place = place
         self.token = uuid.uuid4().hex
-        self._of_thread = threading.local()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Target, (self.stack, self.place)
 
     def write(self, box: Box, held: Array | Source) -> None:
         """Write a box of the array that consists of whole shards.
@@ -52,8 +47,8 @@ class Target:
     def put(self, box: Box, held: Array | Source) -> dict[str, list[int]]:
         """Write a box of the array, and return the journal entries."""
         entries = {}
-        # The next task of the thread reuses the memory: fresh memory costs page faults.
-        with vars(self._of_thread).setdefault("workspace", Workspace()) as workspace:
+        self.stack.prepare()
+        with lent_workspace() as workspace:
             for level, key, _, parts in self.stack.parts(Pixels(held, box, workspace)):
                 memory = workspace.scratch((level.encoder.room,), np.dtype("u1"), "stored")
                 data = level.encoder.encode(parts, memory)
@@ -65,7 +60,7 @@ class Target:
 def write_blocks(
     arr: da.Array,
     target: Target,
-    done: Container[str],
+    done: Collection[str],
     *,
     show: bool | None,
     rows: Container[int] | None = None,
@@ -90,7 +85,7 @@ def write_blocks(
         arr,
         beside=results,
         name=f"to-zarr-{target.token}",  # unique, so that no cache reuses the result
-        wanted=wanted,
+        wanted=wanted if done or rows is not None else None,
         show=show,
         title="to_zarr",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
@@ -129,7 +129,7 @@ class TileWriter:
 def write_and_compute(
     arr: da.Array,
     target: Target,
-    done: Container[str],
+    done: Collection[str],
     results: Sequence[da.Array],
     *,
     show: bool | None,

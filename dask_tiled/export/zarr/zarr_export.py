@@ -87,7 +87,8 @@ def to_zarr(
         complete. Nothing else is ever replaced: no other folder, and none with other files.
     resume : bool
         Continue a stopped export of the same array with the same settings to the same place: keys
-        in its journal that are intact are not computed again. If False, they are discarded.
+        in its journal that are intact are not computed again. If False, they are discarded, and
+        nothing is kept for later.
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
     dimension_names : sequence of str or Axis, optional
@@ -143,9 +144,14 @@ def to_zarr(
     Notes
     -----
     At a path, the array is written to ``store + ".part"``, with a journal, and moved to its place
-    when it is complete: an export that was killed, interrupted or cancelled is never visible as an
-    array, and the next call resumes it. An error leaves nothing. Files are flushed to disk before
-    the move. A replaced array stays until then, so ``arr`` may read it.
+    when it is complete: an export that was killed, interrupted or cancelled, or that an error has
+    ended, is never visible as an array, and the next call resumes it. With ``resume=False``, an
+    error or interruption removes what was written. Files are flushed to disk before the move. A
+    replaced array stays until then, so ``arr`` may read it.
+
+    On a cluster, a task that fails because of its machine, as of a disk, an absent file or lack of
+    memory, is tried on up to three workers, if possible on other hosts. The error of the last one
+    is raised, with notes that name the workers.
 
     If tasks would read the same bytes of an opened array four times or more, as for chunks of few
     pixels of all frames of a large file, an export to a path runs in two steps: all frames are
