@@ -19,6 +19,7 @@ IDLE_SECONDS = 2.0
 _idle: deque[tuple[float, Workspace]] = deque()
 """Workspaces that no task uses, and since when; the process has at most one for each thread."""
 _freeing: list[threading.Thread] = []
+_never = threading.Event()
 
 
 @contextmanager
@@ -39,7 +40,7 @@ def lent_workspace() -> Iterator[Workspace]:
 def _free() -> None:
     """Free idle memory until none is left."""
     while _idle:
-        time.sleep(IDLE_SECONDS)
+        _never.wait(IDLE_SECONDS)
         while _idle and _idle[0][0] < time.monotonic() - IDLE_SECONDS:
             # A task may have taken the workspace meanwhile.
             with suppress(IndexError):

@@ -82,6 +82,19 @@ def test_exports_stopped_at_every_step(stopped, kind):
     assert not found["lost"]
 
 
+def test_failing_workers(tmp_path):
+    """Exports on workers that are killed, paused and fail to read end whole, or by one resume."""
+    repeats, mib = (20, 2048) if LONG else (1, 16)
+    program = Path(__file__).with_name("failing_workers.py")
+    command = [sys.executable, program, tmp_path, *map(str, (repeats, mib, 7, 5))]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    sys.stdout.write(done.stdout)
+    found = Counter(json.loads(done.stdout)["failing_workers"])
+    assert found["at once"] + found["resumed"] == repeats
+    assert found["equal"] == found["verified"] == repeats
+    assert not found["left over"]
+
+
 def test_two_exports_to_one_path(stopped):
     """One export completes, the other is refused."""
     found = stopped["races"]

@@ -289,11 +289,11 @@ LIES = {
 
 @pytest.mark.parametrize("name", LIES)
 def test_results_that_differ_from_their_dask_arrays(opened, name, tmp_path):
-    """Another shape, or numbers that would be truncated, raise and leave nothing."""
+    """Another shape, or numbers that would be truncated, raise and show nothing."""
     arr, _ = opened["mib"]
     with pytest.raises(DatasetError, match="the result lie differs from its dask array"):
         to_zarr(arr, tmp_path / "out.zarr", with_results={"lie": LIES[name](arr)})
-    assert not [*tmp_path.iterdir()]
+    assert not (tmp_path / "out.zarr").exists()
 
 
 def test_results_of_any_type(opened, tmp_path):
