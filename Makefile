@@ -91,7 +91,7 @@ fuzz-expressions: $(VENVS)/test/installed
 
 fuzz-export: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \
-		tests/export/test_faults.py
+		tests/export/test_faults.py tests/checkpoints/test_killed_runs.py
 
 fuzz-files: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \

@@ -40,6 +40,7 @@ ORDER = [
     "",
     "blocks",
     "storing",
+    "checkpoints",
     "export",
     "bridges",
     "virtual",
@@ -51,7 +52,7 @@ ORDER = [
     "command_line",
 ]
 # Packages that export arrays.
-OUT_AGAIN = "blocks", "export", "bridges", "converting", "exploring", "training"
+OUT_AGAIN = "blocks", "checkpoints", "export", "bridges", "converting", "exploring", "training"
 # The packages that may import a library.
 ONLY_IN = {
     "numba": {"kernels"},
@@ -90,6 +91,7 @@ OF_DASK = {
     "dask.base.get_scheduler",
     "dask.base.persist",
     "dask.base.tokenize",
+    "dask.base.unpack_collections",
     "dask.callbacks.Callback",
     "dask.config",
     "dask.highlevelgraph.HighLevelGraph",

@@ -1,0 +1,1 @@
+"""Long computations whose partial results are kept in a folder, so that they can be resumed."""
