@@ -9,6 +9,9 @@ RENAMED = ("replaced", "removed")
 """Atomic changes, which may happen to a single file while it is opened."""
 SHORTENED = ("truncated", "rewritten shorter")
 CHANGED = (*RENAMED, *SHORTENED, "rewritten", "put back", "grown", "status")
+OF_WORKERS = (*("worker killed", "worker stopped", "worker paused"), "worker blind", "worker eio")
+"""Faults of a worker; the last two in the files of an operation, until it is over."""
+FAILING = OF_WORKERS[3:]
 NOTICED = (*RENAMED, "truncated")
 """Changes that followed files detect; appended and overwritten bytes count as new data."""
 

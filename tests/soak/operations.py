@@ -5,6 +5,7 @@ import threading
 import time
 import warnings
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 
@@ -167,7 +168,7 @@ class Operation:
         io = ios[draw.integers(len(ios))]
         fault = "none"
         if turn and draw.random() < 0.6:
-            some = [*(faults.NOTICED if work == "follow" else faults.CHANGED), "worker killed"]
+            some = [*(faults.NOTICED if work == "follow" else faults.CHANGED), *faults.OF_WORKERS]
             if work == "export" and full_disks:
                 some += ["disk full"] * 4
             fault = some[draw.integers(len(some))]
@@ -214,6 +215,7 @@ class Run:
         try:
             self._follow() if self.operation.work == "follow" else self._read()
         finally:
+            self.cluster.end(self.operation.number)
             faults.empty(self.disk)
             shutil.rmtree(self.folder, ignore_errors=True)
             shutil.rmtree(self.out, ignore_errors=True)
@@ -224,11 +226,19 @@ class Run:
         fault = self.operation.fault
         try:
             yield
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if fault in faults.FAILING:
+                self._check_failed_worker(error)
+                return
             if fault != "removed" or not self.faults:
                 raise
             self.errors.append("FileNotFoundError")
-        except DatasetError as error:
+        except (DatasetError, OSError) as error:
+            if fault in faults.FAILING:
+                self._check_failed_worker(error)
+                return
+            if not isinstance(error, DatasetError):
+                raise
             place = self.disk if fault == "disk full" else self.folder
             named = error.path is not None and error.path.startswith(str(place))
             known = self.faults and fault in {*faults.CHANGED, "disk full"}
@@ -236,13 +246,22 @@ class Run:
                 raise
             self.errors.append(type(error).__name__)
 
+    def _check_failed_worker(self, error):
+        """Raise an error unless it is of the failing worker, and names the file and the worker."""
+        path = getattr(error, "path", None) or getattr(error, "filename", None) or ""
+        named = str(path).startswith((str(self.folder), str(self.disk)))
+        told = " ".join((str(error), *getattr(error, "__notes__", ())))
+        if not self.faults or not named or f"process {self.cluster.failing.pid}" not in told:
+            raise error
+        self.errors.append(type(error).__name__)
+
     def _happens(self):
         """Cause the fault."""
         fault, draw = self.operation.fault, self.operation.fate
         if fault == "none" or self.faults:
             return
-        if fault == "worker killed":
-            self.faults = self.cluster.kill()
+        if fault in faults.OF_WORKERS:
+            self.faults = self.cluster.happen(fault, self.operation.number)
             return
         with self.lock:
             self.faults = 1
@@ -306,10 +325,11 @@ class Run:
         return (*most, *shape[len(nav) :])
 
     def _work(self, arr, truths):
+        draw = deepcopy(self.operation.draw)  # the same again after a fault, to resume exports
         if self.operation.work == "export":
-            self._export(arr, truths, self.operation.draw)
+            self._export(arr, truths, draw)
         else:
-            READING[self.operation.work](arr, truths, self.operation.draw)
+            READING[self.operation.work](arr, truths, draw)
 
     def _export(self, arr, truths, draw):
         layout, options = ["array", "group"][draw.integers(2)], {}
@@ -329,18 +349,21 @@ class Run:
     def _look_for_leftovers(self):
         beside = [path.name for path in self.disk.iterdir() if path.name.startswith(self.out.name)]
         inside = [path.name for path in self.out.rglob("*partial*")]
-        if not {*beside} <= {self.out.name} or inside:
+        resumed = self.operation.fault in faults.FAILING
+        kept = {self.out.name} | ({f"{self.out.name}.part"} if resumed else set())
+        if not {*beside} <= kept or inside:
             raise FoundError("leftovers", f"an export has left {beside} {inside[:3]}")
 
     def _afterwards(self, sample):
         """Open the files again, and check what they hold after the fault."""
         fault, versions = self.operation.fault, self.versions
         shutil.rmtree(self.out, ignore_errors=True)
+        self.cluster.end(self.operation.number)
         faults.empty(self.disk)
         truths = {"replaced": versions.truths[1:], "rewritten": versions.truths[1:]}
         truths["put back"] = truths["rewritten shorter"] = truths["rewritten"]
         truths = truths.get(fault, versions.truths[:1])
-        if fault in {"none", "worker killed", "disk full"}:
+        if fault in {"none", "disk full", *faults.OF_WORKERS}:
             self._work(self._open(sample), truths)
             return
         if fault == "removed" and len(versions.pixels) > 1:

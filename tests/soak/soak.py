@@ -96,45 +96,81 @@ def processes(mark):
 
 
 class Cluster:
-    """A scheduler and two workers, one of which is killed at times."""
+    """A scheduler and three workers.
 
-    def __init__(self, folder, stack):
+    One is killed, stopped and paused at times; the machine of another fails in some operations.
+    """
+
+    def __init__(self, folder, faults, stack):
         from clusters import started
         from distributed import Client
 
-        self.folder, self.stack = folder, stack
+        self.folder, self.faults, self.stack = folder, faults, stack
+        faults.mkdir()
         self.address = str(folder / "scheduler.json")
         self.lock, self.lives = threading.Lock(), itertools.count()
         self.logs = {}
-        self.kills = self.deaths = 0
+        self.happened, self.deaths = Counter(), 0
         self.started = partial(started, PYTHONPATH=os.environ["PYTHONPATH"])
         preload = ["--preload", str(HERE / "preloaded.py"), "--no-dashboard"]
         self.common = [*preload, "--scheduler-file", self.address, "--host", "127.0.0.1"]
         folder.mkdir()
         scheduler = ["scheduler", *self.common, "--port", "0"]
         stack.enter_context(self.started(folder / "s", *scheduler))
-        self.steady, self.mortal = self._worker(), self._worker()
+        self.steady, self.mortal = self._worker("steady"), self._worker("mortal")
+        self.failing = self._worker("failing")
         self.client = stack.enter_context(Client(scheduler_file=self.address, timeout=60))
-        self.client.wait_for_workers(2, timeout=120)
+        self.client.wait_for_workers(3, timeout=120)
 
-    def _worker(self):
+    def _worker(self, name):
         where = self.folder / str(next(self.lives))
         command = ["worker", *self.common, "--no-nanny", "--nthreads", "2", "--death-timeout", "60"]
         command += ["--memory-limit", "2GB"]  # room to grow: a paused worker would hide growth
-        process = self.stack.enter_context(self.started(where, *command))
+        more = {}
+        if name == "failing":
+            command += ["--preload", str(HERE / "failing.py")]
+            more["SOAK_FAULTS"] = str(self.faults)
+        process = self.stack.enter_context(self.started(where, *command, **more))
         self.logs[process.pid] = where / "log"
         return process
 
-    def kill(self):
-        """Kill and restart a worker if both run; return whether it was killed."""
+    def happen(self, fault, number):
+        """Cause a fault of a worker if all run; return whether it happened."""
         with self.lock:
-            works = len(self.client.scheduler_info(n_workers=-1)["workers"]) == 2
-            if works:
+            works = len(self.client.scheduler_info(n_workers=-1)["workers"]) == 3
+            if not works:
+                return False
+            if fault == "worker killed":
                 self.mortal.kill()
                 self.mortal.wait()
-                self.kills += 1
-                self.mortal = self._worker()
-        return works
+                self.mortal = self._worker("mortal")
+            elif fault == "worker stopped":
+                os.kill(self.mortal.pid, signal.SIGSTOP)
+                time.sleep(2)
+                os.kill(self.mortal.pid, signal.SIGCONT)
+            elif fault == "worker paused":
+                self._pause(for_seconds=2)
+            else:
+                beside = self.faults.with_name(f"fault-{number}")
+                beside.write_text(fault.removeprefix("worker "))
+                beside.rename(self.faults / str(number))
+            self.happened[fault] += 1
+        return True
+
+    def end(self, number):
+        """End the fault of the failing worker in an operation."""
+        (self.faults / str(number)).unlink(missing_ok=True)
+
+    def _pause(self, for_seconds):
+        from distributed import Status
+
+        def set_status(status, pid, dask_worker):
+            if os.getpid() == pid:
+                dask_worker.status = status
+
+        for status in (Status.paused, Status.running):
+            self.client.run(set_status, status, self.mortal.pid)
+            time.sleep(for_seconds)
 
     def tasks_left(self):
         """Return the number of tasks that stay on the scheduler for ten seconds."""
@@ -149,14 +185,14 @@ class Cluster:
     def look_for_deaths(self):
         """Count and restart workers that ended by themselves."""
         with self.lock:
-            for name in ("steady", "mortal"):
+            for name in ("steady", "mortal", "failing"):
                 process = getattr(self, name)
                 code = process.poll()
                 if code is not None:
                     print(f"a worker has ended by itself, with code {code}:", flush=True)
                     print(self.logs[process.pid].read_text(errors="replace")[-5000:], flush=True)
                     self.deaths += 1
-                    setattr(self, name, self._worker())
+                    setattr(self, name, self._worker(name))
 
 
 class Soak:
@@ -201,13 +237,14 @@ class Soak:
         self.ios = ["auto", "auto", "mmap", "buffered"] + ["direct"] * self._takes_direct()
         temporary = [Path(tempfile.gettempdir())] + [shared] * mounted
         with ExitStack() as stack:
-            self.cluster = Cluster(self.root / "cluster", stack)
+            self.cluster = Cluster(self.root / "cluster", self.root / "faults", stack)
 
             def look():
                 self.cluster.look_for_deaths()
                 return self.done, {
                     "client": taken_by(os.getpid()),
                     "worker": taken_by(self.cluster.steady.pid),
+                    "failing worker": taken_by(self.cluster.failing.pid),
                     "worker that is killed": taken_by(self.cluster.mortal.pid),
                     "all": files_in(*temporary),
                 }
@@ -224,7 +261,7 @@ class Soak:
         left += [str(path) for path in (self.root / "operations").glob("*")]
         self.wrong["leftovers"] += len(left) + bool(tasks)
         self.wrong["deaths"] += self.cluster.deaths
-        self.counts["faults"]["worker killed"] = self.cluster.kills
+        self.counts["faults"] += self.cluster.happened
         for path in left[:10]:
             print(f"left: {path}")
         if tasks:
@@ -236,7 +273,7 @@ class Soak:
         print(f"wrong: {json.dumps(self.wrong)}")
         failed = [f"{count} {name}" for name, count in self.wrong.items() if count]
         if options.only is None:
-            grown = course.judge(self.warm, ["client", "worker"])
+            grown = course.judge(self.warm, ["client", "worker", "failing worker"])
             failed += [f"{name} {grew}" for name, grew in grown.items()]
         print("FAIL: " + ", ".join(failed) if failed else "PASS", flush=True)
         # A hanging thread would keep the process alive.
@@ -288,6 +325,7 @@ class Soak:
             del self.since[me]
 
     def _operation(self, k, number):
+        from faults import OF_WORKERS
         from operations import FoundError, Operation, Run
 
         disks = self.disks
@@ -306,7 +344,7 @@ class Soak:
             self.done += 1
             self.counts["operations"][operation.work] += 1
             if run is not None:
-                if run.faults and operation.fault != "worker killed":
+                if run.faults and operation.fault not in OF_WORKERS:
                     self.counts["faults"][operation.fault] += 1
                 self.counts["typed errors"].update(run.errors)
             if failed is None:
