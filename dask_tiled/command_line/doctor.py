@@ -8,10 +8,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
+from dask_tiled.command_line.cluster import show_cluster
+from dask_tiled.command_line.opening import OPENING, Opening, with_options
 from dask_tiled.command_line.printing import json_option, section, show, show_json
+from dask_tiled.command_line.values import PATH
 
 # Purpose of each extra of this package.
 USES = {
@@ -47,13 +51,35 @@ for _ in range(2):
 """
 
 
-@click.command()
+@click.command(cls=Opening)
+@click.argument("files", nargs=-1, type=PATH, metavar="[FILE]...")
 @click.option(
     "--compile/--no-compile", "compiles", default=True, help="Measure the compile time (default)."
 )
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Show the workers of a cluster, such as tcp://host:8786."
+)
+@click.option("--target", type=PATH, help="Path to which workers should be able to write.")
 @json_option
-def doctor(*, compiles: bool, as_json: bool) -> None:
-    """Show what is installed, which features lack packages, and the resources of the machine."""
+@with_options(OPENING)
+def doctor(
+    files: tuple[str, ...],
+    *,
+    compiles: bool,
+    scheduler: str | None,
+    target: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Show what is installed, which features lack packages, and the resources of the machine.
+
+    With --scheduler, show the workers of a cluster, whether they see the FILEs, and what differs.
+    """
+    if scheduler is not None:
+        show_cluster(scheduler, files, options, target and os.path.abspath(target), as_json=as_json)
+        return
+    if files or target:
+        raise click.UsageError("FILE and --target need --scheduler")
     parts = {
         "Versions": _versions(),
         "Extras": dict(_extras()),

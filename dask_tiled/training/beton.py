@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.array.axes import shown_of
 from dask_tiled.blocks.ahead import in_order
 from dask_tiled.blocks.bars import progress_bar
+from dask_tiled.blocks.workers import able_workers
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats.beton.descriptor import sniff
 from dask_tiled.formats.beton.structure import (
@@ -24,6 +27,7 @@ from dask_tiled.formats.beton.structure import (
 from dask_tiled.model.files import read_head
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.paths import open_file
+from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.new_files import file_path, new_file
 from dask_tiled.tiling import machine
@@ -111,7 +115,10 @@ def to_beton(
     count = len(next(iter(fields.values()))) if isinstance(fields, Mapping) else len(fields)
     order = _order(count, indices, seed if shuffle else None)
     threads = machine.processors() if workers is None else check_whole("workers", workers, least=1)
+    arrays = fields.values() if isinstance(fields, Mapping) and not on_a_cluster() else ()
+    read = (desc for arr in arrays if isinstance(arr, da.Array) for desc in shown_of(arr).of)
     with (
+        able_workers(read),
         new_file(target, _is_samples, overwrite=overwrite) as written,
         writing_to(target),
         open_file(written, "r+b", buffering=0) as file,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+from dask.base import annotate, get_annotations
 
 from dask_tiled.array.dask_graph.schedulers import cluster
 from dask_tiled.array.tiled_array import read_once
@@ -73,6 +74,7 @@ def array_jobs(
     """
     # A worker that waits for its own cluster would deadlock.
     scheduler = None if cluster() and not on_a_cluster() else "synchronous"
+    annotations = get_annotations()  # threads that compute jobs have none
     ranked = np.argsort(order, kind="stable")
     ascending = order[ranked]
     given = [arrays[field.name] for field in encoders]
@@ -92,8 +94,14 @@ def array_jobs(
             numbers = ascending[low:high]
             first, stop = int(numbers[0]), int(numbers[-1]) + 1
             parts = [arr[first:stop] for arr in whole]
-            load = partial(take, parts, numbers - first, scheduler, views=True)
+            taken = partial(take, parts, numbers - first, scheduler, views=True)
+            load = partial(_annotated, annotations, taken)
             yield EncodingJob(encoders, numbers, ranked[low:high], (stop - first) * sample, load)
+
+
+def _annotated(annotations: Mapping[str, Any], load: Callable[[], Any]) -> Any:
+    with annotate(**annotations):
+        return load()
 
 
 def _uncut(arr: da.Array) -> da.Array:

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 import dask.array as da
 import numpy as np
 
+from dask_tiled.array.axes import shown_of
 from dask_tiled.array.inputs import is_array
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
+from dask_tiled.blocks.workers import able_workers
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
 from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.export.zarr.levels import Level, Stack, halved_shape
 from dask_tiled.export.zarr.parts import Pixels, Place
 from dask_tiled.export.zarr.stored_chunks import StoredChunks
+from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.mark import MARK
 from dask_tiled.opening import opened
@@ -99,18 +102,29 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         shape = halved_shape(shape, binned)
     stack = Stack(levels, binned)
     by_level = dict(zip(levels, arrays, strict=True))
-    for part in stack.passes():
-        if part.stored:  # compared in the pass before
-            blocks = da.from_array(by_level[part.base], part.unit, name=False)
-        else:
-            blocks = aligned(arr, part.unit)
-        run_on_blocks(
-            _Comparison(part, [by_level[level] for level in part.levels], path).compare,
-            blocks,
-            name=f"verify-zarr-{uuid.uuid4().hex}",  # stored data may change
-            show=progress,
-            title="verify_zarr",
-        )
+    with able_workers(shown_of(arr).of, beside=_documents_of(arrays[0])):
+        for part in stack.passes():
+            if part.stored:  # compared in the pass before
+                blocks = da.from_array(by_level[part.base], part.unit, name=False)
+            else:
+                blocks = aligned(arr, part.unit)
+            run_on_blocks(
+                _Comparison(part, [by_level[level] for level in part.levels], path).compare,
+                blocks,
+                name=f"verify-zarr-{uuid.uuid4().hex}",  # stored data may change
+                show=progress,
+                title="verify_zarr",
+            )
+
+
+def _documents_of(array: zarr.Array[Any]) -> Iterator[File]:
+    """Yield the metadata of an array in a folder, as a file that workers have to see."""
+    from zarr.storage import LocalStore
+
+    if isinstance(array.store, LocalStore):
+        path = os.path.join(array.store.root, array.path, "zarr.json")
+        if os.path.isfile(path):
+            yield File.at(path)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import dask.array as da
 import numpy as np
 
+from dask_tiled.array.axes import shown_of
 from dask_tiled.array.inputs import attributes_in
 from dask_tiled.array.spec import Given
 from dask_tiled.array.tiled_array import read_once
+from dask_tiled.blocks.workers import able_workers
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.zarr.following import check_seconds, follow_files
 from dask_tiled.export.zarr.group import own_attributes
@@ -181,13 +184,20 @@ def to_zarr(
     given, names = Given.of(arr), dimension_names
     attributes = own_attributes(of_xarray, given) | dict(attributes or {})
     settings = Settings(chunks, shards, compressors, layout, names, attributes, pyramid)
-    if not follow:
-        beside, relay = results_of(results, arr), local_path(store) is not None
-        plan = plan_of(given, settings, beside, relay=relay)
-        _export(plan, arr, results, store, overwrite=overwrite, resume=resume, show=progress)
-    else:
-        rest = check_seconds("rest", rest)
-        follow_files(arr, store, settings, rest, overwrite=overwrite, resume=resume, show=progress)
+    read = chain(given.shown.of, *(shown_of(one).of for one in results.values()))
+    codecs = compressors if isinstance(compressors, Sequence) else [compressors]
+    libraries = {type(codec).__module__.partition(".")[0] for codec in codecs}
+    path = local_path(store)
+    with able_workers(read, folder=path and os.path.dirname(path), libraries=libraries):
+        if not follow:
+            beside, relay = results_of(results, arr), path is not None
+            plan = plan_of(given, settings, beside, relay=relay)
+            _export(plan, arr, results, store, overwrite=overwrite, resume=resume, show=progress)
+        else:
+            rest = check_seconds("rest", rest)
+            follow_files(
+                arr, store, settings, rest, overwrite=overwrite, resume=resume, show=progress
+            )
     return _opened(store, settings.member)
 
 
