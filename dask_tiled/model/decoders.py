@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.indexing import Array
+from dask_tiled.model.paths import with_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +143,9 @@ def plain(dtype: np.dtype) -> Decoder:
 
 
 def function_at(name: str) -> Any:
-    """Import the object named ``"module:function"``."""
+    """Import the object named ``"module:function"``; wait for a file descriptor if all are used."""
     module, _, function = name.partition(":")
-    return getattr(importlib.import_module(module), function)
+    return getattr(with_room(partial(importlib.import_module, module), module), function)
 
 
 @dataclass(frozen=True, slots=True)
