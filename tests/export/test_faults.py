@@ -82,9 +82,10 @@ def test_exports_stopped_at_every_step(stopped, kind):
     assert not found["lost"]
 
 
+@pytest.mark.skipif(not LONG, reason="make fuzz-export runs it: it takes minutes")
 def test_failing_workers(tmp_path):
     """Exports on workers that are killed, paused and fail to read end whole, or by one resume."""
-    repeats, mib = (20, 2048) if LONG else (1, 16)
+    repeats, mib = 20, 2048
     program = Path(__file__).with_name("failing_workers.py")
     command = [sys.executable, program, tmp_path, *map(str, (repeats, mib, 7, 5))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
