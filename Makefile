@@ -47,7 +47,7 @@ help:
 	@echo "make bench   speed and memory of single parts"
 	@echo "make compare speed compared with other readers; writes the tables of the docs"
 	@echo "make expressions  speed of common expressions, compared with memmap, RosettaSciIO and plain loops; writes the tables of the docs"
-	@echo "make tables  speed of small and of first results, of growing files, and of backends; writes the tables of the docs"
+	@echo "make tables  speed of small and of first results, of growing files, and of backends, and graphs for terabytes; writes the tables of the docs"
 	@echo "make clean   remove everything that the other targets made"
 
 environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed) $(NODE)
@@ -154,6 +154,7 @@ tables: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/small_reads.py --rst docs/small_reads_table.rst.inc
 	@$(VENVS)/bench/bin/python benchmarks/first_result.py --rst docs/first_result_table.rst.inc
 	@$(VENVS)/bench/bin/python benchmarks/growth.py --rst docs/growth_table.rst.inc
+	@$(VENVS)/bench/bin/python benchmarks/terabytes.py --others-tb 10 --rst docs/terabytes_table.rst.inc
 
 clean:
 	rm -rf $(VENVS) tests/*/node_modules demo-output fuzzed docs/_build docs/_generated build dist

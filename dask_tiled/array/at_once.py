@@ -112,7 +112,7 @@ def weighted(
         return make(arr)
     pixels, ndim = _pixels(arr), weights.ndim
     beside = Beside(WEIGHTS, ((), *map(pixels.view.spans, sig)), (1,) * ndim, (None,) * ndim)
-    step = LastStep(Contraction(beside), partial(_products, axes=sig))
+    step = LastStep(Contraction(beside, sig), partial(_products, axes=sig))
     ending = Ending(Reduction(SUM, sig, None), keepdims=False, dtype=weights.dtype, ddof=0)
     sums = partial(_reduced, pixels, step, ending, (weights,))
     meta = last(np.empty((0,) * nav_ndim + weights.shape[:1], weights.dtype))

@@ -12,8 +12,9 @@ import numpy as np
 from dask.base import tokenize
 
 from dask_tiled.array.building import has_tiles
-from dask_tiled.array.dask_graph.layers import on_chunks, results_in
-from dask_tiled.array.tasks import ChunkJob, Nested, like_numpy, run_job
+from dask_tiled.array.dask_graph.aggregation import merged, squeezed
+from dask_tiled.array.dask_graph.layers import on_chunks
+from dask_tiled.array.tasks import ChunkJob, run_job
 from dask_tiled.array.tiled_array import description_of
 from dask_tiled.engine.jobs import Job
 from dask_tiled.model.indexing import Array
@@ -48,7 +49,7 @@ def job_array(
     axes, new = tuple(range(arr.ndim)), tuple(range(arr.ndim, arr.ndim + len(tail)))
     chunks = tuple((1,) * len(axis) if k in gone else axis for k, axis in enumerate(arr.chunks))
     chunks += tuple((n,) for n in tail)
-    value = ChunkJob(job, Grid.of(arr.chunks), nav_ndim, _tile_of(x, job.request))
+    value = ChunkJob(job, Grid.of(arr.chunks), nav_ndim, _tile_of(x, job.request), gone)
     meta = np.empty((0,) * len(chunks), job.dtype)
     if not has_tiles():
         blocks = da.map_blocks(
@@ -67,7 +68,7 @@ def job_array(
 def _combined(blocks: da.Array, gone: tuple[int, ...], combine: Callable[..., Array]) -> da.Array:
     """Combine the results of all chunks."""
     meta = np.empty((0,) * (blocks.ndim - len(gone)), blocks.dtype)
-    reduce = partial(_reduce, combine=combine)
+    reduce = partial(merged, combine=combine)
     return da.reduction(
         blocks, reduce, reduce, axis=gone, dtype=blocks.dtype, concatenate=False, meta=meta
     )
@@ -78,26 +79,9 @@ def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
     axes = tuple(range(blocks.ndim))
     kept = tuple(axis for axis in axes if axis not in gone)
     name = f"squeeze-{blocks.name}"
-    graph = on_chunks(_squeeze, name, kept, blocks, gone)
+    graph = on_chunks(squeezed, name, kept, blocks, gone)
     chunks = tuple(blocks.chunks[axis] for axis in kept)
     return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), blocks.dtype))
-
-
-def _squeeze(block: Nested, gone: tuple[int, ...]) -> Array:
-    while isinstance(block, list):  # one chunk for each removed axis
-        (block,) = block
-    return like_numpy(block.squeeze(gone))
-
-
-def _reduce(
-    results: Nested,
-    axis: tuple[int, ...],
-    keepdims: bool,  # noqa: FBT001 - the signature of dask
-    combine: Callable[..., Array],
-) -> Array:
-    """Combine results of chunks, with the signature that dask expects."""
-    reduced = combine(results_in(results), axis)
-    return np.expand_dims(reduced, axis) if keepdims else like_numpy(reduced)
 
 
 def _tile_of(x: Reducible, request: TilingRequest) -> tuple[int, ...]:

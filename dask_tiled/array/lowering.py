@@ -102,6 +102,11 @@ class Known:
         return done if isinstance(done, Reduction) else None
 
     @property
+    def gone(self) -> tuple[int, ...]:
+        """Axes of the view that the last step reduces to length 1."""
+        return () if self.step is None else self.step.done.axes
+
+    @property
     def is_read(self) -> bool:
         """Whether the layer only reads pixels."""
         return self.step is None and isinstance(self.expression, Source)
@@ -132,6 +137,16 @@ class Known:
         found = self.view.chunks(self.chunks)
         assert found is not None  # noqa: S101 - or it would not be known
         return found
+
+    @property
+    def result_chunks(self) -> Chunks:
+        """Chunks of the result, with the lengths that reduced axes had."""
+        of_pixels = dict(zip(self.labels, self.shown_chunks, strict=True))
+        own, ndim = self.tree.chunks or (), len(self.output)
+        return tuple(
+            of_pixels[axis] if axis in of_pixels else own[k - ndim]
+            for k, axis in enumerate(self.output)
+        )
 
     @property
     def made_chunks(self) -> Chunks | None:
@@ -242,7 +257,7 @@ def _prepared(one: Known) -> Known:
 
 def _slice(tree: Slice, one: Known) -> Known | Why:
     """Push a slice down to the sources."""
-    found = _cut(one, tree.cuts)
+    found = cut_pixels(one, tree.cuts)
     if not isinstance(found, Known):
         return found
     shown = list(found.view.shown)
@@ -343,14 +358,14 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
             kwargs["axes"] = tuple(map(first.index, tree.gone)), kwargs["axes"][1]
         plain = partial(tree.function, **kwargs)
         plain = partial(swapped, function=plain) if is_second else plain
-        return one.but(step=LastStep(Contraction(weights), plain, as_dask))
+        return one.but(step=LastStep(Contraction(weights, gone), plain, as_dask))
     if not gone or weights.has_further:
         return "no kernel for products with further axes over parts of frames"
     step = LastStep(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), as_dask)
     return one.but(expression=Apply(operator.mul, {}, operands), step=step)
 
 
-def _cut(one: Known, cuts: Sequence[Cut]) -> Known | Why:
+def cut_pixels(one: Known, cuts: Sequence[Cut]) -> Known | Why:
     """Apply cuts to the sources, the operands and the view."""
     found = one.view.cut(cuts, one.grid.shape)
     expression = None if found is None else cut(one.expression, found[0], one.grid.shape)
@@ -372,7 +387,7 @@ def _bin(tree: Bin, one: Known) -> Known | Why:
     found: Known | Why = one
     if tree.trims:
         ends = [Cut(0, 1, n - n % k) for n, k in zip(one.shape, tree.by, strict=True)]
-        found = _cut(one, ends)
+        found = cut_pixels(one, ends)
     if isinstance(found, Known):
         sizes = found.view.sizes(found.grid.shape)
         pairs = [n for size, k in zip(found.shape, tree.by, strict=True) for n in (size // k, k)]

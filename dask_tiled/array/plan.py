@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from dask_tiled.array.dask_graph.functions import LastStep
 from dask_tiled.array.dask_graph.layers import layers_in_order
 from dask_tiled.array.lowering import Known
+from dask_tiled.array.tasks import ChunkJob, run_job
 from dask_tiled.engine.reductions import SUM
 from dask_tiled.model.decoders import EventDecoder
 from dask_tiled.model.layout import Layout
@@ -97,25 +100,32 @@ def needed(
 
 
 def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict[str, Known]:
-    """Merge chunks of reductions along axes that all of them reduce.
+    """Merge the chunks of parts whose later steps are known, along axes that all of them reduce.
 
-    ``unseen`` reductions, whose results are concatenated at once, allow it along any axis. If all
-    are unseen, and profit, their chunks are cut across.
+    ``unseen`` results, which are concatenated at once, allow it along any axis. If all are unseen,
+    and profit, their chunks are cut across.
     """
     axes = {*range(min((len(x.chunks) for x in parts.values()), default=0))}
     for name, part in parts.items():
         beside = any(n > 1 for x in part.recipe.beside for n in x.numblocks)
-        if beside or part.reduction is None:
+        if beside or _takes_whole_chunks(part):
             return {**parts}
         if name not in unseen:
-            left = {*range(len(part.labels))} - {*part.reduction.axes}
+            left = {*range(len(part.labels))} - {*part.gone}
             axes -= {x.axis for place in left for x in part.view.shown[place]}
-    merged = {name: _merged(part, axes) for name, part in parts.items()}
+    most = max(map(_most_chunks, parts.values()), default=1)
+    merged = {name: _merged(part, axes, most) for name, part in parts.items()}
     across = {_across(part) for part in merged.values()} if parts.keys() <= {*unseen} else set()
     chunks = across.pop() if len(across) == 1 else None
     if chunks is None:
         return merged
     return {name: _in_chunks(part, chunks) for name, part in merged.items()}
+
+
+def _takes_whole_chunks(part: Known) -> bool:
+    """Return whether a user's function asks for the chunks as they are."""
+    done = part.step and part.step.done
+    return isinstance(done, ChunkJob) and done.job.request.by == "chunk"
 
 
 def _across(part: Known) -> Chunks | None:
@@ -164,9 +174,9 @@ def _is_exact(part: Known) -> bool:
     return adds or reduction.dtype.kind in "iu"
 
 
-def _merged(part: Known, axes: set[int]) -> Known:
-    """Merge consecutive chunks of a part along some axes."""
-    chunks, most = list(part.chunks), _most_chunks(part)
+def _merged(part: Known, axes: set[int], most: int) -> Known:
+    """Merge consecutive chunks of a part along some axes, to at most ``most`` chunks."""
+    chunks = list(part.chunks)
     for axis in sorted(axes, reverse=True):
         by = -(-math.prod(map(len, chunks)) // most)
         some = chunks[axis]
@@ -175,7 +185,11 @@ def _merged(part: Known, axes: set[int]) -> Known:
 
 
 def _in_chunks(part: Known, chunks: Chunks) -> Known:
-    return part.but(chunks=chunks, grid=Grid.of(chunks))
+    grid, step = Grid.of(chunks), part.step
+    if step is not None and isinstance(step.done, ChunkJob) and chunks != part.chunks:
+        job = step.done.on(grid)
+        part = part.but(step=LastStep(job, partial(run_job, job=job)))
+    return part.but(chunks=chunks, grid=grid)
 
 
 def _most_chunks(known: Known) -> int:
@@ -184,7 +198,8 @@ def _most_chunks(known: Known) -> int:
     if source.layout.is_sparse and reduction is not None and reduction.row is SUM:
         frames = math.prod(known.grid.shape[: source.layout.nav_ndim])
         return max(1, _event_tasks(source.layout), frames // MOST_FRAMES)
-    if takes_time(source):
+    is_job = known.step is not None and isinstance(known.step.done, ChunkJob)
+    if takes_time(source) or is_job:  # functions of users may take long
         return MOST_CHUNKS
     nbytes = math.prod(known.grid.shape) * source.dtype.itemsize
     return min(MOST_CHUNKS, max(1, nbytes // LEAST_BYTES))

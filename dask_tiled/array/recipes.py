@@ -141,6 +141,8 @@ class Recipe:
     def is_large(self) -> bool:
         """Whether the recipe is too large to be a part of every task."""
         nbytes = sum(SOURCE_BYTES + source.nbytes for source in self.read_sources)
+        if self._last is not None and isinstance(self._last.done, ChunkJob):
+            nbytes += self._last.done.nbytes
         return STEP_BYTES * len(self._nodes) + nbytes > LARGE_BYTES
 
     def _value(

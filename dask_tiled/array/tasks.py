@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -85,11 +86,38 @@ class ChunkJob:
     It is a plain class, as dask does not traverse these.
     """
 
-    def __init__(self, job: Job, grid: Grid, nav_ndim: int, tile_shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        grid: Grid,
+        nav_ndim: int,
+        tile_shape: tuple[int, ...],
+        axes: tuple[int, ...] = (),
+    ) -> None:
         self.job = job
         self.grid = grid
         self.nav_ndim = nav_ndim
         self.tile_shape = tile_shape
+        self.axes = axes
+        """Axes that have length 1 in the results."""
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate bytes of the arrays that the job holds."""
+        return sum(map(_bytes_in, vars(self.job).values()))
+
+    def on(self, grid: Grid) -> ChunkJob:
+        """Return the job on other chunks of the array."""
+        return ChunkJob(self.job, grid, self.nav_ndim, self.tile_shape, self.axes)
+
+
+def _bytes_in(value: object) -> int:
+    """Return the bytes of an array, or of those that a partial function or a closure holds."""
+    if isinstance(value, partial):
+        return sum(map(_bytes_in, (value.func, *value.args, *value.keywords.values())))
+    cells = getattr(value, "__closure__", None) or ()
+    own = int(getattr(value, "nbytes", 0)) if hasattr(value, "dtype") else 0
+    return own + sum(_bytes_in(cell.cell_contents) for cell in cells)
 
 
 def run_job(pixels: Array, job: ChunkJob, block_id: Block) -> Array:

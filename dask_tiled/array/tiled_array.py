@@ -32,6 +32,7 @@ from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.saved_axes import save_axes
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Edges, Grid, cut_no_block
+from dask_tiled.tiling.negotiation import block_chunks
 from dask_tiled.tiling.scheme import TilingScheme, negotiate
 from dask_tiled.tiling.sizes import read_chunks, rechunked
 
@@ -160,7 +161,9 @@ class TiledArray(LateArray):
         """Chunks and tiles, with reasons; not available after items have been assigned."""
         description = self._described("scheme")
         if self._scheme.chunks != self.chunks:
-            self._scheme = negotiate(description, self._scheme.requests, chunks=self.chunks)
+            nbytes = self._scheme.block_bytes
+            scheme = negotiate(description, self._scheme.requests, chunks=self.chunks)
+            self._scheme = replace(scheme, block_bytes=nbytes)
         return self._scheme
 
     @property
@@ -234,9 +237,10 @@ class TiledArray(LateArray):
             if asked == self.chunks:
                 return self
             if cut_no_block(self._description, asked, self.chunks):
-                return self._show(self._description, asked)
+                return self._show(self._description, asked, as_blocks=True)
             chunks, balance = asked, False
-        return super().rechunk(chunks, threshold, block_size_limit, balance, method)
+        parts = self.blocks_in_memory
+        return da.Array.rechunk(parts, chunks, threshold, block_size_limit, balance, method)
 
     def compute(self, **options: Any) -> Any:
         """Compute the array as dask does; one task, such as a frame, is read without a graph."""
@@ -252,9 +256,38 @@ class TiledArray(LateArray):
         description = self._description
         if description is None:
             raise TilingError("items have been assigned to the array", hint="Use rechunk().")
-        return self._show(
-            description, read_chunks(chunks, self.shape, self.dtype, description.dims)
-        )
+        asked = read_chunks(chunks, self.shape, self.dtype, description.dims)
+        return self._show(description, asked, as_blocks=True)
+
+    @property
+    def blocks_in_memory(self) -> Self:
+        """The array in parts of its chunks for functions of whole chunks.
+
+        Chunks that were chosen for tiles are split into blocks that fit into memory several times.
+        """
+        nbytes, description = self._scheme.block_bytes, self._description
+        if nbytes is None or description is None:
+            return self
+        parts = block_chunks(description, self.chunks, nbytes)
+        as_is = parts == self.chunks
+        return self if as_is else self._show(description, parts, as_blocks=True)
+
+    def map_blocks(self, func: Function, *args: Any, **kwargs: Any) -> da.Array:  # type: ignore[override]
+        """Apply a function to every block, as dask does.
+
+        Blocks are chunks; where chunks of a large array were chosen for tiles, they are parts of
+        chunks, so that functions get no more than usual. Then the result has smaller chunks.
+        """
+        parts, chunks = self.blocks_in_memory, kwargs.get("chunks")
+        if parts is not self and chunks is not None:
+            pairs = dict(zip(self.chunks, parts.chunks, strict=True))
+            plain = all(isinstance(axis, tuple) for axis in chunks)
+            if plain and all(axis in pairs or len(axis) == 1 for axis in chunks):
+                kwargs["chunks"] = tuple(pairs.get(axis, axis) for axis in chunks)
+            else:  # the caller counts on the chunks
+                parts = self
+        made: da.Array = da.map_blocks(func, parts, *args, **kwargs)
+        return made
 
     def with_axes(self, axes: Calibrations = MappingProxyType({}), /, **named: Calibration) -> Self:
         """Calibrate the array: return the same pixels with other axes.
@@ -375,9 +408,18 @@ class TiledArray(LateArray):
             raise DatasetError(problem, expected=expected, found=found, hint=hint)
         return self._opening, self._description
 
-    def _show(self, description: Description, chunks: Chunks, grid: Grid | None = None) -> Self:
+    def _show(
+        self,
+        description: Description,
+        chunks: Chunks,
+        grid: Grid | None = None,
+        *,
+        as_blocks: bool = False,
+    ) -> Self:
+        """Return an array of other pixels or chunks, which functions get ``as_blocks`` if set."""
         opening = self._opening if description is self._description else None
-        shown = description, self._scheme, self._source.io, chunks
+        scheme = replace(self._scheme, block_bytes=None) if as_blocks else self._scheme
+        shown = description, scheme, self._source.io, chunks
         return type(self)(*shown, grid, inherited(self), opening)
 
     def copy(self) -> da.Array:

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.array.inputs import as_array, is_array
+from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.indexing import Array
@@ -128,6 +129,8 @@ def _wanted(arrays: Iterable[Any]) -> Iterator[_Wanted]:
         arr = as_array(data, error=TilingError)
         if any(math.isnan(n) for axis in arr.chunks for n in axis):
             raise TilingError("chunks of unknown size", where=f"array {number}", found=arr.chunks)
+        if isinstance(arr, TiledArray):
+            arr = arr.blocks_in_memory
         edges = (pairwise(accumulate(axis, initial=0)) for axis in arr.chunks)
         for where in product(*([slice(a, b) for a, b in axis] for axis in edges)):
             yield _Wanted(number, where, arr)

@@ -34,6 +34,8 @@ class Reduction(NamedTuple):
     bins: Bins = (10, None)
     dtype_of: Callable[[np.dtype], np.dtype] | None = None
     """Returns the result dtype for a pixel dtype."""
+    merge: Callable[[Sequence[Array], tuple[int, ...]], Array] | None = None
+    """``merge(results, axes)`` combines states of a user, which then lack the axes."""
 
     def of(self, pixel: np.dtype) -> Reduction:
         """Return the equivalent reduction of pixels of a dtype."""
@@ -183,8 +185,13 @@ def _combine_places(reduction: Reduction, _: int, results: Sequence[Array]) -> A
     return reduce(better, results)
 
 
+def _combine_states(reduction: Reduction, _: int, results: Sequence[Array]) -> Array:
+    assert reduction.merge is not None  # noqa: S101 - for the type checker
+    return np.expand_dims(reduction.merge(results, reduction.axes), reduction.axes)
+
+
 def _place(found: Array, *_: object) -> Array:
-    return found["place"]
+    return found["place"].astype(np.int64, copy=False)
 
 
 def _counts(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
@@ -282,3 +289,5 @@ HISTOGRAM = Aggregation(
     "histogram", whole=_histogram, steps=_counts, combine=None, has_own_type=True
 )
 """The reduction of all axes."""
+STATES = Aggregation("states", combine=_combine_states, has_own_type=True)
+"""States that functions of a user make of tiles, and combine."""

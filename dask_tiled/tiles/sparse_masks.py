@@ -92,6 +92,11 @@ class SparseMasks:
         wide = np.complex128 if weights.dtype.kind == "c" else np.float64
         return cls(count, first, second, weights[order].astype(wide), weights.dtype)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return self.places.nbytes + self.numbers.nbytes + self.weights.nbytes
+
     def sums(self, frames: Array) -> Array:
         """Return the weighted sums of frames for each mask: float64 or complex128."""
         from dask_tiled.kernels.sparse import sums_kernel

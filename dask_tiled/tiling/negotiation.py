@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from itertools import accumulate, chain
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from dask import config
@@ -181,11 +182,27 @@ PROCESSOR_CHUNKS, DECODED_CHUNKS = 2, 32
 compressed pixels."""
 LEAST_SHARE = 16 << 20
 """Chunks are not made smaller than this for the sake of parallelism."""
+USUAL_COUNT = 10_000
+"""Number of chunks above which they grow: a scheduler takes about a millisecond for each task."""
+GROWN_CHUNKS = 2
+"""Chunks that must fit into the memory of a thread if they grow: tiles bound the memory of jobs."""
+
+
+class Limit(NamedTuple):
+    """Largest size of chunks in bytes."""
+
+    nbytes: int
+    block_bytes: int | None = None
+    """Largest size of blocks for functions of whole chunks, if chunks are larger."""
 
 
 def chunk_limit(
-    q: Question, chunk_bytes: int | None, memory_bytes: int | None, processors: int | None
-) -> int:
+    q: Question,
+    chunk_bytes: int | None,
+    memory_bytes: int | None,
+    processors: int | None,
+    align_bytes: int = 1,
+) -> Limit:
     """Return the largest size of a chunk in bytes."""
     memory, whose = 0, ""
     if memory_bytes is not None:
@@ -207,8 +224,57 @@ def chunk_limit(
     if chunk_bytes is None and memory and memory // THREAD_CHUNKS < limit:
         limit = max(1, memory // THREAD_CHUNKS)
         why = f"{THREAD_CHUNKS} chunks have to fit into {format_bytes(memory)}, {whose}"
+    grown = limit if asked or q.desc.files[-1].grows else _grown(q, limit, memory, align_bytes)
+    if grown > limit:
+        told = format_bytes(limit)
+        why = f"more than {told}, so that there are some {USUAL_COUNT} chunks"
+        q.say("chunk limit", f"{format_bytes(grown)}: {why}")
+        q.say("blocks", f"{told}: parts of chunks, for functions of map_blocks and iter_blocks")
+        return Limit(grown, limit)
     q.say("chunk limit", f"{format_bytes(limit)}: {why}")
+    return Limit(limit)
+
+
+def _grown(q: Question, limit: int, memory: int, align_bytes: int) -> int:
+    """Return a limit with which there are few chunks, for consumers of tiles and frames.
+
+    Jobs go through chunks tile by tile, and functions of whole chunks get parts of them.
+    """
+    nav, sig = q.desc.nav_shape, q.desc.sig_shape
+    frame = math.prod(sig) * q.pixel_bytes
+    most = memory // GROWN_CHUNKS if memory else MOST_FRAMES * frame
+    if not q.kinds <= {"tile", "frame"} or not frame:
+        return limit
+    while limit < most:
+        frames = min(max(1, limit // frame), MOST_FRAMES)
+        sizes = fill(nav, frames, q.nav_bases)
+        count = math.prod(ceil_div(n, max(1, size)) for n, size in zip(nav, sizes, strict=True))
+        if count <= USUAL_COUNT:  # files and alignment may require smaller chunks
+            chunks = make_chunks(replace(q, reasons=[]), limit, align_bytes, asked=False)
+            count = math.prod(map(len, chunks))
+        if count <= USUAL_COUNT or frames == MOST_FRAMES:
+            break
+        limit = min(most, max(frames + 1, ceil_div(frames * count, USUAL_COUNT)) * frame)
     return limit
+
+
+def block_chunks(desc: Description, chunks: Chunks, nbytes: int) -> Chunks:
+    """Split chunks along the navigation axes into blocks of at most ``nbytes``, of whole frames.
+
+    Blocks of the file are never cut.
+    """
+    ndim, found = desc.nav_ndim, list(chunks)
+    frame = math.prod(max(axis, default=0) for axis in chunks[ndim:]) * desc.dtype.itemsize
+    largest = tuple(max(axis, default=0) for axis in chunks[:ndim])
+    sizes = fill(largest, max(1, nbytes // max(1, frame)), bases(desc)[:ndim])
+    for axis, (size, base) in enumerate(zip(sizes, bases(desc)[:ndim], strict=True)):
+        starts = accumulate(chunks[axis], initial=0)
+        parts = (
+            split(n, size, base.at(start).lead % size)
+            for n, start in zip(chunks[axis], starts, strict=False)
+        )
+        found[axis] = tuple(chain.from_iterable(parts))
+    return tuple(found)
 
 
 def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] | None:

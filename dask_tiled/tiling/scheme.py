@@ -58,6 +58,8 @@ class TilingScheme:
         Blocks of the file along each axis.
     requests : tuple of TilingRequest
         Requests of the consumers.
+    block_bytes : int or None
+        Largest size of the blocks that functions of ``map_blocks`` get, if chunks are larger.
 
     Examples
     --------
@@ -78,6 +80,7 @@ class TilingScheme:
     dtype: np.dtype
     bases: tuple[Base, ...]
     requests: tuple[TilingRequest, ...]
+    block_bytes: int | None = None
 
     def explain(self) -> str:
         """Return a table of the decisions and their reasons."""
@@ -162,8 +165,8 @@ def negotiate(
         Requests of the consumers; by default, tiles of the usual size.
     chunk_bytes : int, optional
         Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or less if memory
-        or the number of processors require it. A chunk holds at least one frame, even if that is
-        larger.
+        or the number of processors require it, or more if there were more than 10,000 chunks. A
+        chunk holds at least one frame, even if that is larger.
     chunks : optional
         Fixed chunks, in dask's notation; then only the tiles are negotiated.
     cache_bytes : int, optional
@@ -209,14 +212,16 @@ def negotiate(
     q = Question(desc, wishes, desc.dtype if dtype is None else np.dtype(dtype), bases(desc))
     q.say_known()
     check_positive("align_bytes", align_bytes)
+    block_bytes = None
     if chunks is None:
-        limit = chunk_limit(q, chunk_bytes, memory_bytes, processors)
+        limit = chunk_limit(q, chunk_bytes, memory_bytes, processors, align_bytes)
         asked = chunk_bytes is not None or any(wish.nbytes is not None for wish in wishes)
-        chunks = make_chunks(q, limit, align_bytes, asked=asked)
+        chunks, block_bytes = make_chunks(q, limit.nbytes, align_bytes, asked=asked), limit[1]
     else:
         check_count(desc, least_count(chunks, desc.shape, desc.dtype, desc.dims))
         chunks = read_chunks(chunks, desc.shape, desc.dtype, desc.dims)
         sizes = tuple(map(max, chunks))
         q.say("chunks", f"{sizes} at most: as given, or left by slicing")
     tile = tile_shape(q, tuple(map(max, chunks)), cache_bytes)
-    return TilingScheme(chunks, tile, tuple(q.reasons), desc.dims, q.dtype, q.bases, wishes)
+    given = tuple(q.reasons), desc.dims, q.dtype, q.bases, wishes, block_bytes
+    return TilingScheme(chunks, tile, *given)

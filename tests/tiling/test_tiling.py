@@ -818,12 +818,27 @@ def test_too_many_chunks_are_refused_without_memory(frames, options):
         assert str(desc.shape) in caught.value.found
 
 
-@pytest.mark.parametrize("terabytes", [10, 100])
-def test_large_files_have_usual_chunks(terabytes):
-    """100 TB in chunks of 128 MiB stay well below the limit on chunks."""
+@pytest.mark.parametrize("terabytes", [1, 10, 100])
+def test_chunks_of_large_files_grow(terabytes):
+    """Chunks of 128 MiB grow where there would be more than 10,000."""
     frames = terabytes * 10**12 // 2**19
     count = len(negotiate(describe((frames,), (512, 512)), memory_bytes=1 << 40).chunks[0])
-    assert frames / 256 <= count <= 1.02 * frames / 256
+    wanted = min(frames / 256, 10_000)
+    assert 0.95 * wanted <= count <= min(1.02 * wanted, 10_000)
+
+
+def test_chunks_of_large_series_grow():
+    """Files of a series are divided evenly, or combined, into at most 10,000 chunks."""
+    for per_file in (100, 1000, 4500, 100_000):
+        desc = describe((18_000_000,), (512, 512), per_file=per_file)
+        scheme = negotiate(desc, memory_bytes=1 << 40)
+        assert 3000 < len(scheme.chunks[0]) <= 10_000
+        edges = {*np.cumsum(scheme.chunks[0]).tolist()}
+        files = range(per_file, 18_000_000, per_file)
+        assert edges.issuperset(files) or {*files}.issuperset(edges - {18_000_000})
+
+
+def test_chunks_that_are_asked_for_may_be_many():
     assert len(negotiate(describe((10**6,), (4, 4)), chunks=(1, -1, -1)).chunks[0]) == 10**6
     small = negotiate(describe((50, 50, 50), (50, 50)), TilingRequest("pixel", nbytes=1))
     assert math.prod(map(len, small.chunks)) > MOST_CHUNKS

@@ -15,16 +15,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.array.dask_graph.functions import Steps
-from dask_tiled.array.dask_graph.names import Alias, Task, TaskRef
+from dask_tiled.array.dask_graph.layers import results_in
+from dask_tiled.array.dask_graph.names import (
+    Alias,
+    ArrayBlockIdDep,
+    Layer,
+    Task,
+    TaskRef,
+    blockwise,
+)
 from dask_tiled.array.recipes import Recipes, Room, make
-from dask_tiled.array.tasks import Key, like_numpy
+from dask_tiled.array.tasks import Block, Key, Nested, like_numpy
 from dask_tiled.engine.accumulators import placed
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.bases import Chunks, Grid
 
 SOME = 4
-"""Partial results combined per task."""
+"""Partial results combined per task, if there are few."""
+LEVELS = 3
+"""Maximum number of tasks that combine a result in turn."""
 
 
 def reduced(
@@ -42,12 +52,20 @@ class Ending(NamedTuple):
     keepdims: bool
     dtype: np.dtype | None
     ddof: float
+    dropped: tuple[int, ...] = ()
+    """Other axes of length 1 that the final value lacks."""
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Axes that the final value lacks."""
+        axes = () if self.keepdims else self.reduction.axes
+        return tuple({*axes, *self.dropped})
 
     def chunks(self, chunks: Chunks) -> Chunks:
         """Return the chunks of the final value."""
-        gone = self.reduction.axes
-        ones = ((1,) if k in gone else axis for k, axis in enumerate(chunks))
-        return tuple(one for k, one in enumerate(ones) if self.keepdims or k not in gone)
+        axes, gone = self.reduction.axes, self.gone
+        ones = ((1,) if k in axes else axis for k, axis in enumerate(chunks))
+        return tuple(one for k, one in enumerate(ones) if k not in gone)
 
     def tasks(self, name: str, of: str, chunks: Chunks, made: dict[Key, Task]) -> Iterator[Task]:
         """Yield the tasks that combine the results of chunks, which keep all axes.
@@ -69,16 +87,42 @@ class Ending(NamedTuple):
                 parts = [made.pop(found[0], parts[0])]
             if self.reduction.row.finds_place:
                 parts = [self._moved(*one, grid) for one in zip(found, parts, strict=True)]
-            shown = block if self.keepdims else [k for a, k in enumerate(block) if a not in gone]
-            for level in count():
-                if len(parts) <= SOME:
+            shown = [k for a, k in enumerate(block) if a not in self.gone]
+            some = next(n for n in count(SOME) if n**LEVELS >= len(parts))
+            for level in range(LEVELS):
+                if len(parts) <= some:
                     break
-                groups = [parts[k : k + SOME] for k in range(0, len(parts), SOME)]
+                groups = [parts[k : k + some] for k in range(0, len(parts), some)]
                 keys: list[Key] = [(f"{of}-part-{level}", *block, k) for k in range(len(groups))]
                 for key, group in zip(keys, groups, strict=True):
                     yield Task(key, combined, self.reduction, pixels, *group)
                 parts = [TaskRef(key) for key in keys]
             yield Task((name, *shown), finished, self, pixels, *parts)
+
+    def is_of_one(self, chunks: Chunks) -> bool:
+        """Return whether each result is that of a single chunk, none of which is empty."""
+        return all(len(chunks[axis]) == 1 and all(chunks[axis]) for axis in self.reduction.axes)
+
+    def of_chunks(self, name: str, reduced: Task, chunks: Chunks) -> Layer:
+        """Return the symbolic layer of results of single chunks; ``reduced`` is a task for one."""
+        labels = [axis for axis in range(len(chunks)) if axis not in self.gone]
+        grid = Grid.of(chunks)
+        pixels = math.prod(grid.shape[axis] for axis in self.reduction.axes)
+        recipes, _, _, *operands = reduced.args
+        arguments: list[object] = [recipes, None, self, None, pixels, None]
+        arguments += [ArrayBlockIdDep(tuple(chunks[axis] for axis in labels)), labels]
+        numblocks = dict[str, tuple[int, ...]]()
+        for one in operands:
+            key, *places = one.key
+            arguments += [key, [-1 - k for k, _ in enumerate(places)]]
+            numblocks[key] = (1,) * len(places)
+        return blockwise(finished_chunk, name, labels, *arguments, numblocks=numblocks)
+
+    def block_of(self, block_id: Block) -> Block:
+        """Return the index of the only chunk that a chunk of the final value depends on."""
+        places, gone = iter(block_id), self.gone
+        ndim = len(block_id) + len(gone)
+        return tuple(0 if axis in gone else next(places) for axis in range(ndim))
 
     def _moved(self, key: Key, part: Task | TaskRef, grid: Grid) -> Task:
         """Convert the positions in the result of a chunk to those in the whole array."""
@@ -94,6 +138,24 @@ class Listing(NamedTuple):
         """Yield the tasks that alias the results."""
         for number, place in enumerate(product(*(range(len(axis)) for axis in chunks))):
             yield Alias((name, number, 0), (of, *place))
+
+
+def squeezed(block: Nested, gone: tuple[int, ...]) -> Array:
+    """Remove axes of length 1 from the results of a chunk."""
+    while isinstance(block, list):  # one chunk for each removed axis
+        (block,) = block
+    return like_numpy(block.squeeze(gone))
+
+
+def merged(
+    results: Nested,
+    axis: tuple[int, ...],
+    keepdims: bool,  # noqa: FBT001 - the signature of dask
+    combine: Callable[..., Array],
+) -> Array:
+    """Combine the states of chunks, with the signature that dask expects."""
+    reduced = combine(results_in(results), axis)
+    return np.expand_dims(reduced, axis) if keepdims else like_numpy(reduced)
 
 
 def ending_of(reduction: Reduction, steps: Steps, last: partial[object]) -> Ending | None:
@@ -131,7 +193,7 @@ def finished(ending: Ending, pixels: int, *results: Array, room: Room | None = N
     with np.errstate(all="ignore"):
         total = combined(reduction, pixels, *results)
         total = reduction.row.finish(total, pixels, ending.ddof, None)
-    total = total if ending.keepdims else total.squeeze(reduction.axes)
+    total = total.squeeze(ending.gone)
     out = None if room is None or ending.dtype is None else room(ending.dtype)
     if out is not None:
         np.copyto(out, total, casting="unsafe")
@@ -139,6 +201,14 @@ def finished(ending: Ending, pixels: int, *results: Array, room: Room | None = N
     if ending.dtype is not None:
         total = total.astype(ending.dtype, copy=False)
     return like_numpy(total)
+
+
+def finished_chunk(
+    recipes: Recipes, ending: Ending, pixels: int, block_id: Block, *blocks: Nested
+) -> Array:
+    """Compute the final value from the only chunk that it depends on."""
+    found: Any = make(recipes, ending.block_of(block_id), None, *blocks)
+    return finished(ending, pixels, found)
 
 
 def finished_later(ending: Ending, pixels: int, *results: Array) -> Callable[[Room], Array]:

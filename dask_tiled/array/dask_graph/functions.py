@@ -127,6 +127,8 @@ class Contraction(NamedTuple):
     """Weighted sums over the pixels of each frame; the weights may have further axes."""
 
     weights: Beside
+    axes: tuple[int, ...]
+    """Axes of the pixels that are summed."""
 
 
 class LastStep(NamedTuple):
@@ -342,6 +344,12 @@ def histogram_of(bins: Bins, ndim: int) -> LastStep:
     return LastStep(done, plain, _counted)
 
 
+def histogram_over(bins: Bins, ndim: int) -> LastStep:
+    """Return the step of a histogram of a chunk whose result keeps all axes, with length 1."""
+    step = histogram_of(bins, ndim)
+    return step._replace(plain=partial(_counted_whole, bins, ndim), as_dask=_counted_over)
+
+
 def places_of(task: object) -> LastStep | None:
     """Match the first step of argmin or argmax; None for another task."""
     if not isinstance(task, tuple) or not isinstance(task[0], partial) or len(task) != 4:
@@ -352,6 +360,14 @@ def places_of(task: object) -> LastStep | None:
 
 def _counted(found: Array, *_: object) -> Array:
     return found[np.newaxis]
+
+
+def _counted_over(found: Array, shape: tuple[int, ...], _: object) -> Array:
+    return found.reshape((1,) * len(shape) + found.shape)
+
+
+def _counted_whole(bins: Bins, ndim: int, pixels: Array) -> Array:
+    return _counted_over(np.histogram(pixels, *bins)[0], (1,) * ndim, None)
 
 
 def contracted_labels(

@@ -20,7 +20,12 @@ from dask.base import compute
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.costs import Cost, cost_of
-from dask_tiled.array.dask_graph.aggregation import combined, finished, finished_later
+from dask_tiled.array.dask_graph.aggregation import (
+    combined,
+    finished,
+    finished_chunk,
+    finished_later,
+)
 from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS
 from dask_tiled.array.dask_graph.lending import Spare, Unread, lent
 from dask_tiled.array.dask_graph.names import (
@@ -277,10 +282,14 @@ class _Rehearsal:
         """Visit a function call."""
         if function in (Result, Spare):  # spare memory is kept for the next chunk of a thread
             return Done(Place(*args) if args else None)
-        if function is put:
-            return self._put(*args)
-        if function == Result.whole:
-            return Done(args[0])
+        if function in (put, Result.whole):
+            return self._put(*args) if function is put else Done(args[0])
+        if function is finished_chunk:
+            recipes, ending, _, block_id, *blocks = args
+            made = self._made(Later(recipes, ending.block_of(block_id), None, blocks), make, key)
+            shaped, first = self._shaped(key, place), _nbytes(made.value)
+            held = sum(x.nbytes for x in memory_in(made.value))
+            return Done(_new(first, shaped), made.working + held + 4 * first)
         if function in (make, make_all, make_later):
             later = Later(args[0], args[1], args[2], args[3:])
             return Done(later) if function is make_later else self._made(later, function, key)
@@ -311,7 +320,7 @@ class _Rehearsal:
     ) -> Done:
         """Visit a task of the engine."""
         recipes, block_id, pixels, blocks = later
-        box = recipes.grid.box(block_id)
+        box = recipes.grid.box(block_id[: len(recipes.grid.axes)])  # results may have further axes
         beside = [_stand_in(x) for x in blocks]
         shape = tuple(b - a for a, b in box)
         kind = id(recipes), shape, repr(_shapes(beside)), pixels is None, room

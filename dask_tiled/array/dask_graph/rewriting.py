@@ -8,8 +8,8 @@ task, which reads tile by tile. All other layers are unchanged.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -18,7 +18,15 @@ import dask.array as da
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_graph.aggregation import Ending, Listing, ending_of, reduced
+from dask_tiled.array.dask_graph.aggregation import (
+    Ending,
+    Listing,
+    ending_of,
+    merged,
+    reduced,
+    squeezed,
+)
+from dask_tiled.array.dask_graph.functions import LastStep, histogram_over
 from dask_tiled.array.dask_graph.joins import JOINING, split_joins
 from dask_tiled.array.dask_graph.labelling import LABELLED, unlabelled
 from dask_tiled.array.dask_graph.layers import arrays_of_numpy, calls, held
@@ -36,13 +44,24 @@ from dask_tiled.array.dask_graph.results import concatenated, last_steps, put_to
 from dask_tiled.array.dask_graph.schedulers import get_here
 from dask_tiled.array.dask_graph.shared import reading_once
 from dask_tiled.array.dask_graph.wrapped import unwrapped
-from dask_tiled.array.lowering import COUNTED, Known, Why, known_trees
+from dask_tiled.array.lowering import COUNTED, Known, Why, cut_pixels, known_trees
 from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
-from dask_tiled.array.tasks import Key, Label, pixels_of
-from dask_tiled.array.tree import Combine, Read, Tree, words_of
+from dask_tiled.array.tasks import ChunkJob, Key, Label, pixels_of
+from dask_tiled.array.tree import (
+    Combine,
+    Histogram,
+    Mapped,
+    Read,
+    Reduce,
+    Slice,
+    Tree,
+    words_of,
+)
+from dask_tiled.engine.reductions import HISTOGRAM, STATES, SUM, Reduction
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
+from dask_tiled.model.indexing import Cut
 
 Keys = Sequence["Key | str | Keys"]
 """Keys to compute, nested as in dask."""
@@ -135,7 +154,8 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         seen = {of for name, (of, _) in endings.items() if name not in finals}
         parts = in_fewer_chunks(parts, parts.keys() - seen)
     # Workers may still hold chunks of another graph: results of the engine get other names.
-    own = {of: f"{of}-{tokenize(parts[of].grid)}" for of in ended & parts.keys()}
+    made = {of: (parts[of].grid, sorted(parts[of].recipe.sources)) for of in ended & parts.keys()}
+    own = {of: f"{of}-{tokenize(*values)}" for of, values in made.items()}
     in_others = {x for x, part in parts.items() if part.chunks != known[x].chunks}
     shown = {
         name: Ended(own.get(of, of), ending, finals.get(name) if of in in_others else None)
@@ -167,9 +187,15 @@ def rewritten(graph: HighLevelGraph, keys: Keys) -> HighLevelGraph:
     parts = {part.name: part for plan in found.plans for part in plan.parts}
     for name, (of, ending, final) in found.endings.items():
         shown = name if final is None else f"{name}-{tokenize(parts[of].grid)}"
-        chunks, annotations = parts[of].shown_chunks, graph.layers[name].annotations or None
+        chunks, annotations = parts[of].result_chunks, graph.layers[name].annotations or None
         alike = layers[of].annotations == annotations
         made = getattr(layers[of], "mapping", None) if alike else None
+        if isinstance(ending, Ending) and final is None and made and ending.is_of_one(chunks):
+            layers[shown] = ending.of_chunks(shown, next(iter(made.values())), chunks)
+            layers[shown].annotations = annotations
+            del layers[of]
+            dependencies[name] = dependencies.pop(of)
+            continue
         tasks = [*ending.tasks(shown, of, chunks, {} if made is None else made)]
         if made == {}:
             del layers[of]
@@ -193,38 +219,164 @@ def _endings(
     users: Mapping[str, Sequence[str]],
     wanted: set[str],
 ) -> dict[str, tuple[str, Ending | Listing]]:
-    """Match reductions whose steps are all known and have no other consumers.
+    """Match computations whose later steps are all known and have no other consumers.
 
     Their first steps return results of the engine, not of dask's functions.
     """
     found: dict[str, tuple[str, Ending | Listing]] = {}
     for first, one in known.items():
-        step, done = one.step, one.reduction
-        if step is None or done is None:
-            continue
-        if done.row.combine is None:
-            found[first.removesuffix(COUNTED)] = first, Listing()
-        later, plain = step.steps, step.plain
-        if later is None or not isinstance(plain, partial) or 0 in one.grid.shape:
-            continue
-        name = first
-        while name not in wanted and len(users.get(name, ())) == 1:
-            tree = trees.get(*users[name])
-            if not isinstance(tree, Combine):
-                break
-            name, call = tree.name, tree.function
-            known_so = call.func in (later.last, later.between) and call.args == plain.args[1:]
-            if not known_so or tree.axes != done.axes:
-                break
-            ending = ending_of(done, later, call)
-            if ending is not None and "-aggregate-" in name:
-                known[first] = raw = one.but(step=step.raw())
-                found[name] = first, ending._replace(reduction=raw.reduction or done)
-                break
-            combining = {**plain.keywords, "axis": done.axes, "keepdims": True}
-            if not call.keywords.items() <= combining.items():
-                break
+        counts = one.reduction is not None and one.reduction.row is HISTOGRAM
+        name = first.removesuffix(COUNTED) if counts else first
+        match = None if 0 in one.grid.shape else _ended(one, _following(name, trees, users, wanted))
+        if match is not None:
+            name, known[first], ending = _sliced(match, trees, users, wanted)
+            found[name] = first, ending
+        elif counts:
+            found[name] = first, Listing()
     return found
+
+
+Following = Iterator[tuple[str, Tree | None]]
+"""Layers, each of which is the only consumer of the one before, and their trees."""
+
+
+def _following(
+    name: str,
+    trees: Mapping[str, Tree],
+    users: Mapping[str, Sequence[str]],
+    wanted: set[str],
+) -> Following:
+    while name not in wanted and len(users.get(name, ())) == 1:
+        (name,) = users[name]
+        yield name, trees.get(name)
+
+
+Match = tuple[str, Known, Ending]
+"""The last layer of a computation, its first step, and the ending."""
+
+
+def _ended(one: Known, following: Following) -> Match | None:
+    """Match the layers that follow a last step."""
+    step = one.step
+    if step is None or one.tree.chunks is None:
+        return None
+    if isinstance(step.done, ChunkJob):
+        return _ended_job(one, step.done, following)
+    if step.steps is not None:
+        found = _combined(step, following)
+        raw = step.raw() if found else step
+        if found is None or not isinstance(raw.done, Reduction):
+            return None
+        return found[0], one.but(step=raw), found[1]._replace(reduction=raw.done)
+    return _ended_sum(one, step, following)
+
+
+def _ended_sum(one: Known, step: LastStep, following: Following) -> Match | None:
+    """Match the sum of the histograms, or of the products, of all chunks."""
+    _, sums = next(following, ("", None))
+    if not isinstance(sums, Reduce) or sums.step is None or not _is_sum(sums.step):
+        return None
+    found = _combined(sums.step, following)
+    if found is None:
+        return None
+    name, ending = found
+    if isinstance(one.tree, Histogram):
+        axes = tuple(range(len(one.output)))
+        step = histogram_over(one.tree.bins, len(axes))
+        one = one.but(step=step, output=(*axes, len(axes)), new_axes={len(axes): 1})
+        over = sums.axes == (0,)
+    else:
+        axes = tuple(one.output.index(one.labels[axis]) for axis in one.gone)
+        over = {*sums.axes} == {*axes}
+        if isinstance(step.done, Reduction):
+            over = over and one.output == one.labels
+            one = one.but(step=step.raw())
+        else:
+            over = over and all(len(one.shown_chunks[axis]) == 1 for axis in one.gone)
+    return (name, one, ending._replace(reduction=Reduction(SUM, axes, None))) if over else None
+
+
+def _sliced(
+    match: Match,
+    trees: Mapping[str, Tree],
+    users: Mapping[str, Sequence[str]],
+    wanted: set[str],
+) -> Match:
+    """Push a slice of a result down to the pixels, if only the slice is needed."""
+    name, one, ending = match
+    following, tree = next(_following(name, trees, users, wanted), ("", None))
+    is_job = one.step is not None and isinstance(one.step.done, ChunkJob)  # told where it is
+    if not isinstance(tree, Slice) or tree.new or is_job:
+        return match
+    shape = tuple(map(sum, one.result_chunks))
+    axes = [axis for axis in range(len(shape)) if axis not in ending.gone]
+    asked = dict(zip(axes, tree.cuts, strict=True))
+    cuts = [
+        Cut(0, 1, n)
+        if axis in ending.reduction.axes or axis not in asked
+        else asked[axis]._replace(kept=True)
+        for axis, n in enumerate(shape)
+    ]
+    further = [axis for axis, label in enumerate(one.output) if label not in one.labels]
+    whole = all(cuts[k] == (0, 1, shape[k], True) for k in further)
+    if not whole or any(cut.step < 1 or not cut.length for cut in (*cuts, *tree.cuts)):
+        return match
+    found = cut_pixels(one, [cuts[one.output.index(label)] for label in one.labels])
+    if not isinstance(found, Known):
+        return match
+    found = found.but(labels=one.labels, output=one.output, tree=replace(tree, of=one.tree))
+    dropped = tuple(axis for axis, cut in asked.items() if not cut.kept)
+    return following, found, ending._replace(dropped=dropped)
+
+
+def _is_sum(step: LastStep) -> bool:
+    return isinstance(step.done, Reduction) and step.done.row is SUM
+
+
+def _combined(step: LastStep, following: Following) -> tuple[str, Ending] | None:
+    """Match the later steps of a reduction of dask."""
+    done, later, plain = step.done, step.steps, step.plain
+    if not isinstance(done, Reduction) or later is None or not isinstance(plain, partial):
+        return None
+    for name, tree in following:
+        if not isinstance(tree, Combine):
+            break
+        call = tree.function
+        known_so = call.func in (later.last, later.between) and call.args == plain.args[1:]
+        if not known_so or tree.axes != done.axes:
+            break
+        ending = ending_of(done, later, call)
+        if ending is not None and "-aggregate-" in name:
+            return name, ending
+        combining = {**plain.keywords, "axis": done.axes, "keepdims": True}
+        if not call.keywords.items() <= combining.items():
+            break
+    return None
+
+
+def _ended_job(one: Known, done: ChunkJob, following: Following) -> Match | None:
+    """Match the steps that remove the axes reduced by a job, or combine its states."""
+    name, tree = next(following, ("", None))
+    if isinstance(tree, Mapped) and tree.function is squeezed:
+        single = all(len(one.shown_chunks[axis]) == 1 for axis in done.axes)
+        alike = [x.value for x in tree.arguments[1:]] == [done.axes]
+        ending = Ending(Reduction(SUM, done.axes, None), keepdims=False, dtype=None, ddof=0)
+        return (name, one, ending) if single and alike else None
+    if not isinstance(tree, Reduce) or tree.axes != done.axes:
+        return None
+    merging = partial(tree.function)
+    if merging.func is not merged:
+        return None
+    for name, later in following:
+        if not isinstance(later, Combine) or later.function.func is not merged:
+            break
+        if later.function.keywords != {**merging.keywords, "keepdims": later.keepdims}:
+            break
+        if not later.keepdims:
+            merge = merging.keywords["combine"]
+            reduction = Reduction(STATES, done.axes, None, merge=merge)
+            return name, one, Ending(reduction, keepdims=False, dtype=None, ddof=0)
+    return None
 
 
 def _users(dependencies: Mapping[str, set[str]]) -> dict[str, list[str]]:
@@ -252,12 +404,14 @@ def _make(
     if value is not recipes:
         dependencies[key].add(value.key)
         dependencies[value.key] = set()
+    count = len(one.places)
     ended = any(one.name == of for of, *_ in found.endings.values())
     single = all(n == 1 for x in recipes.beside for n in x.numblocks)
-    if ended and single and one.places == one.output and not (together or pixels):
+    if ended and single and one.places == one.output[:count] and not (together or pixels):
         # Every chunk is needed, and nothing to be fused by dask.
         operands = [TaskRef((x.name, *(0 for _ in x.numblocks))) for x in recipes.beside]
-        layers[key] = MaterializedLayer(reduced(key, value, one.chunks, *operands))
+        chunks = one.chunks + one.result_chunks[count:]
+        layers[key] = MaterializedLayer(reduced(key, value, chunks, *operands))
         layers[key].annotations = one.annotations or None
         return
     arguments: list[object] = [value, None, ArrayBlockIdDep(one.chunks), labels]
