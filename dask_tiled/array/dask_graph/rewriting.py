@@ -224,12 +224,15 @@ def _endings(
     Their first steps return results of the engine, not of dask's functions.
     """
     found: dict[str, tuple[str, Ending | Listing]] = {}
+    is_alone = sum(one.step is not None for one in known.values()) == 1  # others may share a pass
     for first, one in known.items():
         counts = one.reduction is not None and one.reduction.row is HISTOGRAM
         name = first.removesuffix(COUNTED) if counts else first
         match = None if 0 in one.grid.shape else _ended(one, _following(name, trees, users, wanted))
         if match is not None:
-            name, known[first], ending = _sliced(match, trees, users, wanted)
+            if is_alone:
+                match = _sliced(match, trees, users, wanted)
+            name, known[first], ending = match
             found[name] = first, ending
         elif counts:
             found[name] = first, Listing()
