@@ -25,7 +25,7 @@ UV := $(VENVS)/uv/bin/uv
 # npm packages: zarrita reads references in JavaScript, chromium runs the page of `explore`.
 NODE := $(foreach name,chromium zarrita,tests/$(name)/node_modules/installed)
 
-.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak release-check lint format docs bench compare expressions tables clean
+.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-windows test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak release-check lint format docs bench compare expressions tables clean
 
 help:
 	@echo "make demo    write the sample scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -35,6 +35,7 @@ help:
 	@echo "make test-elsewhere  the whole suite as another user, in another folder and language, on one core"
 	@echo "make test-oldest  the suite with the lowest versions that pyproject.toml allows (PYTHON=, PYTEST_ARGS=)"
 	@echo "make test-newest  the suite with the newest, and pre-releases of dask, numpy, numba, xarray and zarr"
+	@echo "make test-windows  the core of the suite by a Windows Python under Wine"
 	@echo "make test-dask  dask's own tests of arrays, on arrays opened from files"
 	@echo "make fuzz    10,000 damaged files of each format (FUZZ_ARGS='mib --count 1000 --seed 1')"
 	@echo "make fuzz-expressions  thousands of random expressions, compared with NumPy and with explain"
@@ -73,6 +74,10 @@ test-newest: $(NEWEST)
 test-oldest: export DASK_TILED_REQUIRE_LOWEST = 1
 test-oldest test-newest:
 	@$(<D)/bin/python -m pytest $(PYTEST_SPREAD) $(PYTEST_ARGS)
+
+# The script makes its environment; it skips if Wine is absent and cannot be installed.
+test-windows: $(VENVS)/test/installed
+	@$(VENVS)/test/bin/python tests/windows/wine.py pytest -q -rs $(PYTEST_ARGS)
 
 # Runs the tests of the installed dask without this project's pytest settings; warnings as in dask's.
 test-dask: $(VENVS)/test/installed

@@ -51,6 +51,10 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    if os.name == "nt":
+        from windows import unsupported
+
+        config.pluginmanager.register(unsupported)
     gc.disable()  # until collection ends: imported modules and tests live to the end anyway
     if config.option.seed is None:
         config.option.seed = seed_of_commit()

@@ -157,15 +157,14 @@ def _machine() -> Section:
 
 
 def _open_files() -> str:
-    from dask_tiled.system.resources import most_files
+    from dask_tiled.system.resources import NOFILE, UNLIMITED, getrlimit
 
-    limits = most_files()
-    if limits is None:
+    if getrlimit is None:
         return "not known"
-    soft, hard = limits
-    most = "any number" if hard is None else str(hard)
-    text = "any number" if soft is None else f"{soft} at once; ulimit -n sets up to {most}"
-    few = soft is not None and soft < FEW_FILES
+    soft, hard = getrlimit(NOFILE)
+    most = "any number" if hard == UNLIMITED else str(hard)
+    text = "any number" if soft == UNLIMITED else f"{soft} at once; ulimit -n sets up to {most}"
+    few = soft != UNLIMITED and soft < FEW_FILES
     return f"{text}. This is low: files are reopened often" if few else text
 
 

@@ -22,7 +22,7 @@ from dask_tiled.formats.tools.files import natural_key
 from dask_tiled.formats.unrecognised import unrecognised, wrong_format
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, is_following
-from dask_tiled.model.paths import OF_AXES, absolute, is_url, list_folder
+from dask_tiled.model.paths import OF_AXES, absolute, in_folder, is_url, list_folder, without_scheme
 from dask_tiled.remote.session import Session, opened_together, session
 from dask_tiled.remote.stores import Options
 
@@ -86,7 +86,7 @@ def _matching_urls(known: Session, url: str) -> tuple[tuple[str, ...], bool]:
     found = sorted(_matching(names, pattern), key=natural_key)
     if not found:
         raise FileNotFoundError(f"no file matches {url}")
-    return tuple(os.path.join(folder, name) for name in found), True
+    return tuple(in_folder(folder, name) for name in found), True
 
 
 def _matching(names: Iterable[str], pattern: str) -> list[str]:
@@ -109,19 +109,19 @@ def _found_by(pattern: str) -> Iterator[str]:
     literal = os.path.isdir(folder) or not glob.has_magic(folder)  # brackets also occur in names
     for place in [folder] if literal else _found_by(folder):
         if not glob.has_magic(name):
-            found = [name] if os.path.lexists(os.path.join(place, name)) else []
+            found = [name] if os.path.lexists(in_folder(place, name)) else []
         else:
             there = list_folder(place) if os.path.isdir(place or ".") else None
             hidden = name.startswith(".")
             found = [one for one in _matching(there or (), name) if hidden or one[0] != "."]
-        yield from (os.path.join(place, one) for one in found)
+        yield from (in_folder(place, one) for one in found)
 
 
 def _path_text(path: Any) -> str:
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str) or "\0" in text or not text:
         raise DatasetError("invalid path", expected="a path as text", found=repr(path))
-    return text.removeprefix("file://")
+    return without_scheme(text)
 
 
 def from_the_root(path: Any) -> Any:

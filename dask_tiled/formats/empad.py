@@ -29,6 +29,7 @@ from dask_tiled.formats.tools.files import (
 from dask_tiled.formats.tools.text import local_time, plain_tree, read_xml, since_1970
 from dask_tiled.model.axes import nav_axes, sig_axes
 from dask_tiled.model.instrument import entries
+from dask_tiled.model.paths import in_folder
 
 NAME = re.compile(r"_x(\d+)(?:_y(\d+))?\.raw$", re.IGNORECASE)
 """File name of a scan, ``scan_x4_y4.raw``, or of a series, ``series_x10.raw``."""
@@ -63,7 +64,7 @@ def xml_of(raw: str) -> str | None:
     names = names_in(folder, os.path.splitext(name)[0] + ".xml")
     entries = [entry for entry in names if entry.lower().endswith(".xml")]
     for entry in sorted(entries, key=natural_key)[:MAX_NEIGHBOURS]:
-        xml = os.path.join(folder, entry)
+        xml = in_folder(folder, entry)
         try:
             if is_xml(tools.read_head(xml, 64)) and raw_name(read_xml(xml), xml) == name:
                 return xml

@@ -21,6 +21,7 @@ from dask_tiled.formats.tools.files import named_file
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.model.paths import in_folder
 
 MAX_TOML = 1 << 16
 MOST_DOTS = 1000
@@ -175,7 +176,7 @@ def describe(
     for part, (name, _) in zip(PARTS, parts, strict=True):
         full = named_file(name, path, f"{part}_file")
         if full is None:
-            problem, expected = "a file named in it is missing", os.path.join(folder, name)
+            problem, expected = "a file named in it is missing", in_folder(folder, name)
             raise tools.TruncatedFileError(
                 problem, path=path, where=f"{part}_file", expected=expected, found="no such file"
             )

@@ -24,7 +24,7 @@ from dask_tiled.remote.fetching import ask, check, fetch_all
 from dask_tiled.remote.session import session
 from dask_tiled.remote.stores import Place, Version
 from dask_tiled.remote.stream import Stream
-from dask_tiled.system.files import open_to_read, pread
+from dask_tiled.system.files import TO_READ, open_file, pread
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of an HDF5 file."""
@@ -320,7 +320,7 @@ def opened_fd(path: str | os.PathLike[str]) -> Iterator[int]:
 def _regular(path: str, _flags: int = os.O_RDONLY) -> int:
     """Open a regular file; refuse anything else, without waiting for a pipe."""
     check_inside(path)  # also before opening, because opening some devices has effects
-    fd = with_room(partial(open_to_read, path), path)
+    fd = with_room(partial(open_file, path, TO_READ), path)
     found = os.fstat(fd)
     try:
         check_inside(path, found)

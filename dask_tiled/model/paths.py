@@ -1,12 +1,13 @@
 """Paths and URLs: lookup, permission to read, and opening.
 
-``os.path.split``, ``join`` and ``splitext`` work for both; functions that access files are here.
+``os.path.split`` and ``splitext`` work for both; functions that access files are here.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import random
 import stat
 import time
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 from dask_tiled.errors import OutsideFolderError, StaleFileError
 from dask_tiled.remote.session import join, session
-from dask_tiled.system.resources import most_files
+from dask_tiled.system.resources import NOFILE, UNLIMITED, getrlimit
 
 T = TypeVar("T")
 
@@ -50,6 +51,13 @@ def absolute(path: str | os.PathLike[str]) -> str:
     return os.fspath(path) if is_url(path) else os.path.abspath(path)
 
 
+def without_scheme(text: str) -> str:
+    """Return the path in a ``file://`` URL; other texts are returned unchanged."""
+    path = text.removeprefix("file://")
+    # On Windows, file:///C:/scan.mib names C:/scan.mib.
+    return path[1:] if path.startswith("/") and os.path.splitdrive(path[1:])[0] else path
+
+
 def real(path: str | os.PathLike[str]) -> str:
     """Resolve links; URLs are returned unchanged."""
     return os.fspath(path) if is_url(path) else os.path.realpath(path)
@@ -78,7 +86,12 @@ def file_size(path: str) -> int:
 
 def named_in(folder: str, name: str) -> str:
     """Return the path of a file in a folder, given its name as another file writes it."""
-    return join(folder, name) if is_url(folder) else os.path.normpath(os.path.join(folder, name))
+    return join(folder, name) if is_url(folder) else os.path.normpath(in_folder(folder, name))
+
+
+def in_folder(folder: str, *names: str) -> str:
+    """Return the path of a name in a folder or below a URL, whose separator is always "/"."""
+    return posixpath.join(folder, *names) if is_url(folder) else os.path.join(folder, *names)
 
 
 def list_folder(folder: str) -> list[str] | None:
@@ -93,7 +106,7 @@ def names_in(folder: str, *guesses: str) -> list[str]:
     """List the names in a folder; if the server cannot list, those of ``guesses`` that exist."""
     names = list_folder(folder)
     if names is None:
-        names = [name for name in guesses if is_file(os.path.join(folder, name))]
+        names = [name for name in guesses if is_file(in_folder(folder, name))]
     return names
 
 
@@ -111,8 +124,10 @@ def axes_file(path: str) -> str:
 
 def allowed(most: int) -> int:
     """Return how many descriptors a cache may keep: ``most``, or a share of the process's limit."""
-    soft, _ = most_files() or (None, None)
-    return most if soft is None else max(1, min(most, soft // SHARE))
+    if getrlimit is None:
+        return most
+    soft, _ = getrlimit(NOFILE)
+    return most if soft == UNLIMITED else max(1, min(most, soft // SHARE))
 
 
 def give_back() -> None:

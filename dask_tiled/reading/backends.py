@@ -24,8 +24,8 @@ from dask_tiled.reading.mapped import (
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
 from dask_tiled.reading.rest import can_rest, rests
-from dask_tiled.system.files import pread
-from dask_tiled.system.leases import leased
+from dask_tiled.system.changes import leased
+from dask_tiled.system.files import HINDERS, pread
 from dask_tiled.system.pages import is_cached
 
 
@@ -64,14 +64,15 @@ class Leased(Backend):
 class Auto(Local):
     """Maps files that cannot change, or are leased; reads all others.
 
-    Small files stay mapped between chunks. Larger files, and all files with ``once``, are mapped a
-    window at a time; few bytes, and frames that lie far apart, are read. Workers of a cluster map
-    nothing, as mapped pages count towards their memory limit.
+    Small files stay mapped between chunks, except where that hinders other programs. Larger files,
+    and all files with ``once``, are mapped a window at a time; few bytes, and frames that lie far
+    apart, are read. Workers of a cluster map nothing, as mapped pages count towards their memory
+    limit.
     """
 
     def __init__(self, *, once: bool = False) -> None:
         super().__init__()
-        self._mapped = Resting(self._files) if once else Kept(self._files)
+        self._mapped = (Resting if once or HINDERS else Kept)(self._files)
         self._buffered = Buffered(self._files)
         self._once = once
         self._chosen: dict[File, Backend] = {}

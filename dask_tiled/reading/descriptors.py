@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from operator import attrgetter
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import GIVES_BACK, SHORT, allowed, with_room
-from dask_tiled.system.files import open_to_read
+from dask_tiled.system.files import DIRECT, HINDERS, TO_READ, open_file
 from dask_tiled.system.forks import after_fork
 
 IDLE = 32
@@ -58,7 +59,7 @@ def take_back(file: File, fd: int, *, direct: bool = False) -> None:
     """Keep a descriptor for the next chunk, and check that the file is still unchanged."""
     _check(file, fd)
     _idle.append(((*_version(file), direct), fd))
-    _shorten(allowed(IDLE))
+    _shorten(0 if HINDERS else allowed(IDLE))
 
 
 def _check(file: File, fd: int) -> None:
@@ -101,10 +102,14 @@ def _take(key: Key) -> int | None:
 
 
 def _open(path: str, *, direct: bool) -> int:
+    if not direct:
+        return open_file(path, TO_READ)
     try:
-        return open_to_read(path, direct=direct)
+        if DIRECT is None:
+            raise OSError(errno.ENOTSUP, "the system has no direct reads")  # noqa: TRY301
+        return open_file(path, TO_READ | DIRECT)
     except OSError as error:
-        if not direct or error.errno in SHORT:
+        if error.errno in SHORT:
             raise
         raise DatasetError(
             "the file system does not support direct reads",

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.paths import listed, open_file
+from dask_tiled.model.paths import listed, open_file, without_scheme
 from dask_tiled.storing.claims import claimed, discard, put_back, remove_replaced, set_aside
 from dask_tiled.storing.disk import at_once, flush, flush_folders, unwritable, writing_to
 from dask_tiled.storing.nodes import check_node, files
@@ -28,7 +28,7 @@ def local_path(store: Any) -> str | None:
         return os.path.abspath(store.root)
     if not isinstance(store, (str, os.PathLike)):
         return None
-    text = os.fspath(store).removeprefix("file://")
+    text = without_scheme(os.fspath(store))
     if "\0" in text:
         raise DatasetError("invalid path", expected="a path as text", found=repr(text))
     return None if "://" in text else os.path.abspath(text)

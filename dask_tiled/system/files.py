@@ -12,25 +12,15 @@ from typing import Any
 
 from dask_tiled.system.names import WINDOWS, libc, offered
 
-_FLAGS = os.O_RDONLY | (offered("os", "O_CLOEXEC") or 0) | (offered("os", "O_NONBLOCK") or 0)
-_DIRECT: int | None = offered("os", "O_DIRECT")
+TO_READ = os.O_RDONLY | (offered("os", "O_CLOEXEC") or 0) | (offered("os", "O_NONBLOCK") or 0)
+"""Flags to open a file: a pipe does not block, and child processes do not inherit it."""
+DIRECT: int | None = offered("os", "O_DIRECT") or offered(WINDOWS, "NO_BUFFERING")
+"""Flag to bypass the page cache: reads have to be aligned. None if the system has none."""
 _CAN_FLUSH_FOLDERS = offered("os", "O_DIRECTORY") is not None
 _fallocate, _fadvise = offered("os", "posix_fallocate"), offered("os", "posix_fadvise")
 _one_at_a_time = threading.Lock()
-
-
-def _open_to_read(path: str, *, direct: bool = False) -> int:
-    """Open a file for reading; a pipe does not block, and child processes do not inherit it.
-
-    Parameters
-    ----------
-    path : str
-    direct : bool
-        Whether reads bypass the page cache, and have to be aligned.
-    """
-    if direct and _DIRECT is None:
-        raise OSError(errno.ENOTSUP, "the system has no direct reads")
-    return os.open(path, _FLAGS | (_DIRECT or 0) * direct)
+HINDERS = offered(WINDOWS, "open_file") is not None
+"""Whether an open file cannot be replaced, and a mapped one not be truncated or removed."""
 
 
 def _pread(fd: int, nbytes: int, at: int) -> bytes:
@@ -55,7 +45,7 @@ def _pwrite(fd: int, data: Any, at: int) -> int:
         return os.write(fd, data)
 
 
-open_to_read: Callable[..., int] = offered(WINDOWS, "open_to_read") or _open_to_read
+open_file: Callable[[str, int], int] = offered(WINDOWS, "open_file") or os.open
 pread: Callable[[int, int, int], bytes]
 preadv: Callable[[int, Sequence[Any], int], int]
 pwrite: Callable[[int, Any, int], int]

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from dask_tiled.system.names import WINDOWS, offered
 
-_sysconf, _getrlimit = offered("os", "sysconf"), offered("resource", "getrlimit")
+_sysconf = offered("os", "sysconf")
+getrlimit: Callable[[int], tuple[int, int]] | None = offered("resource", "getrlimit")
+NOFILE: int = offered("resource", "RLIMIT_NOFILE")
+UNLIMITED: int = offered("resource", "RLIM_INFINITY")
 _physical: Callable[[], int] | None = offered(WINDOWS, "physical_memory")
 
 
@@ -21,15 +24,3 @@ def sysconf(name: str) -> int:
 def physical_memory() -> int:
     """Return the memory of the machine in bytes; 0 if unknown."""
     return _physical() if _physical else sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES")
-
-
-def most_files() -> tuple[int | None, int | None] | None:
-    """Return how many files may be open, and up to what the user may raise it; None if unknown.
-
-    A number is None if it is unlimited.
-    """
-    if _getrlimit is None:
-        return None
-    unlimited = offered("resource", "RLIM_INFINITY")
-    soft, hard = _getrlimit(offered("resource", "RLIMIT_NOFILE"))
-    return None if soft == unlimited else soft, None if hard == unlimited else hard

@@ -86,10 +86,10 @@ def _created(path: str, shares: int, how: int, flags: int) -> int:
         raise
 
 
-def open_to_read(path: str, *, direct: bool = False) -> int:
-    """Open a file for reading."""
+def open_file(path: str, flags: int) -> int:
+    """Open a file for reading; the only flag is ``NO_BUFFERING``."""
     shares = SHARE_READ | SHARE_WRITE | SHARE_DELETE
-    return _created(path, shares, OPEN_EXISTING, NO_BUFFERING if direct else 0)
+    return _created(path, shares, OPEN_EXISTING, flags & NO_BUFFERING)
 
 
 def open_locked(path: str) -> int:

@@ -262,7 +262,7 @@ def test_missing_frames_open_no_file(path, monkeypatch):
         raise OSError
 
     descriptors._idle.clear()
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(descriptors, "open_file", refuse)
     assert (arr[12:].compute() == 4).all()
     assert opens == []
     with pytest.raises(OSError):  # noqa: PT011 - raised by refuse

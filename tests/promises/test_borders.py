@@ -21,6 +21,7 @@ from ome_writer import binary_only, document, image, tiff_data, uuid_of, write_p
 from range_server import serving
 
 from dask_tiled import DatasetError, OutsideFolderError, StaleFileError, open_dataset
+from dask_tiled.model import files
 from dask_tiled.model.files import read_head
 from dask_tiled.model.paths import Border, within
 from dask_tiled.testing import (
@@ -395,7 +396,7 @@ def test_the_opened_file_is_the_checked_one(folders, monkeypatch, swapped):
 
     with within(Border([str(home / "a.txt")])):
         assert read_head(home / "sub/z", 9) == b"sub"
-        monkeypatch.setattr(os, "open", open_swapped)
+        monkeypatch.setattr(files, "open_file", open_swapped)
         with pytest.raises(StaleFileError, match="replaced while it was opened"):
             read_head(home / "sub/z", 9)
 
@@ -413,7 +414,7 @@ def test_files_replaced_while_they_are_opened(folders, monkeypatch):
         return fd
 
     with within(Border([str(home / "a.txt")])):
-        monkeypatch.setattr(os, "open", open_replaced)
+        monkeypatch.setattr(files, "open_file", open_replaced)
         with pytest.raises(StaleFileError, match="replaced while it was opened"):
             read_head(home / "z", 9)
 

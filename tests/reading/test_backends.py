@@ -197,7 +197,7 @@ def refuse_direct(monkeypatch, folder=""):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
         return real(path, flags, *args, **options)
 
-    monkeypatch.setattr(os, "open", open_file)
+    monkeypatch.setattr(descriptors, "open_file", open_file)
 
 
 def test_unsupported_direct_reads_are_refused(path, monkeypatch):
@@ -225,7 +225,7 @@ def test_direct_reads_of_a_series_on_two_file_systems(tmp_path, monkeypatch):
 
 
 def test_systems_without_direct_reads(path, monkeypatch):
-    monkeypatch.setattr(files, "_DIRECT", None)
+    monkeypatch.setattr(descriptors, "DIRECT", None)
     with pytest.raises(DatasetError, match="direct reads"):
         open_dataset(path, io="direct", **RAW)
 
@@ -432,7 +432,9 @@ def test_files_removed_or_replaced_during_compute(path, monkeypatch, io, change)
 def test_idle_descriptors_are_used_again(path, monkeypatch):
     arr = open_dataset(path, chunks=(2, -1, -1), **RAW)
     opens, real = [], os.open
-    monkeypatch.setattr(os, "open", lambda *args, **kw: opens.append(args[0]) or real(*args, **kw))
+    monkeypatch.setattr(
+        descriptors, "open_file", lambda *args, **kw: opens.append(args[0]) or real(*args, **kw)
+    )
     for _ in range(3):
         arr.compute()
     assert opens.count(str(path)) == len(descriptors._idle) == 2  # for the map and the lease

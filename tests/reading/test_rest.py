@@ -15,7 +15,7 @@ import pytest
 
 from dask_tiled import DatasetError, map_tiles, open_dataset
 from dask_tiled.reading import backends, decoding, mapped, rest
-from dask_tiled.system import leases, mounts
+from dask_tiled.system import changes, mounts
 from dask_tiled.testing import counting_frames, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous", "nothing_kept")
@@ -133,7 +133,7 @@ def writer(path):
 def detects_writers(path):
     """Return whether this system can detect writers."""
     with open(path, "rb") as file, open(path, "ab"):
-        return leases.is_written(file.fileno())
+        return changes.is_written(file.fileno())
 
 
 @pytest.mark.parametrize("kind", ["open", "mapped"])
@@ -171,7 +171,7 @@ def test_leases_do_not_block_writers(path, tmp_path):
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other,
     ):
         while other.poll() is None:
-            answers |= {leases.is_written(file.fileno()) for _ in range(1000)}
+            answers |= {changes.is_written(file.fileno()) for _ in range(1000)}
             if answers == {False, True}:  # the other process had it open at times
                 enough.touch()
         longest = float(other.stdout.read())
@@ -180,9 +180,9 @@ def test_leases_do_not_block_writers(path, tmp_path):
 
 def test_without_leases_files_count_as_not_written(path, monkeypatch):
     """Leases are absent on other systems and for files of other users."""
-    monkeypatch.setattr(leases, "_EXISTS", False)
+    monkeypatch.setattr(changes, "_EXISTS", False)
     with open(path, "ab") as file:
-        assert not leases.is_written(file.fileno())
+        assert not changes.is_written(file.fileno())
 
 
 # Leases
@@ -269,7 +269,7 @@ REMOTE = [
 @pytest.mark.parametrize("line", LOCAL + REMOTE)
 def test_mounts(line):
     device, kind = mounts.parse_mount(line + "\n")
-    assert (kind in mounts.REMOTE) == (line in REMOTE)
+    assert (kind in changes.REMOTE) == (line in REMOTE)
     assert "{}:{}".format(*device) == line.split()[2]
 
 
@@ -285,7 +285,7 @@ def test_without_mountinfo_files_are_local(path, monkeypatch):
     def fail(*_, **__):
         raise FileNotFoundError(errno.ENOENT, "no /proc")
 
-    monkeypatch.setattr(mounts, "_mounts", {})
+    monkeypatch.setattr(changes, "_types", {})
     monkeypatch.setattr("builtins.open", fail)
     try:
         assert not rest.is_remote(str(path))
@@ -297,8 +297,8 @@ def test_without_mountinfo_files_are_local(path, monkeypatch):
 def test_network_files_are_mapped_only_on_request(path, monkeypatch, kind, mapped):
     device = path.stat().st_dev
     types = {} if kind is None else {(os.major(device), os.minor(device)): kind}
-    monkeypatch.setattr(mounts, "types", lambda: types)
-    monkeypatch.setattr(mounts, "_mounts", {})
+    monkeypatch.setattr(changes, "types", lambda: types)
+    monkeypatch.setattr(changes, "_types", {})
     with dask.config.set(AT_REST):
         assert is_mapped(open_dataset(path, **RAW)) == mapped
         assert is_mapped(open_dataset(path, io="mmap", **RAW))

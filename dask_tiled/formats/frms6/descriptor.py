@@ -26,6 +26,7 @@ from dask_tiled.formats.tools.files import Member, absolute, common_stem, in_seq
 from dask_tiled.formats.tools.frames import Part, part_layout
 from dask_tiled.formats.tools.text import parse_pairs
 from dask_tiled.model.files import is_following
+from dask_tiled.model.paths import in_folder
 
 SECTION = "measurementInfo"
 HDR_BYTES = 1 << 16
@@ -128,7 +129,7 @@ def _choose(base: str, numbers: Sequence[int]) -> dict[int, str]:
     pattern = re.compile(re.escape(name) + r"_(\d{1,18})\.frms6", re.IGNORECASE)
     guesses = (f"{name}_{n:03}.frms6" for n in numbers or range(1, GUESSES))
     matches = map(pattern.fullmatch, sorted(names_in(folder, *guesses)))
-    present = {int(match[1]): os.path.join(folder, match[0]) for match in matches if match}
+    present = {int(match[1]): in_folder(folder, match[0]) for match in matches if match}
     numbers = numbers or sorted({1, *present} - {0})
     missing = [number for number in numbers if number not in present]
     if missing:

@@ -20,6 +20,7 @@ from dask_tiled.formats.mib.fly_back import with_lines
 from dask_tiled.formats.tools.files import Member, absolute, gather, is_file, names_in, natural_key
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.text import read_pairs
+from dask_tiled.model.paths import in_folder
 
 MAGIC = b"MQ1,"
 HDR_MAGIC = b"HDR,"
@@ -285,7 +286,7 @@ def _first_mib(stem: str) -> str:
     names.sort(key=lambda entry: len(entry) != len(name + ".mib"))  # the exact name comes first
     if not names:
         raise tools.DatasetError("no .mib file beside the .hdr file", path=stem + ".hdr")
-    return os.path.join(folder, names[0])
+    return in_folder(folder, names[0])
 
 
 FORMAT = tools.Format(

@@ -20,6 +20,7 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import opened
 from dask_tiled.formats.tools.text import local_time, read_pairs, since_1970
 from dask_tiled.model.indexing import Index
+from dask_tiled.model.paths import in_folder
 
 KINDS = {
     "movie": re.compile(r".*_movie\.mrc", re.DOTALL),
@@ -96,7 +97,7 @@ def find_session(path: str) -> Session | None:
     if kind is None:
         return None
     parts = name.removesuffix(".mrc").split("_")
-    stems = [os.path.join(folder, "_".join(parts[:k])) for k in range(len(parts) - 1, 0, -1)]
+    stems = [in_folder(folder, "_".join(parts[:k])) for k in range(len(parts) - 1, 0, -1)]
     info, coordinates = (
         tools.beside("", *(stem + ending for stem in stems))
         for ending in ("_info.txt", "_scan_coordinates.csv")

@@ -13,7 +13,7 @@ from dask_tiled.formats.ome_tiff.xml import MAX_BYTES, Document, plain_uuid
 from dask_tiled.formats.tiff.ifd import find_description, is_tiff
 from dask_tiled.formats.tools.files import named_file
 from dask_tiled.model.files import read_exactly, read_head
-from dask_tiled.model.paths import absolute, file_size, names_in, real
+from dask_tiled.model.paths import absolute, file_size, in_folder, names_in, real
 
 HEAD_BYTES = 1 << 12  # enough for the UUID of the document
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
@@ -57,7 +57,7 @@ class Folder:
     def _read_uuids(self, folder: str, known: set[str]) -> dict[str, list[str]]:
         uuids: dict[str, list[str]] = {}
         for name in sorted(names_in(folder)):
-            path = os.path.join(folder, name)
+            path = in_folder(folder, name)
             if path not in known and name.lower().endswith(ENDINGS):
                 with suppress(DatasetError, FileNotFoundError, PermissionError):  # not a member
                     if self.find(path) is not None:

@@ -15,6 +15,7 @@ from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import absolute, is_file, names_in, natural_key
 from dask_tiled.formats.tools.text import MAX_COUNT, local_time, parse_xml
+from dask_tiled.model.paths import in_folder
 
 MAGIC = b"JK\x00\x02"
 SCANNED_BYTES = 1 << 24  # only this much is searched, as files may hold images
@@ -37,7 +38,7 @@ def ser_of(emi: str, dataset: int | str | None) -> str:
         raise tools.DatasetError("no .ser file beside the .emi file", path=emi, hint=hint)
     stems = [os.path.splitext(entry)[0] for entry in names]
     by_name = names if dataset in names else stems
-    return os.path.join(folder, names[choose_dataset(emi, by_name, dataset)])
+    return in_folder(folder, names[choose_dataset(emi, by_name, dataset)])
 
 
 def emi_of(ser: str) -> str | None:

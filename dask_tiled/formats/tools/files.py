@@ -23,6 +23,7 @@ from dask_tiled.model.paths import (
     border,
     check_inside,
     file_size,
+    in_folder,
     is_file,
     is_link,
     is_url,
@@ -187,7 +188,7 @@ def _neighbours(path: str) -> tuple[Iterator[str], Iterator[str], bool]:
         later, earlier = count(own + 1), range(own - 1, -1, -1)
 
     def path_of(n: int) -> str:
-        return os.path.join(folder, numbers.get(n, f"{prefix}{n:0{len(number)}}{suffix}"))
+        return in_folder(folder, numbers.get(n, f"{prefix}{n:0{len(number)}}{suffix}"))
 
     return map(path_of, later), map(path_of, earlier), names is not None
 
@@ -280,7 +281,7 @@ def named_file(name: str, path: str, where: str) -> str | None:
             return behind and named_file(name, behind, where)
         if not is_url(found):
             known.check(found)
-            known.check(real(os.path.join(folder, name)))  # ".." after a link differs
+            known.check(real(in_folder(folder, name)))  # ".." after a link differs
     except OutsideFolderError as error:
         raise OutsideFolderError(
             "a file that it names lies outside of its folder",

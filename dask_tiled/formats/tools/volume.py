@@ -22,6 +22,7 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, read_head
 from dask_tiled.model.layout import Layout
+from dask_tiled.model.paths import in_folder
 from dask_tiled.model.pieces import Piece, strides_of
 
 Parts = File | Sequence[tuple[File, int]]
@@ -281,7 +282,7 @@ def pixel_files(header: File, key: str, text: str, end: int) -> list[tuple[File,
     for name in names:
         path = named_file(name, header.path, where)
         if path is None:
-            expected = os.path.join(os.path.dirname(header.path), name)
+            expected = in_folder(os.path.dirname(header.path), name)
             problem = "a file of the pixels is missing"
             raise TruncatedFileError(problem, path=header.path, where=where, expected=expected)
         files.append((File.at(path), 0))

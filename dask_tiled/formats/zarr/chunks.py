@@ -22,7 +22,7 @@ from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File, read_exactly
 from dask_tiled.model.grids import gaps
 from dask_tiled.model.indexing import Array, Index
-from dask_tiled.model.paths import is_link, is_url, list_folder
+from dask_tiled.model.paths import in_folder, is_link, is_url, list_folder
 from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 
 NUMBER = re.compile("[0-9]+")
@@ -168,7 +168,7 @@ class Chunks:
     def _of_file(self, cell: tuple[int, ...]) -> Index:
         """Return the chunks under a key: position in the array, file number, offset and length."""
         key = self.array.metadata.encode_chunk_key(cell)
-        path = os.path.join(self.folder, *key.split("/"))
+        path = in_folder(self.folder, *key.split("/"))
         corner = np.array(cell, np.int64) * self.stored
         try:
             file = File.at(path)
@@ -198,5 +198,5 @@ def _keys(folder: str, like: str) -> set[str]:
     if "/" not in like:
         return set(names)
     rest = like.partition("/")[2]
-    below = (name for name in names if os.path.isdir(os.path.join(folder, name)))
-    return {f"{name}/{key}" for name in below for key in _keys(os.path.join(folder, name), rest)}
+    below = (name for name in names if os.path.isdir(in_folder(folder, name)))
+    return {f"{name}/{key}" for name in below for key in _keys(in_folder(folder, name), rest)}

@@ -26,7 +26,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.mark import MARK, told_instrument, with_missing
 from dask_tiled.model.ome_zarr import axes_of, image_in, levels_of
-from dask_tiled.model.paths import Border, border, is_url, real, within
+from dask_tiled.model.paths import Border, border, in_folder, is_url, real, within
 
 MOST_GROUPS = 8
 """Search at most this many nested groups for an array."""
@@ -105,7 +105,7 @@ def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _chosen(document: Mapping[str, Any], path: str) -> str:
     """Return the default array of a group."""
     folder = os.path.dirname(path)
-    if not is_url(path) and os.path.isfile(os.path.join(folder, "data", DOCUMENT)):
+    if not is_url(path) and os.path.isfile(in_folder(folder, "data", DOCUMENT)):
         return "data"
     for level in levels_of(image_in(document)):
         return level
@@ -217,10 +217,10 @@ def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | N
     if is_url(folder) or "/" in name or ".." in name:
         return None
     known = border()
-    above = {os.path.join(os.path.dirname(one), DOCUMENT) for one in (folder, real(folder))}
+    above = {in_folder(os.path.dirname(one), DOCUMENT) for one in (folder, real(folder))}
     try:
         with within(Border(above, outside=bool(known and known.outside))):
-            file, document = node_in(os.path.join(os.path.dirname(folder), name)) or (file, {})
+            file, document = node_in(in_folder(os.path.dirname(folder), name)) or (file, {})
             array = opened(file, document)
             if array.shape != (size,) or array.dtype.kind not in "fiu":
                 return None

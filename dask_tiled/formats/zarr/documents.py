@@ -20,7 +20,7 @@ from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tools.text import parse_json
 from dask_tiled.model.files import File
-from dask_tiled.model.paths import is_file, is_url
+from dask_tiled.model.paths import in_folder, is_file, is_url
 
 DOCUMENT = "zarr.json"
 ARRAY, GROUP, ALL, ATTRIBUTES = ".zarray", ".zgroup", ".zmetadata", ".zattrs"
@@ -46,7 +46,7 @@ def node_in(folder: str) -> tuple[File, dict[str, Any]] | None:
     DatasetError
         As for :func:`read`.
     """
-    files = (_file_at(os.path.join(folder, name)) for name in DOCUMENTS)
+    files = (_file_at(in_folder(folder, name)) for name in DOCUMENTS)
     file = next(filter(None, files), None)
     return None if file is None else (file, read(file))
 
@@ -61,7 +61,7 @@ def member_of(folder: str, name: Any, path: str) -> str:
         lengths = [len(os.fsencode(part)) for part in parts]
         short = max(lengths) < 256 and sum(lengths) <= LONGEST_NAME  # limits of file systems
         if short and ".." not in parts and not os.path.isabs(name):
-            return os.path.join(folder, *parts)
+            return in_folder(folder, *parts)
     raise DatasetError("invalid path of a member", path=path, found=repr(name)[:LONGEST_NAME])
 
 
@@ -109,7 +109,7 @@ def _parsed(file: File) -> dict[str, Any]:
 
 def _beside(folder: str, name: str) -> dict[str, Any]:
     """Read another document of format 2; empty if it does not exist."""
-    file = _file_at(os.path.join(folder, name))
+    file = _file_at(in_folder(folder, name))
     return _parsed(file) if file else {}
 
 

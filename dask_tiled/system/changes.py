@@ -1,16 +1,18 @@
-"""Leases of files: who has one is told before another program opens the file for writing."""
+"""Other programs that may change a file: writers, leases that they wait for, other machines."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import call
 from typing import Any
 
-from dask_tiled.system.names import libc, offered
+from dask_tiled.system.mounts import types
+from dask_tiled.system.names import WINDOWS, libc, offered
 
 _fcntl: Any = offered("fcntl", "fcntl")
 _SET_LEASE, _SET_SIGNAL = offered("fcntl", "F_SETLEASE"), offered("fcntl", "F_SETSIG")
@@ -19,6 +21,17 @@ _SIGNAL = offered("signal", "SIGURG")
 """Announces the end of a lease; ignored by default."""
 _EXISTS = None not in (_fcntl, _SET_LEASE, _SET_SIGNAL, _SIGNAL)
 _held_fcntl = libc("fcntl", holds_gil=True)
+_major, _minor = offered("os", "major"), offered("os", "minor")
+_types: dict[tuple[int, int], str] = {}
+
+# fmt: off
+REMOTE = {
+    "9p", "afs", "beegfs", "ceph", "cifs", "davfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
+    "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs", "wekafs",
+}
+# fmt: on
+"""Types of network file systems. All user-space types count as such, except on local block
+devices."""
 
 
 def is_written(fd: int) -> bool:
@@ -66,3 +79,21 @@ def leased(fd: int) -> Iterator[int]:
     finally:
         with suppress(OSError):  # after 45 s, Linux revokes a lease
             _fcntl(fd, _SET_LEASE, _NONE)
+
+
+def _is_network(path: str) -> bool:
+    """Return whether a file lies on a network file system.
+
+    A file counts as local if the system has no table of mounts. Raise an OSError if the file does
+    not exist, or the table cannot be opened.
+    """
+    if _major is None:
+        return False
+    device = os.stat(path).st_dev
+    number = _major(device), _minor(device)
+    if number not in _types:  # not read yet, or mounted since
+        _types.update({number: "", **types()})
+    return _types[number] in REMOTE
+
+
+is_network: Callable[[str], bool] = offered(WINDOWS, "is_network") or _is_network

@@ -1,0 +1,68 @@
+"""Skip what cannot run on Windows, or not under Wine, with the reason; a pytest plugin."""
+
+import contextlib
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+UNSUPPORTED = {
+    "tests/array/test_graph.py::test_descriptors": "counts files in /proc",
+    "tests/command_line/test_failures.py::test_interrupted": "sends SIGINT, which Windows lacks",
+    "tests/reading/test_changing_files.py": "replaces and truncates files while they are read",
+    "tests/reading/test_zero_copy.py::test_small_file_stays_mapped": "mapped for a chunk only",
+    "tests/system/test_names.py::test_core": "runs the suite without names of POSIX",
+    "tests/system/test_names.py::test_results": "forks",
+}
+"""Reasons by the beginning of the identifier of a test; the first that fits counts."""
+MISSING = re.compile(r"module '(os|signal|socket|select|time)' has no attribute '(\w+)'")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests of the table."""
+    for item in items:
+        name = item.nodeid.replace("\\", "/")
+        why = next((why for start, why in UNSUPPORTED.items() if name.startswith(start)), None)
+        if why is not None:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_configure():
+    """Make tests skip that link a file, where that needs a right or does nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        link = os.path.join(folder, "link")
+        with contextlib.suppress(OSError, NotImplementedError):
+            os.symlink(folder, link)
+        if not os.path.islink(link):
+            os.symlink = _no_link
+
+
+class NoLinksError(OSError):
+    """Raised by what replaces ``os.symlink``."""
+
+
+def _no_link(*_, **__):
+    raise NoLinksError("no symbolic links")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call():
+    """Skip a test that itself uses a name or a file that Windows lacks."""
+    try:
+        return (yield)
+    except NoLinksError:
+        pytest.skip("symbolic links need a right on Windows, and do not exist under Wine")
+    except (AttributeError, FileNotFoundError) as error:
+        last = error.__traceback__
+        while last.tb_next is not None:
+            last = last.tb_next
+        in_test = TESTS in Path(last.tb_frame.f_code.co_filename).parents
+        missing = MISSING.match(str(error))
+        if in_test and missing:
+            pytest.skip(f"the test uses {missing[1]}.{missing[2]}, which Windows lacks")
+        if in_test and str(getattr(error, "filename", "")).startswith("/proc/"):
+            pytest.skip(f"the test reads {error.filename}, which Windows lacks")
+        raise
