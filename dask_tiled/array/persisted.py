@@ -34,6 +34,6 @@ def remember(arr: da.Array, name: str) -> None:
     living = (one for one in _arrays.get(name, ()) if one() is not None)
     _arrays[name] = [*living, ref(arr)]
     if len(_arrays) > MANY:
-        for known, some in list(_arrays.items()):
+        for known, some in _arrays.copy().items():  # other threads add arrays
             if all(one() is None for one in some):
                 _arrays.pop(known, None)
