@@ -1,5 +1,6 @@
 """Operations of a soak: work on an array, a fault at the same time, and the allowed outcomes."""
 
+import gc
 import shutil
 import threading
 import time
@@ -359,6 +360,7 @@ class Run:
         fault, versions = self.operation.fault, self.versions
         shutil.rmtree(self.out, ignore_errors=True)
         self.cluster.end(self.operation.number)
+        gc.collect()  # dask returns the error of a task again while its future lives
         faults.empty(self.disk)
         truths = {"replaced": versions.truths[1:], "rewritten": versions.truths[1:]}
         truths["put back"] = truths["rewritten shorter"] = truths["rewritten"]
