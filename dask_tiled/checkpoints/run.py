@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -16,10 +17,12 @@ import dask.array as da
 import numpy as np
 from dask.base import compute, tokenize, unpack_collections
 
+from dask_tiled.array.axes import shown_of
 from dask_tiled.array.dask_graph.stages import Key, Stage, Stages, keys_in
 from dask_tiled.array.dask_graph.unfinished import Unfinished
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.completing import complete
+from dask_tiled.blocks.workers import able_workers
 from dask_tiled.checkpoints.folder import RESULT, Checkpoint, Small, claimed, load, store
 from dask_tiled.errors import DatasetError
 from dask_tiled.storing.places import not_cancelled
@@ -149,11 +152,17 @@ def run(
     names = [sorted({str(_name(key)) for key in keys_in(one.__dask_keys__())}) for one in arrays]
     told = {"name": tokenize(names), "results": [*map(_told, arrays)]}
     largest = max(_block_bytes(one) for one in arrays)
+    read = [d for one in arrays if isinstance(one, da.Array) for d in shown_of(one).of]
+    folder = os.path.dirname(os.path.abspath(checkpoint))
 
     def get(graph: Any, keys: Any, **_: Any) -> Any:
         stages = Stages(graph, keys, largest)
         about = json.loads(json.dumps({**told, "versions": _versions(), "files": _files(stages)}))
-        with claimed(checkpoint, about, resume=resume) as place, not_cancelled(place.path):
+        with (
+            able_workers(read, folder=folder),
+            claimed(checkpoint, about, resume=resume) as place,
+            not_cancelled(place.path),
+        ):
             kept = Checkpoint(place, every)
             kept.recall()
             one = _Run(stages, kept, arrays, repack, every, on_progress)

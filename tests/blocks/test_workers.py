@@ -85,6 +85,9 @@ def test_unable_workers_get_no_tasks(client, root, case):
                 verify_zarr(target, arr)
             with pytest.warns(UserWarning, match=named):
                 dask_tiled.to_beton(root / "out" / "a.beton", {"x": arr}, overwrite=True)
+            with pytest.warns(UserWarning, match=named):
+                sums = dask_tiled.run(arr.sum((1, 2)), checkpoint=root / "out" / "sums")
+            np.testing.assert_array_equal(sums, FRAMES.sum((1, 2)))
             with pytest.warns(UserWarning, match=named), able_workers([arr.description]):
                 assert keepers(client, arr + 1) == {client.first}
 
