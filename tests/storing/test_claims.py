@@ -28,7 +28,7 @@ ARR = da.from_array(PIXELS, chunks=(2, 4, 8))
 
 def files_in(folder):
     """Return all files with their content."""
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {path.as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def stop(monkeypatch, path, arr=ARR, after=1, **options):
@@ -224,7 +224,7 @@ def test_exports_are_reproducible(tmp_path):
     to_zarr(ARR, tmp_path / "a.zarr")
     to_zarr(ARR, tmp_path / "b.zarr")
     one, other = (
-        {key.removeprefix(str(tmp_path / name)): data for key, data in found.items()}
+        {key.removeprefix((tmp_path / name).as_posix()): data for key, data in found.items()}
         for name in ("a.zarr", "b.zarr")
         for found in [files_in(tmp_path / name)]
     )
