@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+import math
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -55,6 +57,34 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class OnCluster:
+    """What a computation takes on a cluster.
+
+    Attributes
+    ----------
+    workers : int
+        Number of workers, each with ``Explanation.threads`` threads.
+    graph_bytes : int
+        Bytes of the graph that the client sends to the scheduler.
+    seconds : (float, float) or None
+        Shortest and longest duration, if ``gb_per_s`` was passed: the time to read all bytes, and
+        that of a scheduler that takes 4,000 or 1,000 tasks a second, at the same time or after it.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
+    >>> found = dask_tiled.explain(arr.sum(), workers=4, gb_per_s=1).cluster
+    >>> isinstance(found, dask_tiled.OnCluster), 0.03 < found.seconds[0] < found.seconds[1] < 0.1
+    (True, True)
+    """
+
+    workers: int
+    graph_bytes: int
+    seconds: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The cost of a computation; prints as text, and as a table in notebooks.
 
@@ -88,6 +118,8 @@ class Explanation:
         which the operating system reclaims when needed, are not counted.
     doubts : tuple of Doubt
         Choices that the files leave open; see :class:`Description`.
+    cluster : OnCluster or None
+        What the computation takes on a cluster, if ``workers`` was passed.
     measured : Measured or None
         The measured cost, if it was run.
     results : tuple
@@ -114,6 +146,7 @@ class Explanation:
     threads: int
     peak_memory: int
     doubts: tuple[Doubt, ...] = ()
+    cluster: OnCluster | None = None
     measured: Measured | None = None
     results: tuple[Any, ...] = field(default=(), repr=False, compare=False)
 
@@ -131,6 +164,8 @@ class Explanation:
         threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
         peak = format_bytes(done.peak_memory) if done else ""
         yield "memory", f"at most {format_bytes(self.peak_memory)} in {threads}", peak
+        if self.cluster:
+            yield f"on {self.cluster.workers} workers", _on_cluster_text(self.cluster), ""
         for doubt in self.doubts:
             yield "doubt", printable(str(doubt)), ""
         if done:
@@ -160,7 +195,14 @@ class Explanation:
         return f"<div>{html_table(self._table())}{''.join(plans)}{left}</div>"
 
 
-def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -> Explanation:
+def explain(
+    x: Any,
+    *more: Any,
+    threads: int | None = None,
+    workers: int | None = None,
+    gb_per_s: float | None = None,
+    run: bool = False,
+) -> Explanation:
     """Estimate the cost of a computation, before computing it: bytes read, tasks, and memory.
 
     Parameters
@@ -170,6 +212,11 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
     threads : int, optional
         Number of threads of the process; by default that of dask's threaded scheduler here. A
         worker of a cluster needs the same memory for its threads, except for the results.
+    workers : int, optional
+        Number of workers of a cluster, to add what the computation takes there.
+    gb_per_s : float, optional
+        Gigabytes of files that one worker reads and computes in a second, as measured, to add a
+        duration.
     run : bool
         Also compute, with this number of threads in this process, to show measured next to expected
         values; ``results`` has the results. Tracing allocations takes time if there are many small
@@ -183,7 +230,8 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
     Raises
     ------
     DatasetError
-        A value is not a dask array, or ``threads`` is not a positive integer.
+        A value is not a dask array, ``threads`` or ``workers`` is not a positive integer, or
+        ``gb_per_s`` is not a positive number or passed without ``workers``.
 
     Notes
     -----
@@ -202,6 +250,7 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
     for one in collections:
         _check(one)
     threads = _threads() if threads is None else check_whole("threads", threads, least=1)
+    rate = _rate(workers, gb_per_s)
     found = rehearse(collections, threads)
     amounts = [amount_of(found.sources[token], reads) for token, reads in found.reads.items()]
     total = Amount(*(sum(one[k] for one in amounts) for k in (0, 1)))
@@ -221,7 +270,64 @@ def explain(x: Any, *more: Any, threads: int | None = None, run: bool = False) -
         peak_memory=found.peak,
         doubts=tuple(dict.fromkeys(chain.from_iterable(map(_doubts, collections)))),
     )
+    if workers is not None:
+        workers = check_whole("workers", workers, least=1)
+        reading = explained.bytes_read / (workers * rate) if rate else 0.0
+        seconds = _seconds(reading, found.tasks) if rate else None
+        cluster = OnCluster(workers, _graph_bytes(collections), seconds)
+        explained = replace(explained, cluster=cluster)
     return _run(explained, collections) if run else explained
+
+
+TASKS_PER_SECOND = 4000, 1000
+"""Tasks that a scheduler takes at best, and on a busy machine."""
+
+
+def _rate(workers: int | None, gb_per_s: Any) -> float | None:
+    """Return bytes per second, or None."""
+    if gb_per_s is None:
+        return None
+    is_number = isinstance(gb_per_s, (int, float)) and not isinstance(gb_per_s, bool)
+    if not is_number or not 0 < gb_per_s < math.inf:
+        problem, expected = "invalid gb_per_s", "a positive number of gigabytes a second"
+        raise DatasetError(problem, expected=expected, found=repr(gb_per_s))
+    if workers is None:
+        raise DatasetError("gb_per_s is that of a worker", expected="workers=", found="none")
+    return float(gb_per_s) * 1e9
+
+
+def _seconds(reading: float, tasks: int) -> tuple[float, float]:
+    best, busy = (tasks / rate for rate in TASKS_PER_SECOND)
+    return max(reading, best), reading + busy
+
+
+class _TakenError(Exception):
+    """Raised once a graph has been taken, so that nothing is computed."""
+
+
+def _graph_bytes(collections: Sequence[Any]) -> int:
+    """Return the bytes of the graph that a client sends."""
+    import cloudpickle
+
+    sizes: list[int] = []
+
+    def take(graph: Any, *_: Any, **__: Any) -> None:
+        buffers: list[Any] = []
+        sizes.append(len(cloudpickle.dumps(graph, protocol=5, buffer_callback=buffers.append)))
+        sizes.extend(buffer.raw().nbytes for buffer in buffers)
+        raise _TakenError
+
+    with suppress(_TakenError):
+        compute(*collections, traverse=False, scheduler=take)
+    return sum(sizes)
+
+
+def _on_cluster_text(cluster: OnCluster) -> str:
+    text = f"{format_bytes(cluster.graph_bytes)} sent to the scheduler"
+    if cluster.seconds is None:
+        return text
+    shortest, longest = cluster.seconds
+    return f"{text}, {shortest:.3g} to {longest:.3g} s"
 
 
 def _doubts(one: Any) -> Iterator[Doubt]:

@@ -32,7 +32,7 @@ from dask_tiled.errors import (
     VerificationError,
 )
 from dask_tiled.event_lists import events
-from dask_tiled.explaining import Explanation, Measured, explain
+from dask_tiled.explaining import Explanation, Measured, OnCluster, explain
 from dask_tiled.exploring.explore import explore
 from dask_tiled.export.virtual.as_zarr import as_zarr
 from dask_tiled.export.virtual.references import to_references
@@ -59,10 +59,9 @@ from dask_tiled.volumes import open_volumes
 # fmt: off
 __all__ = [
     "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Doubt", "DoubtError", "DoubtWarning",
-    "Explanation", "Fact", "Format", "ImageField", "Instrument", "Measured", "MissingFramesWarning",
-    "OutsideFolderError", "Piece", "Progress", "RemoteError", "StaleFileError", "TarSamples",
-    "TileInfo",
+    "Doubt", "DoubtError", "DoubtWarning", "Explanation", "Fact", "Format", "ImageField",
+    "Instrument", "Measured", "MissingFramesWarning", "OnCluster", "OutsideFolderError",
+    "Piece", "Progress", "RemoteError", "StaleFileError", "TarSamples", "TileInfo",
     "TiledArray", "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError",
     "UnknownFormatError", "VerificationError", "as_zarr", "convert", "describe", "events",
     "explain", "explore", "file_reader", "find_bad_pixels", "formats", "frame_facts",

@@ -191,3 +191,39 @@ def test_default_threads(arr):
 def test_public_names():
     assert dask_tiled.explain is explain
     assert {"Explanation", "Measured"} <= {*dask_tiled.__all__}
+
+
+def test_a_cluster_reads_in_parallel_and_its_scheduler_takes_tasks(tmp_path):
+    """Durations by arithmetic: bytes by workers and rate, and 4,000 or 1,000 tasks a second."""
+    frames = np.zeros((8, 1 << 10, 1 << 10), "u2")  # 16 MiB
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", frames), chunks=(1, -1, -1))
+    job = arr.sum((1, 2))
+    plain = dask_tiled.explain(job)
+    assert plain.cluster is None
+    sent = dask_tiled.explain(job, workers=4).cluster
+    assert (sent.workers, sent.seconds) == (4, None)
+    assert 500 < sent.graph_bytes < 50_000
+    found = dask_tiled.explain(job, workers=4, gb_per_s=0.001)
+    reading = frames.nbytes / (4 * 1e6)
+    assert found.cluster.seconds == pytest.approx((reading, reading + plain.tasks / 1000))
+    fast = dask_tiled.explain(job, workers=4, gb_per_s=1e9).cluster.seconds
+    assert fast == pytest.approx((plain.tasks / 4000, plain.tasks / 1000), rel=1e-3)
+    assert "on 4 workers" in str(found)
+    assert f"{reading:.3g} to " in str(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"workers": 0}, "workers"),
+        ({"workers": 2.5}, "workers"),
+        ({"workers": 2, "gb_per_s": 0}, "a positive number of gigabytes a second; found 0"),
+        ({"workers": 2, "gb_per_s": "fast"}, "found 'fast'"),
+        ({"workers": 2, "gb_per_s": float("nan")}, "found nan"),
+        ({"gb_per_s": 1}, "expected workers="),
+    ],
+)
+def test_wrong_clusters_raise(tmp_path, options, says):
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", np.zeros((2, 4, 4))))
+    with pytest.raises(dask_tiled.DatasetError, match=says):
+        dask_tiled.explain(arr.sum(), **options)

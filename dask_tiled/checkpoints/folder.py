@@ -183,8 +183,21 @@ class Checkpoint:
         self.place.content.remove(self.place.content.keys() - ours)
 
 
+def path_of(folder: Any) -> str:
+    """Return the path of a folder that a user passes.
+
+    Raise a DatasetError if it is not a path, or is that of a file.
+    """
+    path = local_path(folder)
+    if path is None:
+        raise DatasetError("invalid checkpoint", expected="a folder", found=repr(folder))
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise DatasetError("invalid checkpoint", path=path, expected="a folder", found="a file")
+    return path
+
+
 @contextmanager
-def claimed(folder: Any, about: Mapping[str, Any], *, resume: bool) -> Iterator[Place]:
+def claimed(path: str, about: Mapping[str, Any], *, resume: bool) -> Iterator[Place]:
     """Claim a folder, and yield the place in it for a computation.
 
     Parameters
@@ -197,14 +210,9 @@ def claimed(folder: Any, about: Mapping[str, Any], *, resume: bool) -> Iterator[
     Raises
     ------
     DatasetError
-        The path is no folder, holds other files, or is in use by another run; it holds another
-        computation; or it cannot be written.
+        The folder holds other files, or is in use by another run; it holds another computation; or
+        it cannot be written.
     """
-    path = local_path(folder)
-    if path is None:
-        raise DatasetError("invalid checkpoint", expected="a folder", found=repr(folder))
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise DatasetError("invalid checkpoint", path=path, expected="a folder", found="a file")
     with locked(path, partial(_make, path)):
         with reading_of(path):
             odd = next((key for key in files(path) if not _is_own(key)), None)

@@ -23,7 +23,7 @@ from dask_tiled.array.dask_graph.unfinished import Unfinished
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.completing import complete
 from dask_tiled.blocks.workers import able_workers
-from dask_tiled.checkpoints.folder import RESULT, Checkpoint, Small, claimed, load, store
+from dask_tiled.checkpoints.folder import RESULT, Checkpoint, Small, claimed, load, path_of, store
 from dask_tiled.errors import DatasetError
 from dask_tiled.storing.places import not_cancelled
 
@@ -143,7 +143,7 @@ def run(
     >>> results = {"mean": arr.mean((0, 1)), "sums": arr.sum((2, 3))}
     >>> found = dask_tiled.run(results, checkpoint="gold.checkpoint")
     >>> found["mean"].shape
-    (64, 64)
+    (128, 128)
     """
     arrays, repack = unpack_collections(x)
     if not arrays:
@@ -153,14 +153,14 @@ def run(
     told = {"name": tokenize(names), "results": [*map(_told, arrays)]}
     largest = max(_block_bytes(one) for one in arrays)
     read = [d for one in arrays if isinstance(one, da.Array) for d in shown_of(one).of]
-    folder = os.path.dirname(os.path.abspath(checkpoint))
+    path = path_of(checkpoint)
 
     def get(graph: Any, keys: Any, **_: Any) -> Any:
         stages = Stages(graph, keys, largest)
         about = json.loads(json.dumps({**told, "versions": _versions(), "files": _files(stages)}))
         with (
-            able_workers(read, folder=folder),
-            claimed(checkpoint, about, resume=resume) as place,
+            able_workers(read, folder=os.path.dirname(path)),
+            claimed(path, about, resume=resume) as place,
             not_cancelled(place.path),
         ):
             kept = Checkpoint(place, every)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_graph.aggregation import combined, finished
+from dask_tiled.array.dask_graph.aggregation import combined, finished, finished_chunk
 from dask_tiled.array.dask_graph.names import (
     Alias,
     DataNode,
@@ -216,8 +216,11 @@ class Stages:
 def _reading(task: Task, values: Mapping[Key, Any]) -> Iterator[tuple[Box, list[Source]]]:
     """Yield the box and the sources that a task reads; nothing for another task."""
     args = [_value(x, values) for x in task.args]
-    if task.func in (make, make_all, make_later):
+    if task.func in (make, make_all, make_later, finished_chunk):
         recipes, block_id, pixels = args[:3]
+        if task.func is finished_chunk:
+            ending, block_id, pixels = args[1], args[3], None
+            block_id = ending.block_of(block_id)
         if pixels is None:
             sources = {x.token: x for one in recipes.recipes for x in one.read_sources}
             yield recipes.grid.box(block_id[: len(recipes.grid.axes)]), [*sources.values()]
