@@ -25,4 +25,5 @@ def test_killed_runs_are_resumed(tmp_path):
     found = json.loads(done.stdout)
     assert found["equal"] == REPEATS + 1, done.stderr
     assert found["killed"] >= 2 * REPEATS
-    assert found["lost"] < 1 / 6  # combined chunks of frames as large as these are few
+    # A kept result combines at most four others, each of less than a 16th of all bytes.
+    assert found["lost"] <= 4 / 16

@@ -21,6 +21,7 @@ from dask_tiled import (
     describe,
     open_dataset,
 )
+from dask_tiled.model import files
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -337,9 +338,9 @@ def test_members_are_opened_once(tmp_path, monkeypatch):
     """The first file does not count: detection opens it as well."""
     members = write_set(tmp_path, "a", PLANES, [[k] for k in range(24)])
     opened = []
-    real = os.open
+    real = files.open_file
     monkeypatch.setattr(
-        os, "open", lambda path, *rest: opened.append(str(path)) or real(path, *rest)
+        files, "open_file", lambda path, *rest: opened.append(str(path)) or real(path, *rest)
     )
     describe(members[0])
     assert [opened.count(str(path)) for path in members[1:]] == [1] * 23
