@@ -190,7 +190,7 @@ def test_resuming_without_the_first_step(tmp_path, stopped, monkeypatch, recwarn
 
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("step", [0, 1])
-def test_an_error_in_either_step_leaves_nothing(tmp_path, steps, monkeypatch, step):
+def test_an_export_resumes_after_an_error_in_either_step(tmp_path, steps, monkeypatch, step):
     arr, put = scan_of(tmp_path / "scan.mib"), Place.put
 
     def failing(folder, key, data):
@@ -201,7 +201,12 @@ def test_an_error_in_either_step_leaves_nothing(tmp_path, steps, monkeypatch, st
     monkeypatch.setattr(Place, "put", failing)
     with pytest.raises(DatasetError, match="no room"):
         to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
-    assert sorted(os.listdir(tmp_path)) == ["scan.hdr", "scan.mib"]
+    kept = ["out.zarr.part"] * step  # the parts that the first step has stored
+    assert sorted(os.listdir(tmp_path)) == [*kept, "scan.hdr", "scan.mib"]
+    monkeypatch.setattr(Place, "put", put)
+    stored = to_zarr(arr, tmp_path / "out.zarr", **COLUMNS)
+    np.testing.assert_array_equal(stored[...], FRAMES)
+    assert sorted(os.listdir(tmp_path)) == ["out.zarr", "scan.hdr", "scan.mib"]
 
 
 @pytest.mark.usefixtures("always")

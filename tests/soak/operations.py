@@ -340,19 +340,19 @@ class Run:
                 options["shards"] = tuple(n * int(draw.integers(1, 3)) for n in options["chunks"])
         try:
             to_zarr(arr, self.out, layout=layout, progress=False, **options)
-        finally:
-            self._look_for_leftovers()
+        except BaseException:
+            self._look_for_leftovers(f"{self.out.name}.part")  # to be resumed
+            raise
+        self._look_for_leftovers()
         stored = zarr.open_array(self.out, path=None if layout == "array" else "data", mode="r")
         compare(stored[...], truths)
         if self.operation.fault == "none":
             verify_zarr(self.out, arr, progress=False)
 
-    def _look_for_leftovers(self):
+    def _look_for_leftovers(self, *kept):
         beside = [path.name for path in self.disk.iterdir() if path.name.startswith(self.out.name)]
         inside = [path.name for path in self.out.rglob("*partial*")]
-        resumed = self.operation.fault in faults.FAILING
-        kept = {self.out.name} | ({f"{self.out.name}.part"} if resumed else set())
-        if not {*beside} <= kept or inside:
+        if {*beside} - {self.out.name, *kept} or inside:
             raise FoundError("leftovers", f"an export has left {beside} {inside[:3]}")
 
     def _afterwards(self, sample):

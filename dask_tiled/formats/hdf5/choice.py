@@ -133,16 +133,17 @@ def _ranked(tree: Tree, found: Found) -> Ranking:
 def _chosen_by_size(listed: Sequence[Picture], told_by: str) -> tuple[Doubt, ...]:
     """Return the doubt that another array is meant, if one has a tenth of the pixels or more."""
     levels = {path for picture in listed[:1] for path in picture.levels}
-    rivals = [
+    others = (
         picture.title or picture.path
         for picture in listed[1:]
         if len(picture.shape) > 1
         and picture.size * ALIKE >= listed[0].size
         and picture.path not in levels
-    ]
+    )
+    first = listed[0].title or listed[0].path if listed else ""
+    rivals = [name for name in others if not name.startswith(f"{first} ")]  # its parts, "EDS 1"
     if not rivals:
         return ()
-    first = listed[0].title or listed[0].path
     named = ", ".join(rivals[:MOST_RIVALS]) + ", ..." * (len(rivals) > MOST_RIVALS)
     count = len(rivals) + 1
     text = f"{count} arrays may be meant; {first} is shown, {told_by}; the others: {named}"
