@@ -10,10 +10,10 @@ import types
 
 VARIABLE = "DASK_TILED_LACKING"
 MODULES = [
+    "changes",
     "files",
     "folders",
     "forks",
-    "leases",
     "limits",
     "locks",
     "mounts",

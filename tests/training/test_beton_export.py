@@ -1,6 +1,5 @@
 """`to_beton`: files equal FFCV's, complete or absent, and errors never hang."""
 
-import fcntl
 import io
 import json
 import os
@@ -31,6 +30,7 @@ from dask_tiled import (
     to_beton,
 )
 from dask_tiled.blocks import ahead
+from dask_tiled.system import locks
 from dask_tiled.training import fields as sample_fields
 
 KINDS = {0: "float", 1: "int", 2: "image", 3: "bytes", 5: "json"}
@@ -445,7 +445,7 @@ def test_two_writers_do_not_mix(tmp_path):
 def test_completed_file_is_not_overwritten_by_a_waiting_writer(tmp_path, monkeypatch):
     """A writer that waits for a lock may get it for the other writer's completed file."""
     path = tmp_path / "a.beton"
-    opened, lock = [], fcntl.flock
+    opened, lock = [], locks._flock
 
     def late(file, flags):
         if not opened:
@@ -453,7 +453,7 @@ def test_completed_file_is_not_overwritten_by_a_waiting_writer(tmp_path, monkeyp
             save(path, Dataset([(1,)]), {"n": "int"})
         return lock(file, flags)
 
-    monkeypatch.setattr(fcntl, "flock", late)
+    monkeypatch.setattr(locks, "_flock", late)
     with pytest.raises(DatasetError, match="the file exists"):
         save(path, Dataset([(2,)] * 50), {"n": "int"})
     assert open_dataset(path).compute().tolist() == [1]
