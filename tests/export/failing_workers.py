@@ -36,7 +36,8 @@ DRAW = np.random.default_rng(SEED)
 def start(stack, *arguments, **environment):
     """Start a process of dask in its own session, and end it and its children with the stack."""
     command = [sys.executable, "-m", "dask", *arguments]
-    environment["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parents[1])])
+    folders = HERE, HERE / "clocks", HERE.parents[1]
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, folders))
     log = stack.enter_context((FOLDER / "log").open("ab"))
     options = {"stdout": log, "stderr": log, "env": os.environ | environment, "cwd": FOLDER}
     process = subprocess.Popen(command, **options, start_new_session=True)
@@ -58,12 +59,12 @@ def cluster(stack):
     worker = ["worker", "--scheduler-file", file, "--nthreads", "1", *local]
     worker += ["--memory-limit", "1GB", "--preload", "worker_faults"]
     nannies = [
-        start(stack, *worker, "--name", name, WORKER_FAULTS=faults)
-        for name, faults in {
-            "killed": "clock=-3",
-            "bad": f"clock=5,eio=0.02,short=0.2,seed={SEED}",
-            "good": "clock=0,pause=3",
-        }.items()
+        start(stack, *worker, "--name", name, WORKER_CLOCK=days, WORKER_FAULTS=faults)
+        for name, days, faults in (
+            ("killed", "-3", ""),
+            ("bad", "5", f"eio=0.02,short=0.2,seed={SEED}"),
+            ("good", "0", "pause=3"),
+        )
     ]
     client = stack.enter_context(Client(scheduler_file=file, timeout=120))
     client.wait_for_workers(3, timeout=120)

@@ -1,4 +1,4 @@
-"""Loaded first by workers that fail: ``WORKER_FAULTS`` names faults, as ``eio=0.02,clock=3``."""
+"""Loaded first by workers that fail: ``WORKER_FAULTS`` names faults, as ``eio=0.02,pause=3``."""
 
 import errno
 import os
@@ -43,12 +43,6 @@ def short(share):
     os.preadv = call
 
 
-def clock(days):
-    """Set the clock of this process wrong."""
-    now = time.time
-    time.time = lambda: now() + days * 86400
-
-
 def pause(seconds):
     """Stop this process for a second, every few seconds."""
 
@@ -64,9 +58,5 @@ def dask_setup(worker):
     """Begin to fail, once the worker runs."""
     assert worker.address
     for name, value in FAULTS.items():
-        if name not in {"seed", "clock"}:
+        if name != "seed":
             {"eio": eio, "short": short, "pause": pause}[name](float(value))
-
-
-# Before the event loop starts, whose callbacks wait for a clock that is set back.
-clock(float(FAULTS.get("clock", 0)))
