@@ -52,11 +52,11 @@ def a_hang(late=1000):
 
 
 def memory():
-    """Keep 1 MiB with every tile."""
+    """Keep 2 MiB with every tile."""
     read, kept = reader.read_into, []
 
     def keeping(*args):
-        kept.append(b"x" * (1 << 20))
+        kept.append(b"x" * (2 << 20))
         read(*args)
 
     reader.read_into = keeping
