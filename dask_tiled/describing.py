@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -100,17 +100,12 @@ def describe(
         whole = tuple(map(completed, paths))
         named = whole if is_url(paths[0]) else paths
         with within(Border(named, outside=outside_folder)):
-            ask = partial(describe_begun, format, whole, common, format_options, PARAMETERS)
-            if scan is None or not is_open:
-                desc = ask(listed=listed)
-            else:
-                try:
-                    count = math.prod((desc := ask(listed=listed)).nav_shape)
-                except TruncatedFileError:  # fewer frames than announced: only those there count
-                    common["nav_shape"] = (1,)
-                    count = (desc := ask(listed=listed)).layout.n_frames
-                scan = common["nav_shape"] = _filled(scan, count, desc, sync_offset)
-                desc = ask(listed=listed)
+            ask = partial(
+                describe_begun, format, whole, common, format_options, PARAMETERS, listed=listed
+            )
+            if scan is not None and is_open:
+                scan = common["nav_shape"] = _filled(scan, *_counted(ask, common), sync_offset)
+            desc = ask()
             known, first_path = _corrections(corrections, desc), desc.files[0].path
             kept, saved = axes_file(first_path), None
             if not is_url(kept) and os.path.isfile(kept):
@@ -147,9 +142,10 @@ def describe(
     if doubts not in DOUBTS:
         expected = " or ".join(map(repr, DOUBTS))
         raise DatasetError("invalid doubts", path=first_path, expected=expected, found=repr(doubts))
-    told = f"{_absent(desc, missing, follow=follow)} {_sentences(desc)}".strip()
-    if doubts == "raise" and told:
-        raise DoubtError(told, path=desc.files[-1].path)
+    if doubts == "raise":
+        told = f"{_absent(desc, missing, follow=follow)} {_sentences(desc)}".strip()
+        if told:
+            raise DoubtError(told, path=desc.files[-1].path)
     return desc
 
 
@@ -200,6 +196,20 @@ def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | No
         OPEN if k == left_open else check_whole(f"every size in {name}", n, least=1)
         for k, n in enumerate(sizes)
     )
+
+
+def _counted(ask: Callable[[], Description], common: dict[str, Any]) -> tuple[int, Description]:
+    """Return the number of frames, and the description that counts them.
+
+    If a header announces more frames than there are, those that exist count.
+    """
+    try:
+        desc = ask()
+    except TruncatedFileError:
+        common["nav_shape"] = (1,)
+        desc = ask()
+        return desc.layout.n_frames, desc
+    return math.prod(desc.nav_shape), desc
 
 
 def _filled(

@@ -55,7 +55,7 @@ def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
     elif dataset is None or isinstance(dataset, str):
         found.raise_refused("/")
         if not is_meant:
-            found.raise_lost(tree.file.path)
+            found.raise_lost(tree.file.path, min(found.lost, default=""))
         picture = listed[0] if listed else _none(tree, found, listed, dataset)
     else:
         paths = [picture.path for picture in listed]
@@ -98,7 +98,7 @@ def _named(
     inside.raise_refused(path)
     inner, told_by, doubts, is_meant = _ranked(tree, inside)
     if not is_meant:
-        inside.raise_lost(tree.file.path)
+        inside.raise_lost(tree.file.path, min(inside.lost, default=""))
     return (inner[0] if inner else _none(tree, inside, listed, name)), told_by, doubts
 
 

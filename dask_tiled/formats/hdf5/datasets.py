@@ -165,15 +165,14 @@ class Found(NamedTuple):
             if f"{place}/".startswith(f"{path.rstrip('/')}/"):
                 raise error
 
-    def raise_lost(self, file: str, path: str = "") -> None:
-        """Raise a TruncatedFileError for a link that leads nowhere: one, or the first of a file."""
-        at = path if path in self.lost else min(self.lost, default="") if not path else ""
-        if at:
+    def raise_lost(self, file: str, path: str) -> None:
+        """Raise a TruncatedFileError if the object at a path is a link that leads nowhere."""
+        if path in self.lost:
             raise TruncatedFileError(
                 "a link leads to nothing, so the pixels may be in a file that is missing",
                 path=file,
-                where=at,
-                found=self.lost[at],
+                where=path,
+                found=self.lost[path],
                 hint="Pass dataset= to open another array.",
             )
 
