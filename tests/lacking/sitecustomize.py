@@ -5,22 +5,13 @@ The environment lists them, as ``os.pread libc.madvise``; other packages keep th
 
 import importlib
 import os
+import pkgutil
 import sys
 import types
 
 VARIABLE = "DASK_TILED_LACKING"
-MODULES = [
-    "changes",
-    "files",
-    "folders",
-    "forks",
-    "limits",
-    "locks",
-    "mounts",
-    "pages",
-    "processes",
-    "resources",
-]
+SKIPPED = {"names", "windows"}
+"""The module that looks names up, and the one that can be imported on Windows only."""
 
 
 def hide(listed):
@@ -35,8 +26,10 @@ def hide(listed):
         part = sys.modules[module] = types.ModuleType(module)
         vars(part).update({k: v for k, v in vars(whole[module]).items() if k not in some})
     try:
-        for module in MODULES:
-            importlib.import_module(f"dask_tiled.system.{module}")
+        package = importlib.import_module("dask_tiled.system")
+        for module in pkgutil.iter_modules(package.__path__):
+            if module.name not in SKIPPED:
+                importlib.import_module(f"dask_tiled.system.{module.name}")
     finally:
         sys.modules.update(whole)
 
