@@ -38,10 +38,11 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
         mark["axes"] = [axis and asdict(axis) for axis in axes]
     if of:
         mark["files"] = [name_of(file.path) for desc in of for file in desc.files]
+    folders = {os.path.dirname(file.path) for desc in of for file in desc.files}
     if len(of) == 1:
         told = [one for one in of[0].metadata.values() if isinstance(one, Mapping)]
         beside = [one["xml_path"] for one in told if isinstance(one.get("xml_path"), str)]
-        folders = {os.path.dirname(path) for path in (*(f.path for f in of[0].files), *beside)}
+        folders |= {os.path.dirname(path) for path in beside}
         mark |= {"format": of[0].format, "metadata": without(folders, json_value(of[0].metadata))}
         if of[0].instrument:
             known = {name: fact._asdict() for name, fact in of[0].instrument.items()}
@@ -51,7 +52,7 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
         mark["missing"] = lacking
     doubts = as_json(dict.fromkeys(one for desc in of for one in desc.doubts))
     if doubts:
-        mark["doubts"] = without({os.path.dirname(f.path) for x in of for f in x.files}, doubts)
+        mark["doubts"] = without(folders, doubts)
     return {MARK: json_value(mark)}
 
 
