@@ -68,7 +68,7 @@ def test_damaged_files_do_no_harm(formats):
 
 def test_every_planted_fault_is_found():
     """The fuzzer reports each kind of fault."""
-    code, printed = fuzz("planted", "--count", "20", "--patience", "3", "--slow", "0.5")
+    code, printed = fuzz("planted", "--count", "20", "--patience", "8", "--slow", "0.5")
     assert code == 1, printed
     found = re.findall(r"\d+ x ([\w ]+):", printed)
     assert set(found) == KINDS | {"bounds", "wrong"}, printed
