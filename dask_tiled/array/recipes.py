@@ -187,7 +187,7 @@ class Recipe:
         if isinstance(reduction, Reduction):
             numbers = self._view.numbers
             axes = tuple(number for axis in reduction.axes for number in numbers[axis])
-            reduction = reduction._replace(axes=axes).of(values.dtype)
+            reduction = replace(reduction, axes=axes).of(values.dtype)
             if not reduction.casts_first(values.dtype):
                 reduced = replace(values, end=reduction)
                 fold = fold_for(reduced, self._nav_ndim)

@@ -90,7 +90,7 @@ class VectorSink(FrameSink):
     def __init__(self, job: Computation, chunk: Chunk, depth: int = 0) -> None:
         self._vectors = job.vectors(depth)
         (stage,), kept, n = job.program.stages, self._vectors.kept, job.nav_ndim
-        end = job.reduction and job.reduction.steps
+        end = None if job.reduction is None else job.reduction.steps
         self.steps, _ = self._vectors.steps(stage, chunk.dtype, end)
         frames = np.arange(math.prod(chunk.nav_shape))
         super().__init__("run_program", chunk, frames, self.steps, self._vectors.header)
@@ -155,7 +155,7 @@ class StageSink:
         self._sources, self._width = job.program.sources, job.program.width
         self._chunk, self._vectors = chunk, job.vectors()
         self._shape = math.prod(chunk.nav_shape), *chunk.sig_shape
-        end = job.reduction and job.reduction.steps
+        end = None if job.reduction is None else job.reduction.steps
         self._stages = [
             (stage, *self._vectors.steps(stage, None, end)) for stage in job.program.stages
         ]

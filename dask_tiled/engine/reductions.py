@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,12 @@ NARROW = {np.dtype("u4"), np.dtype("i4")}
 """Accumulator dtypes of pixels of 2 bytes."""
 
 
-class Reduction(NamedTuple):
-    """A reduction of a chunk along some axes."""
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction of a chunk along some axes.
+
+    Graphs contain it, and some schedulers turn named tuples in graphs into plain ones.
+    """
 
     row: Aggregation
     axes: tuple[int, ...]
@@ -41,7 +44,7 @@ class Reduction(NamedTuple):
         """Return the equivalent reduction of pixels of a dtype."""
         row = self.row.of_whole if pixel.kind in "biu" else None
         dtype = self.dtype if self.dtype_of is None else self.dtype_of(pixel)
-        return self._replace(row=row or self.row, dtype=dtype)
+        return replace(self, row=row or self.row, dtype=dtype)
 
     def casts_first(self, pixel: np.dtype) -> bool:
         """Return whether pixels of a dtype are cast before they are reduced."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, product
 from typing import Any, NamedTuple
@@ -45,8 +46,12 @@ def reduced(
     return {key: Task(key, make, recipes, key[1:], None, *operands) for key in blocks}
 
 
-class Ending(NamedTuple):
-    """Last step of a reduction: the final value from the results of all chunks."""
+@dataclass(frozen=True)
+class Ending:
+    """Last step of a reduction: the final value from the results of all chunks.
+
+    Graphs contain it, and some schedulers turn named tuples in graphs into plain ones.
+    """
 
     reduction: Reduction
     keepdims: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -150,7 +151,7 @@ class LastStep(NamedTuple):
         dtype = self.done.dtype
         if dtype is not None and dtype.kind in "fc":
             dtype = np.result_type(dtype, np.float64)
-        reduction = self.done._replace(dtype=dtype)
+        reduction = replace(self.done, dtype=dtype)
         return LastStep(reduction, reduction.whole, _added_up)
 
 

@@ -270,7 +270,7 @@ def _ended(one: Known, following: Following) -> Match | None:
         raw = step.raw() if found else step
         if found is None or not isinstance(raw.done, Reduction):
             return None
-        return found[0], one.but(step=raw), found[1]._replace(reduction=raw.done)
+        return found[0], one.but(step=raw), replace(found[1], reduction=raw.done)
     return _ended_sum(one, step, following)
 
 
@@ -296,7 +296,7 @@ def _ended_sum(one: Known, step: LastStep, following: Following) -> Match | None
             one = one.but(step=step.raw())
         else:
             over = over and all(len(one.shown_chunks[axis]) == 1 for axis in one.gone)
-    return (name, one, ending._replace(reduction=Reduction(SUM, axes, None))) if over else None
+    return (name, one, replace(ending, reduction=Reduction(SUM, axes, None))) if over else None
 
 
 def _sliced(
@@ -329,7 +329,7 @@ def _sliced(
         return match
     found = found.but(labels=one.labels, output=one.output, tree=replace(tree, of=one.tree))
     dropped = tuple(axis for axis, cut in asked.items() if not cut.kept)
-    return following, found, ending._replace(dropped=dropped)
+    return following, found, replace(ending, dropped=dropped)
 
 
 def _is_sum(step: LastStep) -> bool:
