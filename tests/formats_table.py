@@ -4,6 +4,8 @@
 """
 
 import gzip
+import shutil
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -403,6 +405,17 @@ def make_zarr_2(folder, stem):
     return Sample({"path": document}, frames.astype("u2"), files, known_by="suffix", links=document)
 
 
+def make_zarr_zip(folder, stem, *, method):
+    """Zip a zarr as other programs do: in a folder of its own, the document last."""
+    whole = make_zarr(folder / "zipped", stem, chunks=(2, 3, 5, 4), compressors=None)
+    path = folder / f"{stem}.zarr.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for member in whole.members:
+            archive.write(member, f"{stem}.zarr/{member.name}")
+    shutil.rmtree(folder / "zipped")
+    return Sample({"path": path}, whole.expected, [path])
+
+
 def make_edf(folder, stem, **options):
     frames = counting_frames((12, 5, 7), "u2")
     path = write_edf(folder / f"{stem}.edf", frames, **options)
@@ -613,6 +626,8 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
         make_zarr, shape=(12, 9), dtype="f4", chunks=(4, 5), filters=[TransposeCodec(order=(1, 0))]
     ),
     "zarr 2": make_zarr_2,
+    "zarr zip": partial(make_zarr_zip, method=zipfile.ZIP_STORED),
+    "zarr deflated": partial(make_zarr_zip, method=zipfile.ZIP_DEFLATED),
     "seq 5": partial(make_seq, dtype="u2", version=5),
 }
 

@@ -83,7 +83,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.send_error(404)
         if self.server.listing_status != 200:
             return self.send_error(self.server.listing_status)
-        links = (f'<li><a href="{quote(n)}">{n}</a></li>' for n in sorted(os.listdir(folder)))
+        found = sorted(os.scandir(folder), key=lambda one: one.name)
+        names = [one.name + "/" * one.is_dir() for one in found]
+        links = (f'<li><a href="{quote(n)}">{n}</a></li>' for n in names)
         page = f'<html><a href="../">..</a><ul>{"".join(links)}</ul></html>'.encode()
         return self.answer(200, page, {"Content-Type": "text/html; charset=utf-8"})
 

@@ -224,6 +224,8 @@ UNKNOWN_TO_ZARR = {
     "dask_tiled.bitshuffle": ByteCodec(partial(unbitshuffle, _unzstd)),
 }
 """Codecs of HDF5 and TIFF that zarr does not have under the same name."""
+DEFLATE = "dask_tiled.deflate"
+"""Codec of members of zip files: deflate without a header. Only whole pipelines use it."""
 CHECKSUMS = "adler32", "crc32", "crc32c", "jenkins_lookup3"
 BYTE_CODECS: Mapping[str, ByteCodec] = {
     "crc32c": ByteCodec(lambda _, data, __: without_crc32c(data), "", 4, _sealed),
@@ -240,6 +242,9 @@ BYTE_CODECS: Mapping[str, ByteCodec] = {
     "numcodecs.zstd": ByteCodec(_unzstd, "zstd"),
     "numcodecs.lz4": ByteCodec(_sized_lz4, "lz4"),
     "numcodecs.blosc": ByteCodec(_unblosc, "blosc"),
+    DEFLATE: ByteCodec(
+        partial(_streamed, lambda _: zlib.decompressobj(-zlib.MAX_WBITS)), "deflate"
+    ),
     **UNKNOWN_TO_ZARR,
 }
 """All supported codecs, by name."""

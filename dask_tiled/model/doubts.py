@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+ALIKE = 10
+"""An array may be meant in place of one with at most this many times as many pixels."""
+MOST_RIVALS = 6
+"""Name at most this many arrays in a doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,26 @@ def left_over(shape: tuple[int, ...], frames: int, told_by: str) -> tuple[Doubt,
         wider = (*shape[:-1], shape[-1] + more // rows)
         settle += f", or nav_shape={wider} if each line has {more // rows} more"
     return (Doubt("left-over-frames", text, settle),)
+
+
+def by_size_only(first: str, others: Sequence[str], told_by: str) -> tuple[Doubt, ...]:
+    """Return the doubt that an array is not the one that is meant; none if there are no others.
+
+    Parameters
+    ----------
+    first : str
+        Name of the array that is shown.
+    others : sequence of str
+        Names of others that may be meant.
+    told_by : str
+        Why the first one is shown.
+    """
+    if not others:
+        return ()
+    named = ", ".join(others[:MOST_RIVALS]) + ", ..." * (len(others) > MOST_RIVALS)
+    count = len(others) + 1
+    text = f"{count} arrays may be meant; {first} is shown, {told_by}; the others: {named}"
+    return (Doubt("default-dataset", text, f"pass dataset={first!r}, or the name of another"),)
 
 
 def unsettled(doubts: Iterable[Doubt], options: Iterable[str]) -> tuple[Doubt, ...]:

@@ -102,6 +102,13 @@ def list_folder(folder: str) -> list[str] | None:
     return listed(folder)
 
 
+def list_folders(folder: str) -> list[str] | None:
+    """List the names of the folders in a folder; None if the server cannot list."""
+    if is_url(folder):
+        return session().folders(folder)
+    return [name for name in listed(folder) if os.path.isdir(in_folder(folder, name))]
+
+
 def names_in(folder: str, *guesses: str) -> list[str]:
     """List the names in a folder; if the server cannot list, those of ``guesses`` that exist."""
     names = list_folder(folder)

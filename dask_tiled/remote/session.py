@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from dask_tiled.errors import DatasetError, RemoteError
 from dask_tiled.remote.fetching import Bytes, ask_version, persist, read_blocks
-from dask_tiled.remote.stores import HTTP, SAFE, Options, Place, Version, place_of
+from dask_tiled.remote.stores import HTTP, SAFE, Listing, Options, Place, Version, place_of
 
 
 class Session:
@@ -20,7 +20,7 @@ class Session:
         self._options = options
         self._places: dict[str, Place] = {}
         self._versions: dict[str, Version | OSError] = {}
-        self._names: dict[str, list[str] | None] = {}
+        self._names: dict[str, Listing | None] = {}
         for place in (place_of(url, options) for url in urls):
             if self._places.setdefault(place.url, place) != place:
                 problem = "URLs must not differ only in their queries"
@@ -59,6 +59,15 @@ class Session:
 
     def names(self, folder: str) -> list[str] | None:
         """List the files in a folder; None if the server has no listings."""
+        found = self._listing(folder)
+        return None if found is None else found.files
+
+    def folders(self, folder: str) -> list[str] | None:
+        """List the folders in a folder; None if the server has no listings."""
+        found = self._listing(folder)
+        return None if found is None else found.folders
+
+    def _listing(self, folder: str) -> Listing | None:
         if folder not in self._names:
             place = self.place(folder)
             try:

@@ -45,6 +45,13 @@ class Version(NamedTuple):
     """Entity tag, or the time of the last change; empty if the server sends neither."""
 
 
+class Listing(NamedTuple):
+    """Names in a folder."""
+
+    files: list[str]
+    folders: list[str]
+
+
 class Store(Protocol):
     """Reads the files of one server or bucket."""
 
@@ -55,8 +62,8 @@ class Store(Protocol):
         or has no byte ranges. Other errors are retried.
         """
 
-    def names(self, url: str) -> list[str] | None:
-        """List the files in a folder; None if the server cannot list."""
+    def names(self, url: str) -> Listing | None:
+        """List a folder; None if the server cannot list."""
 
 
 class Place(NamedTuple):
@@ -254,12 +261,14 @@ class Objects:
         except ValueError as error:
             raise DatasetError("invalid file name", path=url, found=first_line(error)) from None
 
-    def names(self, url: str) -> list[str] | None:
+    def names(self, url: str) -> Listing | None:
         """List a prefix of a bucket, or the links of a folder's HTML page."""
         try:
             if not self._http:
                 found = self._obstore.list_with_delimiter(self._store, self._key(url))
-                return [one["path"].rpartition("/")[2] for one in found["objects"]]
+                files = [one["path"].rpartition("/")[2] for one in found["objects"]]
+                folders = [one.rstrip("/").rpartition("/")[2] for one in found["common_prefixes"]]
+                return Listing(files, folders)
             folder = f"{url}/"
             store, key = self._located(folder)
             if store is self._store:
@@ -275,12 +284,14 @@ class Objects:
             return None
 
 
-def _linked(folder: str, page: bytes) -> list[str]:
-    """List the files that the HTML page of a folder links to."""
+def _linked(folder: str, page: bytes) -> Listing:
+    """List the files and folders that the HTML page of a folder links to."""
     links = (link.decode("utf8", "replace") for link in LINK.findall(page))
     urls = (normal(urljoin(folder, link)) for link in links)
-    names = (url.removeprefix(folder) for url in urls if url.startswith(folder))
-    return [*dict.fromkeys(name for name in names if name and "/" not in name)]
+    names = dict.fromkeys(url.removeprefix(folder) for url in urls if url.startswith(folder))
+    inside = [name for name in names if name and "/" not in name[:-1]]
+    folders = [name[:-1] for name in inside if name.endswith("/")]
+    return Listing([name for name in inside if not name.endswith("/")], folders)
 
 
 def _version(meta: Mapping[str, Any]) -> Version:
@@ -320,11 +331,13 @@ class FileSystem:
         told = (f"{name} {info[name]}" for name in TELLING if info.get(name) is not None)
         return Version(info["size"], ", ".join(told))
 
-    def names(self, url: str) -> list[str] | None:
+    def names(self, url: str) -> Listing | None:
         """List a folder."""
         path = self._system._strip_protocol(url)  # noqa: SLF001 - as above
         try:
-            listed = self._system.ls(path, detail=False)
+            listed = self._system.ls(path, detail=True)
         except (OSError, NotImplementedError):
             return None
-        return [os.path.basename(one.rstrip("/")) for one in listed]
+        names = [(os.path.basename(one["name"].rstrip("/")), one["type"]) for one in listed]
+        folders = [name for name, kind in names if kind == "directory"]
+        return Listing([name for name, kind in names if kind != "directory"], folders)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from typing import Any
 
 from dask_tiled.remote.session import session
@@ -42,14 +44,17 @@ class _Bytes(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position."""
-        self._at = offset + (0, self._at, self._version.size)[whence]
-        return self._at
+        """Set the position; raise an OSError for one before the start, as local files do."""
+        at = offset + (0, self._at, self._version.size)[whence]
+        if at < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._place.url)
+        self._at = at
+        return at
 
     def readinto(self, buffer: Any) -> int:
         """Read into a buffer; fewer bytes at the end of the file."""
         stop = self._at + len(buffer)
         data = session().read(self._place, self._version, self._at, stop)
-        buffer[: len(data)] = data
+        memoryview(buffer)[: len(data)] = data.data
         self._at += len(data)
         return len(data)

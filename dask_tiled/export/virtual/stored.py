@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from dask_tiled.codecs.array_codecs import ARRAY_CODECS
-from dask_tiled.codecs.byte_codecs import as_numcodecs
+from dask_tiled.codecs.byte_codecs import DEFLATE, as_numcodecs
 from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, ROWS
 from dask_tiled.codecs.pipeline import BYTES
 from dask_tiled.export.decoders import PIPELINE
@@ -20,8 +20,8 @@ from dask_tiled.tiling.bases import ceil_div
 
 CORE = {"blosc", "crc32c", "gzip", "zstd"}
 """Codecs that many readers support on their own in format 2, and combined in format 3."""
-OF_IMAGES = {ROWS, *IMAGE_CODECS, *PREDICTORS}
-"""Image codecs without an equivalent in zarr: our codec decodes the whole pipeline."""
+OURS = {ROWS, DEFLATE, *IMAGE_CODECS, *PREDICTORS}
+"""Codecs without an equivalent in zarr: our codec decodes the whole pipeline."""
 
 
 def stored(
@@ -55,7 +55,7 @@ def _in_format_3(ranges: ByteRanges) -> dict[str, Any]:
 
     from dask_tiled.export.codecs import ReadingCodec
 
-    if any(one["name"] in OF_IMAGES for one in ranges.codecs):
+    if any(one["name"] in OURS for one in ranges.codecs):
         chunk = {"codecs": ranges.codecs, "shape": ranges.shape, "dtype": ranges.dtype.name}
         edge = {"edge": ranges.edge} if ranges.edge else {}
         ours = ReadingCodec.from_dict({"name": PIPELINE, "configuration": chunk | edge})

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-NOTHING = {"", ".", "_None_", "<undefined>", "None"}
-"""Placeholders for a missing name or unit."""
+from dask_tiled.formats.tools.text import NOTHING
+
 MOST_BYTES = 1 << 20
 """Larger attributes are not read."""
 LONGEST_TEXT, MOST_VALUES = 1000, 64

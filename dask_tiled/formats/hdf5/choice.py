@@ -10,14 +10,10 @@ from dask_tiled.formats.hdf5.convention import Meant
 from dask_tiled.formats.hdf5.conventions import CONVENTIONS
 from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size, check, search
 from dask_tiled.formats.hdf5.tree import Tree
-from dask_tiled.model.doubts import Doubt
+from dask_tiled.model.doubts import ALIKE, Doubt, by_size_only
 
 MOST_NAMED = 20
 """Name at most this many arrays in an error."""
-MOST_RIVALS = 6
-"""Name at most this many arrays in a doubt."""
-ALIKE = 10
-"""An array may be meant in place of one with at most this many times as many pixels."""
 
 
 class Choice(NamedTuple):
@@ -142,9 +138,4 @@ def _chosen_by_size(listed: Sequence[Picture], told_by: str) -> tuple[Doubt, ...
     )
     first = listed[0].title or listed[0].path if listed else ""
     rivals = [name for name in others if not name.startswith(f"{first} ")]  # its parts, "EDS 1"
-    if not rivals:
-        return ()
-    named = ", ".join(rivals[:MOST_RIVALS]) + ", ..." * (len(rivals) > MOST_RIVALS)
-    count = len(rivals) + 1
-    text = f"{count} arrays may be meant; {first} is shown, {told_by}; the others: {named}"
-    return (Doubt("default-dataset", text, f"pass dataset={first!r}, or the name of another"),)
+    return by_size_only(first, rivals, told_by)

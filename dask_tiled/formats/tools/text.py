@@ -18,6 +18,8 @@ from xml.parsers import expat
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
 from dask_tiled.model.files import File, read_head
 
+NOTHING = {"", ".", "_None_", "<undefined>", "None"}
+"""Placeholders for a missing name or unit."""
 MAX_BYTES = 1 << 22
 MAX_HEADER = 1 << 20
 MAX_COUNT = 25_000

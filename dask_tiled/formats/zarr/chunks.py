@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -11,18 +10,18 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from dask_tiled.codecs.byte_codecs import DEFLATE
 from dask_tiled.codecs.chunks import chunk_decoder, decode, refusing, unwritten
 from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.codecs.shards import PLAIN, index_size, named, read_index
 from dask_tiled.errors import DatasetError, TruncatedFileError
+from dask_tiled.formats.zarr.folders import Entry, Folder
 from dask_tiled.model.blocks import Block
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File, read_exactly
 from dask_tiled.model.grids import gaps
-from dask_tiled.model.indexing import Array, Index
-from dask_tiled.model.paths import in_folder, is_link, is_url, list_folder
+from dask_tiled.model.indexing import Array, Bytes, Index
 from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 
 NUMBER = re.compile("[0-9]+")
@@ -30,6 +29,10 @@ MOST_CHUNKS = 10_000_000
 """Maximum number of chunks to ask a server for, if it cannot list them."""
 MOST_PACKED = 1 << 24
 """Longest chunk of a small array."""
+
+
+STORED, MISSING, DEFLATED = range(3)
+"""Decoders of chunks: as they are stored, of missing chunks, and of deflated ones in zip files."""
 
 
 class Chunks:
@@ -41,8 +44,8 @@ class Chunks:
         Metadata of the array; its pixels are not read.
     document : mapping
         Its document.
-    file : File
-        File of the document.
+    folder, entry : Folder, Entry
+        The folder and the file of the document.
     lead : int
         Number of axes of length 1 that precede the array's axes in pieces.
     complete : bool
@@ -50,34 +53,46 @@ class Chunks:
     """
 
     def __init__(
-        self, array: Any, document: Mapping[str, Any], file: File, lead: int, *, complete: bool
+        self,
+        array: Any,
+        document: Mapping[str, Any],
+        folder: Folder,
+        entry: Entry,
+        lead: int,
+        *,
+        complete: bool,
     ) -> None:
         self.array, self.lead, self.complete = array, lead, complete
-        self.folder, self.files = os.path.dirname(file.path), [file]
-        self.chunk: tuple[int, ...] = array.chunks
+        self.folder, self.path, self.files = folder, entry.path, [entry.file]
         self.stored: tuple[int, ...] = array.shards or array.chunks
         dtype, fill = array.dtype.newbyteorder("="), array.fill_value
         self.fill: Array = np.full(1, 0 if fill is None else fill, dtype)
+        self.entries = self._entries()
+        deflated = any(one.deflated for _, one in self.entries)
+        # A deflated shard can only be inflated as a whole: it is one chunk.
         self.shards: Mapping[str, Any] = {}
+        self.chunk: tuple[int, ...] = self.stored if deflated else array.chunks
         codecs = document["codecs"]
-        if array.shards is not None:
+        if array.shards is not None and not deflated:
             self.shards = codecs[0]["configuration"]
             codecs = self.shards.get("codecs", PLAIN)
-        with refusing(codecs, file.path):
+        with refusing(codecs, entry.path):
             self.codecs = named(codecs)
             pipeline = Pipeline(self.codecs, self.chunk, dtype)
             if self.shards:
                 index_size(self.shards, 1)
-        self.packed = chunk_decoder(self.codecs, self.chunk, dtype, fill=self.fill.tobytes())
-        decoder = plain(pipeline.stored) if pipeline.is_plain else self.packed
+        pack = partial(chunk_decoder, chunk=self.chunk, stored=dtype, fill=self.fill.tobytes())
+        self.packed = pack(self.codecs), pack([*self.codecs, {"name": DEFLATE}])
+        """Decoders of stored and of deflated chunks."""
+        decoder = plain(pipeline.stored) if pipeline.is_plain else self.packed[0]
         self.decoders: list[Decoder | BlockDecoder]
-        self.decoders = [decoder, unwritten(decoder.dtype, self.fill.tobytes())]
-        """Decoders of stored and of missing chunks."""
+        self.decoders = [decoder, unwritten(decoder.dtype, self.fill.tobytes()), self.packed[1]]
+        self.decoders = self.decoders[: DEFLATED + deflated]
 
     @property
     def base_shape(self) -> tuple[int, ...]:
         """Shape of a chunk that decodes only as a whole; empty for uncompressed pixels."""
-        whole = isinstance(self.decoders[0], BlockDecoder)
+        whole = isinstance(self.decoders[0], BlockDecoder) or len(self.decoders) > DEFLATED
         return (1,) * self.lead + self.chunk if whole else ()
 
     def table(self) -> PieceTable:
@@ -89,20 +104,20 @@ class Chunks:
         TruncatedFileError or CorruptFileError if a required chunk is missing, a chunk is too short,
         or the index of a shard is damaged.
         """
-        start, (file, offset, nbytes) = self._found()
+        start, (file, offset, nbytes, decoder) = self._found()
         holes, sizes = gaps(start // self.chunk, self.array.shape, self.chunk)
         if self.complete and len(holes):
-            lost = f"pixel {min(holes.tolist())}"
-            raise TruncatedFileError("a chunk is missing", path=self.folder, where=lost)
-        strides = (0,) * len(self.chunk)
+            lost, path = f"pixel {min(holes.tolist())}", self.folder.path
+            raise TruncatedFileError("a chunk is missing", path=path, where=lost)
+        strides = np.zeros((len(start), len(self.chunk)), np.int64)
         if isinstance(self.decoders[0], Decoder):
-            strides = strides_of(self.chunk, self.array.dtype.itemsize)
             expected = math.prod(self.chunk) * self.array.dtype.itemsize
-            for k in np.flatnonzero(nbytes != expected):
+            for k in np.flatnonzero((decoder == STORED) & (nbytes != expected)):
                 path, found = self.files[int(file[k])].path, int(nbytes[k])
                 problem = "invalid length of a chunk"
                 raise TruncatedFileError(problem, path=path, expected=expected, found=found)
-            nbytes = np.zeros_like(nbytes)
+            strides[decoder == STORED] = strides_of(self.chunk, self.array.dtype.itemsize)
+            nbytes = np.where(decoder == STORED, 0, nbytes)
 
         def wide(columns: Any, value: int = 0) -> Index:
             return np.pad(columns, ((0, 0), (self.lead, 0)), constant_values=value)
@@ -113,9 +128,9 @@ class Chunks:
             wide(np.concatenate((start, holes))),
             wide(np.concatenate((shape, sizes)), 1),
             np.pad(offset, filled),
-            wide([strides]),
+            wide(np.pad(strides, (filled, (0, 0)))),
             file=np.pad(file, filled),
-            decoder=np.repeat((0, 1), (len(start), len(holes))),
+            decoder=np.pad(decoder, filled, constant_values=MISSING),
             nbytes=np.pad(nbytes, filled),
         )
 
@@ -126,77 +141,72 @@ class Chunks:
         """
         pixels = np.full(self.array.shape, self.fill[0])
         start, where = self._found()
-        for corner, (number, offset, nbytes) in zip(start.tolist(), where.T.tolist(), strict=True):
-            file = self.files[number]
+        for corner, row in zip(start.tolist(), where.T.tolist(), strict=True):
+            number, offset, nbytes, decoder = row
+            file, packed = self.files[number], self.packed[decoder == DEFLATED]
             if nbytes > MOST_PACKED:
                 problem = "a chunk is too long"
                 raise DatasetError(problem, path=file.path, expected=MOST_PACKED, found=nbytes)
             box = tuple(map(slice, corner, map(int.__add__, corner, self.chunk)))
             block = Block((), file, offset, nbytes, tuple(corner), pixels[box].shape)
-            pixels[box] = decode(block, _fetch, **dict(self.packed.options))  # type: ignore[arg-type]
+            pixels[box] = decode(block, _fetch, **dict(packed.options))  # type: ignore[arg-type]
         return pixels
 
     def _found(self) -> tuple[Index, Index]:
         """List the existing chunks in C order: their position in the array, and in the files.
 
-        The position in the files is file number, offset and length.
+        The position in the files is file number, offset, length and decoder.
         """
         ndim, shape = len(self.chunk), np.array(self.array.shape, np.int64)
-        none = np.empty((0, ndim + 3), np.int64)
-        rows = np.concatenate([none, *map(self._of_file, self._written())])
+        none = np.empty((0, ndim + 4), np.int64)
+        rows = np.concatenate([none, *(self._of_file(*one) for one in self.entries)])
         rows = rows[(rows[:, :ndim] < shape).all(axis=1)]
         rows = rows[np.lexsort(rows[:, ndim - 1 :: -1].T)]
         return rows[:, :ndim], rows[:, ndim:].T
+
+    def _entries(self) -> list[tuple[tuple[int, ...], Entry]]:
+        """Return the files of chunks or shards, with their cells."""
+        cells = [*self._written()]
+        keys = [*map(self.array.metadata.encode_chunk_key, cells)]
+        found = zip(cells, self.folder.chunks(keys), strict=True)
+        return [(cell, entry) for cell, entry in found if entry is not None]
 
     def _written(self) -> Iterable[tuple[int, ...]]:
         """Return the cells of files that may exist, by the names in the folders."""
         cells = [-(-n // size) for n, size in zip(self.array.shape, self.stored, strict=True)]
         encode = self.array.metadata.encode_chunk_key
-        try:
-            keys = None if is_url(self.folder) else _keys(self.folder, encode((0,) * len(cells)))
-        except PermissionError:  # the folder cannot be listed
-            keys = None
+        keys = self.folder.keys(encode((0,) * len(cells)))
         if keys is not None:
             found = sorted({tuple(map(int, NUMBER.findall(key))) for key in keys})
             fits = (cell for cell in found if len(cell) == len(cells))
             return [c for c in fits if all(map(int.__lt__, c, cells)) and encode(c) in keys]
         if math.prod(cells) > MOST_CHUNKS:
-            path = self.files[0].path
-            raise DatasetError("too many chunks", path=path, expected=MOST_CHUNKS, found=cells)
+            problem = "too many chunks"
+            raise DatasetError(problem, path=self.path, expected=MOST_CHUNKS, found=cells)
         return product(*map(range, cells))
 
-    def _of_file(self, cell: tuple[int, ...]) -> Index:
-        """Return the chunks under a key: position in the array, file number, offset and length."""
-        key = self.array.metadata.encode_chunk_key(cell)
-        path = in_folder(self.folder, *key.split("/"))
-        corner = np.array(cell, np.int64) * self.stored
-        try:
-            file = File.at(path)
-        except FileNotFoundError:
-            if is_link(path):
-                problem, expected = "a chunk is a dangling link", "a file, or nothing"
-                raise TruncatedFileError(problem, path=path, expected=expected) from None
-            return np.empty((0, len(corner) + 3), np.int64)
-        self.files.append(file)
+    def _of_file(self, cell: tuple[int, ...], entry: Entry) -> Index:
+        """Return the chunks of a file, as :meth:`_found` does."""
+        corner, file = np.array(cell, np.int64) * self.stored, entry.file
+        if file is not self.files[-1]:
+            self.files.append(file)
         number = len(self.files) - 1
         if not self.shards:
-            return np.array([[*corner, number, 0, file.size]])
+            decoder = DEFLATED if entry.deflated else STORED
+            return np.array([[*corner, number, entry.offset, entry.nbytes, decoder]])
         counts = [n // k for n, k in zip(self.stored, self.chunk, strict=True)]
+
+        def fetch(start: int, stop: int) -> Bytes:
+            return _fetch(file, entry.offset + start, entry.offset + stop)
+
         # Reading the index first bounds the number of chunks by the file size.
-        places = read_index(partial(_fetch, file), file.size, self.shards, math.prod(counts), path)
+        places = read_index(fetch, entry.nbytes, self.shards, math.prod(counts), entry.path)
         start = corner + np.indices(counts).reshape(len(counts), -1).T * self.chunk
-        return np.column_stack((start, np.full(len(start), number), places))[places[:, 0] >= 0]
+        there = places[:, 0] >= 0
+        places[:, 0] += entry.offset
+        rest = np.full(len(start), number), places, np.full(len(start), STORED)
+        return np.column_stack((start, *rest))[there]
 
 
-def _fetch(file: File, start: int, stop: int) -> npt.NDArray[np.uint8]:
+def _fetch(file: File, start: int, stop: int) -> Bytes:
     return np.frombuffer(read_exactly(file.path, stop - start, start, "a chunk"), np.uint8)
-
-
-def _keys(folder: str, like: str) -> set[str]:
-    """List the files that may have keys like ``like``, at the same depth."""
-    names = list_folder(folder) or ()
-    if "/" not in like:
-        return set(names)
-    rest = like.partition("/")[2]
-    below = (name for name in names if os.path.isdir(in_folder(folder, name)))
-    return {f"{name}/{key}" for name in below for key in _keys(in_folder(folder, name), rest)}

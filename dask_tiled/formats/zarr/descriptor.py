@@ -1,4 +1,4 @@
-"""Zarr, formats 2 and 3: an array, or an array in a group, in chunks or shards.
+"""Zarr, formats 2 and 3: an array, or an array in a group, in a folder or a zip file.
 
 Layout facts: the Zarr specifications, versions 2 and 3, and those of its codecs; names of
 dimensions and coordinates as xarray writes them.
@@ -12,30 +12,37 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from dask_tiled.codecs.array_codecs import NUMBERS
 from dask_tiled.errors import DatasetError, OutsideFolderError, StaleFileError, check_whole
 from dask_tiled.formats.registry import Format
+from dask_tiled.formats.tools.hyperspy import signal_dims
 from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, opened, read
+from dask_tiled.formats.zarr.folders import Directory, Entry, Folder, folder_of, holds_documents
+from dask_tiled.formats.zarr.hyperspy import axes_beside
+from dask_tiled.formats.zarr.members import Choice, default_in, names_in
+from dask_tiled.formats.zarr.zips import MAGIC
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
-from dask_tiled.model.doubts import from_json
+from dask_tiled.model.doubts import Doubt, from_json
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.mark import MARK, told_instrument, with_missing
 from dask_tiled.model.ome_zarr import axes_of, image_in, levels_of
-from dask_tiled.model.paths import Border, border, in_folder, is_url, real, within
+from dask_tiled.model.paths import Border, border, in_folder, real, within
 
 MOST_GROUPS = 8
 """Search at most this many nested groups for an array."""
 MOST_POINTS = 1 << 20
 """Coordinates with more positions, or larger chunks, are not read."""
+IMPLICIT = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+"""Document of a zip file whose outermost folder has none."""
 
 
 def sniff(path: str, head: bytes) -> str | None:
-    """Check for the keys of a zarr document, or its name if attributes come first."""
+    """Check for the keys of a zarr document, its name, or documents in a zip file."""
+    if head.startswith(MAGIC):
+        return None if holds_documents(path, head, DOCUMENTS) else "a zip file without zarr"
     if not head.lstrip().startswith(b"{"):
         return "not JSON"
     known = b'"zarr_format"' in head and b'"node_type"' in head
@@ -55,35 +62,42 @@ def describe(
     ----------
     paths : sequence of str
         One document: ``zarr.json``, or in format 2 ``.zarray`` or ``.zgroup``. The path of the
-        folder is sufficient.
+        folder is sufficient. Or a zip file with zarr: ``.zarr.zip``, ``.ozx`` or ``.zspy``.
     nav_shape : tuple of int, optional
         Another shape for the frames; missing frames stay missing.
     dataset : str, optional
         Path of the array in its group; by default ``data``, or else the first that a pyramid lists,
-        or the largest of those that the group lists.
+        or the largest with two axes or more.
     sig_dims : int, optional
         How many of the last axes are signal axes; by default from the export, or 2.
     """
     file = File.only(paths, "zarr")
-    document, name, image = read(file), "", image_in({})
+    folder, first = folder_of(file, DOCUMENTS)
+    entry = first or Entry.of(file)
+    document = read(folder, entry) if first else dict(IMPLICIT)
+    name, image = "", image_in({})
+    doubts: tuple[Doubt, ...] = ()
     listed = _results(document)
     if document["node_type"] == "array" and dataset is not None:
-        raise DatasetError("the path is an array, not a group", path=file.path, found=dataset)
+        raise DatasetError("the path is an array, not a group", path=entry.path, found=dataset)
     for _ in range(MOST_GROUPS):
         if document["node_type"] == "array":
             break
-        name = _chosen(document, file.path) if dataset is None else dataset
-        image = image_in(document)
-        node, dataset = node_in(member_of(os.path.dirname(file.path), name, file.path)), None
+        chosen = default_in(folder, document, entry.path) if dataset is None else Choice(dataset)
+        name, image, doubts = chosen.name, image_in(document), (*doubts, *chosen.doubts)
+        inside = member_of(folder, name, entry.path)
+        node = node_in(inside)
         if node is None:
-            raise DatasetError("the group has no such array", path=file.path, found=name)
-        file, document = node
+            known, problem = names_in(folder, document), "the group has no such array"
+            raise DatasetError(problem, path=entry.path, expected=known, found=name)
+        folder, (entry, document), dataset = inside, node, None
     else:
-        raise DatasetError("groups are nested too deeply", path=file.path, expected=MOST_GROUPS)
-    if not levels_of(image) and "/" in name:
-        above = node_in(os.path.dirname(os.path.dirname(file.path)))
+        raise DatasetError("groups are nested too deeply", path=entry.path, expected=MOST_GROUPS)
+    if not levels_of(image) and "/" in name and folder.above:
+        above = node_in(folder.above)
         image, name = image_in(above[1] if above else {}), os.path.basename(name)
-    desc = _describe(file, document, nav_shape, sig_dims, image, name)
+    desc = _describe(folder, entry, document, nav_shape, sig_dims, image, name)
+    desc = desc.with_doubts(*doubts)
     if name not in listed:
         return desc
     facts = {**desc.metadata["zarr"], "dataset": name, "datasets": listed}
@@ -102,51 +116,35 @@ def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found if len(found) > 1 else {}
 
 
-def _chosen(document: Mapping[str, Any], path: str) -> str:
-    """Return the default array of a group."""
-    folder = os.path.dirname(path)
-    if not is_url(path) and os.path.isfile(in_folder(folder, "data", DOCUMENT)):
-        return "data"
-    for level in levels_of(image_in(document)):
-        return level
-    if "bioformats2raw.layout" in document.get("attributes", ()):
-        return "0"  # the first image of a series
-    sizes = {}
-    with suppress(KeyError, TypeError, AttributeError, ValueError):
-        for name, member in document["consolidated_metadata"]["metadata"].items():
-            if member["node_type"] == "array":
-                sizes[name] = int(np.prod([int(n) for n in member["shape"]], dtype=float))
-    if not sizes:
-        hint = "Pass dataset=, its path in the group."
-        raise DatasetError("the group does not list its arrays", path=path, hint=hint)
-    return max(sizes, key=sizes.__getitem__)
-
-
 def _describe(
-    file: File,
+    folder: Folder,
+    entry: Entry,
     document: dict[str, Any],
     nav_shape: tuple[int, ...] | None,
     sig_dims: int | None,
     image: Mapping[str, Any],
     name: str,
 ) -> Description:
-    array = opened(file, document)
+    array = opened(entry, document)
     if array.ndim >= MAX_NDIM:
         most = MAX_NDIM - 1
-        raise DatasetError("too many axes", path=file.path, expected=most, found=array.ndim)
+        raise DatasetError("too many axes", path=entry.path, expected=most, found=array.ndim)
     if not array.ndim or not all(array.shape):
         hint = None if array.ndim else "Read single numbers with zarr or xarray."
-        raise DatasetError("an array without pixels", path=file.path, found=array.shape, hint=hint)
+        raise DatasetError("an array without pixels", path=entry.path, found=array.shape, hint=hint)
     attributes = dict(array.attrs)
     mark = attributes.pop(MARK, None)
     mark = mark if isinstance(mark, dict) else {}
+    of_hyperspy = () if mark else axes_beside(folder, array.ndim)
     if sig_dims is None:
-        told = mark.get("sig_dims")
+        told = mark.get("sig_dims") or (signal_dims(of_hyperspy) if of_hyperspy else None)
         sig_dims = told if isinstance(told, int) and told > 0 else 2
-    split = max(0, array.ndim - check_whole("sig_dims", sig_dims, least=1, path=file.path))
-    chunks = Chunks(array, document, file, int(not split), complete="written_by" in mark)
+    split = max(0, array.ndim - check_whole("sig_dims", sig_dims, least=1, path=entry.path))
+    chunks = Chunks(array, document, folder, entry, int(not split), complete="written_by" in mark)
     unread: list[str] = []
-    axes = _axes(array, document, file, mark, axes_of(image, name), split, unread)
+    axes = _axes(array, document, folder, mark, axes_of(image, name), split, unread)
+    for k, one in enumerate(of_hyperspy):
+        axes = (*axes[:k], replace(one.axis, name=one.axis.name or axes[k].name), *axes[k + 1 :])
     nav, sig = array.shape[:split], array.shape[split:]
     layout = Layout(chunks.files, nav or (1,), sig, chunks.table(), chunks.decoders)
     facts = {
@@ -182,7 +180,7 @@ def _plain(value: Any) -> Any:
 def _axes(
     array: Any,
     document: Mapping[str, Any],
-    file: File,
+    folder: Folder,
     mark: Mapping[str, Any],
     of_image: Any,
     split: int,
@@ -203,31 +201,35 @@ def _axes(
             labels = tuple(map(str, given.get("labels", ())))
             one = replace(one, labels=labels if len(labels) == size else ())
         if one is None and name and not mark:
-            one = _coordinate(file, name, size, unread)
+            one = _coordinate(folder, name, size, unread)
         found.append(replace(one or axis, name=name or axis.name))
     return tuple(found)
 
 
-def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | None:
+def _coordinate(folder: Folder, name: str, size: int, unread: list[str]) -> Axis | None:
     """Read an axis of equally spaced positions beside an array.
 
     Coordinates that are too long to read while opening are added to ``unread``.
     """
-    folder = os.path.dirname(file.path)
-    if is_url(folder) or "/" in name or ".." in name:
+    group = folder.above
+    if folder.is_remote or group is None or "/" in name or ".." in name:
         return None
     known = border()
-    above = {in_folder(os.path.dirname(one), DOCUMENT) for one in (folder, real(folder))}
+    above = {in_folder(os.path.dirname(one), DOCUMENT) for one in (folder.path, real(folder.path))}
+    beside = Border(above, outside=bool(known and known.outside))
     try:
-        with within(Border(above, outside=bool(known and known.outside))):
-            file, document = node_in(in_folder(os.path.dirname(folder), name)) or (file, {})
-            array = opened(file, document)
+        with within(beside if isinstance(folder, Directory) else known):
+            inside = group.inside(name)
+            node = node_in(inside)
+            if node is None:
+                return None
+            array = opened(*node)
             if array.shape != (size,) or array.dtype.kind not in "fiu":
                 return None
             if max(size, array.chunks[0]) > MOST_POINTS:
                 unread.append(name)
                 return None
-            points = Chunks(array, document, file, 0, complete=False).pixels()
+            points = Chunks(array, node[1], inside, node[0], 0, complete=False).pixels()
     except (OutsideFolderError, StaleFileError):
         raise
     except Exception:  # noqa: BLE001 - files of other programs may be invalid in any way
@@ -237,8 +239,8 @@ def _coordinate(file: File, name: str, size: int, unread: list[str]) -> Axis | N
 
 FORMAT = Format(
     name="zarr",
-    extensions=(".zarr",),
-    summary="arrays of zarr, formats 2 and 3, in chunks or shards, OME-Zarr, exports of to_zarr",
+    extensions=(".zarr", ".ozx", ".zspy"),
+    summary="arrays of zarr 2 and 3, OME-Zarr, exports of to_zarr, in folders and zip files",
     nav_shape_from="the shape of the array, all but its last axes",
     sniff=sniff,
     describe=describe,

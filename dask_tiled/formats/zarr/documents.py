@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
 from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tools.text import parse_json
-from dask_tiled.model.files import File
-from dask_tiled.model.paths import in_folder, is_file, is_url
+from dask_tiled.formats.zarr.folders import Entry, Folder
 
 DOCUMENT = "zarr.json"
 ARRAY, GROUP, ALL, ATTRIBUTES = ".zarray", ".zgroup", ".zmetadata", ".zattrs"
@@ -38,7 +37,11 @@ UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeErro
 """Errors of invalid documents; NumPy evaluates dtype names."""
 
 
-def node_in(folder: str) -> tuple[File, dict[str, Any]] | None:
+Node: TypeAlias = tuple[Entry, dict[str, Any]]
+"""A document, and its content."""
+
+
+def node_in(folder: Folder) -> Node | None:
     """Return the document of a folder; None if there is none.
 
     Raises
@@ -46,12 +49,11 @@ def node_in(folder: str) -> tuple[File, dict[str, Any]] | None:
     DatasetError
         As for :func:`read`.
     """
-    files = (_file_at(in_folder(folder, name)) for name in DOCUMENTS)
-    file = next(filter(None, files), None)
-    return None if file is None else (file, read(file))
+    entry = next(filter(None, map(folder.entry, DOCUMENTS)), None)
+    return None if entry is None else (entry, read(folder, entry))
 
 
-def member_of(folder: str, name: Any, path: str) -> str:
+def member_of(folder: Folder, name: Any, path: str) -> Folder:
     """Return the folder of a member of a group.
 
     Raise a DatasetError if the name is invalid; ``path`` is the file that holds it.
@@ -61,22 +63,22 @@ def member_of(folder: str, name: Any, path: str) -> str:
         lengths = [len(os.fsencode(part)) for part in parts]
         short = max(lengths) < 256 and sum(lengths) <= LONGEST_NAME  # limits of file systems
         if short and ".." not in parts and not os.path.isabs(name):
-            return in_folder(folder, *parts)
+            return folder.inside(*parts)
     raise DatasetError("invalid path of a member", path=path, found=repr(name)[:LONGEST_NAME])
 
 
-def read(file: File) -> dict[str, Any]:
-    """Read a document; for format 2, with its attributes.
+def read(folder: Folder, entry: Entry) -> dict[str, Any]:
+    """Read a document of a folder; for format 2, with its attributes.
 
     Raise a CorruptFileError if the document is invalid, and a DatasetError if the array has an
     unsupported dtype or codec.
     """
-    name, folder, document = os.path.basename(file.path), os.path.dirname(file.path), _parsed(file)
+    name, document = os.path.basename(entry.path), _parsed(entry)
     if name not in DOCUMENTS[1:]:
         versions = document.get("zarr_format"), document.get("node_type")
         if versions not in ((3, "array"), (3, "group")):  # a tuple: values may be unhashable
             problem, expected = "invalid zarr 3 metadata", "an array or a group of format 3"
-            raise CorruptFileError(problem, path=file.path, expected=expected, found=versions)
+            raise CorruptFileError(problem, path=entry.path, expected=expected, found=versions)
         return document
     try:
         if name == ARRAY:
@@ -88,14 +90,14 @@ def read(file: File) -> dict[str, Any]:
         raise
     except UNREADABLE as error:
         problem, found = "invalid zarr 2 metadata", str(error) or repr(error)
-        raise CorruptFileError(problem, path=file.path, found=found) from error
+        raise CorruptFileError(problem, path=entry.path, found=found) from error
 
 
-def _parsed(file: File) -> dict[str, Any]:
-    if file.size > MOST_BYTES:
+def _parsed(entry: Entry) -> dict[str, Any]:
+    if entry.size > MOST_BYTES:
         problem = "the document is too long"
-        raise CorruptFileError(problem, path=file.path, expected=MOST_BYTES, found=file.size)
-    text = file.read(file.size)
+        raise CorruptFileError(problem, path=entry.path, expected=MOST_BYTES, found=entry.size)
+    text = entry.read()
     try:
         document = parse_json(text)
         if b"\\u" in text:  # may be half of a surrogate pair
@@ -103,24 +105,15 @@ def _parsed(file: File) -> dict[str, Any]:
         if not isinstance(document, dict):
             raise TypeError("not an object")  # noqa: TRY301
     except (ValueError, TypeError) as error:
-        raise CorruptFileError("invalid zarr metadata", path=file.path, found=str(error)) from error
+        problem, found = "invalid zarr metadata", str(error)
+        raise CorruptFileError(problem, path=entry.path, found=found) from error
     return document
 
 
-def _beside(folder: str, name: str) -> dict[str, Any]:
+def _beside(folder: Folder, name: str) -> dict[str, Any]:
     """Read another document of format 2; empty if it does not exist."""
-    file = _file_at(in_folder(folder, name))
-    return _parsed(file) if file else {}
-
-
-def _file_at(path: str) -> File | None:
-    """Return a file, or None if it does not exist or the server does not show it."""
-    if is_url(path) and not is_file(path):
-        return None
-    try:
-        return File.at(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    entry = folder.entry(name)
+    return _parsed(entry) if entry else {}
 
 
 def _group(known: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +122,7 @@ def _group(known: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, An
     if "multiscales" in attributes:  # location in OME-Zarr before version 0.5
         attributes = {**attributes, "ome": {"multiscales": attributes["multiscales"]}}
     sizes = {
-        key.removesuffix("/" + ARRAY): {"node_type": "array", "shape": one["shape"]}
+        key.removesuffix("/" + ARRAY): {**one, "node_type": "array"}
         for key, one in known.items()
         if key.endswith("/" + ARRAY)
     }
@@ -171,7 +164,7 @@ def _array(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str,
     }
 
 
-def opened(file: File, document: Mapping[str, Any]) -> Any:
+def opened(entry: Entry, document: Mapping[str, Any]) -> Any:
     """Open an array from its document with zarr, without codecs.
 
     Returns
@@ -191,7 +184,7 @@ def opened(file: File, document: Mapping[str, Any]) -> Any:
 
     kind = document.get("data_type", "uint8")
     if not isinstance(kind, str) or kind not in NUMBERS:
-        raise DatasetError("unsupported data type", path=file.path, found=str(kind))
+        raise DatasetError("unsupported data type", path=entry.path, found=str(kind))
     try:
         if document["zarr_format"] == 2:
             plain = {ARRAY: {**document, "filters": None, "compressor": None}}
@@ -205,14 +198,14 @@ def opened(file: File, document: Mapping[str, Any]) -> Any:
         array.chunks, array.shards, dict(array.attrs)
     except Exception as error:
         raise CorruptFileError(
-            "zarr cannot read the document of an array", path=file.path, found=str(error)
+            "zarr cannot read the document of an array", path=entry.path, found=str(error)
         ) from error
     for name in ("shape", "chunks", "shards"):
         sizes = getattr(array, name) or (1,)
         if not (name != "shape") <= math.prod(sizes) < MOST_PIXELS:
             expected = f"sizes above 0, and fewer than {MOST_PIXELS} pixels"
             problem = f"invalid {name}" if name != "shape" else "the array is too large"
-            raise CorruptFileError(problem, path=file.path, expected=expected, found=sizes)
+            raise CorruptFileError(problem, path=entry.path, expected=expected, found=sizes)
     return array
 
 

@@ -17,6 +17,7 @@ from dask_tiled.formats.hdf5.attributes import attribute, label, number, text
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
 from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size
 from dask_tiled.formats.hdf5.tree import Tree
+from dask_tiled.formats.tools.hyperspy import AxisFacts, in_order, signal_dims
 from dask_tiled.model.axes import Axis
 
 DATA = re.compile(r"/Experiments/[^/]+/data")
@@ -88,19 +89,13 @@ class HyperSpy(Convention):
         parts = [tree.look(group, f"axis-{k}") for k in range(len(picture.shape))]
         if not parts or any(part is None or not OF_AXES & set(part.attrs) for part in parts):
             return None
-        places = [int(number(attribute(p, "index_in_array"), k)) for k, p in enumerate(parts)]
-        if sorted(places) == list(range(len(parts))):
-            parts = [parts[places.index(k)] for k in range(len(parts))]
-        axes = tuple(_axis(tree, *one) for one in zip(parts, picture.shape, strict=True))
-        navigate = [attribute(part, "navigate") for part in parts]
-        if any(one is None for one in navigate):  # before version 1.3
+        facts = in_order([_facts(tree, part) for part in parts])
+        axes = tuple(one.axis for one in facts)
+        if any(one.navigate is None for one in facts):  # before version 1.3
             told = (tree.look(group, path) for path in ("mapped_parameters", "metadata/Signal"))
             kinds = [text(attribute(one, "record_by")) for one in told]
             return Calibration(axes, next(filter(None, map(RECORDED.get, kinds)), None))
-        navigates = [bool(np.all(one)) for one in navigate]
-        count = navigates.count(False)
-        first = all(navigates[: len(navigates) - count])  # otherwise the axes cannot be split
-        return Calibration(axes, max(1, count) if first else None)
+        return Calibration(axes, signal_dims(facts))
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
         """Return the groups next to the data."""
@@ -108,10 +103,16 @@ class HyperSpy(Convention):
         return {f"{picture.folder}/{name}": () for name in BESIDE if name in own}
 
 
-def _axis(tree: Tree, part: Any, size: int) -> Axis:
+def _facts(tree: Tree, part: Any) -> AxisFacts:
+    index, navigate = attribute(part, "index_in_array"), attribute(part, "navigate")
+    place = None if index is None else int(number(index, -1))
+    return AxisFacts(_axis(tree, part), place, None if navigate is None else bool(np.all(navigate)))
+
+
+def _axis(tree: Tree, part: Any) -> Axis:
     name, units = (label(attribute(part, key)) for key in ("name", "units"))
     values, scale = tree.look(part, "axis"), attribute(part, "scale")
     if scale is None and values is not None:  # perhaps a non-uniform axis
-        return replace(read_axis(tree, values, name, size), units=units)
+        return replace(read_axis(tree, values, name, getattr(values, "size", 0)), units=units)
     step, offset = number(scale, 1.0), number(attribute(part, "offset"), 0.0)
     return Axis.calibrated(name, units, step, offset, signed=True)

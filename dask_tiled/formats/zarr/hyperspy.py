@@ -1,0 +1,64 @@
+"""The axes of signals that HyperSpy stores in zarr: groups beside the array.
+
+Layout facts: the specification of HyperSpy's files.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dask_tiled.errors import OutsideFolderError
+from dask_tiled.formats.tools.hyperspy import AxisFacts, in_order
+from dask_tiled.formats.tools.text import NOTHING
+from dask_tiled.formats.zarr.documents import node_in
+from dask_tiled.formats.zarr.folders import Folder
+from dask_tiled.model.axes import Axis
+
+SIGNAL = re.compile(r"(?:.*/)?Experiments/[^/]+/data")
+"""Path of a signal."""
+
+
+def axes_beside(folder: Folder, ndim: int) -> tuple[AxisFacts, ...]:
+    """Return the axes in ``axis-0``, ``axis-1``, ... beside an array; empty if one is missing."""
+    group = folder.above
+    if group is None or not SIGNAL.fullmatch(folder.path.replace("\\", "/")):
+        return ()
+    facts = []
+    for k in range(ndim):
+        try:
+            node = node_in(group.inside(f"axis-{k}"))
+        except OutsideFolderError:  # the user opened the array, not the group
+            return ()
+        attributes = node[1].get("attributes") if node else None
+        if not isinstance(attributes, dict):
+            return ()
+        facts.append(_facts(attributes))
+    return in_order(facts)
+
+
+def _facts(told: Mapping[str, Any]) -> AxisFacts:
+    name, units = (_label(told.get(key)) for key in ("name", "units"))
+    step, offset = (_number(told.get(key)) for key in ("scale", "offset"))
+    axis = (
+        Axis(name)
+        if step is None
+        else Axis.calibrated(name, units, step, offset or 0.0, signed=True)
+    )
+    index, navigate = _number(told.get("index_in_array")), told.get("navigate")
+    return AxisFacts(
+        axis,
+        None if index is None else int(index),
+        navigate if isinstance(navigate, bool) else None,
+    )
+
+
+def _label(value: Any) -> str:
+    return value if isinstance(value, str) and value not in NOTHING else ""
+
+
+def _number(value: Any) -> float | None:
+    number = isinstance(value, (int, float)) and math.isfinite(value)
+    return float(value) if number else None

@@ -1,0 +1,98 @@
+"""Arrays in zarr groups whose documents do not list them."""
+
+import os
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from checks import refused
+from range_server import serving
+
+from dask_tiled import Axis, DatasetError, describe, open_dataset
+from dask_tiled.testing import counting_frames
+
+FRAMES = counting_frames((2, 3, 4), "u2")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_only_array(tmp_path, version):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    group.create_array("counts", data=FRAMES)
+    arr = open_dataset(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+    assert not arr.description.doubts
+
+
+def test_nested_groups_of_dask(tmp_path):
+    """dask creates the inner groups without a document in some versions of zarr."""
+    da.from_array(FRAMES).to_zarr(tmp_path / "d.zarr", component="a/b")
+    (tmp_path / "d.zarr" / "a" / "zarr.json").unlink(missing_ok=True)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "d.zarr").compute(), FRAMES)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "d.zarr", dataset="a/b"), FRAMES)
+
+
+@pytest.mark.filterwarnings("ignore:The data type")
+@pytest.mark.parametrize("version", [2, 3])
+def test_coordinates_are_not_chosen(tmp_path, version):
+    """The largest array with two axes or more opens; texts are no candidates."""
+    coords = {"t": ("t", [0.5, 1.0], {"units": "s"}), "run": ("t", ["first", "second"])}
+    data = xr.Dataset({"x": (("t", "y", "x"), FRAMES), "long": ("n", np.arange(1000))}, coords)
+    data.to_zarr(tmp_path / "a.zarr", consolidated=False, zarr_format=version)
+    arr = open_dataset(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
+    assert arr.axes[0] == Axis("t", "s", 0.5, 0.5)
+
+
+def test_several_arrays_are_a_doubt(tmp_path):
+    group = zarr.create_group(tmp_path / "a.zarr")
+    group.create_array("b/first", data=FRAMES)
+    group.create_array("b/second", data=FRAMES)
+    group.create_array("small", data=FRAMES[:1, :1, :2])
+    desc = describe(tmp_path / "a.zarr")
+    (doubt,) = desc.doubts
+    assert doubt.code == "default-dataset"
+    assert "2 arrays may be meant; b/first is shown" in doubt.text
+    assert "b/second" in doubt.text
+    assert not describe(tmp_path / "a.zarr", dataset="b/first").doubts
+    with refused(
+        tmp_path / "a.zarr" / "zarr.json", "no such array; expected small, b/first, b/sec"
+    ):
+        open_dataset(tmp_path / "a.zarr", dataset="none")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_servers_list_members(tmp_path, version):
+    group = zarr.create_group(tmp_path / "a.zarr", zarr_format=version)
+    group.create_array("in/counts", data=FRAMES)
+    group.create_array("mean", data=FRAMES[0])
+    with serving(tmp_path) as server:
+        url = server.url(tmp_path / "a.zarr")
+        np.testing.assert_array_equal(open_dataset(url).compute(), FRAMES)
+        with pytest.raises(DatasetError, match="no such array; expected mean, in/counts"):
+            open_dataset(url, dataset="none")
+        server.lists = False
+        with pytest.raises(DatasetError, match="the server does not list the group"):
+            open_dataset(url)
+
+
+def test_groups_in_circles_and_of_many_folders(tmp_path):
+    """The search ends."""
+    zarr.create_group(tmp_path / "a.zarr").create_array("x/y", data=FRAMES)
+    (tmp_path / "a.zarr" / "again").symlink_to(tmp_path / "a.zarr")
+    assert open_dataset(tmp_path / "a.zarr", doubts="ignore").shape == FRAMES.shape
+    zarr.create_group(tmp_path / "b.zarr")
+    for k in range(6000):
+        os.mkdir(tmp_path / "b.zarr" / f"{k:04d}")
+    with refused(tmp_path / "b.zarr" / "zarr.json", "no array of numbers"):
+        open_dataset(tmp_path / "b.zarr")
+
+
+def test_members_outside_are_skipped(tmp_path):
+    zarr.create_group(tmp_path / "a.zarr")
+    zarr.create_array(tmp_path / "other" / "b.zarr", data=FRAMES)
+    (tmp_path / "a.zarr" / "b").symlink_to(tmp_path / "other" / "b.zarr")
+    with pytest.raises(DatasetError, match="no array of numbers"):
+        open_dataset(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(open_dataset(tmp_path / "a.zarr", outside_folder=True), FRAMES)
