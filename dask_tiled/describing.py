@@ -25,6 +25,7 @@ from dask_tiled.errors import (
 from dask_tiled.formats.describing import describe_begun, expanded
 from dask_tiled.formats.registry import completed, formats
 from dask_tiled.model.calibration import Calibrations, calibrated
+from dask_tiled.model.channels import channels_of, in_scan, left_after
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import BY_USER, VOLUMES, Description
@@ -106,10 +107,12 @@ def describe(
             if scan is not None and is_open:
                 scan = common["nav_shape"] = _filled(scan, *_counted(ask, common), sync_offset)
             desc = ask()
-            known, first_path = _corrections(corrections, desc), desc.files[0].path
+            first_path = desc.files[0].path
             kept, saved = axes_file(first_path), None
             if not is_url(kept) and os.path.isfile(kept):
                 saved = SavedAxes.at(kept, desc)
+            desc = _in_shape(desc, scan, sync_offset)
+            known = _corrections(corrections, desc)
     if "dtype" in formats()[desc.format].options():
         dtype = None  # the format has already used it
     scaling = desc.conversion.scaling
@@ -133,7 +136,6 @@ def describe(
             found=lost.text,
             hint="Pass nav_shape, or the list of files.",
         )
-    desc = _in_shape(desc, scan, sync_offset)
     desc = desc if saved is None else saved.of(desc)
     if axes is not None:
         found = calibrated(desc.axes, axes, desc.shape, first_path)
@@ -217,7 +219,8 @@ def _filled(
 ) -> tuple[int, ...]:
     """Return a scan shape with the open size inferred from the number of frames."""
     path = desc.files[0].path
-    frames = count - check_whole("sync_offset", sync_offset, path=path)
+    first = check_whole("sync_offset", sync_offset, path=path)
+    frames = left_after(desc, scan, count, first)
     row = -math.prod(scan)
     rows, rest = divmod(max(frames, 0), row)
     # Of files that grow, only complete rows are shown.
@@ -346,8 +349,8 @@ def _in_shape(
     # Clip the offset: all frames beyond are missing, and frame numbers must fit into 8 bytes.
     first = max(-math.prod(shape), min(first, desc.layout.n_frames))
     if shape != desc.nav_shape:
-        return desc.with_frames(shape, first)
-    return desc.shifted(first) if first else desc
+        return in_scan(desc, shape, first)
+    return desc.shifted(first * max(1, len(channels_of(desc)))) if first else desc
 
 
 def _chosen(desc: Description, roi: Any, missing: Any) -> Description:

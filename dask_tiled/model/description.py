@@ -176,6 +176,9 @@ class Description:
     ) -> Description:
         """Return all or some of the frames in another navigation shape.
 
+        Axes keep their names and scales if only the first one has another length, or if they have
+        the names of a scan.
+
         Parameters
         ----------
         nav_shape : tuple of int
@@ -191,7 +194,10 @@ class Description:
             The description is that of a slice along the navigation axes.
         """
         desc, axes, sig = self, self.axes[: self.nav_ndim], self.axes[self.nav_ndim :]
-        if len(nav_shape) != self.nav_ndim or numbers is not None:
+        usual = tuple(axis.name for axis in nav_axes(len(nav_shape)))
+        is_scan = self.dims[: self.nav_ndim] == usual
+        moved = nav_shape[1:] != self.nav_shape[1:] and not is_scan
+        if len(nav_shape) != self.nav_ndim or moved or numbers is not None:
             facts = {key: told for key in (CALIBRATED, RENAMED) if (told := self._told(key))}
             names, axes = {axis.name for axis in sig}, nav_axes(len(nav_shape))
             kept = {k: {x: told[x] for x in told if x in names} for k, told in facts.items()}

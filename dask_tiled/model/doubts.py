@@ -45,6 +45,7 @@ class Doubt:
 
 SETTLED_BY: Mapping[str, frozenset[str]] = {
     "default-dataset": frozenset({"dataset"}),
+    "first-channel": frozenset(),
     "left-over-frames": frozenset({"nav_shape", "sync_offset"}),
     "lost-files": frozenset({"nav_shape", "missing"}),
     "scan-shape": frozenset({"nav_shape"}),

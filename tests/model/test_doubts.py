@@ -59,21 +59,34 @@ def longer_lines(folder):
     return write_mib(folder / "scan.mib", FRAMES, nav_shape=(3, 3), scan_keys=True)
 
 
+def two_channels(folder):
+    path = folder / "scan_master.h5"
+    with h5py.File(path, "w") as file:
+        for k in (1, 2):
+            file[f"entry/data/data_{k:06d}"] = FRAMES.reshape(6, 2, 4, 8)
+    return path
+
+
 SAMPLES = {
     "default-dataset": ("HDF5 with two arrays of one size", two_arrays),
+    "first-channel": ("an Eiger master with two thresholds, opened as a scan", two_channels),
     "left-over-frames": ("12 frames, of which a .hdr file describes 3 x 3", longer_lines),
     "lost-files": ("a series of which a file in the middle is missing", lost_file),
     "scan-shape": ("Merlin frames without a .hdr file", no_scan),
     "scan-shape ": ("the same with pauses after every fourth frame", fly_backs),
 }
 """What a file of each code looks like, and a function that writes one; blanks make keys differ."""
+OPTIONS = {"first-channel": {"nav_shape": (3, 4)}}
+"""Options that lead to a doubt."""
 
 
 def doubt_of(code, folder):
     """Write a sample of a code; return its path and its doubt of this code."""
     folder.mkdir(exist_ok=True)
     path = SAMPLES[code][1](folder)
-    (doubt,) = (one for one in describe(path).doubts if one.code == code.strip())
+    (doubt,) = (
+        one for one in describe(path, **OPTIONS.get(code, {})).doubts if one.code == code.strip()
+    )
     return path, doubt
 
 
@@ -104,8 +117,9 @@ def test_every_code_is_in_the_table():
 @pytest.mark.parametrize("code", SAMPLES)
 def test_one_warning_tells_what_was_assumed_and_what_settles_it(tmp_path, code):
     path, doubt = doubt_of(code, tmp_path)
+    options = OPTIONS.get(code, {})
     with pytest.warns(DoubtWarning) as caught:
-        arr = open_dataset(path)
+        arr = open_dataset(path, **options)
     (warning,) = caught
     assert warning.filename == __file__
     for part in (doubt.text, doubt.settle):
@@ -113,12 +127,12 @@ def test_one_warning_tells_what_was_assumed_and_what_settles_it(tmp_path, code):
     assert doubt in arr.description.doubts
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        arr = open_dataset(path, doubts="ignore")
+        arr = open_dataset(path, doubts="ignore", **options)
         assert doubt in arr[1:].description.doubts
     with pytest.raises(DoubtError, match=re.escape(doubt.text[1:])):
-        open_dataset(path, doubts="raise")
+        open_dataset(path, doubts="raise", **options)
     with pytest.raises(DoubtError, match=re.escape(doubt.settle[1:])):
-        describe(path, doubts="raise")
+        describe(path, doubts="raise", **options)
 
 
 SETTLED = [
@@ -127,6 +141,8 @@ SETTLED = [
     ("left-over-frames", {"sync_offset": 3}),
     ("default-dataset", {"dataset": "first"}),
     ("default-dataset", {"dataset": 1}),
+    ("first-channel", {"nav_shape": (3, 4, 2)}),
+    ("first-channel", {}),
     ("lost-files", {"missing": "fill", "nav_shape": (2, 3)}),
     ("lost-files", {"nav_shape": 6}),
     ("scan-shape", {"nav_shape": (3, 4)}),

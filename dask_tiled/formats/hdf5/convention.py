@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from dask_tiled.formats.hdf5.attributes import attribute, label, number
+from dask_tiled.formats.hdf5.attributes import attribute, label, number, texts
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.axes import Axis
 
 MOST_VALUES = 1 << 20
 """Axes with more values are not read."""
+MOST_LABELS = 100
+"""Axes with more labels are not read."""
 
 
 class Meant(NamedTuple):
@@ -91,9 +93,22 @@ class Convention:
         return {}
 
 
+def is_text(dataset: Any) -> bool:
+    """Return whether a dataset holds texts."""
+    import h5py
+
+    return h5py.check_string_dtype(dataset.dtype) is not None
+
+
 def read_axis(tree: Tree, values: Any, name: str, size: int) -> Axis:
-    """Return an axis from its values, or from the first value, if they are equally spaced."""
+    """Return an axis from its values, or from the first value, if they are equally spaced.
+
+    Texts become labels.
+    """
     units = "" if values is None else label(attribute(values, "units"))
+    if getattr(values, "shape", None) == (size,) and size <= MOST_LABELS and is_text(values):
+        labels = tuple(texts(tree.read(values)))
+        return Axis(name, labels=labels if all(labels) and len({*labels}) == size else ())
     numbers = getattr(values, "ndim", 0) == 1 and values.dtype.kind in "fiu"
     if not numbers or not 0 < values.size <= MOST_VALUES:
         return Axis(name, units)

@@ -25,6 +25,8 @@ from dask_tiled.model.layout import Layout
 
 SERIES = re.compile(r"data_\d{6}")
 """Names of the parts of a series, which sort in frame order."""
+FRAME = 2
+"""Number of axes of a frame."""
 MOST_OBJECTS = 20_000
 """Visit at most this many groups and datasets."""
 MOST_BYTES = 1 << 62
@@ -66,6 +68,8 @@ class Picture(NamedTuple):
     """Datasets of h5py; for a series, some are a :class:`Part`."""
     missing: str = ""
     """Name of a dataset that is missing in the series."""
+    differs: tuple[str, str, str] | None = None
+    """Path of a part of a series that differs from the others, what they are, and what it is."""
     is_series: bool = False
     """Whether it is a series of datasets of a group, perhaps of one."""
     order: tuple[int, ...] = ()
@@ -114,7 +118,7 @@ class Picture(NamedTuple):
         corners = np.ndindex(*self.grid)
         for one in self.datasets(tree):
             yield one, ((*next(corners), *inner) if self.grid else (along, *inner[1:]))
-            along += shape_of(one)[0]
+            along += shape_of(one)[0] if len(shape_of(one)) == len(self.shape) else 1
 
     @property
     def nbytes(self) -> int:
@@ -236,12 +240,12 @@ def picture_of(path: str, item: Any) -> Picture | None:
 
     if not isinstance(item, h5py.Dataset) or item.shape is None:
         return None
-    dtype = _number_type(item)
+    dtype = number_type(item)
     shape = () if dtype is None else shape_of(item)
     return Picture(path, shape, dtype, (item,)) if dtype is not None and shape else None
 
 
-def _number_type(dataset: Any) -> np.dtype | None:
+def number_type(dataset: Any) -> np.dtype | None:
     """Return the pixel dtype of a dataset; None if it is not numeric."""
     try:
         dtype = np.lib.format.drop_metadata(dataset.dtype.base)  # h5py adds metadata
@@ -259,18 +263,19 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
     groups: dict[str, list[Picture]] = {}
     for picture in found:
         folder, name = posixpath.split(picture.path)
-        if SERIES.fullmatch(name) and len(picture.shape) == 3:
+        if SERIES.fullmatch(name):
             groups.setdefault(folder, []).append(picture)
     for folder, members in groups.items():
         members.sort(key=lambda picture: picture.path)
-        first = members[0]
-        alike = {(picture.shape[1:], picture.dtype) for picture in members}
+        is_frames = any(len(picture.shape) >= FRAME for picture in members)
         # Names of lost files remain; the numbering of the first ones is needed.
         names = sorted(
             filter(SERIES.fullmatch, names_in(tree.get(tree.root, folder), MOST_OBJECTS))
         )
-        if len(names) > 1 and len(alike) == 1:
-            shape = sum(picture.shape[0] for picture in members), *first.shape[1:]
+        if len(names) > 1 and is_frames:
+            parts = [_as_stack(picture) for picture in members]
+            shape = sum(stack.shape[0] for stack in parts), *parts[0].shape[1:]
+            dtype, differs = _common(parts)
             datasets = tuple(picture.members[0] for picture in members)
             numbers = [int(picture.path[-6:]) for picture in members]
             gaps = sorted({*range(int(names[0][-6:]), numbers[-1])} - {*numbers})
@@ -279,7 +284,32 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
             more = f", and {len(lost) - 1} more" if lost[1:] else ""
             doubts = tuple(may_be_longer(f"{folder}/{x}{more} cannot be read") for x in lost[:1])
             told: dict[str, Any] = {"is_series": True, "doubts": doubts}
-            yield Picture(folder, shape, first.dtype, datasets, missing, **told)
+            yield Picture(folder, shape, dtype, datasets, missing, differs, **told)
+
+
+def _as_stack(picture: Picture) -> Picture:
+    """Return a single frame as a stack of one."""
+    shape = picture.shape
+    return picture._replace(shape=(1, *shape)) if len(shape) == FRAME else picture
+
+
+def _common(parts: Sequence[Picture]) -> tuple[np.dtype, tuple[str, str, str] | None]:
+    """Return the dtype of a series, and its first part that cannot be combined with the others."""
+    first, dtype = parts[0], parts[0].dtype
+    for part in parts[1:]:
+        alike = part.dtype == dtype
+        if not alike and {part.dtype.kind, dtype.kind} <= {"i", "u", "f"}:
+            both = np.result_type(part.dtype, dtype)
+            alike = both.kind != "f" or part.dtype.kind == dtype.kind  # all values are exact
+            dtype = both if alike else dtype
+        if part.shape[1:] != first.shape[1:] or not alike:
+            expected, shown = map(_frames_text, (first, part))
+            return dtype, (part.path, expected, shown)
+    return dtype, None
+
+
+def _frames_text(part: Picture) -> str:
+    return f"frames of shape {part.shape[1:]} in {part.dtype}"
 
 
 def check(path: str, picture: Picture) -> None:
@@ -288,6 +318,10 @@ def check(path: str, picture: Picture) -> None:
     Raise a DatasetError, CorruptFileError or TruncatedFileError if the array is empty, too large,
     or incomplete.
     """
+    if picture.differs is not None:
+        where, expected, found = picture.differs
+        what, hint = "a part of the series differs", "Pass dataset= to open one part."
+        raise DatasetError(what, path=path, where=where, expected=expected, found=found, hint=hint)
     if not picture.nbytes:
         raise DatasetError("the array is empty", path=path, found=f"shape {picture.shape}")
     if picture.nbytes > MOST_BYTES:

@@ -18,7 +18,7 @@ from dask_tiled.formats.hdf5.attributes import attribute, label, plain_attribute
 from dask_tiled.formats.hdf5.choice import Choice, choose
 from dask_tiled.formats.hdf5.convention import Calibration
 from dask_tiled.formats.hdf5.conventions import CONVENTIONS, INSTRUMENT
-from dask_tiled.formats.hdf5.datasets import Picture
+from dask_tiled.formats.hdf5.datasets import Picture, number_type
 from dask_tiled.formats.hdf5.detector import detector_facts, read_corrections
 from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.library import filters_of
@@ -26,6 +26,7 @@ from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import Tree, reading_of
 from dask_tiled.formats.registry import Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
+from dask_tiled.model.channels import CHANNELS
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import HDF5, File, read_head
 from dask_tiled.model.indexing import Cut
@@ -162,6 +163,8 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
     detector = detector_facts(tree, picture.path, sig) if with_facts and not picture.order else {}
     if detector:
         metadata["detector"] = detector
+    if split > 1 and axes[split - 1].labels:
+        metadata[CHANNELS] = axes[split - 1].labels
     layout, base_shape = _laid_out(tree, picture, split)
     desc = Description.of(
         "hdf5", layout.show(nav), {"hdf5": metadata}, _named(axes, split), base_shape=base_shape
@@ -187,18 +190,30 @@ def _laid_out(tree: Tree, picture: Picture, split: int) -> tuple[Layout, tuple[i
         grid = tuple(stored[axis] for axis in picture.order)[: -len(sig)]
     pieces = Pieces(tree, stored, picture.dtype, picture.order)
     for member, origin in picture.placed(tree):
-        pieces.add(member, (0,) * (len(stored) - ndim) + origin)
+        stored_as = number_type(member) if picture.is_series else None
+        pieces.add(member, (0,) * (len(stored) - ndim) + origin, stored_as)
     layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)
     return layout, pieces.base_shape()
 
 
 def _calibration(tree: Tree, picture: Picture) -> tuple[str, Calibration]:
-    """Return the axes from the first convention that knows them, with its name."""
+    """Return the axes from the conventions, with their names.
+
+    Navigation axes and signal axes are each those of the first convention that describes any.
+    """
+    names, axes, sig_dims = list[str](), (Axis(""),) * len(picture.shape), None
     for convention in CONVENTIONS:
         found = convention.calibration(tree, picture)
-        if found is not None:
-            return convention.name, found
-    return "", Calibration((Axis(""),) * len(picture.shape))
+        if found is None or (sig_dims and found.sig_dims not in {None, sig_dims}):
+            continue
+        sig_dims = sig_dims or found.sig_dims
+        split = max(0, len(axes) - (sig_dims or 2))
+        halves = ((one[:split], one[split:]) for one in (axes, found.axes))
+        nav, sig = (new if {*old} == {Axis("")} else old for old, new in zip(*halves, strict=True))
+        if not names or (*nav, *sig) != axes:
+            names.append(convention.name)
+        axes = *nav, *sig
+    return ", ".join(names), Calibration(axes, sig_dims)
 
 
 def _named(axes: Sequence[Axis], nav_ndim: int) -> tuple[Axis, ...]:

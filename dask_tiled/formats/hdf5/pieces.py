@@ -141,10 +141,15 @@ class Pieces:
         number = self.decoder(unwritten(self.plain.dtype, pixel))
         self.put(origin, start, shape, 0, np.zeros_like(shape), decoder=number)
 
-    def add(self, dataset: Any, origin: tuple[int, ...]) -> None:
-        """Add a dataset at ``origin`` of the array; its axes are the last ones."""
+    def add(self, dataset: Any, origin: tuple[int, ...], stored: np.dtype | None = None) -> None:
+        """Add a dataset at ``origin`` of the array; its axes are the last ones.
+
+        ``stored`` is its dtype, if it differs from that of the previous one.
+        """
         from h5py import h5d
 
+        if stored is not None:
+            self.stored, self.plain = stored, plain(stored)
         kind, offset = dataset.id.get_create_plist().get_layout(), dataset.id.get_offset()
         shape, file = self.shown(dataset), self.file(dataset.file.filename)
         start, strides = (0,) * len(shape), strides_of(shape_of(dataset), self.stored.itemsize)

@@ -17,7 +17,9 @@ import numpy as np
 
 from dask_tiled.formats.hdf5.attributes import attribute, label, number, plain_attributes
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, Scan
-from dask_tiled.formats.hdf5.datasets import SERIES, Found, Picture, by_size
+from dask_tiled.formats.hdf5.datasets import FRAME, SERIES, Found, Picture, by_size
+from dask_tiled.formats.hdf5.detector import CHANNEL, MOST_NAMES
+from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.tools.files import beside
 from dask_tiled.model.axes import Axis
@@ -44,23 +46,25 @@ class Eiger(Convention):
 
     def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
         """List series, including those with a single part."""
-        frames = [one for one in found.pictures.values() if len(one.shape) == 3]
+        frames = [one for one in found.pictures.values() if len(one.shape) >= FRAME]
         named = (x for x in frames if x.is_series or SERIES.fullmatch(posixpath.basename(x.path)))
         return Meant("names of an Eiger master", by_size(named))
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
-        """Read the pixel size."""
-        detector = tree.look(picture.group(tree).parent, "instrument/detector")
-        if len(picture.shape) != 3 or detector is None:
+        """Read the pixel size of the detector, and the names of channels of a series."""
+        lead = len(picture.shape) - FRAME
+        named = picture.is_series or SERIES.fullmatch(posixpath.basename(picture.path))
+        if lead < 0 or (lead == 0 and not named):
             return None
-        axes = [Axis("frame")]
-        for name in ("y", "x"):
-            size = tree.look(detector, f"{name}_pixel_size")
-            if getattr(size, "shape", None) not in {(), (1,)} or size.dtype.kind not in "fiu":
-                return None
-            scale, units = number(tree.read(size), 1.0), label(attribute(size, "units"))
-            axes.append(Axis(name, units or "m", scale))
-        return Calibration(tuple(axes), 2)
+        detector = tree.look(picture.group(tree).parent, "instrument/detector")
+        nav = [Axis("frame")] if lead == 1 else [Axis("")] * lead
+        if named and lead == 2:
+            nav = [Axis("frame"), Axis("channel", labels=_channels(detector, picture.shape[1]))]
+        sig = [_pixels(tree, detector, name) for name in ("y", "x")]
+        if Axis("") in sig:
+            sig = [Axis(""), Axis("")]
+        is_told = sig != [Axis("")] * FRAME or any(axis.labels for axis in nav)
+        return Calibration((*nav, *sig), FRAME) if is_told else None
 
     def scan(self, tree: Tree, picture: Picture, frames: int) -> Scan | None:  # noqa: ARG002
         """Read the scan from the file beside the master."""
@@ -87,6 +91,22 @@ class Eiger(Convention):
         """Return the group around a series, unless it is a NeXus entry."""
         around = posixpath.dirname(picture.folder)
         return {around: ()} if picture.is_series and around.strip("/") else {}
+
+
+def _channels(detector: Any, count: int) -> tuple[str, ...]:
+    """Return the names of the channels, from their groups in the detector, or else numbers."""
+    names = names_in(detector, MOST_NAMES) if hasattr(detector, "attrs") else []
+    ends = [name.removesuffix(CHANNEL) for name in names if name.endswith(CHANNEL)]
+    return tuple(ends if len(ends) == count else map(str, range(1, min(count, MOST_NAMES) + 1)))
+
+
+def _pixels(tree: Tree, detector: Any, name: str) -> Axis:
+    """Return an axis of the detector; without a name if its pixel size is unknown."""
+    size: Any = None if detector is None else tree.look(detector, f"{name}_pixel_size")
+    if getattr(size, "shape", None) not in {(), (1,)} or size.dtype.kind not in "fiu":
+        return Axis("")
+    units = label(attribute(size, "units")) or "m"
+    return Axis(name, units, number(tree.read(size), 1.0))
 
 
 def _shape(facts: Mapping[str, Any], frames: int) -> tuple[tuple[int, int] | None, str]:
