@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.array.axes import shown_of
-from dask_tiled.blocks.ahead import in_order
+from dask_tiled.array.dask_graph.schedulers import cluster
+from dask_tiled.blocks.ahead import AHEAD_BYTES, in_order
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.workers import able_workers
 from dask_tiled.errors import DatasetError, check_whole
@@ -34,7 +35,7 @@ from dask_tiled.tiling import machine
 from dask_tiled.training.arrays import arrays_of
 from dask_tiled.training.fields import Encoders, field_of, kind_of
 from dask_tiled.training.pages import PageWriter
-from dask_tiled.training.sources import array_jobs, dataset_jobs
+from dask_tiled.training.sources import ClusterJob, EncodingJob, array_jobs, dataset_jobs
 
 
 def to_beton(
@@ -54,8 +55,13 @@ def to_beton(
     """Write samples to an FFCV file, format 2.
 
     Several threads encode samples, which are written in a fixed order: equal samples result in
-    equal files, the same as FFCV writes with one worker. Memory holds a page for each worker, and
+    equal files, the same as FFCV writes with one worker. Memory holds a page for each thread, and
     one chunk.
+
+    On a cluster, workers compute and encode the samples of dask arrays, a chunk in each task. A
+    task that fails because of its machine is tried on up to three workers, and the error of the
+    last one has notes that name the workers. Memory of this process holds encoded samples of
+    256 MiB of pixels.
 
     Parameters
     ----------
@@ -73,7 +79,8 @@ def to_beton(
     page_size : int
         Size of a page in bytes, a power of two of at least 2 MiB; no sample may be larger.
     workers : int, optional
-        Number of threads that encode samples; by default one per core.
+        Number of threads that encode samples, or of tasks at a time on a cluster; by default one
+        per core, or per thread of all workers.
     shuffle : bool
         Shuffle the samples. Samples of arrays are read and written in their own order,
         and only their numbers are shuffled.
@@ -82,8 +89,8 @@ def to_beton(
     indices : sequence of int, optional
         Numbers of the samples to write, in order; by default all.
     executor : concurrent.futures.Executor, optional
-        Executor that encodes samples instead of threads: a process pool, for data sets that hold
-        the GIL.
+        Executor that computes and encodes samples instead of threads and workers: a process pool,
+        for data sets that hold the GIL.
     overwrite : bool
         Replace an existing sample file.
     progress : bool, optional
@@ -93,7 +100,7 @@ def to_beton(
     ------
     DatasetError
         The arguments are invalid, the path exists already, or a sample, which the error names,
-        cannot be encoded or written. No file is left.
+        cannot be encoded or written. No file is left: the next call starts again.
 
     Examples
     --------
@@ -114,8 +121,12 @@ def to_beton(
     encoders = _encoders(fields, types, seed)
     count = len(next(iter(fields.values()))) if isinstance(fields, Mapping) else len(fields)
     order = _order(count, indices, seed if shuffle else None)
-    threads = machine.processors() if workers is None else check_whole("workers", workers, least=1)
-    arrays = fields.values() if isinstance(fields, Mapping) and not on_a_cluster() else ()
+    if workers is not None:
+        check_whole("workers", workers, least=1)
+    # A worker that waits for its own cluster would deadlock.
+    elsewhere = not isinstance(fields, Mapping) or executor is not None or on_a_cluster()
+    client = None if elsewhere else cluster()
+    arrays = () if client is None else fields.values()
     read = (desc for arr in arrays if isinstance(arr, da.Array) for desc in shown_of(arr).of)
     with (
         able_workers(read),
@@ -123,13 +134,17 @@ def to_beton(
         writing_to(target),
         open_file(written, "r+b", buffering=0) as file,
     ):
-        writer = PageWriter(file.fileno(), [*encoders], order, page_size)
+        writer, part = PageWriter(file.fileno(), [*encoders], order, page_size), page_size // 2
+        jobs: Iterator[EncodingJob | ClusterJob]
         if isinstance(fields, Mapping):
-            jobs = array_jobs(fields, encoders, order, page_size // 2)
+            jobs = array_jobs(fields, encoders, order, part, on_workers=client is not None)
         else:
-            jobs = dataset_jobs(fields, encoders, order, writer.mean, page_size // 2)
+            jobs = dataset_jobs(fields, encoders, order, writer.mean, part)
+        most = sum(client.nthreads().values()) if client is not None else machine.processors()
+        threads = workers or most
+        ahead = max(threads * page_size, AHEAD_BYTES if client is not None else 0)
         pool = executor or ThreadPoolExecutor(threads, thread_name_prefix="dask-tiled")
-        made = in_order(jobs, pool, 2 * threads, threads * page_size, fail_early=True)
+        made = in_order(jobs, pool, 2 * threads, ahead, fail_early=True)
         options = {"desc": "to_beton", "unit": " samples", "unit_scale": False}
         try:
             with progress_bar(total=len(order), show=progress, **options) as bar:

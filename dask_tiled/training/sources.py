@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 from dask.base import annotate, get_annotations
 
-from dask_tiled.array.dask_graph.schedulers import cluster
+from dask_tiled.array.tasks import Key
 from dask_tiled.array.tiled_array import read_once
+from dask_tiled.blocks.completing import complete
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Index
-from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.training.arrays import take
 from dask_tiled.training.fields import Column, Encoders, Values
 
@@ -37,15 +40,8 @@ class EncodingJob(NamedTuple):
 
     def compute(self) -> tuple[Index, list[Column]]:
         """Return the places and encoded columns."""
-        try:
+        with _computing(self.numbers):
             values = self.load()
-        except DatasetError:
-            raise
-        except Exception as error:
-            where = f"samples {self.numbers[0]} to {self.numbers[-1]}"
-            raise DatasetError(
-                "the samples cannot be computed", where=where, found=repr(error)
-            ) from error
         places = self.places.tolist()
         encoded = [*zip(self.encoders.items(), values, strict=True)]
         try:
@@ -60,48 +56,98 @@ class EncodingJob(NamedTuple):
             raise
 
 
+class ClusterJob(NamedTuple):
+    """Samples that a worker of a cluster computes and encodes."""
+
+    encoders: Encoders
+    numbers: Index
+    places: Index
+    nbytes: int
+    parts: Sequence[Any]
+    """Arrays of the samples from the first number to the last one."""
+    annotations: Mapping[str, Any]
+
+    def compute(self) -> tuple[Index, list[Column]]:
+        """Return the places and encoded columns; if a worker fails, others try again."""
+        encode = partial(_encode, self.encoders, self.numbers, self.places)
+        axes, arguments = count(1), list[Any]()
+        for part in self.parts:
+            arr = part if isinstance(part, da.Array) else da.from_array(part, part.shape)
+            arguments += [arr, [next(axes) for _ in range(arr.ndim)]]
+        name = f"to-beton-{uuid.uuid4().hex}"  # unique, so that no cache reuses the result
+        options = {"concatenate": True, "new_axes": {0: 1}, "meta": np.empty(0, object)}
+        encoded = da.blockwise(encode, [0], *arguments, name=name, **options)
+        found: list[tuple[Index, list[Column]]] = []
+
+        def take_result(_: Key, result: Any) -> None:
+            found.append(result)
+
+        with annotate(**self.annotations), _computing(self.numbers):
+            complete(encoded, [(name, 0)], done=lambda _: None, take=take_result)
+        return found[0]
+
+
+def _encode(
+    encoders: Encoders, numbers: Index, places: Index, *parts: Any
+) -> tuple[Index, list[Column]]:
+    load = partial(take, parts, numbers - numbers[0], "synchronous", views=True)
+    return EncodingJob(encoders, numbers, places, 0, load).compute()
+
+
+@contextmanager
+def _computing(numbers: Index) -> Iterator[None]:
+    """Name the samples in errors of their computation."""
+    try:
+        yield
+    except DatasetError:
+        raise
+    except Exception as error:
+        where = f"samples {numbers[0]} to {numbers[-1]}"
+        failed = DatasetError("the samples cannot be computed", where=where, found=repr(error))
+        for note in getattr(error, "__notes__", ()):  # names of workers
+            failed.add_note(note)
+        raise failed from error
+
+
 def _failed(number: int, error: Exception, name: str | None = None) -> DatasetError:
     where = f"sample {number}" + (f", field {name!r}" if name is not None else "")
     return DatasetError("a sample cannot be written", where=where, found=repr(error))
 
 
 def array_jobs(
-    arrays: Mapping[str, Any], encoders: Encoders, order: Index, most: int
-) -> Iterator[EncodingJob]:
+    arrays: Mapping[str, Any], encoders: Encoders, order: Index, most: int, *, on_workers: bool
+) -> Iterator[EncodingJob | ClusterJob]:
     """Yield jobs for arrays, chunk by chunk; samples are written at their places in the order.
 
     Chunks are those of the dask array with the most bytes; if all are in memory, of `most` bytes.
+    ``on_workers``: whether workers of a cluster compute and encode.
     """
-    # A worker that waits for its own cluster would deadlock.
-    scheduler = None if cluster() and not on_a_cluster() else "synchronous"
     annotations = get_annotations()  # threads that compute jobs have none
     ranked = np.argsort(order, kind="stable")
     ascending = order[ranked]
-    given = [arrays[field.name] for field in encoders]
-    whole = [read_once(_uncut(arr)) if isinstance(arr, da.Array) else arr for arr in given]
+    some = [arrays[field.name] for field in encoders]
+    whole = [read_once(_uncut(arr)) if isinstance(arr, da.Array) else arr for arr in some]
     lazy = [arr for arr in whole if isinstance(arr, da.Array)]
-    count = len(whole[0])
-    sample = sum(int(arr.nbytes) for arr in whole) // max(1, count)
+    total = len(whole[0])
+    sample = sum(int(arr.nbytes) for arr in whole) // max(1, total)
     if lazy:
         edges = np.cumsum((0, *max(lazy, key=lambda arr: arr.nbytes).chunks[0]))
     else:
         unknown = any(arr.dtype.hasobject for arr in whole)
         step = MOST_SAMPLES if unknown else max(1, most // max(1, sample))
-        edges = np.append(np.arange(0, count, step), count)
+        edges = np.append(np.arange(0, total, step), total)
     cuts = np.searchsorted(ascending, edges)
     for low, high in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         if low < high:
             numbers = ascending[low:high]
             first, stop = int(numbers[0]), int(numbers[-1]) + 1
             parts = [arr[first:stop] for arr in whole]
-            taken = partial(take, parts, numbers - first, scheduler, views=True)
-            load = partial(_annotated, annotations, taken)
-            yield EncodingJob(encoders, numbers, ranked[low:high], (stop - first) * sample, load)
-
-
-def _annotated(annotations: Mapping[str, Any], load: Callable[[], Any]) -> Any:
-    with annotate(**annotations):
-        return load()
+            given = encoders, numbers, ranked[low:high], (stop - first) * sample
+            if on_workers and lazy:
+                yield ClusterJob(*given, parts, annotations)
+            else:
+                load = partial(take, parts, numbers - first, "synchronous", views=True)
+                yield EncodingJob(*given, load)
 
 
 def _uncut(arr: da.Array) -> da.Array:
@@ -120,12 +166,12 @@ def dataset_jobs(
     first = 0
     while first < len(order):
         size = mean()
-        count = max(1, min(MOST_SAMPLES, most // size)) if size else 1
-        places = np.arange(first, min(first + count, len(order)))
+        length = max(1, min(MOST_SAMPLES, most // size)) if size else 1
+        places = np.arange(first, min(first + length, len(order)))
         numbers = order[places]
         load = partial(_items, dataset, names, numbers.tolist())
         yield EncodingJob(encoders, numbers, places, 0, load)
-        first += count
+        first += length
 
 
 def _items(dataset: Any, names: Sequence[str], numbers: Sequence[int]) -> list[Values]:

@@ -1,5 +1,6 @@
 """`to_beton`: files equal FFCV's, complete or absent, and errors never hang."""
 
+import errno
 import io
 import json
 import os
@@ -14,8 +15,10 @@ from contextlib import suppress
 
 import beton_reader
 import dask.array as da
+import distributed
 import numpy as np
 import pytest
+from checks import wait_for
 from conftest import ANY_PORT
 from hypothesis import given
 from hypothesis import strategies as st
@@ -369,7 +372,6 @@ def test_errors_name_samples_by_source_index(tmp_path):
 @pytest.mark.slow
 def test_workers_compute_arrays_by_themselves(tmp_path):
     """A worker that writes a file would deadlock if the cluster computed the arrays."""
-    distributed = pytest.importorskip("distributed")
     arr = da.from_array(np.arange(60), 9)
     with (
         distributed.LocalCluster(
@@ -381,6 +383,42 @@ def test_workers_compute_arrays_by_themselves(tmp_path):
         other = save(tmp_path / "b.beton", {"x": arr + 1})
     np.testing.assert_array_equal(open_dataset(path), np.arange(60))
     np.testing.assert_array_equal(open_dataset(other), np.arange(60) + 1)
+
+
+def fails_on(block, names):
+    if distributed.get_worker().name in names:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return block
+
+
+@pytest.mark.slow
+def test_other_workers_try_failed_tasks(tmp_path):
+    """Files equal those written without a cluster; errors of all workers name them."""
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 8, 8, 3), "u1")
+    arr, types = da.from_array(pixels, (9, 5, 8, 3)), {"x": ImageField("jpg"), "k": "int"}
+    labels = np.arange(60)
+    options = {"n_workers": 3, "threads_per_worker": 1, "processes": False, **ANY_PORT}
+    with (
+        distributed.LocalCluster(**options, silence_logs="CRITICAL") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        for k, bad in enumerate(({0}, {0, 1}, {0, 1, 2})):
+            failing = arr.map_blocks(fails_on, bad, meta=np.empty((0,) * 4, "u1"))
+            path = tmp_path / f"{k}.beton"
+            if len(bad) < 3:
+                save(path, {"x": failing, "k": labels}, types, indices=range(3, 50))
+                continue
+            with pytest.raises(DatasetError, match=r"samples .*Input/output error") as caught:
+                save(path, {"x": failing, "k": labels}, types, indices=range(3, 50))
+            told = "; ".join(caught.value.__notes__)
+            assert all(address in told for address in client.scheduler_info()["workers"])
+            assert f"process {os.getpid()}" in told
+            assert not path.exists()
+        wait_for(lambda: not cluster.scheduler.tasks)
+    save(tmp_path / "here.beton", {"x": arr, "k": labels}, types, indices=range(3, 50))
+    expected = (tmp_path / "here.beton").read_bytes()
+    assert (tmp_path / "0.beton").read_bytes() == expected
+    assert (tmp_path / "1.beton").read_bytes() == expected
 
 
 def test_invalid_paths_are_refused(tmp_path, monkeypatch):
