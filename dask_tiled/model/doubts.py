@@ -44,6 +44,7 @@ class Doubt:
 
 
 SETTLED_BY: Mapping[str, frozenset[str]] = {
+    "axes-order": frozenset({"transposed"}),
     "default-dataset": frozenset({"dataset"}),
     "first-channel": frozenset(),
     "left-over-frames": frozenset({"nav_shape", "sync_offset"}),

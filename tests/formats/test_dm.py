@@ -213,6 +213,54 @@ def test_axes(tmp_path):
     assert dask_tiled.describe(path).axes[1:] == (Axis("y"), Axis("x", "nm", -4.0, 8.0))
 
 
+RADIANS = ("1/nm", "rad", "mrad", "deg", "1/Å")
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("detector", [*RADIANS, ""])
+@pytest.mark.parametrize("scan", ["nm", "µm", "Å", ""])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_units_of_four_axes_tell_scan_and_detector(tmp_path, version, detector, scan, transposed):
+    """Nion Swift stores the scan first, Gatan the detector, both without a tag."""
+    frames = counting_frames((2, 3, 4, 5), "f4")
+    told = [(0, 2.0, scan)] * 2 + [(0, 0.1, detector)] * 2
+    path = write_dm(
+        tmp_path / f"a.dm{version}",
+        frames,
+        version=version,
+        calibrations=told,
+        transposed=transposed,
+        tags={"Meta Data": {}},
+    )
+    desc = dask_tiled.describe(path)
+    if not detector and not scan:
+        assert [doubt.code for doubt in desc.doubts] == ["axes-order"]
+        assert desc.shape == ((2, 3, 4, 5) if transposed else (4, 5, 2, 3))
+        desc = dask_tiled.describe(path, transposed=transposed)
+    assert (desc.shape, desc.doubts) == (frames.shape, ())
+    assert [axis.units for axis in desc.axes] == [scan, scan, detector, detector]
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, transposed=transposed), frames)
+
+
+@pytest.mark.parametrize("units", [("nm",) * 4, ("nm", "s", "nm", ""), ("nm", "rad") * 2])
+def test_units_that_do_not_tell_are_a_doubt(tmp_path, units):
+    told = [(0, 1.0, unit) for unit in units]
+    frames = counting_frames((2, 3, 4, 5), "f4")
+    path = write_dm(tmp_path / "a.dm4", frames, calibrations=told, tags={"Meta Data": {}})
+    (doubt,) = dask_tiled.describe(path).doubts
+    assert doubt.code == "axes-order"
+    assert str([*units]) in doubt.text
+
+
+def test_energies_of_the_fastest_axis_are_spectra(tmp_path):
+    """A spectrum image stored spectrum by spectrum, without a tag."""
+    frames = counting_frames((2, 3, 7), "f4")
+    told = [(0, 1.0, "nm"), (0, 1.0, "nm"), (0, 0.5, "eV")]
+    tags = {"Meta Data": {"Format": "Spectrum image"}}
+    path = write_dm(tmp_path / "a.dm4", frames, sig_dims=1, calibrations=told, tags=tags)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), frames)
+
+
 def test_option_transposed_overrides_the_tags(tmp_path):
     frames = counting_frames((2, 3, 4, 5), "u2")
     path = write_dm(tmp_path / "a.dm4", frames)

@@ -18,7 +18,7 @@ import zarr
 import dask_tiled
 from dask_tiled import Doubt, DoubtError, DoubtWarning, describe, open_dataset
 from dask_tiled.model.doubts import SETTLED_BY
-from dask_tiled.testing import counting_frames, write_mib, write_mib_series
+from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -67,7 +67,13 @@ def two_channels(folder):
     return path
 
 
+def no_units(folder):
+    frames, untagged = FRAMES.reshape(3, 4, 4, 8), {"Meta Data": {}}
+    return write_dm(folder / "scan.dm4", frames, tags=untagged)
+
+
 SAMPLES = {
+    "axes-order": ("DM4 with four axes, without units", no_units),
     "default-dataset": ("HDF5 with two arrays of one size", two_arrays),
     "first-channel": ("an Eiger master with two thresholds, opened as a scan", two_channels),
     "left-over-frames": ("12 frames, of which a .hdr file describes 3 x 3", longer_lines),
@@ -136,6 +142,8 @@ def test_one_warning_tells_what_was_assumed_and_what_settles_it(tmp_path, code):
 
 
 SETTLED = [
+    ("axes-order", {"transposed": True}),
+    ("axes-order", {"transposed": False}),
     ("left-over-frames", {"nav_shape": (3, 3)}),
     ("left-over-frames", {"nav_shape": (3, 4)}),
     ("left-over-frames", {"sync_offset": 3}),

@@ -2,7 +2,7 @@
 
 The tags "ImageList" hold images, some of them thumbnails. An image has up to four dimensions, x
 first, and contiguous pixels. In scans, the detector axes may be the slowest: they are in spectrum
-images, and in 4D-STEM data unless a tag says otherwise.
+images, and in 4D-STEM data unless a tag or the units of the axes say otherwise.
 
 Source: C. Boothroyd, "Digital Micrograph file format"; the readers of RosettaSciIO and LiberTEM for
 data types and the order of scans; for 64-bit integers, M. Niermann's HDF5 plugin for GMS.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +19,12 @@ import numpy as np
 from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.dm.instrument import INSTRUMENT
+from dask_tiled.formats.dm.order import Order, find_order, read_axes
 from dask_tiled.formats.dm.packed import PACKED, boxes, decoders, stored_bytes
 from dask_tiled.formats.dm.tags import Array, group, parse_header, read_tags
 from dask_tiled.formats.tools.files import Member, in_sequence
 from dask_tiled.formats.tools.frames import Part
-from dask_tiled.model.axes import nav_axes, sig_axes
+from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.pieces import strides_of
 
 COLOUR = np.dtype({"names": list("RGBA"), "formats": ["u1"] * 4, "offsets": [2, 1, 0, 3]})
@@ -35,8 +35,6 @@ DTYPES: dict[int, Any] = {
     23: COLOUR,
     **PACKED,
 }
-TIMES = ("s", "ms", "us", "µs", "ns", "min")
-LENGTHS = ("nm", "um", "µm")
 
 
 class Picture(NamedTuple):
@@ -46,24 +44,6 @@ class Picture(NamedTuple):
     data_type: int
     dtype: np.dtype
     offset: int
-
-
-class Order(NamedTuple):
-    """The number of signal axes, whether they are the slowest in the file, and the source."""
-
-    sig_ndim: int
-    transposed: bool
-    told_by: str
-
-    def arrange(self, axes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Reorder values of the axes from file order to array order."""
-        first = self.sig_ndim if self.transposed else 0
-        return axes[first:] + axes[:first]
-
-    def frame_of(self, picture: Picture) -> tuple[Any, ...]:
-        """Return frame shape and dtype, which must be equal in all images of a stack."""
-        shape = self.arrange(picture.shape)
-        return shape[len(shape) > self.sig_ndim :], picture.dtype, picture.data_type
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -101,8 +81,8 @@ def describe(
     further = (read_tags(other, ("ImageList", key, "ImageData")) for other in paths[1:])
     of_each = [tags, *(group(tree, "ImageList", key) for tree in further)]
     members = list(map(_read_picture, paths, of_each))
-    order = _find_order(path, tags, len(members[0].shape), transposed=transposed)
-    alike = [Member(file, n, 1, order.frame_of(members[n])) for n, file in enumerate(files)]
+    order = find_order(path, tags, len(members[0].shape), transposed=transposed)
+    alike = [Member(file, n, 1, _frame_of(members[n], order)) for n, file in enumerate(files)]
     in_sequence(alike)
     layout = _lay_out(files, members, order)
     metadata = {
@@ -116,10 +96,10 @@ def describe(
         "units": _units(group(tags, "ImageData", "Calibrations", "Brightness")),
         "tags": group(tags, "ImageTags"),
     }
-    axes = _read_axes(tags, len(members[0].shape), order)
+    axes = read_axes(tags, len(members[0].shape), order)
     if len(axes) < len(layout.shape):
         axes = nav_axes(1) + axes
-    return tools.Description.of("dm", layout, {"dm": metadata}, axes)
+    return tools.Description.of("dm", layout, {"dm": metadata}, axes).with_doubts(*order.doubts)
 
 
 def _units(brightness: dict[str, Any]) -> str:
@@ -156,50 +136,10 @@ def _read_picture(path: str, tags: Any) -> Picture:
     return Picture(shape, kind, dtype, data.offset)
 
 
-def _find_order(path: str, tags: Any, ndim: int, *, transposed: bool | None) -> Order:
-    """Return the axes of a frame, and their order in the file."""
-    image_tags = group(tags, "ImageTags")
-    said = group(image_tags, "Meta Data")
-    spectra = said.get("Format") in ("Spectrum image", "Spectrum") or "spim" in image_tags
-    sig_ndim = 1 if ndim == 1 or (spectra and ndim < 4) else 2
-    if transposed not in (None, True, False):
-        known = "None, True or False"
-        raise tools.DatasetError("invalid transposed", path=path, expected=known, found=transposed)
-    if ndim == sig_ndim:
-        return Order(sig_ndim, transposed=False, told_by="there is one frame")
-    if transposed is not None:
-        return Order(sig_ndim, transposed, "the option transposed")
-    usual = ndim == 4 or (spectra and ndim == 3)
-    swapped = str(said.get("Data Order Swapped", 0)).strip() not in ("0", "False", "")
-    if usual and "Data Order Swapped" in said:
-        return Order(sig_ndim, not swapped, "the tag Data Order Swapped")
-    return Order(sig_ndim, usual, "the usual order of such data")
-
-
-def _read_axes(tags: Any, ndim: int, order: Order) -> tuple[tools.Axis, ...]:
-    """Read the axes of an image, in array order."""
-    fields = group(tags, "ImageData", "Calibrations", "Dimension").values()
-    told = [_axis(field) for field in fields][:ndim]
-    axes = order.arrange((*told, *[tools.Axis("")] * (ndim - len(told)))[::-1])
-    split = ndim - order.sig_ndim
-    names = [axis.name for axis in nav_axes(split) + sig_axes(order.sig_ndim)]
-    if order.sig_ndim == 1:
-        units = axes[-1].units
-        names[-1] = "energy" if units.endswith("eV") else names[-1]
-        names[-1] = "wavelength" if units in LENGTHS else names[-1]
-        names[:split] = [axis.name for axis in nav_axes(2)][2 - split :]
-    elif split == 1 and axes[0].units in TIMES:
-        names[0] = "time"
-    return tuple(replace(axis, name=name) for axis, name in zip(axes, names, strict=True))
-
-
-def _axis(field: Any) -> tools.Axis:
-    units = group(field).get("Units")
-    units = units if isinstance(units, str) else ""
-    scale, origin = (group(field).get(key) for key in ("Scale", "Origin"))
-    if not isinstance(scale, float) or not isinstance(origin, float):
-        return tools.Axis("", units)
-    return tools.Axis.calibrated("", units, scale, 0.0 - origin * scale, signed=True)
+def _frame_of(picture: Picture, order: Order) -> tuple[Any, ...]:
+    """Return frame shape and dtype, which must be equal in all images of a stack."""
+    shape = order.arrange(picture.shape)
+    return shape[len(shape) > order.sig_ndim :], picture.dtype, picture.data_type
 
 
 def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Order) -> tools.Layout:
