@@ -416,6 +416,48 @@ def make_zarr_zip(folder, stem, *, method):
     return Sample({"path": path}, whole.expected, [path])
 
 
+def put(group, tags):
+    """Write nested tags as groups with attributes."""
+    for name, value in tags.items():
+        if isinstance(value, dict):
+            put(group.create_group(name), value)
+        else:
+            group.attrs[name] = value
+
+
+def write_dm5(path, images, *, shown=0, thumbnails=()):
+    """Write images: name, data, steps from the fastest axis, tags, data type."""
+    with h5py.File(path, "w") as file:
+        for k, (name, data, steps, tags, kind) in enumerate(images):
+            image = file.create_group(f"ImageList/[{k}]")
+            image.attrs["Name"] = np.bytes_(name)
+            image["ImageData/Data"] = data
+            image["ImageData"].attrs["DataType"] = kind
+            dims = {f"[{i}]": np.uint32(n) for i, n in enumerate(data.shape[::-1])}
+            told = {
+                f"[{i}]": {"Origin": np.float32(a), "Scale": np.float32(b), "Units": np.bytes_(c)}
+                for i, (a, b, c) in enumerate(steps)
+            }
+            put(image["ImageData"].create_group("Dimensions"), dims)
+            put(image["ImageData"].create_group("Calibrations"), {"Dimension": told})
+            put(image.create_group("ImageTags"), tags)
+        put(
+            file.create_group("Thumbnails"),
+            {f"[{k}]": {"ImageIndex": n} for k, n in enumerate(thumbnails)},
+        )
+        put(file.create_group("DocumentObjectList"), {"[0]": {"ImageSource": np.uint64(0)}})
+        put(file.create_group("ImageSourceList"), {"[0]": {"ImageRef": np.uint32(shown)}})
+    return path
+
+
+def make_dm5(folder, stem):
+    frames = counting_frames((3, 4, 5, 7), "u2")
+    stored = np.ascontiguousarray(frames.transpose(2, 3, 0, 1))
+    steps = [(1.0, 0.5, "nm")] * 2 + [(1.0, 0.5, "1/nm")] * 2
+    path = write_dm5(folder / f"{stem}.dm5", [("scan", stored, steps, {}, 10)])
+    return Sample({"path": path}, frames, [path])
+
+
 def make_edf(folder, stem, **options):
     frames = counting_frames((12, 5, 7), "u2")
     path = write_edf(folder / f"{stem}.edf", frames, **options)
@@ -546,6 +588,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "hdf5 chunks": partial(make_hdf5, dtype=">i4", chunks=(2, 2, 5, 4)),
     "hdf5 gzip": partial(make_hdf5, chunks=(1, 2, 5, 7), compression="gzip", shuffle=True),
     "hdf5 eiger": make_eiger,
+    "hdf5 dm5": make_dm5,
     "hdf5 imaris": make_ims,
     "hdf5 velox": make_velox,
     "hdf5 velox frames": partial(make_velox, chunk=None, frames=slice(1, None)),

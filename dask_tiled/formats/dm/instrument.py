@@ -5,7 +5,7 @@ Units follow the tag names and RosettaSciIO, which has them from Gatan's scripts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -52,7 +52,7 @@ def time_of(tags: Mapping[str, Any], date: str, time: str) -> datetime | None:
     return local_time(f"{tags[date]} {tags[time]}", utc)
 
 
-ROWS = (
+ROWS: Sequence[tuple[Any, ...]] = (
     ("microscope", "Session Info/Microscope"),
     ("microscope", f"{SCOPE}/Name"),
     ("microscope", f"{SCOPE}/Microscope"),

@@ -60,6 +60,7 @@ class Row(NamedTuple):
     """Below the facts; pattern and unit as in :class:`~dask_tiled.formats.tools.Entry`."""
     unit: str = ""
     read: Callable[[Any], Any] | None = None
+    when: Callable[[Mapping[str, Any]], bool] | None = None
 
 
 class Convention:

@@ -38,6 +38,7 @@ MOST_LISTED = 100
 # fmt: off
 EXTENSIONS = (
     ".h5", ".hdf5", ".hdf", ".hspy", ".nxs", ".nx5", ".emd", ".de5", ".mat", ".h5oina", ".ims",
+    ".dm5",
 )
 # fmt: on
 DATASETS: tuple[type, ...] = (Number, str, NoneType)
@@ -238,5 +239,5 @@ FORMAT = Format(
     instrument=INSTRUMENT,
     corrections=read_corrections,
     peers=("LiberTEM", "RosettaSciIO", "h5py"),
-    aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd", "h5oina", "imaris"),
+    aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd", "h5oina", "imaris", "dm5"),
 )

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dask_tiled.formats.hdf5.convention import Convention
+from dask_tiled.formats.hdf5.conventions.dm5 import Dm5
 from dask_tiled.formats.hdf5.conventions.eiger import Eiger
 from dask_tiled.formats.hdf5.conventions.emd import Emd
 from dask_tiled.formats.hdf5.conventions.h5oina import H5oina
@@ -36,6 +37,7 @@ from dask_tiled.formats.tools import Entry
 CONVENTIONS: Sequence[Convention] = (
     Velox(),
     HyperSpy(),
+    Dm5(),
     Nexus(),
     Emd(),
     Eiger(),
@@ -48,8 +50,9 @@ CONVENTIONS: Sequence[Convention] = (
 def _instrument() -> Mapping[str, Sequence[Entry]]:
     entries: dict[str, list[Entry]] = {}
     for convention in CONVENTIONS:
-        for name, path, unit, read in convention.instrument:
-            entries.setdefault(name, []).append(Entry(f"hdf5/facts/{path}", unit, read))
+        for row in convention.instrument:
+            entry = Entry(f"hdf5/facts/{row.path}", row.unit, row.read, row.when)
+            entries.setdefault(row.name, []).append(entry)
     return entries
 
 
