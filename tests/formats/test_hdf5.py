@@ -230,7 +230,9 @@ def test_links_and_the_choice_of_a_dataset(tmp_path):
         with pytest.raises(TruncatedFileError, match=f"at /a/b/{name}; found {lost}"):
             describe(path)
         assert describe(path, dataset="a/data").shape == DATA.shape
-    for name in ("text", "scalar", "a/none", "a/b/nowhere", "a/b/gone"):
+        with pytest.raises(TruncatedFileError, match=f"at /a/b/{name}; found {lost}"):
+            describe(path, dataset=f"a/b/{name}/data")
+    for name in ("text", "scalar", "a/none"):
         with pytest.raises(DatasetError, match="no such dataset of numbers"):
             describe(path, dataset=name)
     with pytest.raises(DatasetError, match="different shape"):

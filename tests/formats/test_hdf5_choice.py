@@ -315,8 +315,11 @@ def test_a_signal_that_leads_nowhere_raises(tmp_path):
         group = file.create_group("entry/data")
         group.attrs["NX_class"], group.attrs["signal"] = "NXdata", "counts"
         group["counts"], file["other"] = h5py.SoftLink("/gone/counts"), SCAN
-    with pytest.raises(TruncatedFileError, match=r"/entry/data/counts; found 'gone' in /"):
-        open_dataset(path)
+    for options in ({}, {"dataset": "entry"}, {"dataset": "/entry/data/counts"}):
+        with pytest.raises(TruncatedFileError, match=r"/entry/data/counts; found 'gone' in /"):
+            open_dataset(path, **options)
+    np.testing.assert_array_equal(open_dataset(path, dataset="other"), SCAN)
+    np.testing.assert_array_equal(open_dataset(path, dataset=0), SCAN)
     with h5py.File(path, "a") as file:
         file["gone/counts"] = SCAN + 1
     np.testing.assert_array_equal(open_dataset(path), SCAN + 1)
@@ -385,6 +388,126 @@ def test_arrays_of_emd_and_hyperspy_come_before_larger_ones(tmp_path):
         "/Experiments/a/data",
         "Experiments of HyperSpy, the first of 2 of its size",
     )
+
+
+@pytest.fixture
+def lists():
+    """Write a dataset of lists of variable length."""
+
+    def write(group, name, shape, element="u4"):
+        group.create_dataset(name, shape, dtype=h5py.vlen_dtype(np.dtype(element)))
+
+    return write
+
+
+LISTS = "lists of variable length.*, at {}; expected a dataset of numbers; found 12 lists"
+
+
+@pytest.mark.parametrize("element", ["u4", "f8", [("qx", "f8"), ("counts", "f4")]], ids=str)
+def test_lists_of_variable_length_are_named(tmp_path, lists, element):
+    """Also beside small arrays; but not beside frames, or if another array is named."""
+    path = tmp_path / "electrons.h5"
+    with h5py.File(path, "w") as file:
+        lists(file, "events/frames", (3, 4), element)
+    for options in ({}, {"dataset": "events"}, {"dataset": "events/frames"}):
+        with pytest.raises(DatasetError, match=LISTS.format("/events/frames")):
+            open_dataset(path, **options)
+    with h5py.File(path, "a") as file:
+        file["events/scan_positions"], file["sum"] = np.arange(12), SCAN[0, :3, :4]
+    for options in ({}, {"dataset": "events"}):
+        with pytest.raises(DatasetError, match=LISTS.format("/events/frames")):
+            open_dataset(path, **options)
+    np.testing.assert_array_equal(open_dataset(path, dataset="sum"), SCAN[0, :3, :4])
+    np.testing.assert_array_equal(open_dataset(path, dataset="events/scan_positions"), range(12))
+    with h5py.File(path, "a") as file:
+        file["frames"] = np.ones((12, 5, 7))
+    assert open_dataset(path, doubts="raise").shape == (12, 5, 7)
+
+
+def test_records_with_lists_are_named_and_texts_are_not_lists(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        record = np.dtype([("x", "f4"), ("hits", h5py.vlen_dtype(np.dtype("i4")))])
+        file.create_dataset("records", (12,), record)
+    with pytest.raises(DatasetError, match=LISTS.format("/records")):
+        open_dataset(path)
+    with h5py.File(path, "w") as file:
+        file["names"], file["numbers"] = ["a"] * 12, np.arange(12)
+    np.testing.assert_array_equal(open_dataset(path), np.arange(12))
+
+
+def mark_nexus(file):
+    file["data"].attrs.update(NX_class="NXdata", signal="data")
+
+
+def mark_emd(file):
+    file["data"].attrs["emd_group_type"] = "array"
+
+
+def mark_hyperspy(file):
+    file.move("data", "Experiments/data")
+
+
+@pytest.mark.parametrize("mark", [mark_nexus, mark_emd, mark_hyperspy])
+def test_designated_lists_come_before_larger_arrays(tmp_path, lists, mark):
+    with h5py.File(path := tmp_path / "a.h5", "w") as file:
+        group = file.create_group("data")
+        lists(group, "data", (3, 4))
+        group["dim0"] = group["dim1"] = np.arange(4)
+        file["large"] = np.ones((99, 99))
+        mark(file)
+    with pytest.raises(DatasetError, match=LISTS.format(".*/data")):
+        open_dataset(path)
+    assert open_dataset(path, dataset="large").shape == (99, 99)
+
+
+COLOURS = np.arange(20 * 30 * 3, dtype="u1").reshape(20, 30, 3)
+INTERLACED = {"PIXEL": (0, 1, 2), "LINE": (0, 2, 1), "PLANE": (2, 0, 1)}
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (2, 3, 3), "compression": "gzip"}], ids=str)
+@pytest.mark.parametrize("mode", INTERLACED)
+def test_true_colour_images_are_one_picture(tmp_path, mode, options):
+    """As h5py reads them, whose axes the Image Specification orders."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        stored = COLOURS.transpose(INTERLACED[mode])
+        picture = file.create_dataset("picture", data=stored, **options)
+        names = {"CLASS": "IMAGE", "IMAGE_SUBCLASS": "IMAGE_TRUECOLOR"}
+        for name, value in {**names, "INTERLACE_MODE": f"INTERLACE_{mode}"}.items():
+            picture.attrs[name] = np.bytes_(value)
+    arr = open_dataset(path)
+    assert arr.description.sig_shape == (20, 30, 3)
+    assert arr.dims == ("y", "x", "s")
+    np.testing.assert_array_equal(arr, COLOURS)
+    np.testing.assert_array_equal(open_dataset(path, sig_dims=2), COLOURS)
+    with h5py.File(path, "a") as file:
+        file["picture"].attrs["IMAGE_SUBCLASS"] = np.bytes_("IMAGE_INDEXED")
+    np.testing.assert_array_equal(open_dataset(path), stored)
+
+
+MODELS = [("rgb", 3, ""), ("rgba", 4, ""), ("hsl", 3, "HSL"), ("hsla", 4, "HSLA")]
+
+
+@pytest.mark.parametrize(("model", "count", "labels"), [*MODELS, ("cmyk", 4, "CMYK")])
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_colour_interpretations_of_nexus(tmp_path, model, count, labels, lead):
+    pixels = np.arange(np.prod(lead) * 35 * count, dtype="u1").reshape(*lead, 5, 7, count)
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
+        group = file.create_group("entry/data")
+        group.attrs.update(NX_class="NXdata", signal="data")
+        group["data"] = pixels
+        group["data"].attrs["interpretation"] = f"{model}-image"
+    arr = open_dataset(path)
+    assert arr.dims == (*("frame",) * len(lead), "y", "x", "s")
+    assert arr.description.sig_shape == (5, 7, count)
+    assert arr.description.axes[-1].labels == tuple(labels)
+    np.testing.assert_array_equal(arr, pixels)
+    with h5py.File(path, "a") as file:
+        del file["entry/data/data"]
+        file["entry/data/data"] = pixels[..., :2]
+        file["entry/data/data"].attrs["interpretation"] = f"{model}-image"
+    assert open_dataset(path).description.sig_shape == (7, 2)
 
 
 def test_two_axes_come_before_one(tmp_path):

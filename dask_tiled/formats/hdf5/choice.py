@@ -36,6 +36,16 @@ class Ranking(NamedTuple):
     doubts: tuple[Doubt, ...]
     is_meant: bool
     """Whether the file designates the first."""
+    fault: DatasetError | None
+    """Why the array that the file designates cannot be opened."""
+
+    def check(self, tree: Tree, found: Found) -> None:
+        """Raise if the default array cannot be opened, or may be one that is lost or ragged."""
+        if self.fault is not None:
+            raise self.fault
+        if not self.is_meant:
+            found.raise_lost(tree.file.path, min(found.lost, default=""))
+            _raise_lists(tree, found)
 
 
 def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
@@ -44,14 +54,14 @@ def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
     Raise a DatasetError if there is no such array, or it cannot be read.
     """
     found = search(tree, "", tree.root)
-    listed, told_by, doubts, is_meant = _ranked(tree, found)
+    ranking = _ranked(tree, found)
+    listed, told_by, doubts = ranking[:3]
     name = dataset.strip("/") if isinstance(dataset, str) else ""
     if name:
         picture, told_by, doubts = _named(tree, found, listed, name)
     elif dataset is None or isinstance(dataset, str):
         found.raise_refused("/")
-        if not is_meant:
-            found.raise_lost(tree.file.path, min(found.lost, default=""))
+        ranking.check(tree, found)
         picture = listed[0] if listed else _none(tree, found, listed, dataset)
     else:
         paths = [picture.path for picture in listed]
@@ -89,13 +99,29 @@ def _named(
     top = tree.look(tree.root, path)
     if top is None:
         found.raise_refused(path)
+        for lost in found.lost:
+            if f"{path}/".startswith(f"{lost}/"):
+                found.raise_lost(tree.file.path, lost)
         _none(tree, found, listed, name)
     inside = search(tree, path, top)
     inside.raise_refused(path)
-    inner, told_by, doubts, is_meant = _ranked(tree, inside)
-    if not is_meant:
-        inside.raise_lost(tree.file.path, min(inside.lost, default=""))
-    return (inner[0] if inner else _none(tree, inside, listed, name)), told_by, doubts
+    ranking = _ranked(tree, inside)
+    ranking.check(tree, inside)
+    inner = ranking.listed
+    picture = inner[0] if inner else _none(tree, inside, listed, name)
+    return picture, ranking.told_by, ranking.doubts
+
+
+def _raise_lists(tree: Tree, found: Found) -> None:
+    """Raise a DatasetError if lists of variable length are the data rather than any array.
+
+    They are unless an array has many more pixels than there are lists.
+    """
+    most = max(found.ragged, key=found.ragged.__getitem__, default="")
+    largest = by_size(found.pictures.values())[:1]
+    pixels = max((one.size[1] for one in largest), default=0)
+    if most and pixels <= ALIKE * found.ragged[most]:
+        found.raise_ragged(tree.file.path, most)
 
 
 def _refuse(tree: Tree, paths: Iterable[str]) -> None:
@@ -114,8 +140,12 @@ def _none(tree: Tree, found: Found, listed: Iterable[Picture], dataset: str | No
 
 def _ranked(tree: Tree, found: Found) -> Ranking:
     """Rank the arrays: first those that the file designates, then by size."""
+    fault = None
     lists = (convention.meant(tree, found) for convention in CONVENTIONS)
-    told_by, meant, alone = next((one for one in lists if one.pictures or one.alone), Meant())
+    try:
+        told_by, meant, alone = next((one for one in lists if one.pictures or one.alone), Meant())
+    except DatasetError as error:  # no matter if the user names another array
+        (told_by, meant, alone), fault = Meant(), error
     known = {picture.members for picture in meant}
     others = by_size(one for one in found.pictures.values() if one.members not in known)
     listed = [*meant] if alone else [*meant, *others]
@@ -123,7 +153,7 @@ def _ranked(tree: Tree, found: Found) -> Ranking:
     equal = sum(picture.size == some[0].size for picture in some)
     told_by += f", the first of {equal} of its size" if equal > 1 else ""
     doubts = () if meant and equal < 2 else _chosen_by_size(some, told_by)
-    return Ranking(listed, told_by, doubts, is_meant=bool(meant))
+    return Ranking(listed, told_by, doubts, is_meant=bool(meant), fault=fault)
 
 
 def _chosen_by_size(listed: Sequence[Picture], told_by: str) -> tuple[Doubt, ...]:

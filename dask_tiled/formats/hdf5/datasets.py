@@ -16,6 +16,7 @@ import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.boxes import complex_type
+from dask_tiled.formats.hdf5.colours import colours_of
 from dask_tiled.formats.hdf5.library import chunks_of, names_in, shape_of
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.tools.files import may_be_longer
@@ -73,8 +74,8 @@ class Picture(NamedTuple):
     is_series: bool = False
     """Whether it is a series of datasets of a group, perhaps of one."""
     order: tuple[int, ...] = ()
-    """Axes of the dataset in the order of the array, if it differs. The first axis is dropped if
-    its length is 1."""
+    """Axes of the dataset in the order of the array, if it differs. Those before the axes of the
+    array have length 1, and are left out."""
     title: str = ""
     """Title in the file."""
     grid: tuple[int, ...] = ()
@@ -158,6 +159,8 @@ class Found(NamedTuple):
     """Errors of links out of the folder."""
     lost: dict[str, str]
     """What links lead to that does not exist, by path."""
+    ragged: dict[str, int]
+    """Numbers of lists in datasets of lists of variable length, by path."""
 
     def inside(self, path: str) -> list[Picture]:
         """Return the arrays that are direct members of a group."""
@@ -177,7 +180,20 @@ class Found(NamedTuple):
                 path=file,
                 where=path,
                 found=self.lost[path],
-                hint="Pass dataset= to open another array.",
+                hint="Pass dataset= to open another array." if self.pictures else None,
+            )
+
+    def raise_ragged(self, file: str, path: str) -> None:
+        """Raise a DatasetError if the object at a path holds lists of variable length."""
+        if path in self.ragged:
+            raise DatasetError(
+                "lists of variable length, such as counted electrons or ragged signals, are not"
+                " read as arrays",
+                path=file,
+                where=path,
+                expected="a dataset of numbers",
+                found=f"{self.ragged[path]} lists",
+                hint="Pass dataset= to open another array." if self.pictures else None,
             )
 
 
@@ -186,7 +202,7 @@ def search(tree: Tree, path: str, top: Any) -> Found:
     import h5py
 
     pictures: list[Picture] = []
-    found = Found((path, top), {}, {}, [], {}, {})
+    found = Found((path, top), {}, {}, [], {}, {}, {})
     waiting: deque[tuple[str, Any]] = deque([found.top])
     seen: set[tuple[Any, Any]] = set()
     while waiting and len(seen) < MOST_OBJECTS:
@@ -198,6 +214,8 @@ def search(tree: Tree, path: str, top: Any) -> Found:
         seen.add(place)
         if isinstance(item, h5py.Dataset):
             pictures += filter(None, [picture_of(path, item)])
+            if is_ragged(item):
+                found.ragged[path] = item.size
         elif isinstance(item, h5py.Group):
             found.groups.append((path, item))
             for name in names_in(item, MOST_OBJECTS - len(waiting)):
@@ -242,7 +260,25 @@ def picture_of(path: str, item: Any) -> Picture | None:
         return None
     dtype = number_type(item)
     shape = () if dtype is None else shape_of(item)
-    return Picture(path, shape, dtype, (item,)) if dtype is not None and shape else None
+    if dtype is None or not shape:
+        return None
+    colours = colours_of(item, shape)
+    order = () if colours is None else colours.order
+    ordered = tuple((1, *shape)[axis] for axis in order[1:]) or shape
+    return Picture(path, ordered, dtype, (item,), order=order)
+
+
+def is_ragged(dataset: Any) -> bool:
+    """Return whether elements are lists of variable length, or records with such lists."""
+    import h5py
+
+    try:
+        dtype = dataset.dtype.base
+    except BROKEN:  # a type that NumPy does not have
+        return False
+    fields = [dtype[name] for name in dtype.names or ()]
+    lists = (one for one in (dtype, *fields) if h5py.check_string_dtype(one) is None)
+    return dataset.shape is not None and any(h5py.check_vlen_dtype(one) for one in lists)
 
 
 def number_type(dataset: Any) -> np.dtype | None:

@@ -43,11 +43,12 @@ class Emd(Convention):
         Row("convergence_angle", "**/simulation_parameters/sa", "mrad"),
     )
 
-    def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
+    def meant(self, tree: Tree, found: Found) -> Meant:
         """List the array of each group: ``data``, or else the largest that is not an axis."""
         arrays = []
         for path, group in found.groups:
             if text_of(attribute(group, "emd_group_type")) in ARRAYS:
+                found.raise_ragged(tree.file.path, f"{path}/data")
                 names = {one: posixpath.basename(one.path) for one in found.inside(path)}
                 inner = [one for one, name in names.items() if not re.fullmatch(r"dim\d+", name)]
                 named = [one for one in inner if names[one] == "data"]

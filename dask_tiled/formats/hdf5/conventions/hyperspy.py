@@ -78,9 +78,12 @@ class HyperSpy(Convention):
         *(row._replace(path=f"{place}/{row.path}") for place in PLACES for row in ROWS),
     )
 
-    def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
+    def meant(self, tree: Tree, found: Found) -> Meant:
         """List the signals."""
         signals = by_size(one for one in found.pictures.values() if DATA.fullmatch(one.path))
+        for path in filter(DATA.fullmatch, (*found.lost, *found.ragged) if not signals else ()):
+            found.raise_lost(tree.file.path, path)
+            found.raise_ragged(tree.file.path, path)
         return Meant("Experiments of HyperSpy", signals)
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats.hdf5.attributes import attribute, label, text, text_of, texts
+from dask_tiled.formats.hdf5.colours import SIG_DIMS, interpreted
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
 from dask_tiled.formats.hdf5.datasets import SERIES, Found, Picture, by_size, picture_of
 from dask_tiled.formats.hdf5.tree import MOST_LINKS, Tree
@@ -75,10 +76,11 @@ class Nexus(Convention):
         """Read the ``axes`` of the group or, in older files, of the dataset."""
         group, own, shape = picture.group(tree), picture.members[0], picture.shape
         data = text(attribute(group, "NX_class")) in {"NXdata", "NXdetector"}
-        if not data and attribute(own, "signal") is None:
+        if picture.order or (not data and attribute(own, "signal") is None):
             return None
         told = attribute(own, "interpretation"), attribute(group, "interpretation")
-        kind = INTERPRETATIONS.get(next(filter(None, map(text, told)), ""))
+        name = next(filter(None, map(label, told)), "")
+        kind, colours = INTERPRETATIONS.get(name), interpreted(name, shape)
         axes = [Axis("")] * len(shape)
         names = text(attribute(group, "signal")), *texts(attribute(group, "auxiliary_signals"))
         listed = attribute(own, "axes")
@@ -88,6 +90,11 @@ class Nexus(Convention):
                 at = int(indices[0]) if indices.size and indices.dtype.kind in "iu" else k
                 if axis and 0 <= at < len(shape) and indices.size == 1:
                     axes[at] = read_axis(tree, tree.look(group, axis), axis, shape[at])
+        if colours is not None:
+            usual = Axis("y"), Axis("x"), Axis("s", labels=colours.labels)
+            pairs = zip(axes[-SIG_DIMS:], usual, strict=True)
+            axes[-SIG_DIMS:] = [old if old.name else new for old, new in pairs]
+            kind = SIG_DIMS
         return Calibration(tuple(axes), kind and min(kind, len(shape)))
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
@@ -132,4 +139,5 @@ def _signal(tree: Tree, found: Found, path: str, group: Any) -> Picture | None:
         return found.pictures[path]
     place = f"{path.rstrip('/')}/{name}"
     found.raise_lost(tree.file.path, place)
+    found.raise_ragged(tree.file.path, place)
     return found.pictures.get(place) or picture_of(place, tree.look(group, name))
