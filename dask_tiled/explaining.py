@@ -109,7 +109,7 @@ class Explanation:
         Computations on tiles: for each set of chunks the number of tasks, and the tree of
         operations.
     left : tuple of (str, str)
-        Operations left to dask, chunk by chunk, and why.
+        Operations on whole chunks, and why: those left to dask, and those without a kernel.
     threads : int
         Number of threads that the peak assumes.
     peak_memory : int

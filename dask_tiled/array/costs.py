@@ -43,6 +43,8 @@ class Cost(NamedTuple):
     working: int
     """Peak memory in bytes while the task runs, without its results."""
     results: tuple[Result, ...]
+    whole: tuple[tuple[str, str, tuple[int, ...]], ...]
+    """Operations on all pixels of the chunk at once, reasons, and the shape of the chunk."""
 
 
 class Result(NamedTuple):
@@ -102,7 +104,8 @@ def cost_of(
         held = _held([sinks, made], {*map(id, rooms)}) + ending
         working += held - sum(results[k].held for k in shown)
     every = tuple(results[k] for k in range(len(begun)))
-    return Cost(tuple(reads), max(0, working), every)
+    whole = tuple((x.recipe.words, x.why, x.shape) for x in begun if x.why is not None)
+    return Cost(tuple(reads), max(0, working), every, whole)
 
 
 def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Sequence[Sink]) -> int:

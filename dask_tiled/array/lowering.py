@@ -73,6 +73,8 @@ class Known:
     step: LastStep | None = None
     new_axes: Mapping[Label, int] = field(default_factory=dict)
     """Numbers of chunks of axes that the view lacks."""
+    obstacle: Why | None = None
+    """Why tasks compute from all pixels of a chunk at once, with NumPy; None on tiles."""
 
     def but(self, **changes: Any) -> Known:
         """Return a copy with other values, as ``dataclasses.replace`` does, which takes long."""

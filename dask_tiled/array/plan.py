@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,10 +11,14 @@ import numpy as np
 
 from dask_tiled.array.dask_graph.functions import LastStep
 from dask_tiled.array.dask_graph.layers import layers_in_order
-from dask_tiled.array.lowering import Known
+from dask_tiled.array.lowering import Known, Why
+from dask_tiled.array.recipes import Recipes
 from dask_tiled.array.tasks import ChunkJob, run_job
+from dask_tiled.array.tree import Node
+from dask_tiled.array.views import Span
 from dask_tiled.engine.reductions import SUM
 from dask_tiled.model.decoders import EventDecoder
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.reader import Source
@@ -52,11 +56,12 @@ class Plan:
     """Layer that reads the pixels, if they are needed elsewhere."""
 
     def __str__(self) -> str:
-        """Return the plan as text: the chunks, and below them the tree of each part."""
+        """Return the plan as text: the chunks, and below them the tree of each part on tiles."""
         chunks = self.parts[0].chunks
         count, largest = math.prod(map(len, chunks)), tuple(max(axis, default=0) for axis in chunks)
         lines = [f"{count} task{'s' * (count != 1)}, for chunks of {largest} pixels:"]
-        lines += [f"  {line}" for part in self.parts for line in str(part.tree).splitlines()]
+        trees = (str(part.tree) for part in self.parts if part.obstacle is None)
+        lines += [f"  {line}" for tree in trees for line in tree.splitlines()]
         return "\n".join(lines)
 
 
@@ -99,6 +104,31 @@ def needed(
     return found
 
 
+def obstacle(part: Known, trees: Mapping[str, Node]) -> Why | None:
+    """Return why tasks compute from all pixels of a chunk at once; None if they work on tiles.
+
+    The largest chunk counts. ``trees`` describe the operands; what dask did not annotate is no
+    obstacle.
+    """
+    largest = tuple(axis.index(max(axis)) for axis in part.chunks)
+    blocks = list[Array]()
+    for beside in part.recipe.beside:
+        tree = trees.get(beside.name)
+        if tree is None or tree.chunks is None or tree.dtype is None:
+            return None
+        shape = tuple(
+            axis[largest[along_of(spans, part.chunks)] if len(axis) > 1 and spans else 0]
+            for axis, spans in zip(tree.chunks, beside.spans, strict=True)
+        )
+        blocks.append(np.broadcast_to(np.zeros((), tree.dtype), shape))
+    return Recipes([part.recipe], part.grid).obstacle(largest, blocks)
+
+
+def along_of(spans: Sequence[Span], chunks: Chunks) -> int:
+    """Return the axis of the pixels whose chunks those of an operand's axis follow."""
+    return max((span.axis for span in spans), key=lambda axis: len(chunks[axis]))
+
+
 def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict[str, Known]:
     """Merge the chunks of parts whose later steps are known, along axes that all of them reduce.
 
@@ -108,7 +138,7 @@ def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict
     axes = {*range(min((len(x.chunks) for x in parts.values()), default=0))}
     for name, part in parts.items():
         beside = any(n > 1 for x in part.recipe.beside for n in x.numblocks)
-        if beside or _takes_whole_chunks(part):
+        if beside or part.obstacle is not None or _takes_whole_chunks(part):
             return {**parts}
         if name not in unseen:
             left = {*range(len(part.labels))} - {*part.gone}

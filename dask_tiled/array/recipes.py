@@ -14,14 +14,15 @@ import numpy as np
 from dask_tiled.array.dask_graph.functions import Contraction, LastStep, node_of
 from dask_tiled.array.operands import Beside
 from dask_tiled.array.tasks import Block, ChunkJob, Function, Kwargs, Nested, like_numpy, pixels_in
+from dask_tiled.array.tree import name_of
 from dask_tiled.array.views import View
 from dask_tiled.engine.evaluation import Computation, contracted
-from dask_tiled.engine.expressions import Call, Cast, Operand, in_order
+from dask_tiled.engine.expressions import Call, Cast, Operand, Pixels, in_order
 from dask_tiled.engine.folding import Fold
 from dask_tiled.engine.jobs import Chunk
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.reductions import Aggregation, Reduction
-from dask_tiled.engine.run import Shown, begin, fold_for, run
+from dask_tiled.engine.run import Shown, Why, begin, fold_for, obstacle, run
 from dask_tiled.model.indexing import Array, Box, Cut
 from dask_tiled.reading.reader import LARGE_BYTES, Source
 from dask_tiled.tiling.bases import Grid
@@ -102,7 +103,7 @@ class Recipe:
         self.beside = tuple(beside)
         if last is not None and isinstance(last.done, Contraction):
             self.beside += (last.done.weights,)
-        self._outlines: dict[tuple[tuple[int, ...], tuple[np.dtype, ...]], Outline | None] = {}
+        self._outlines: dict[tuple[tuple[int, ...], tuple[np.dtype, ...]], Outline | Why] = {}
 
     @property
     def read_sources(self) -> list[Source]:
@@ -170,17 +171,27 @@ class Recipe:
             made[id(node)] = found
         return found
 
-    def outline(self, shape: tuple[int, ...], operands: Sequence[Array]) -> Outline | None:
-        """Return the outline of chunks of a shape; None if the engine has no program."""
+    @property
+    def words(self) -> str:
+        """Short text of the last operation."""
+        done, node = self._last and self._last.done, self._nodes[-1]
+        if isinstance(done, Reduction):
+            return done.row.name
+        if done is not None:
+            return "products" if isinstance(done, Contraction) else "function of tiles"
+        return name_of(node.function) if isinstance(node, Apply) else "read"
+
+    def outline(self, shape: tuple[int, ...], operands: Sequence[Array]) -> Outline | Why:
+        """Return the outline of chunks of a shape; the reason if the engine has no program."""
         key = shape, tuple(block.dtype for block in operands)
         if key not in self._outlines:
             self._outlines[key] = self._outline(*key)
         return self._outlines[key]
 
-    def _outline(self, shape: tuple[int, ...], dtypes: tuple[np.dtype, ...]) -> Outline | None:
+    def _outline(self, shape: tuple[int, ...], dtypes: tuple[np.dtype, ...]) -> Outline | Why:
         program, reduction = self._program(dtypes), self._last and self._last.done
-        if program is None:
-            return None
+        if not isinstance(program, Program):
+            return program
         axes_of = tuple(part.axis for part in self._view.parts)
         nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
         values, reduced, fold = Computation(program, (), shape, axes_of, nav_ndim), None, None
@@ -193,11 +204,19 @@ class Recipe:
                 fold = fold_for(reduced, self._nav_ndim)
         return Outline(values, reduced, fold)
 
-    def _program(self, dtypes: tuple[np.dtype, ...]) -> Program | None:
-        root = self._value(lambda source: source, node_of, [*starmap(Operand, enumerate(dtypes))])
+    def _program(self, dtypes: tuple[np.dtype, ...]) -> Program | Why:
+        missing = list[Why]()
+
+        def node(function: Function, kwargs: Kwargs, operands: Sequence[object]) -> Pixels | None:
+            found = node_of(function, kwargs, operands)
+            if found is None:
+                missing.append(_no_kernel(function, operands))
+            return found
+
+        root = self._value(lambda source: source, node, [*starmap(Operand, enumerate(dtypes))])
         last = self._last and self._last.done
         if not isinstance(root, Source | Call):
-            return None
+            return missing[0] if missing else "the result is a number"
         if isinstance(last, Reduction):
             last = last.of(root.dtype)
             if last.dtype and last.row.is_ufunc and last.casts_first(root.dtype):
@@ -234,39 +253,72 @@ class Recipe:
         assert found is not None  # noqa: S101 - chunk functions return arrays
         return found
 
-    def begin(
-        self,
-        outline: Outline,
-        chunk: Chunk,
-        operands: Sequence[Array],
-        whole: End,
-        room: Room | None,
-    ) -> tuple[Shown, End] | None:
-        """Begin to compute a chunk; None if only NumPy can, from all pixels at once.
+    def begin(self, one: Begun, room: Room | None) -> Begun:
+        """Begin to compute a chunk that has pixels.
 
-        ``whole`` converts all pixels to the result of dask's function; ``room`` returns memory for
-        the result, if it has a destination.
+        ``room`` returns memory for the result, if it has a destination.
         """
-        last, program = self._last and self._last.done, outline.values.program
-        if isinstance(last, ChunkJob) and program.is_read and last.nav_ndim == self._nav_ndim:
-            return _asked(last, chunk, room), like_numpy
-        own = operands[: len(self._numbers)]
-        if isinstance(last, Reduction) and outline.reduced is not None:
-            shown = begin(replace(outline.reduced, operands=own), chunk, outline.fold)
-            if shown is not None:
-                return shown, partial(self._finish, last.row, outline.reduced, room)
-        values = replace(outline.values, operands=own)
-        if isinstance(last, Contraction):
-            products = contracted(values, operands[-1], chunk)
-            shown = None if products is None else begin(products, chunk)
-            if products is not None and shown is not None:
-                further = operands[-1].shape[: -len(values.shape)]
-                return shown, partial(self._finish_products, products, further)
-        if room is not None and last is None:
-            out = room(program.dtype)
-            values = replace(values, out=out if out is None else out.reshape(values.shape))
-        shown = begin(values, chunk)
-        return None if shown is None else (shown, whole)
+        last, found = self._last and self._last.done, self._in_one_pass(one, room)
+        if isinstance(found, ChunkJob):
+            _, chunk = one.begins_with
+            return one._replace(shown=_asked(found, chunk, room), end=like_numpy)
+        shown = begin(found.job, found.chunk, found.fold) if isinstance(found, Pass) else found
+        if isinstance(shown, Shown):
+            assert isinstance(found, Pass)  # noqa: S101 - for the type checker
+            return one._replace(shown=shown, end=found.end)
+        one = one._replace(why=shown)
+        if last is None or not isinstance(one.outline, Outline):
+            return one
+        _, chunk = one.begins_with
+        shown = begin(self._values(one.outline, one.operands), chunk)
+        return one._replace(shown=shown) if isinstance(shown, Shown) else one
+
+    def obstacle(self, one: Begun) -> Why | None:
+        """Return why NumPy has to compute from all pixels of a chunk at once; None if not.
+
+        Nothing is compiled. Of the operands, only shapes and dtypes matter.
+        """
+        found = self._in_one_pass(one, None)
+        if isinstance(found, Pass):
+            return obstacle(found.job, found.chunk, found.fold)
+        return None if isinstance(found, ChunkJob) else found
+
+    def _values(self, outline: Outline, operands: Sequence[Array]) -> Computation:
+        """Return the computation of all pixels."""
+        return replace(outline.values, operands=operands[: len(self._numbers)])
+
+    def _in_one_pass(self, one: Begun, room: Room | None) -> Pass | ChunkJob | Why:
+        """Return what makes the result from tiles, or why all pixels are needed at once."""
+        outline, operands, last = one.outline, one.operands, self._last and self._last.done
+        if not isinstance(outline, Outline):
+            return outline
+        _, chunk = one.begins_with
+        values, reduced = self._values(outline, operands), outline.reduced
+        match last:
+            case ChunkJob():
+                if values.program.is_read and last.nav_ndim == self._nav_ndim:
+                    return last
+                found: Pass | Why = "functions of tiles get the tiles of files, not computed ones"
+            case Reduction() if reduced is not None:
+                job = replace(reduced, operands=values.operands)
+                end = partial(self._finish, last.row, reduced, room)
+                found = Pass(job, chunk, outline.fold, end)
+            case Reduction():
+                found = f"no kernel for {last.row.name} of {values.dtype} as {last.dtype}"
+            case Contraction():
+                found = self._products(values, chunk, operands[-1])
+            case None:
+                out = room and room(values.dtype)
+                values = replace(values, out=out if out is None else out.reshape(values.shape))
+                found = Pass(values, chunk, None, one.whole)
+        return found
+
+    def _products(self, values: Computation, chunk: Chunk, weights: Array) -> Pass | Why:
+        products = contracted(values, weights, chunk)
+        if products is None:
+            return f"no kernel for products of {values.dtype} with these weights"
+        further = weights.shape[: -len(values.shape)]
+        return Pass(products, chunk, None, partial(self._finish_products, products, further))
 
     def _finish_products(self, job: Computation, further: tuple[int, ...], found: Array) -> Result:
         nav, frame = job.shape[: job.nav_ndim], job.shape[job.nav_ndim :]
@@ -323,7 +375,7 @@ class Recipes:
         begun = self.begin(block_id, blocks, room)
         made: dict[int, Result] = {
             k: one.whole(np.empty(one.shape, one.outline.values.dtype))
-            if one.outline is not None and not all(one.shape)
+            if isinstance(one.outline, Outline) and not all(one.shape)
             else one.whole(one.recipe.pixels(one.box, one.shape, one.operands, pixels))
             for k, one in enumerate(begun)
             if one.shown is None
@@ -342,20 +394,25 @@ class Recipes:
         self, block_id: Block, blocks: Sequence[Nested], room: Room | None = None
     ) -> list[Begun]:
         """Begin the chunks of all recipes; nothing is read yet."""
+        prepared = self._prepared(block_id, blocks)
+        return [one.recipe.begin(one, room) if all(one.shape) else one for one in prepared]
+
+    def _prepared(self, block_id: Block, blocks: Sequence[Nested]) -> list[Begun]:
         box = self.grid.box(block_id[: len(self.grid.axes)])  # results may have further axes
-        begun = list[Begun]()
+        prepared = list[Begun]()
         for recipe, given in zip(self.recipes, self._given, strict=True):
             some = [_only(blocks[number]) for number in given]
             operands, shape = recipe.operands(box, some)
             outline, whole = recipe.outline(shape, operands), partial(recipe.make, block_id, some)
-            one = Begun(recipe, box, shape, operands, outline, whole, None, whole)
-            if outline is not None and all(shape):
-                _, chunk = one.begins_with
-                found = recipe.begin(outline, chunk, operands, whole, room)
-                if found is not None:
-                    one = one._replace(shown=found[0], end=found[1])
-            begun.append(one)
-        return begun
+            one = Begun(recipe, box, shape, operands, outline, whole, None, whole, None)
+            prepared.append(one)
+        return prepared
+
+    def obstacle(self, block_id: Block, blocks: Sequence[Nested]) -> Why | None:
+        """Return why NumPy has to compute from all pixels of a chunk at once; None if not."""
+        prepared = self._prepared(block_id, blocks)
+        found = (one.recipe.obstacle(one) for one in prepared if all(one.shape))
+        return next(filter(None, found), None)
 
 
 class Outline(NamedTuple):
@@ -369,6 +426,17 @@ class Outline(NamedTuple):
     """The equivalent fold, if there is one."""
 
 
+class Pass(NamedTuple):
+    """A result that is computed from tiles."""
+
+    job: Computation
+    chunk: Chunk
+    fold: Fold | None
+    """The equivalent fold, if there is one."""
+    end: End
+    """Converts the result of the sink to that of dask's function."""
+
+
 class Begun(NamedTuple):
     """A recipe prepared for a chunk."""
 
@@ -377,19 +445,21 @@ class Begun(NamedTuple):
     shape: tuple[int, ...]
     """Shape of the pixels, whose axes may be split."""
     operands: Sequence[Array]
-    outline: Outline | None
-    """None if the engine has no program."""
+    outline: Outline | Why
+    """The reason if the engine has no program."""
     whole: End
     """Converts all pixels to the result of dask's function."""
     shown: Shown | None
     """The sink; None if only NumPy can work, on all pixels at once."""
     end: End
     """Converts the result of the sink to that of dask's function."""
+    why: Why | None
+    """Why NumPy computes from all pixels of the chunk; None if the chunk is computed on tiles."""
 
     @property
     def begins_with(self) -> tuple[Source, Chunk]:
         """Source of the tiles, common to all recipes of a task, and its chunk."""
-        assert self.outline is not None  # noqa: S101 - only called with a program
+        assert isinstance(self.outline, Outline)  # noqa: S101 - only called with a program
         source = self.outline.values.program.sources[0]
         return source, Chunk(self.box, source.layout.nav_ndim, source.dtype)
 
@@ -403,6 +473,11 @@ def _asked(asked: ChunkJob, chunk: Chunk, room: Room | None) -> Shown:
     if job.request.by == "chunk":
         tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
     return Shown(job.begin(chunk), tile, job.request.depth)
+
+
+def _no_kernel(function: Function, operands: Sequence[object]) -> Why:
+    dtypes = (str(x.dtype) for x in operands if isinstance(x, Pixels))
+    return f"no kernel for {name_of(function)} of {' and '.join(dtypes)}"
 
 
 def _only(block: Nested) -> Array:

@@ -6,6 +6,7 @@ Trees are independent of dask. Nodes are compared by identity, not by their fiel
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -287,12 +288,45 @@ class Opaque(Node):
 Tree = Node
 
 
+TOKEN = re.compile(r"-[0-9a-f]{32}|^[0-9a-f]{32}$|-aggregate|-partial")
+"""Parts of the names of layers that say nothing about the operation."""
+PUBLIC = {
+    "arg-reduce": "argmin or argmax",
+    "arg_agg": "argmin or argmax",
+    "arg_chunk": "argmin or argmax",
+    "arg_combine": "argmin or argmax",
+    "bincount_agg": "bincount",
+    "chunk_einsum": "einsum",
+    "chunk_max": "max",
+    "chunk_min": "min",
+    "chunk_sum": "sum",
+    "histogram-sum": "histogram",
+    "mean_agg": "mean",
+    "mean_chunk": "mean",
+    "mean_combine": "mean",
+    "moment_agg": "var",
+    "moment_chunk": "var",
+    "moment_combine": "var",
+    "nanarg_agg": "argmin or argmax",
+    "nanmax_skip": "nanmax",
+    "nanmin_skip": "nanmin",
+    "topk_aggregate": "topk",
+    "unique_internal": "unique",
+}
+"""Operations of users, by the private functions in which dask does them."""
+
+
 def name_of(function: Function) -> str:
-    """Return the name of a function."""
+    """Return the name of a function, as users know it."""
     inner = function.func if isinstance(function, partial) else function
-    return str(getattr(inner, "__name__", type(inner).__name__)).lstrip("_")
+    return _public(str(getattr(inner, "__name__", type(inner).__name__)))
 
 
 def words_of(layer: str) -> str:
-    """Return a layer's name without its token."""
-    return layer.rpartition("-")[0] or "tasks"
+    """Return the operation of a layer, without the token, as users know it."""
+    return _public(TOKEN.sub("", layer)) or "tasks"
+
+
+def _public(name: str) -> str:
+    name = name.lstrip("_")
+    return PUBLIC.get(name, name)

@@ -35,7 +35,7 @@ def neutral(ufunc: np.ufunc, dtype: np.dtype) -> float:
     if dtype.kind == "b":
         return least
     if dtype.kind not in "iu":
-        raise NoPrimitive(dtype)
+        raise NoPrimitive(f"no kernel for {ufunc.__name__} of {dtype} pixels")
     limits = np.iinfo(dtype)
     return limits.max if least else limits.min
 
@@ -67,8 +67,8 @@ def accumulate(
         if is_dense and are_narrow(last.to.dtype, vectors.reduced) and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}4")
     if counts and vectors.group > 1:
-        raise NoPrimitive
-    results = np.full((1 + counts, *vectors.left), neutral(ufunc, dtype), dtype)
+        raise NoPrimitive("no kernel for bins that skip NaN")
+    results = vectors.room((1 + counts, *vectors.left), neutral(ufunc, dtype), dtype)
     out, *number = vectors.outputs(results)
 
     def collect() -> Array:
@@ -170,9 +170,11 @@ def moments(vectors: Vectors, last: Step, *, skips: bool) -> Collect:
     The kernel sums the differences from one pixel, and their squares.
     """
     if vectors.group > 1:
-        raise NoPrimitive
-    results, pixels = np.zeros((3 + skips, *vectors.left)), vectors.reduced
-    results[0] = np.nan
+        raise NoPrimitive("no kernel for var and std of bins")
+    shape, pixels = (3 + skips, *vectors.left), vectors.reduced
+    initial = np.zeros((3 + skips, *[1] * len(vectors.left)))
+    initial[0] = np.nan
+    results = vectors.room(shape, initial, initial.dtype)
     shift, total, squares, *number = vectors.outputs(results)
     value = vectors.step(last)
     for out in number:
@@ -206,7 +208,7 @@ def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...])
     order of the axes ``gone``.
     """
     if vectors.group > 1:
-        raise NoPrimitive
+        raise NoPrimitive("no kernel for positions in bins")
     dtype, first, kept, sizes = last.to.dtype, vectors.first, vectors.kept, vectors.shape
     by_row = not vectors.has_rows(kept)
     if by_row:
@@ -216,10 +218,10 @@ def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...])
     limit = math.prod(sizes[axis] for axis in axes)
     along = _places_along(axes, sizes, gone)
     if by_row and (np.diff(along.ravel()) < 0).any():
-        raise NoPrimitive(gone)
+        raise NoPrimitive("positions along a transposed row")
     along = along.astype(np.min_scalar_type(max(limit, 256)))
-    results = np.full(shape, neutral(ufunc, dtype), dtype)
-    found = np.full(shape, limit, along.dtype)
+    results = vectors.room(shape, neutral(ufunc, dtype), dtype)
+    found = vectors.room(shape, limit, along.dtype)
     value = vectors.step(last)
     best, place = vectors.array(results, kept), vectors.array(found, kept)
     where = vectors.array(along, tuple(n > 1 for n in along.shape))
@@ -291,12 +293,12 @@ def _edges(bins: Bins, dtype: np.dtype) -> tuple[Array, float]:
     try:
         _, edges = np.histogram(np.zeros(1, dtype), *bins)
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise NoPrimitive(bins) from error
+        raise NoPrimitive(f"numpy refuses bins {bins} of {dtype} pixels") from error
     number, (first, last) = len(edges) - 1, edges[[0, -1]].astype(float)
     scale = number / (last - first) if last > first else math.nan
     numbers = np.arange(number + 1)
     known = edges.dtype.kind in "iuf" and 0 < number <= MOST_BINS and math.isfinite(scale)
     exact = max(abs(first), abs(last)) < 1 << np.finfo(float).nmant
     if not known or not exact or (abs((edges - first) * scale - numbers) > MOST_STEPS).any():
-        raise NoPrimitive(bins)
+        raise NoPrimitive("no kernel for uneven bins, or more than 65,536")
     return edges.astype(float), scale

@@ -75,13 +75,13 @@ class Computation:
         """The reduction; None for a weighting or kept pixels."""
         return self.end if isinstance(self.end, Reduction) else None
 
-    def vectors(self, depth: int = 0) -> Vectors:
+    def vectors(self, depth: int = 0, kind: type[Vectors] = Vectors) -> Vectors:
         """Compile to vectors; a ``depth`` other than 0 limits the output to the last frames."""
         reduction = self.reduction
         gone = () if reduction is None else reduction.axes
         in_order = reduction is not None and reduction.row.finds_place
         shape = self.shape, self.nav_ndim, depth
-        return Vectors(self.program, self.operands, gone, *shape, self.out, in_order=in_order)
+        return kind(self.program, self.operands, gone, *shape, self.out, in_order=in_order)
 
 
 class VectorSink(FrameSink):

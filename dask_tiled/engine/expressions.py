@@ -22,16 +22,12 @@ NUMBERS = "biufc"
 
 
 class Cast:
-    """Type conversion, called like a ufunc."""
+    """Type conversion with ``casting="unsafe"``."""
 
     __name__ = "astype"
 
     def __init__(self, dtype: np.dtype) -> None:
         self.dtype = dtype
-
-    def __call__(self, pixels: npt.ArrayLike) -> Array:
-        """Cast pixels with ``casting="unsafe"``."""
-        return np.asarray(pixels).astype(self.dtype)
 
 
 class Select:
@@ -98,7 +94,7 @@ def call(function: Operation, operands: Sequence[object]) -> Call | None:
     tried = [np.ones(1, x.dtype) if isinstance(x, Pixels) else x for x in scalars]
     try:
         with np.errstate(all="ignore"):
-            dtype = function(*tried).dtype
+            dtype = function.dtype if isinstance(function, Cast) else function(*tried).dtype
     except (TypeError, ValueError, ArithmeticError):
         return None
     if dtype.kind not in NUMBERS:

@@ -35,7 +35,7 @@ from dask_tiled.engine.folding import (
 from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
 from dask_tiled.engine.programs import Program, Register, Step
 from dask_tiled.engine.reductions import MOMENTS
-from dask_tiled.engine.vectors import NoPrimitive
+from dask_tiled.engine.vectors import NoPrimitive, Rehearsal
 from dask_tiled.model.indexing import Array, Box, Index, c_order
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges
@@ -71,16 +71,41 @@ class Shown(NamedTuple):
     """Maximum number of frames per call."""
 
 
-def begin(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Shown | None:
+Why = str
+"""Reason why a chunk cannot be computed on tiles."""
+
+
+def begin(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Shown | Why:
     """Return the fastest sink for a chunk: ``fold``, if one equals the job, or another.
 
-    None if a primitive is missing.
+    The reason if a primitive is missing.
     """
     try:
         made = FoldSink(fold, chunk) if fold else _sink_of(weighted(job, chunk) or job, chunk)
-    except NoPrimitive:
-        return None
+    except NoPrimitive as missing:
+        return str(missing)
     return Shown(made, made.tile_shape())
+
+
+def obstacle(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Why | None:
+    """Return why a chunk has no sink; None if it has one. Nothing is compiled."""
+    job = weighted(job, chunk) or job
+    is_weighted, end = isinstance(job.end, Weighting), job.reduction and job.reduction.steps
+    if fold or (is_weighted and job.program.is_read):
+        return None
+    tile = chunk.dtype if is_weighted or _is_one(job, chunk) else None
+    try:
+        vectors = job.vectors(kind=Rehearsal)
+        for stage in job.program.stages:
+            vectors.steps(stage, tile, end)
+    except NoPrimitive as missing:
+        return str(missing)
+    return None
+
+
+def _is_one(job: Computation, chunk: Chunk) -> bool:
+    """Return whether a program runs on the vectors of one source."""
+    return len(job.program.sources) == 1 and can_fold(chunk.dtype)
 
 
 def _sink_of(job: Computation, chunk: Chunk) -> ProductSink | ValueSink | VectorSink | StageSink:
@@ -88,8 +113,7 @@ def _sink_of(job: Computation, chunk: Chunk) -> ProductSink | ValueSink | Vector
         if job.program.is_read:
             return ProductSink(job.end, chunk)
         return ValueSink(job, job.end, chunk)
-    is_one = len(job.program.sources) == 1 and can_fold(chunk.dtype)
-    return VectorSink(job, chunk) if is_one else StageSink(job, chunk)
+    return VectorSink(job, chunk) if _is_one(job, chunk) else StageSink(job, chunk)
 
 
 def run(

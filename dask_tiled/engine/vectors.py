@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dask_tiled.engine.casts import primitive_of
 from dask_tiled.engine.expressions import Cast, Operand, Select
@@ -37,7 +38,7 @@ MOST_COUNTED = 2
 
 
 class NoPrimitive(Exception):  # noqa: N818 - not an error
-    """Raised if a step of a program has no primitive."""
+    """Raised with the reason if a step of a program has no primitive."""
 
 
 class Value(NamedTuple):
@@ -57,7 +58,7 @@ class Value(NamedTuple):
 def pixel_type(dtype: np.dtype) -> np.dtype:
     """Return the dtype of pixels in our own primitives; raise NoPrimitive if unsupported."""
     if not can_fold(dtype):
-        raise NoPrimitive(dtype)
+        raise NoPrimitive(f"no kernel for {dtype} pixels")
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
@@ -98,7 +99,7 @@ class Vectors:
         self.group = _group_of(shape, nav_ndim, kept)
         if self.group > 1:  # a group is a part of a row
             if any(pattern[-1] != pattern[-2] for pattern in patterns[:-1]):
-                raise NoPrimitive
+                raise NoPrimitive("no kernel for bins of operands that vary inside a bin")
             patterns = [pattern[:-1] for pattern in patterns]
         self.first = _first_of_row(shape[: len(patterns[0])], nav_ndim, patterns)
         self._columns = math.prod(shape[self.first :])
@@ -133,7 +134,7 @@ class Vectors:
         writes an output, or ``end`` appends the steps that accumulate it.
         """
         if self._columns < LEAST_ROW:
-            raise NoPrimitive
+            raise NoPrimitive(f"rows are shorter than {LEAST_ROW} pixels")
         self._rows, self._places, self._kept = [], [], stage.kept
         self._values = dict[Register, Value]()
         if tile is not None:
@@ -196,12 +197,11 @@ class Vectors:
             for x in step.operands
         )
         loop = loop_of(ufunc, types)
-        if loop is None:
-            raise NoPrimitive(ufunc)
+        if loop is None or loop.dtypes[-1] != step.to.dtype:
+            raise NoPrimitive(_of_types(ufunc, types))
         *inner, result = loop.dtypes
-        may_raise = ufunc is np.power and result.kind == "i" and not _is_natural(step.operands[1])
-        if result != step.to.dtype or may_raise:
-            raise NoPrimitive(ufunc)
+        if ufunc is np.power and result.kind == "i" and not _is_natural(step.operands[1]):
+            raise NoPrimitive("integer powers raise an error for negative exponents")
         kinds = [x.dtype for x in step.operands if isinstance(x, (Register, Operand))]
         floats = result.kind == "f" and all(map(can_fold, (result, *kinds)))
         if floats and ufunc not in OWN and self._look_up(ufunc, step.operands, to):
@@ -233,9 +233,10 @@ class Vectors:
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Value], out: Value, group: int = 1) -> None:
         """Append the loop of a ufunc for the dtypes of the operands."""
-        loop = loop_of(ufunc, tuple(x.dtype for x in operands))
+        types = tuple(x.dtype for x in operands)
+        loop = loop_of(ufunc, types)
         if loop is None:
-            raise NoPrimitive(ufunc)
+            raise NoPrimitive(_of_types(ufunc, types))
         self.add(loop.address, loop.data, [*operands, out], group)
 
     def value(self, operand: Input, dtype: np.dtype | None = None, *, dense: bool = False) -> Value:
@@ -243,12 +244,12 @@ class Vectors:
         if isinstance(operand, Register):
             return self._values.get(operand) or self._tile(operand)
         if isinstance(operand, Operand):
-            block = np.ascontiguousarray(self._arrays[operand.number], dtype)
+            block = self._contiguous(self._arrays[operand.number], dtype)
             return self.array(block, tuple(n > 1 for n in block.shape))
         try:
             one = np.array(operand, dtype).repeat(self.vector if dense else 1)
         except OverflowError as error:
-            raise NoPrimitive(operand) from error
+            raise NoPrimitive(f"{operand} is no {dtype}") from error
         return self.fixed(one, dense=dense)
 
     def fixed(self, array: Array, *, dense: bool = True) -> Value:
@@ -278,7 +279,7 @@ class Vectors:
         width = array.itemsize * (self._columns // group if trailing else 1)
         numbers = 0
         if any(self.shape[axis] > 1 for axis in range(self.first) if not kept[axis]):
-            rows, _ = rows_of(lead, axes)
+            rows = self._rows_of(lead, axes)
             self._alive.append(rows)
             numbers = rows.ctypes.data
         self._alive.append(array)
@@ -310,7 +311,7 @@ class Vectors:
             return to
         name = primitive_of(value.dtype, dtype)
         if name is None:
-            raise NoPrimitive(dtype)
+            raise NoPrimitive(f"no kernel for casts of {value.dtype} to {dtype}")
         self.own(name, [value], to)
         return to
 
@@ -336,14 +337,12 @@ class Vectors:
         group: int = 1,
     ) -> None:
         """Append one of our own primitives, with operands as they are."""
-        from dask_tiled.kernels.fold_functions import primitive
-
         shown = operands + operands[-1:] * (3 - len(operands))
         dtypes = [*(types or [x.dtype for x in shown]), out.dtype]
         if name != "cast" or not {*dtypes} <= COMPLEX:
             dtypes = [pixel_type(x) for x in dtypes]
         data = self._layout.FETCHES if name == "add_row_of_words" else self._layout.OWN
-        self.add(primitive(name, *dtypes), data, [*shown, out], group)
+        self.add(self._address(name, *dtypes), data, [*shown, out], group)
 
     def add(self, address: int, data: int, values: Sequence[Value], group: int = 1) -> None:
         """Append a step: a NumPy loop with its data, or a primitive with ``OWN`` or ``FETCHES``."""
@@ -356,6 +355,43 @@ class Vectors:
                 base = first + self._layout.BASE
                 self._places.append((len(self._rows), base, value.register))
         self._rows.append(row)
+
+    def room(self, shape: Sequence[int], value: npt.ArrayLike, dtype: np.dtype) -> Array:
+        """Return memory for accumulated results, filled with their initial value."""
+        return np.full(shape, value, dtype)
+
+    def _address(self, name: str, *dtypes: np.dtype) -> int:
+        from dask_tiled.kernels.fold_functions import primitive
+
+        return primitive(name, *dtypes)
+
+    def _contiguous(self, operand: Array, dtype: np.dtype | None) -> Array:
+        return np.ascontiguousarray(operand, dtype)
+
+    def _rows_of(self, lead: tuple[int, ...], axes: Sequence[int]) -> Array:
+        return rows_of(lead, axes)[0]
+
+
+class Rehearsal(Vectors):
+    """Steps that are checked but never run: nothing is compiled, and no memory is filled."""
+
+    def room(self, shape: Sequence[int], _: npt.ArrayLike, dtype: np.dtype) -> Array:
+        """Return memory that is not filled."""
+        return np.empty(shape, dtype)
+
+    def _address(self, *_: object) -> int:
+        return 0
+
+    def _contiguous(self, operand: Array, dtype: np.dtype | None) -> Array:
+        return np.empty(operand.shape, dtype or operand.dtype)
+
+    def _rows_of(self, *_: object) -> Array:
+        return np.empty(0, np.int64)
+
+
+def _of_types(ufunc: np.ufunc, types: Iterable[np.dtype | type]) -> str:
+    names = (x.name if isinstance(x, np.dtype) else x.__name__ for x in types)
+    return f"no kernel for {ufunc.__name__} of {' and '.join(names)}"
 
 
 def _spread(block: Array, shape: tuple[int, ...], nav_ndim: int) -> Array:

@@ -167,7 +167,8 @@ def _centred(x: Reducible, sums: da.Array) -> da.Array:
     axes = shown_of(x.arr).axes
     names = [axis.name if axis else f"axis {k}" for k, axis in enumerate(axes[x.nav_ndim :])]
     chunks = (*sums.chunks[:-1], (len(names),))
-    found = da.map_blocks(_centre, sums, dtype=np.float64, chunks=chunks)
+    named = {"token": "center_of_mass", "dtype": np.float64}
+    found = da.map_blocks(_centre, sums, chunks=chunks, **named)
     components = Axis("component", labels=tuple(names))
     return labelled(found, [*axes[: x.nav_ndim], components], "px")
 

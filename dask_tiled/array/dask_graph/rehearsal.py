@@ -55,7 +55,7 @@ from dask_tiled.array.dask_graph.schedules import (
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import Function, pixels_of
-from dask_tiled.array.tree import name_of, words_of
+from dask_tiled.array.tree import name_of
 from dask_tiled.model.indexing import Shaped
 from dask_tiled.reading.amounts import Read, memory_of
 from dask_tiled.reading.reader import Source
@@ -142,11 +142,12 @@ def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
     fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * len(graph)
     tasks = sum(not isinstance(task, DataNode) for task in graph.values())
     peak = int(peak * MARGIN) + fixed
-    kept = [(x, one.why) for one in plans for x in one.kept if x not in keys]  # no final steps
-    left = {(words_of(x), why[x]) for x, why in kept if x in why}
+    left = {x for one in plans for x in one.left(but=keys)}  # without concatenated results
+    late = (x for x in found.late if x[:2] not in left)
+    left |= {(what, f"{why}, in chunks of {shape} pixels") for what, why, shape in late}
     if not all(isinstance(one.__dask_graph__(), HighLevelGraph) for one in collections):
         left.add(("expressions", "dask uses array expressions, which have other graphs"))
-    texts = tuple(str(plan) for one in plans for plan in one.plans)
+    texts = tuple(text for one in plans for text in one.on_tiles)
     return Rehearsed(tasks, found.reads, found.sources, peak, texts, tuple(sorted(left)))
 
 
@@ -204,6 +205,8 @@ class _Rehearsal:
         self.sources: dict[str, Source] = {}
         self._costs: dict[object, Cost] = {}
         self._places: dict[int, Place] = {}
+        self.late: set[tuple[str, str, tuple[int, ...]]] = set()
+        """Operations on whole chunks of some shapes, which the plan does not know."""
 
     def evaluated(
         self, graph: Graph, given: Mapping[Any, Any], index: tuple[int, ...] = ()
@@ -329,6 +332,7 @@ class _Rehearsal:
             cost = cost_of(recipes, block_id, beside, has_pixels=has_pixels, room=room)
             self._costs[kind] = cost
         cost = self._costs[kind]
+        self.late |= {*cost.whole}
         for source, parts in cost.reads:
             self._reads(source, Read(box, parts))
         made = [Held((Memory(x.held),), x.nbytes, x.shaped) for x in cost.results]

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
+from itertools import chain
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -44,8 +45,15 @@ from dask_tiled.array.dask_graph.results import concatenated, last_steps, put_to
 from dask_tiled.array.dask_graph.schedulers import get_here
 from dask_tiled.array.dask_graph.shared import reading_once
 from dask_tiled.array.dask_graph.wrapped import unwrapped
-from dask_tiled.array.lowering import COUNTED, Known, Why, cut_pixels, known_trees
-from dask_tiled.array.plan import Plan, in_fewer_chunks, needed, plans_of
+from dask_tiled.array.lowering import COUNTED, LATER, Known, Why, cut_pixels, known_trees
+from dask_tiled.array.plan import (
+    Plan,
+    along_of,
+    in_fewer_chunks,
+    needed,
+    obstacle,
+    plans_of,
+)
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import ChunkJob, Key, Label, pixels_of
 from dask_tiled.array.tree import (
@@ -118,9 +126,25 @@ class Planned:
 
     def __str__(self) -> str:
         """Return as text the plans, and the layers left to dask."""
-        left = sorted({f"  {words_of(x)}: {self.why[x]}" for x in self.kept if x in self.why})
-        lines = [*map(str, self.plans), *(["left to dask:", *left] if left else [])]
+        left = [f"  {what}: {why}" for what, why in self.left()]
+        lines = [*self.on_tiles, *(["left to dask:", *left] if left else [])]
         return "\n".join(lines or ["pixels are read unchanged"])
+
+    @property
+    def on_tiles(self) -> list[str]:
+        """The plans as text, without what tasks compute of whole chunks."""
+        return [str(plan) for plan in self.plans if any(x.obstacle is None for x in plan.parts)]
+
+    def left(self, but: Collection[str] = ()) -> list[tuple[str, Why]]:
+        """Return the operations on whole chunks, with reasons, each once; ``but`` some layers.
+
+        The later steps of a reduction are no operations of their own.
+        """
+        found = {(words_of(x), self.why[x]) for x in self.kept if x in self.why and x not in but}
+        parts = chain.from_iterable(plan.parts for plan in self.plans)
+        found |= {(x.recipe.words, x.obstacle) for x in parts if x.obstacle is not None}
+        begun = {what for what, why in found if why != LATER}
+        return sorted(one for one in found if one[1] != LATER or one[0] not in begun)
 
 
 def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
@@ -149,7 +173,7 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     need = needed(wanted, known, ends, graph.dependencies)
     reads = {x: known[x] for x in need.kept if x in known}
     reads = {name: one for name, one in reads.items() if one.is_read and one.is_as_read}
-    parts = need.parts
+    parts = {name: part.but(obstacle=obstacle(part, trees)) for name, part in need.parts.items()}
     if not reads and parts.keys() <= ended:
         seen = {of for name, (of, _) in endings.items() if name not in finals}
         parts = in_fewer_chunks(parts, parts.keys() - seen)
@@ -424,9 +448,7 @@ def _make(
         arguments += [
             beside.name,
             tuple(
-                labels[max((x.axis for x in spans), key=lambda k: len(one.chunks[k]))]
-                if spans
-                else -1 - k
+                labels[along_of(spans, one.chunks)] if spans else -1 - k
                 for k, spans in enumerate(beside.spans)
             ),
         ]
