@@ -90,7 +90,8 @@ def begin(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Shown | W
 def obstacle(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Why | None:
     """Return why a chunk has no sink; None if it has one. Nothing is compiled."""
     job = weighted(job, chunk) or job
-    is_weighted, end = isinstance(job.end, Weighting), job.reduction and job.reduction.steps
+    is_weighted = isinstance(job.end, Weighting)
+    end = job.reduction.steps if job.reduction else None
     if fold or (is_weighted and job.program.is_read):
         return None
     tile = chunk.dtype if is_weighted or _is_one(job, chunk) else None
