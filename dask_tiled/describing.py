@@ -30,7 +30,7 @@ from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import BY_USER, VOLUMES, Description
 from dask_tiled.model.doubts import unsettled
-from dask_tiled.model.files import following
+from dask_tiled.model.files import filling, following
 from dask_tiled.model.headers import Headers
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.paths import Border, axes_file, is_url, within
@@ -95,7 +95,8 @@ def describe(
     scan, frame = _shape("nav_shape", nav_shape, open=True), _shape("sig_shape", sig_shape)
     is_open = scan is not None and OPEN in scan
     common = {"nav_shape": None if is_open else scan, "sig_shape": frame, "dtype": dtype}
-    with following(follow), expanded(path, storage_options) as (paths, listed):
+    asked = following(follow), filling(missing == "fill" or is_settled(nav_shape))
+    with asked[0], asked[1], expanded(path, storage_options) as (paths, listed):
         if follow:
             check_local(paths[0])
         whole = tuple(map(completed, paths))
@@ -209,9 +210,12 @@ def _counted(ask: Callable[[], Description], common: dict[str, Any]) -> tuple[in
         desc = ask()
     except TruncatedFileError:
         common["nav_shape"] = (1,)
-        desc = ask()
+        with filling(True):  # noqa: FBT003 - its only argument
+            desc = ask()
         return desc.layout.n_frames, desc
-    return math.prod(desc.nav_shape), desc
+    count = math.prod(desc.nav_shape)
+    in_order = desc.layout.selection.numbers is None
+    return min(count, desc.layout.n_frames) if in_order else count, desc
 
 
 def _filled(

@@ -94,7 +94,8 @@ def open_dataset(
         Value of the pixels of missing frames; by default 0, or the value in an export.
     missing : {"fill", "raise"}, optional
         Whether frames may be missing; :attr:`Description.missing` lists them. By default they may,
-        with a warning.
+        with a warning, unless files or announced frames are lost: that raises. "fill" shows these
+        as missing frames, too.
     axes : mapping of str, or sequence of Axis, optional
         Axes that the file does not describe. By name: a quantity,
         ``"0.5 nm"`` or ``"0.02 1/nm"``; a tuple of scale, unit and offset; a scale alone; or an

@@ -24,8 +24,8 @@ def stored_results(arr: da.Array) -> dict[str, da.Array]:
         return {}
     facts = desc.metadata["zarr"]
     _, meant, names = Listing.of(facts)
-    _, _, first, numbers = desc.layout.selection
-    in_order = first == 0 and numbers is None
+    selection = desc.layout.selection
+    in_order = selection.first == 0 and selection.numbers is None
     as_stored = meant == "data" and desc.shape == facts["datasets"][meant]["shape"]
     if not as_stored or not in_order or desc.conversion.corrections is not None:
         return {}

@@ -14,8 +14,8 @@ import numpy as np
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.doubts import Doubt, left_over
-from dask_tiled.model.files import File
+from dask_tiled.model.doubts import Doubt, left_over, surplus
+from dask_tiled.model.files import File, is_filling
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.layout import Layout
@@ -233,6 +233,17 @@ class Description:
         own = {**facts_of(self), **facts}
         return replace(self, metadata={**self.metadata, self.format: own})
 
+    def with_announced(self, frames: int, told_by: str) -> Description:
+        """Compare the frames along the first axis with the number that a header announces.
+
+        Fewer are missing at the end; more leave a doubt, and all of them are shown.
+        """
+        desc, (there, *inner) = self.with_facts(announced_frames=frames), self.nav_shape
+        if frames > there:
+            axes = desc.axes
+            return replace(desc.with_frames((frames, *inner)), axes=axes)
+        return desc.with_doubts(*surplus(frames, there, told_by))
+
     def with_scan(
         self, nav_shape: tuple[int, ...], told_by: str, axes: tuple[Axis, ...] = ()
     ) -> Description:
@@ -249,15 +260,16 @@ class Description:
         Raises
         ------
         TruncatedFileError
-            There are fewer frames, and the file cannot grow.
+            There are fewer frames, the file cannot grow, and ``missing`` is not "fill".
         """
-        if math.prod(nav_shape) > self.layout.n_frames and not self.files[-1].grows:
+        fewer = math.prod(nav_shape) > max(self.layout.n_frames, math.prod(self.nav_shape))
+        if fewer and not self.files[-1].grows and not is_filling():
             raise TruncatedFileError(
                 "frames announced by the header are missing",
                 path=self.files[-1].path,
                 expected=f"{math.prod(nav_shape)} frames, as in {told_by}",
                 found=f"{self.layout.n_frames} frames",
-                hint=f"Pass nav_shape={nav_shape} to read them as missing at the end.",
+                hint=f"Pass missing='fill', or nav_shape={nav_shape}, to read them as missing.",
             )
         left = left_over(nav_shape, self.layout.n_frames, told_by)
         desc = self.with_facts(nav_shape_from=told_by).with_frames(nav_shape).with_doubts(*left)
@@ -294,6 +306,8 @@ class Description:
         if missing:
             frames = f"{missing} of {math.prod(self.nav_shape)} frames"
             rows.append(("missing", f"{frames}, shown as {self.conversion.fill_value}"))
+        if lost := facts_of(self).get("missing_files"):
+            rows.append(("missing files", printable(", ".join(lost))))
         rows += [("doubt", printable(str(doubt))) for doubt in self.doubts]
         ignored = self.layout.selection.ignored()
         if ignored:

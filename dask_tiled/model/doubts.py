@@ -104,6 +104,15 @@ def by_size_only(first: str, others: Sequence[str], told_by: str) -> tuple[Doubt
     return (Doubt("default-dataset", text, f"pass dataset={first!r}, or the name of another"),)
 
 
+def surplus(announced: int, frames: int, told_by: str) -> tuple[Doubt, ...]:
+    """Return the doubt that there are more frames than announced, all of which are shown."""
+    if frames <= announced:
+        return ()
+    text = f"{frames} frames are shown, {frames - announced} more than {told_by} announce"
+    settle = f"pass nav_shape=({announced},), or nav_shape=({frames},) for all"
+    return (Doubt("left-over-frames", text, settle),)
+
+
 def unsettled(doubts: Iterable[Doubt], options: Iterable[str]) -> tuple[Doubt, ...]:
     """Return the doubts that none of the passed options settles."""
     passed = frozenset(options)

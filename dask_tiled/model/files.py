@@ -30,6 +30,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of an HDF5 file."""
 
 _following: ContextVar[bool] = ContextVar("following", default=False)
+_filling: ContextVar[bool] = ContextVar("filling", default=False)
 _seen: ContextVar[Mapping[str, File]] = ContextVar("seen", default=MappingProxyType({}))
 
 
@@ -41,6 +42,21 @@ def following(follow: bool) -> Iterator[None]:  # noqa: FBT001 - its only argume
         yield
     finally:
         _following.reset(token)
+
+
+@contextmanager
+def filling(fill: bool) -> Iterator[None]:  # noqa: FBT001 - its only argument
+    """Show frames that are announced or lost as missing ones in this context, without errors."""
+    token = _filling.set(fill)
+    try:
+        yield
+    finally:
+        _filling.reset(token)
+
+
+def is_filling() -> bool:
+    """Return whether the user accepts missing frames."""
+    return _filling.get()
 
 
 @contextmanager

@@ -24,14 +24,21 @@ MAX_NDIM = 64
 class Selection(NamedTuple):
     """Frame numbers by position in the navigation shape, in C order.
 
-    Numbers below 0 or beyond the last frame denote missing frames.
+    Numbers below 0, beyond the last frame or in a lost file denote missing frames.
     """
 
     nav_shape: tuple[int, ...]
-    n_frames: int  # frames in the files
+    n_frames: int  # frames in the files, and lost ones between them
     first: int = 0  # number of the first selected frame; the others follow it
     numbers: Index | None = None
     """Frame number at every position, if they are not consecutive."""
+    lost: tuple[tuple[int, int], ...] = ()
+    """First and stop of the frames that no file holds, in ascending ranges that do not touch."""
+
+    @property
+    def n_held(self) -> int:
+        """Number of frames in the files."""
+        return self.n_frames - sum(stop - first for first, stop in self.lost)
 
     def at(self, places: Index) -> Index:
         """Return the frame numbers at some positions."""
@@ -39,22 +46,27 @@ class Selection(NamedTuple):
 
     def are_absent(self, numbers: Index) -> npt.NDArray[np.bool_]:
         """Return a mask of the numbers of missing frames."""
-        return (numbers < 0) | (numbers >= self.n_frames)
+        absent = (numbers < 0) | (numbers >= self.n_frames)
+        if self.lost:
+            edges = np.array(self.lost).ravel()
+            absent |= np.searchsorted(edges, numbers, side="right") % 2 == 1
+        return absent
 
     def absent(self) -> int:
         """Count the positions without a frame."""
         if self.numbers is not None:
             return int(self.are_absent(self.numbers).sum())
         places = math.prod(self.nav_shape)
-        there = min(self.n_frames, self.first + places) - max(0, self.first)
-        return places - max(0, there)
+        low, high = max(0, self.first), min(self.n_frames, self.first + places)
+        lost = sum(max(0, min(high, stop) - max(low, first)) for first, stop in self.lost)
+        return places - max(0, high - low) + lost
 
     def ignored(self) -> int:
         """Count the frames that are not selected."""
         if self.numbers is not None:
             there = self.numbers[~self.are_absent(self.numbers)]
-            return self.n_frames - len(np.unique(there))
-        return self.n_frames - (math.prod(self.nav_shape) - self.absent())
+            return self.n_held - len(np.unique(there))
+        return self.n_held - (math.prod(self.nav_shape) - self.absent())
 
 
 class Layout:
@@ -85,6 +97,8 @@ class Layout:
         Whether pieces overlap: later pieces of the table win.
     partial : bool
         Whether pieces leave holes, which are filled.
+    lost : sequence of (int, int), optional
+        First and stop of frames that no piece holds, in ascending ranges; they are missing.
 
     Raises
     ------
@@ -105,6 +119,7 @@ class Layout:
         repeats: tuple[int, ...] | None = None,
         overlapping: bool = False,
         partial: bool = False,
+        lost: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.files = tuple(files)
         self.grid = grid
@@ -122,7 +137,7 @@ class Layout:
         self.repeats = repeats or (1,) * len(sig_shape)
         self.overlapping = overlapping
         self.partial = partial
-        self.selection = selection or Selection(grid, math.prod(grid))
+        self.selection = selection or Selection(grid, math.prod(grid), lost=tuple(lost))
         self.cuts = (
             tuple(Cut(0, 1, n) for n in self.nav_shape + sig_shape) if cuts is None else cuts
         )
@@ -167,7 +182,7 @@ class Layout:
 
     @property
     def n_frames(self) -> int:
-        """Number of frames in the files."""
+        """Number of frames in the files, and of lost ones between them."""
         return math.prod(self.grid)
 
     def unit_shape(self) -> tuple[int, ...]:
@@ -214,7 +229,7 @@ class Layout:
                 hint="Open the file with that nav_shape, or reshape the array.",
             )
         cuts = (*(Cut(0, 1, n) for n in nav_shape), *self.cuts[len(self.nav_shape) :])
-        selection = Selection(nav_shape, self.n_frames, first, numbers)
+        selection = Selection(nav_shape, self.n_frames, first, numbers, self.selection.lost)
         _check_axes(self.files, len(cuts))
         return self._changed(selection=selection, cuts=cuts, _token=None)
 
@@ -246,7 +261,8 @@ class Layout:
         """Identity of the whole layout, whatever part is shown."""
         # repr and bytes are equal in all processes; pickled bytes are not.
         if self._token is None:
-            *shown, numbers = self.selection
+            *shown, numbers, lost = self.selection
+            shown += [lost] if lost else []
             shapes = self.grid, self.sig_shape, self.repeats, self.overlapping, self.partial
             text = repr((self.files, self.decoders, *shapes, shown))
             digest = hashlib.blake2b(text.encode(), digest_size=16)
@@ -267,7 +283,7 @@ class Layout:
                 selection.first + sum(end[k] * n for end, n in zip(ends, strides, strict=True))
                 for k in (0, 1)
             )
-            shown = repr((selection.first, self.nav_shape[1:]))
+            shown = repr((selection.first, self.nav_shape[1:], selection.lost))
             if low < 0 or high >= count:
                 shown += f" of {count}"
         else:
@@ -328,7 +344,8 @@ class Layout:
         _check_axes(self.files, max(len(self.cuts), len(self.grid + self.sig_shape)))
         check_reach(self.files, self.pieces, self.decoders, self.repeats)
         exact = not self.overlapping and not self.partial and not self.is_sparse
-        if exact and math.prod(self.grid + self.sig_shape) != self.pieces.size:
+        held = self.selection.n_held * math.prod(self.sig_shape)
+        if exact and held != self.pieces.size:
             raise DatasetError("the pieces do not cover the array", path=self.files[0].path)
 
 

@@ -80,7 +80,9 @@ def test_requested_part_gives_no_warning(tmp_path):
     assert open_dataset(paths[:2]).shape[0] == 6
     assert open_dataset(paths[1], series=False).shape[0] == 3
     assert open_dataset(paths[0], nav_shape=(2, 3), missing="raise").shape[:2] == (2, 3)
-    assert open_dataset(paths[0], missing="fill").shape[0] == 6
+    filled = open_dataset(paths[0], missing="fill")
+    assert filled.shape[0] == 12
+    np.testing.assert_array_equal(filled.description.missing, [6, 7, 8])
     assert open_dataset(paths[0], follow=True).refresh().shape[0] == 6
     open_in_doubt(paths[0], paths[2], nav_shape=(-1, 3))
     with pytest.warns(MissingFramesWarning, match="3 of 9 frames") as caught:

@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.hdf5.child import ANSWER, ASKED, DONE, ENDED, JOB, RAISED, RENEW, Job
-from dask_tiled.model.files import File, is_following, seen_files
+from dask_tiled.model.files import File, is_filling, is_following, seen_files
 from dask_tiled.model.paths import SHORT, with_room
 from dask_tiled.remote.session import session
 from dask_tiled.system.forks import after_fork
@@ -134,7 +134,8 @@ class Child:
         """
         self.busy, fresh = True, self.fresh
         with suppress(ConnectionError):
-            job = Job(function, args, seconds, nbytes, is_following(), seen_files())
+            states = is_following(), is_filling(), seen_files()
+            job = Job(function, args, seconds, nbytes, *states)
             self.connection.send((JOB, job))
         try:
             kind, value = self._answer()

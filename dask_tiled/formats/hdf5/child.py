@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from dask_tiled.formats.hdf5.library import forget
 from dask_tiled.formats.hdf5.tree import on_opening
-from dask_tiled.model.files import File, following, seen
+from dask_tiled.model.files import File, filling, following, seen
 from dask_tiled.remote.session import Session, opened_together
 from dask_tiled.system.limits import limit_memory, reset, seconds_left, set_deadline
 from dask_tiled.system.processes import connection_of, fork
@@ -45,6 +45,7 @@ class Job(NamedTuple):
     nbytes: int
     """Memory limit in bytes, beyond what the process uses already."""
     following: bool
+    filling: bool
     seen: Sequence[File]
     """As in :mod:`dask_tiled.model.files`."""
 
@@ -121,7 +122,8 @@ def _work(connection: Any) -> int:
 def _do(job: Job, connection: Any) -> tuple[int, Any]:
     session = opened_together(Asking(connection))
     try:
-        with _limited(job), following(job.following), seen(job.seen), session:
+        asked = following(job.following), filling(job.filling)
+        with _limited(job), asked[0], asked[1], seen(job.seen), session:
             return DONE, job.function(*job.args)
     except Exception as error:  # noqa: BLE001 - raised again in the parent process
         return RAISED, _sendable(error)

@@ -10,6 +10,7 @@ from dask_tiled.formats.hdf5.attributes import attribute, label, number, texts
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.doubts import Doubt
 
 MOST_VALUES = 1 << 20
 """Axes with more values are not read."""
@@ -47,8 +48,17 @@ class Scan(NamedTuple):
     axes: tuple[Axis, ...]
     facts: Mapping[str, Any] = {}
     """Further facts, by location."""
+    doubts: tuple[Doubt, ...] = ()
     flat: bool = False
     """Whether pixels are single numbers, stored with a signal axis of length 1."""
+
+
+class Announced(NamedTuple):
+    """The number of frames of an acquisition, written or not."""
+
+    frames: int
+    told_by: str
+    """Source of the number."""
 
 
 class Row(NamedTuple):
@@ -79,6 +89,10 @@ class Convention:
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:  # noqa: ARG002
         """Read the axes of an array."""
+        return None
+
+    def announced(self, tree: Tree, picture: Picture) -> Announced | None:  # noqa: ARG002
+        """Read the number of frames of the whole acquisition."""
         return None
 
     def scan(self, tree: Tree, picture: Picture, frames: int) -> Scan | None:  # noqa: ARG002

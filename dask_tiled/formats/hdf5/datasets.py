@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.formats.hdf5.attributes import attribute, number
 from dask_tiled.formats.hdf5.boxes import complex_type
 from dask_tiled.formats.hdf5.colours import colours_of
 from dask_tiled.formats.hdf5.library import chunks_of, names_in, shape_of
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.tools.files import may_be_longer
 from dask_tiled.model.doubts import Doubt
-from dask_tiled.model.files import is_refusal
+from dask_tiled.model.files import is_filling, is_refusal
 from dask_tiled.model.layout import Layout
 
 SERIES = re.compile(r"data_\d{6}")
@@ -30,6 +31,8 @@ FRAME = 2
 """Number of axes of a frame."""
 MOST_OBJECTS = 20_000
 """Visit at most this many groups and datasets."""
+MOST_NAMED = 5
+"""Name at most this many missing parts."""
 MOST_BYTES = 1 << 62
 """Larger arrays have pixels beyond 64-bit offsets."""
 
@@ -67,8 +70,11 @@ class Picture(NamedTuple):
     dtype: np.dtype
     members: tuple[Any, ...]
     """Datasets of h5py; for a series, some are a :class:`Part`."""
-    missing: str = ""
-    """Name of a dataset that is missing in the series."""
+    missing: tuple[str, ...] = ()
+    """Names of datasets that are missing between the first and the last one of the series."""
+    gaps: tuple[int, ...] = ()
+    """Number of lost frames before each dataset of the series; empty if there are none, or if the
+    number is unknown."""
     differs: tuple[str, str, str] | None = None
     """Path of a part of a series that differs from the others, what they are, and what it is."""
     is_series: bool = False
@@ -117,9 +123,17 @@ class Picture(NamedTuple):
         """Yield all datasets, and where each begins in the array."""
         inner, along = (0,) * (len(self.shape) - len(self.grid)), 0
         corners = np.ndindex(*self.grid)
-        for one in self.datasets(tree):
+        gaps = self.gaps or (0,) * len(self.members)
+        for one, gap in zip(self.datasets(tree), gaps, strict=True):
+            along += gap
             yield one, ((*next(corners), *inner) if self.grid else (along, *inner[1:]))
             along += shape_of(one)[0] if len(shape_of(one)) == len(self.shape) else 1
+
+    def lost(self, tree: Tree) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Yield start and shape of the boxes of lost frames."""
+        for gap, (_, start) in zip(self.gaps, self.placed(tree) if self.gaps else (), strict=True):
+            if gap:
+                yield (start[0] - gap, *start[1:]), (gap, *self.shape[1:])
 
     @property
     def nbytes(self) -> int:
@@ -310,17 +324,20 @@ def _series(tree: Tree, found: Sequence[Picture]) -> Iterator[Picture]:
         )
         if len(names) > 1 and is_frames:
             parts = [_as_stack(picture) for picture in members]
-            shape = sum(stack.shape[0] for stack in parts), *parts[0].shape[1:]
             dtype, differs = _common(parts)
             datasets = tuple(picture.members[0] for picture in members)
             numbers = [int(picture.path[-6:]) for picture in members]
-            gaps = sorted({*range(int(names[0][-6:]), numbers[-1])} - {*numbers})
-            missing = f"data_{gaps[0]:06d}" if gaps else ""
+            start = int(names[0][-6:])
+            missing = sorted({*range(start, numbers[-1])} - {*numbers})
+            gaps = _gaps(tree, parts, numbers, start) if missing else ()
+            frames = sum(part.shape[0] for part in parts) + sum(gaps)
+            shape = frames, *parts[0].shape[1:]
             lost = [name for name in names if int(name[-6:]) > numbers[-1]]
             more = f", and {len(lost) - 1} more" if lost[1:] else ""
             doubts = tuple(may_be_longer(f"{folder}/{x}{more} cannot be read") for x in lost[:1])
             told: dict[str, Any] = {"is_series": True, "doubts": doubts}
-            yield Picture(folder, shape, dtype, datasets, missing, differs, **told)
+            told["missing"] = tuple(f"data_{number:06d}" for number in missing)
+            yield Picture(folder, shape, dtype, datasets, gaps=gaps, differs=differs, **told)
 
 
 def _as_stack(picture: Picture) -> Picture:
@@ -348,6 +365,36 @@ def _frames_text(part: Picture) -> str:
     return f"frames of shape {part.shape[1:]} in {part.dtype}"
 
 
+def _gaps(
+    tree: Tree, members: Sequence[Picture], numbers: Sequence[int], start: int
+) -> tuple[int, ...]:
+    """Return the number of lost frames before each part of a series; empty if unknown.
+
+    The parts number their frames, or all but the last part have the same length.
+    """
+    lengths = {picture.shape[0] for picture in members[:-1]}
+    gaps, before, high = list[int](), start - 1, 0
+    for picture, own in zip(members, numbers, strict=True):
+        parts, before = own - before - 1, own
+        first, last = _image_numbers(tree, picture)
+        told = first - high - 1 if first and (high or not gaps) else 0
+        if parts and told < parts and len(lengths) != 1:
+            return ()
+        gaps.append(0 if not parts else told if told >= parts else parts * min(lengths))
+        high = last
+    return tuple(gaps)
+
+
+def _image_numbers(tree: Tree, picture: Picture) -> tuple[int, int]:
+    """Return the numbers of the first and the last frame of a part, from 1 on; 0 if unknown."""
+    for dataset in picture.datasets(tree):
+        told = (number(attribute(dataset, f"image_nr_{end}"), 0) for end in ("low", "high"))
+        low, high = map(int, told)
+        if 0 < low <= high and high - low + 1 == picture.shape[0]:
+            return low, high
+    return 0, 0
+
+
 def check(path: str, picture: Picture) -> None:
     """Raise if an array cannot be read.
 
@@ -363,6 +410,9 @@ def check(path: str, picture: Picture) -> None:
     if picture.nbytes > MOST_BYTES:
         what = "the array is too large"
         raise CorruptFileError(what, path=path, where=picture.path, found=picture.shape)
-    if picture.missing:
-        what = "a part of the series is missing"
-        raise TruncatedFileError(what, path=path, where=picture.path, expected=picture.missing)
+    if picture.missing and not (is_filling() and picture.gaps):
+        what, lost = "a part of the series is missing", sum(picture.gaps)
+        hint = f"Pass missing='fill' to show its {lost} frames as missing." if lost else None
+        expected = ", ".join(picture.missing[:MOST_NAMED])
+        where = picture.path
+        raise TruncatedFileError(what, path=path, where=where, expected=expected, hint=hint)

@@ -11,6 +11,8 @@ from functools import partial
 from numbers import Number
 from types import NoneType
 
+import numpy as np
+
 from dask_tiled.codecs.chunks import needs_imagecodecs
 from dask_tiled.errors import DatasetError, check_whole, require
 from dask_tiled.formats.hdf5.apart import safely
@@ -21,12 +23,14 @@ from dask_tiled.formats.hdf5.conventions import CONVENTIONS, INSTRUMENT
 from dask_tiled.formats.hdf5.datasets import Picture, number_type
 from dask_tiled.formats.hdf5.detector import detector_facts, read_corrections
 from dask_tiled.formats.hdf5.facts import Facts
+from dask_tiled.formats.hdf5.grids import Box
 from dask_tiled.formats.hdf5.library import filters_of
 from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import Tree, reading_of
 from dask_tiled.formats.registry import Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.channels import CHANNELS
+from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import HDF5, File, read_head
 from dask_tiled.model.indexing import Cut
@@ -166,35 +170,60 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         metadata["detector"] = detector
     if split > 1 and axes[split - 1].labels:
         metadata[CHANNELS] = axes[split - 1].labels
-    layout, base_shape = _laid_out(tree, picture, split)
-    desc = Description.of(
-        "hdf5", layout.show(nav), {"hdf5": metadata}, _named(axes, split), base_shape=base_shape
-    ).with_doubts(*choice.doubts, *picture.doubts)
-    scans = (one.scan(tree, picture, nav[0]) for one in CONVENTIONS if len(nav) == 1)
+    if picture.events is not None:
+        layout = picture.events.layout(tree)
+        desc = Description.of("hdf5", layout.show(nav), {"hdf5": metadata}, _named(axes, split))
+    else:
+        pieces, layout = _laid_out(tree, picture, split)
+        if missing := (*picture.missing, *pieces.missing):
+            metadata["missing_files"] = missing
+        named, base = _named(axes, split), pieces.base_shape()
+        desc = Description.of("hdf5", layout.show(nav), {"hdf5": metadata}, named, base_shape=base)
+        fill = pieces.fill_value
+        conversion = Conversion.of(layout.dtype, tree.file.path, fill_value=fill)
+        desc = replace(desc, conversion=conversion)
+    desc = desc.with_doubts(*choice.doubts)
+    counts = (one.announced(tree, picture) for one in CONVENTIONS)
+    announced = next(filter(None, counts), None)
+    if announced is None:
+        desc = desc.with_doubts(*picture.doubts)
+    else:
+        desc = desc.with_announced(*announced)
+    scans = (one.scan(tree, picture, desc.nav_shape[0]) for one in CONVENTIONS if len(nav) == 1)
     for scan in filter(None, scans):
-        desc = desc.with_facts(facts={**said.found, **scan.facts})
+        desc = desc.with_facts(facts={**said.found, **scan.facts}).with_doubts(*scan.doubts)
         desc = desc.with_scan(scan.shape, scan.told_by, scan.axes)
         whole = [Cut(0, 1, length) for length in desc.shape[:-1]]
         return desc.cut([*whole, Cut(0, 1, 1, kept=False)]) if scan.flat else desc
     return desc
 
 
-def _laid_out(tree: Tree, picture: Picture, split: int) -> tuple[Layout, tuple[int, ...]]:
-    """Return the layout of an array with ``split`` navigation axes, and the shape of its blocks."""
-    if picture.events is not None:
-        return picture.events.layout(tree), ()
+def _laid_out(tree: Tree, picture: Picture, split: int) -> tuple[Pieces, Layout]:
+    """Return the pieces and the layout of an array with ``split`` navigation axes."""
     first, ndim = picture.members[0], len(picture.shape)
     grid, sig = picture.shape[:split] or (1,), picture.shape[split:]
     stored = grid + sig
     if picture.order:  # may add an axis of one frame
         stored = (1,) * (len(picture.order) - first.ndim) + first.shape
         grid = tuple(stored[axis] for axis in picture.order)[: -len(sig)]
-    pieces = Pieces(tree, stored, picture.dtype, picture.order)
+    pieces = Pieces(tree, stored, picture.dtype, picture.order, sig_ndim=len(sig))
     for member, origin in picture.placed(tree):
         stored_as = number_type(member) if picture.is_series else None
         pieces.add(member, (0,) * (len(stored) - ndim) + origin, stored_as)
-    layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders)
-    return layout, pieces.base_shape()
+    lost = _merged(grid, (*pieces.lost, *picture.lost(tree)))
+    layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders, lost=lost)
+    return pieces, layout
+
+
+def _merged(grid: tuple[int, ...], boxes: Sequence[Box]) -> list[tuple[int, int]]:
+    """Return the frames in boxes of the array as ascending ranges."""
+    if not boxes:
+        return []
+    lost = np.zeros(grid, bool)
+    for start, shape in boxes:
+        lost[tuple(slice(a, a + n) for a, n in zip(start, shape[: len(grid)], strict=False))] = True
+    edges = np.flatnonzero(np.diff(lost.reshape(-1).astype(np.int8), prepend=0, append=0))
+    return [(first, stop) for first, stop in edges.reshape(-1, 2).tolist()]
 
 
 def _calibration(tree: Tree, picture: Picture) -> tuple[str, Calibration]:

@@ -42,11 +42,18 @@ Numbers = npt.ArrayLike
 class Pieces:
     """Collects the pieces of an array, from one dataset or several.
 
-    ``shape`` has the stored axes; ``order`` reorders them, if given.
+    ``shape`` has the stored axes, of which the last ``sig_ndim`` are signal axes; ``order``
+    reorders them, if given.
     """
 
     def __init__(
-        self, tree: Tree, shape: tuple[int, ...], stored: np.dtype, order: tuple[int, ...] = ()
+        self,
+        tree: Tree,
+        shape: tuple[int, ...],
+        stored: np.dtype,
+        order: tuple[int, ...] = (),
+        *,
+        sig_ndim: int,
     ) -> None:
         self.tree = tree
         self.files = [tree.file]
@@ -56,6 +63,13 @@ class Pieces:
         self.decoders: list[Decoder | BlockDecoder] = []
         self.tables: list[PieceTable] = []
         self.plain = plain(stored)
+        self.sig_ndim = sig_ndim
+        self.lost: list[Box] = []
+        """Boxes of whole frames in missing files."""
+        self.missing: list[str] = []
+        """Names of missing files and datasets."""
+        self.fill_value: Any = 0
+        """Value of missing frames."""
         self._numbers = {tree.file.path: 0}
         self._blocks: list[Box] = [((0,) * len(shape), (1,) * len(shape))]
 
@@ -122,10 +136,28 @@ class Pieces:
         corner = wide(start, 0) + np.array(origin, np.int64)
         self.tables.append(piece_table(corner, wide(shape, 1), offset, wide(strides, 0), **numbers))
 
+    def lose(self, dataset: Any, origin: tuple[int, ...], box: Box, name: str) -> None:
+        """Add the box of a missing file: missing frames, or filled pixels of frames."""
+        lead = len(self.shape) - len(box[0])
+        corner = tuple((np.array(origin) + ((0,) * lead + box[0])).tolist())
+        self.missing.append(name)
+        whole = ((1,) * lead + box[1])[-self.sig_ndim :] == self.shape[-self.sig_ndim :]
+        if whole and not self.order:
+            self.lost.append((corner, (1,) * lead + box[1]))
+            self.fill_value = self._fill_of(dataset).view(self.plain.dtype)[0]
+        else:
+            self.fill(dataset, origin, np.array([box[0]]), np.array([box[1]]))
+
     def fill(self, dataset: Any, origin: tuple[int, ...], start: Numbers, shape: Numbers) -> None:
         """Add boxes that were never written."""
         if not np.size(start):
             return
+        pixel = self._fill_of(dataset).astype(self.plain.dtype).tobytes()
+        number = self.decoder(unwritten(self.plain.dtype, pixel))
+        self.put(origin, start, shape, 0, np.zeros_like(shape), decoder=number)
+
+    def _fill_of(self, dataset: Any) -> Any:
+        """Return the fill value of a dataset, in an array of one element."""
         value = np.zeros(1, self.stored)
         if dataset.id.get_create_plist().fill_value_defined():
             fill = np.asarray(dataset.fillvalue).reshape(-1)
@@ -137,9 +169,7 @@ class Pieces:
                     found=fill.tolist(),
                 )
             value[:] = fill[:1] if fill.dtype.names == self.stored.names else fill.view(self.stored)
-        pixel = value.astype(self.plain.dtype).tobytes()
-        number = self.decoder(unwritten(self.plain.dtype, pixel))
-        self.put(origin, start, shape, 0, np.zeros_like(shape), decoder=number)
+        return value
 
     def add(self, dataset: Any, origin: tuple[int, ...], stored: np.dtype | None = None) -> None:
         """Add a dataset at ``origin`` of the array; its axes are the last ones.
@@ -166,8 +196,11 @@ class Pieces:
             self._add_blocks(dataset, file, origin)
         elif dataset.external:
             decoder = self.decoder(self.plain)
-            for path, box, at in external_boxes(self.tree, dataset, self.stored.itemsize):
-                self.put(origin, *box, at, strides, file=self.file(path), decoder=decoder)
+            for path, box, at, name in external_boxes(self.tree, dataset, self.stored.itemsize):
+                if path is None:
+                    self.lose(dataset, origin, box, name)
+                else:
+                    self.put(origin, *box, at, strides, file=self.file(path), decoder=decoder)
         elif offset is None:
             self.fill(dataset, origin, start, shape)
         else:
@@ -177,14 +210,16 @@ class Pieces:
     def _add_virtual(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:
         """Add the sources of a virtual dataset, if they are whole datasets."""
         with self.tree.inside(dataset):
-            sources, rest = whole_sources(self.tree, dataset) or ([], ())
-            if rest:
-                self.fill(dataset, origin, *rest)
-            for start, source in sources:
-                at = np.array(origin) + ((0,) * (len(origin) - dataset.ndim) + start)
-                for member in self.tree.members(dataset, source):
-                    self.add(member, tuple(at.tolist()))
-        if not rest:
+            whole = whole_sources(self.tree, dataset)
+            if whole is not None:
+                self.fill(dataset, origin, *whole.rest)
+                for name, box in whole.lost:
+                    self.lose(dataset, origin, box, name)
+                for start, source in whole.sources:
+                    at = np.array(origin) + ((0,) * (len(origin) - dataset.ndim) + start)
+                    for member in self.tree.members(dataset, source):
+                        self.add(member, tuple(at.tolist()))
+        if whole is None:
             self._add_blocks(dataset, file, origin)
 
     def _add_blocks(self, dataset: Any, file: int, origin: tuple[int, ...]) -> None:

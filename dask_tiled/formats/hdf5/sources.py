@@ -7,35 +7,57 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, uncovered
 from dask_tiled.formats.hdf5.library import shape_of
 from dask_tiled.formats.hdf5.tree import Tree
+from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import MAX_NDIM
 
-Whole = tuple[list[tuple[tuple[int, ...], Any]], tuple[Index, Index]]
-"""Sources with their positions, and the boxes that none covers."""
+
+class Whole(NamedTuple):
+    """The sources of a virtual dataset, which are whole datasets."""
+
+    sources: list[tuple[tuple[int, ...], Any]]
+    """Sources with their positions."""
+    rest: tuple[Index, Index]
+    """The boxes that none covers."""
+    lost: list[tuple[str, Box]]
+    """Names and boxes of missing sources."""
 
 
 def whole_sources(tree: Tree, dataset: Any) -> Whole | None:
-    """List the sources of a virtual dataset; None unless they are whole datasets in boxes."""
+    """List the sources of a virtual dataset; None unless they are whole datasets in boxes.
+
+    Raise a TruncatedFileError or LookupError if one is missing and ``missing`` is not "fill", or if
+    all are.
+    """
     sources = dataset.virtual_sources()
     boxes = list(map(_box_of, sources))
     regular = not dataset.dtype.shape and all(shape for _, shape in boxes)
     rest = uncovered(boxes, dataset.shape) if regular else None
     if rest is None:
         return None
-    for source, (_, shape) in zip(sources, boxes, strict=True):
-        for member in tree.members(dataset, source):
-            lead = len(shape) - getattr(member, "ndim", MAX_NDIM)
-            if lead < 0 or shape != (1,) * lead + member.shape or member.dtype != dataset.dtype:
-                return None
-    return [(start, source) for source, (start, _) in zip(sources, boxes, strict=True)], rest
+    found, lost = list[tuple[tuple[int, ...], Any]](), list[tuple[str, Box]]()
+    for source, (start, shape) in zip(sources, boxes, strict=True):
+        try:
+            for member in tree.members(dataset, source):
+                lead = len(shape) - getattr(member, "ndim", MAX_NDIM)
+                if lead < 0 or shape != (1,) * lead + member.shape or member.dtype != dataset.dtype:
+                    return None
+        except (TruncatedFileError, LookupError):
+            last = source is sources[-1] and not found
+            if not is_filling() or last:
+                raise
+            lost.append((source.file_name, (start, shape)))
+        else:
+            found.append((start, source))
+    return Whole(found, rest, lost)
 
 
 def _box_of(source: Any) -> Box:
@@ -70,8 +92,13 @@ def _is_unlimited(space: Any) -> bool:
     return h5s.UNLIMITED in count + block
 
 
-def external_boxes(tree: Tree, dataset: Any, itemsize: int) -> Iterator[tuple[str, Box, int]]:
-    """Yield the boxes of a dataset with external storage: path, box and offset."""
+def external_boxes(
+    tree: Tree, dataset: Any, itemsize: int
+) -> Iterator[tuple[str | None, Box, int, str]]:
+    """Yield the boxes of a dataset with external storage: path, box, offset and name.
+
+    The path of a missing file is None if ``missing`` is "fill".
+    """
     path, where = dataset.file.filename, f"the external files of {dataset.name}"
     shape = shape_of(dataset)
     total, first = math.prod(shape), 0
@@ -79,8 +106,13 @@ def external_boxes(tree: Tree, dataset: Any, itemsize: int) -> Iterator[tuple[st
         count, rest = divmod(min(size, (total - first) * itemsize), itemsize)
         if rest:
             raise DatasetError("a pixel lies in two files", path=path, where=where, found=name)
-        member = tree.find(name, path, where)
+        member = None
+        try:
+            member = tree.find(name, path, where)
+        except TruncatedFileError:
+            if not is_filling():
+                raise
         for start, box in boxes_between(first, first + count, shape):
             place = int(np.ravel_multi_index(start, shape)) - first
-            yield member, (start, box), offset + place * itemsize
+            yield member, (start, box), offset + place * itemsize, name
         first += count

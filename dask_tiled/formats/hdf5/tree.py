@@ -87,7 +87,8 @@ class Tree(ExitStack):
             if found is not None:
                 return found
         what = "a file that holds a part of the dataset is missing"
-        raise TruncatedFileError(what, path=path, where=where, expected=name)
+        hint = "Pass missing='fill' to show its frames as missing."
+        raise TruncatedFileError(what, path=path, where=where, expected=name, hint=hint)
 
     def get(self, start: Any, path: str) -> Any:
         """Return the object at a path, relative to a group; raise LookupError if there is none."""

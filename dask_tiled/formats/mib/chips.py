@@ -28,6 +28,8 @@ def raw_layout(
     depth: int,
     chips: int,
     arrangement: str,
+    *,
+    lost: Sequence[int],
 ) -> tools.Layout:
     """Lay out frames of one chip, or of four as 2x2.
 
@@ -43,6 +45,8 @@ def raw_layout(
         Bits per counter, and number of chips.
     arrangement : str
         Name of the arrangement in the file.
+    lost : sequence of int
+        Number of lost frames before each file.
     """
     height, stored = shape
     bits, dtype, *kernels = RAW[depth]
@@ -61,9 +65,9 @@ def raw_layout(
     decoders = [tools.Decoder(kernel, np.dtype(dtype), 8, pixels, lag) for kernel in kernels]
     if chips == 1:
         record = tools.Record((height, width), decoders[0], header, lag)
-        return tools.record_layout(files, counts, record)
+        return tools.record_layout(files, counts, record, lost=lost)
     parts = _quad(header, (height, width // 4), 8 * width // 4 // pixels)
-    return part_layout(files, counts, parts, header + nbytes, decoders)
+    return part_layout(files, counts, parts, header + nbytes, decoders, lost=lost)
 
 
 def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[Part]:

@@ -5,6 +5,7 @@ Layout after the Merlin data format as public readers describe it, checked with 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from dask_tiled.formats.mib.fly_back import with_lines
 from dask_tiled.formats.tools.files import Member, absolute, gather, is_file, names_in, natural_key
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.text import read_pairs
+from dask_tiled.model.files import is_filling
 from dask_tiled.model.paths import in_folder
 
 MAGIC = b"MQ1,"
@@ -186,28 +188,34 @@ def describe(
     if series and len(paths) == 1:
         path, hdr = _find_pair(paths[0])
         paths = [path]
-    found = gather(paths, read_member, series=series)
+    settled = nav_shape is not None
+    filled = is_filling()
+    found = gather(paths, read_member, series=series, filled=filled)
     members = found.members
     header = members[0].geometry
     files = [member.file for member in members]
-    settled = nav_shape is not None
     record = tools.Record((header.pixel_bytes,), tools.plain(np.dtype("u1")), header.nbytes)
     counts = count_frames(files, record, settled=settled)
     _check_last(members, counts, header, whole=not settled)
-    layout = _layout(files, counts, header)
-    facts = {"header": read_named_fields(files[0].path, header.nbytes), "units": "counts"}
-    desc = tools.Description.of("mib", layout, {"mib": facts})
-    shape = None
+    facts: dict[str, Any] = {
+        "header": read_named_fields(files[0].path, header.nbytes),
+        "units": "counts",
+    }
+    shape, lost = None, found.lost
     if hdr is not None:
-        keys = read_pairs(hdr, ":\t", "latin1")
-        desc = desc.with_facts(hdr=keys)
-        shape = None if settled else scan_shape(keys)
+        facts["hdr"] = keys = read_pairs(hdr, ":\t", "latin1")
+        shape = scan_shape(keys)
+    if filled and shape is not None:
+        lost[0] = found.before or _before(members, math.prod(shape))
+    layout = _layout(files, counts, header, lost)
+    desc = tools.Description.of("mib", layout, {"mib": facts})
+    shape = None if settled else shape
     # No warning if the frames that the .hdr file promises are present.
     if hdr is None or shape is None:
         desc = desc.with_doubts(*found.doubts)
     else:
         desc = desc.with_scan(shape, hdr)
-    if settled or desc.nav_shape != (sum(counts),):
+    if settled or desc.nav_shape != (layout.n_frames,):
         return desc
     return with_lines(desc, header.nbytes, header.record_bytes)
 
@@ -248,13 +256,22 @@ def _check_last(
             )
 
 
-def _layout(files: Sequence[tools.File], counts: Sequence[int], header: Geometry) -> tools.Layout:
+def _before(members: Sequence[Member], announced: int) -> int:
+    """Return the frames lost before the first one: if all announced ones are numbered from 1."""
+    first, last = members[0].first, members[-1].first + members[-1].frames - 1
+    held = sum(member.frames for member in members)
+    return first - 1 if 1 < first <= last <= announced and held < announced else 0
+
+
+def _layout(
+    files: Sequence[tools.File], counts: Sequence[int], header: Geometry, lost: Sequence[int]
+) -> tools.Layout:
     shape = header.height, header.width
     if header.kind == "R64":
         kind = header.depth, header.chips, header.layout
-        return raw_layout(files, counts, header.nbytes, shape, *kind)
+        return raw_layout(files, counts, header.nbytes, shape, *kind, lost=lost)
     record = tools.Record(shape, tools.plain(np.dtype(UNSIGNED[header.kind])), header.nbytes)
-    return tools.record_layout(files, counts, record)
+    return tools.record_layout(files, counts, record, lost=lost)
 
 
 def _find_pair(path: str) -> tuple[str, str | None]:

@@ -74,9 +74,15 @@ class Member(NamedTuple):
         """Return whether this file continues another one."""
         return self.first == other.first + other.frames and self.geometry == other.geometry
 
+    def follows_a_gap(self, other: Member) -> bool:
+        """Return whether this file belongs to the series of another one, after lost frames."""
+        return self.first > other.first + other.frames and self.geometry == other.geometry
 
-def in_sequence(members: Sequence[Member]) -> list[Member]:
+
+def in_sequence(members: Sequence[Member], *, filled: bool = False) -> list[Member]:
     """Sort the files of a series by sequence number, and check that they are contiguous.
+
+    Where the result is ``filled``, frames between two files may be missing.
 
     Raises
     ------
@@ -92,7 +98,7 @@ def in_sequence(members: Sequence[Member]) -> list[Member]:
             expected, found = f"{before.geometry}, as in {before.file.path}", after.geometry
             raise CorruptFileError(problem, path=after.file.path, expected=expected, found=found)
         follows = before.first + before.frames
-        if after.first != follows:
+        if after.first != follows and not (filled and after.first > follows):
             missing = after.first > follows
             kind = TruncatedFileError if missing else CorruptFileError
             raise kind(
@@ -101,6 +107,7 @@ def in_sequence(members: Sequence[Member]) -> list[Member]:
                 where="the sequence number",
                 expected=f"{follows}, which follows {before.file.path}",
                 found=after.first,
+                hint="Pass missing='fill' to show them as missing." if missing else None,
             )
     return ordered
 
@@ -110,9 +117,19 @@ class Series(NamedTuple):
 
     members: list[Member]
     doubts: tuple[Doubt, ...] = ()
+    before: int = 0
+    """Frames of lost files before the first one."""
+
+    @property
+    def lost(self) -> list[int]:
+        """Number of lost frames before each file."""
+        pairs = pairwise(self.members)
+        return [self.before, *(after.first - one.first - one.frames for one, after in pairs)]
 
 
-def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool) -> Series:
+def gather(
+    paths: Sequence[str], read: Callable[[str], Member], *, series: bool, filled: bool = False
+) -> Series:
     """Sort the files that a user gives, or find the series of a single file.
 
     A series consists of files in one folder whose names differ in the number before the suffix, as
@@ -127,6 +144,8 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
         skipped.
     series : bool
         Whether a single file includes its series.
+    filled : bool
+        Whether the series goes on after lost frames, which are missing.
 
     Raises
     ------
@@ -136,31 +155,62 @@ def gather(paths: Sequence[str], read: Callable[[str], Member], *, series: bool)
         A neighbour is a link out of the folder that was opened.
     """
     if not series or len(paths) != 1:
-        return Series(in_sequence([read(path) for path in paths]))
+        members = in_sequence([read(path) for path in paths], filled=filled)
+        return Series(members, before=_before(members[0]) if filled else 0)
     member = read(paths[0])
     later, earlier, listed = _neighbours(member.file.path)
-    found, doubts = [member], []
-    for path in later:
-        after, why = _look(read, path, listed=listed)
-        last = found[-1]
-        if after and after.continues(last) and (after.frames or not after.file.grows):
-            found.append(after)
+    after, ends = _neighbours_of(member, later, read, listed=listed, filled=filled, later=True)
+    before, begins = _neighbours_of(member, earlier, read, listed=listed, filled=filled)
+    found = [*before[::-1], member, *after]
+    first, lost = found[0], _before(found[0])
+    if lost and not begins:
+        why = f"it begins with {first.file.path}, whose first frame has the number {first.first}"
+        begins = (may_be_longer(why),)
+    doubts = () if is_following() else (*ends, *begins)
+    return Series(found, doubts, lost if filled else 0)
+
+
+def _neighbours_of(
+    member: Member,
+    paths: Iterable[str],
+    read: Callable[[str], Member],
+    *,
+    listed: bool,
+    filled: bool,
+    later: bool = False,
+) -> tuple[list[Member], tuple[Doubt, ...]]:
+    """Return the members of a series after or before one, and the doubt where it ends."""
+    found: list[Member] = []
+    doubts: tuple[Doubt, ...] = ()
+    for path in paths:
+        other, why = _look(read, path, listed=listed)
+        end = found[-1] if found else member
+        one, two = (end, other) if later else (other, end)
+        fits = one and two and (two.continues(one) or (filled and two.follows_a_gap(one)))
+        if fits and other and (not later or other.frames or not other.file.grows):
+            found.append(other)
+            doubts = ()
             continue
-        if why := why or _gap(last, after):
-            doubts.append(may_be_longer(f"it ends with {last.file.path}, before {path}, as {why}"))
-        break
-    for path in earlier:
-        before, why = _look(read, path, listed=listed)
-        first = found[0]
-        if before and first.continues(before):
-            found.insert(0, before)
-            continue
-        why = why or _gap(before, first)
-        if why and first.first > 1:  # numbered from 0 or 1
-            begins = f"it begins with {first.file.path}, after {path}, as {why}"
-            doubts.append(may_be_longer(begins))
-        break
-    return Series(found, () if is_following() else tuple(doubts))
+        why = why or _gap(one, two)
+        if why and not doubts and (later or end.first > 1):  # numbered from 0 or 1
+            place = "ends with" if later else "begins with", "before" if later else "after"
+            text = f"it {place[0]} {end.file.path}, {place[1]} {path}, as {why}"
+            doubts = (may_be_longer(text),)
+        if not (filled and listed and other is None):  # the number of a further one tells the gap
+            break
+    return found, doubts
+
+
+def _before(first: Member) -> int:
+    """Return the number of frames in lost files before the first one, if its numbers show them.
+
+    Frames are numbered from 1. The number in the name, from 0 or 1, has to count whole files of the
+    same length, as numbers of some detectors go on from acquisition to acquisition.
+    """
+    named = re.search(r"(\d{1,18})\.[^.]*$", os.path.basename(first.file.path))
+    number, frames = int(named[1]) if named else 0, first.first - 1
+    counted = frames in {number * first.frames, (number - 1) * first.frames}
+    return frames if frames > 0 and counted else 0
 
 
 def may_be_longer(why: str) -> Doubt:

@@ -122,13 +122,16 @@ def record_layout(
     counts: Sequence[int],
     record: Record,
     file_header: int | Sequence[int] = 0,
+    *,
+    lost: Sequence[int] = (),
 ) -> Layout:
     """Lay out a series of files, each a header and a number of records.
 
     Parameters are those of :func:`~dask_tiled.formats.tools.frames.part_layout`.
     """
     part = Part((0,) * len(record.sig_shape), record.sig_shape, record.header, record.sig_strides)
-    return part_layout(files, counts, [part], record.nbytes, [record.decoder], file_header)
+    decoders = [record.decoder]
+    return part_layout(files, counts, [part], record.nbytes, decoders, file_header, lost=lost)
 
 
 def lay_out(
@@ -180,6 +183,8 @@ def part_layout(
     decoders: Sequence[Decoder],
     file_header: int | Sequence[int] = 0,
     repeats: tuple[int, ...] | None = None,
+    *,
+    lost: Sequence[int] = (),
 ) -> Layout:
     """Lay out a series of files whose records hold frames in parts.
 
@@ -198,12 +203,16 @@ def part_layout(
         Bytes before the first record: in all files, or in each file.
     repeats : tuple of int, optional
         As in :class:`~dask_tiled.model.layout.Layout`.
+    lost : sequence of int, optional
+        Number of lost frames before each file; by default none.
     """
     starts = _for_each(files, file_header)
     if not counts[-1]:  # the last file has no frame yet
         files, counts, starts = files[:-1], counts[:-1], starts[:-1]
     frames = np.repeat(np.array(counts, np.int64), len(parts))
-    first = np.repeat(np.cumsum([0, *counts[:-1]]), len(parts))
+    gaps = list(lost)[: len(files)] or [0] * len(files)
+    numbers = np.cumsum([0, *counts[:-1]]) + np.cumsum(gaps)
+    first = np.repeat(numbers, len(parts))
     start, shape, offset, strides, decoder = (list(column) for column in zip(*parts, strict=True))
     headers = np.repeat(np.array(starts, np.int64), len(parts))
     pieces = piece_table(
@@ -215,7 +224,9 @@ def part_layout(
         decoder=np.tile(decoder, len(files)),
     )
     sig_shape = tuple(np.add(start, shape).max(axis=0).tolist())
-    return Layout(files, (sum(counts),), sig_shape, pieces, decoders, repeats=repeats)
+    absent = [(n - gap, n) for n, gap in zip(numbers.tolist(), gaps, strict=True) if gap]
+    grid = (sum(counts) + sum(gaps),)
+    return Layout(files, grid, sig_shape, pieces, decoders, repeats=repeats, lost=absent)
 
 
 def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
@@ -251,7 +262,8 @@ def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
         axis_columns(rows.strides[one, 0], (dtype.itemsize,)),
         file=rows.file[one],
     )
-    return Layout(layout.files, layout.grid, (1,), pieces, [plain(dtype)])
+    lost = layout.selection.lost
+    return Layout(layout.files, layout.grid, (1,), pieces, [plain(dtype)], lost=lost)
 
 
 def _for_each(files: Sequence[File], file_header: int | Sequence[int]) -> Sequence[int]:

@@ -16,16 +16,27 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats.hdf5.attributes import attribute, label, number, plain_attributes
-from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, Scan
+from dask_tiled.formats.hdf5.convention import (
+    Announced,
+    Calibration,
+    Convention,
+    Meant,
+    Row,
+    Scan,
+)
 from dask_tiled.formats.hdf5.datasets import FRAME, SERIES, Found, Picture, by_size
 from dask_tiled.formats.hdf5.detector import CHANNEL, MOST_NAMES
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.formats.tools.files import beside
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.doubts import Doubt, inferred_scan
 
 MASTER = "_master.h5"
 GROUP = "STEM Metadata"
+SPECIFIC = "instrument/detector/detectorSpecific"
+COUNTS = "nimages", "ntrigger"
+MOST_FRAMES = 1 << 40
 LENGTHS = {
     "y": re.compile(r"(scan|size|shape|n|pixels|points|num).*y|scan.*(height|rows)"),
     "x": re.compile(r"(scan|size|shape|n|pixels|points|num).*x|scan.*(width|columns)"),
@@ -66,6 +77,18 @@ class Eiger(Convention):
         is_told = sig != [Axis("")] * FRAME or any(axis.labels for axis in nav)
         return Calibration((*nav, *sig), FRAME) if is_told else None
 
+    def announced(self, tree: Tree, picture: Picture) -> Announced | None:
+        """Multiply the numbers of triggers and of images for each; only for whole series."""
+        group = picture.group(tree)
+        parts = sum(map(bool, map(SERIES.fullmatch, group)))
+        if not SERIES.fullmatch(posixpath.basename(picture.path)) and not picture.is_series:
+            return None
+        own = tree.look(group.parent, SPECIFIC) if picture.is_series or parts == 1 else None
+        if own is None:
+            return None
+        frames = math.prod(_count(tree, tree.look(own, name)) for name in COUNTS)
+        return Announced(frames, f"{' x '.join(COUNTS)} in {own.name}") if frames else None
+
     def scan(self, tree: Tree, picture: Picture, frames: int) -> Scan | None:  # noqa: ARG002
         """Read the scan from the file beside the master."""
         master = tree.file.path
@@ -78,14 +101,14 @@ class Eiger(Convention):
             return None
         facts = {name: _only(value) for name, value in facts.items()}
         where = f"{os.path.basename(path)}/{GROUP}"
-        shape, told_by = _shape(facts, frames)
+        shape, told_by, doubts = _shape(facts, frames)
         if shape is None:
             return None
         sizes = np.atleast_1d(np.asarray(facts.get("Pixel Size")))
         one = sizes.dtype.kind in "fiu" and len(set(sizes.tolist())) == 1
         size = float(sizes[0]) if one else 0.0
         axes = (Axis.calibrated("scan_y", "nm", size), Axis.calibrated("scan_x", "nm", size))
-        return Scan(shape, told_by.format(where), axes, {where: facts})
+        return Scan(shape, told_by.format(where), axes, {where: facts}, doubts)
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:  # noqa: ARG002
         """Return the group around a series, unless it is a NeXus entry."""
@@ -109,8 +132,10 @@ def _pixels(tree: Tree, detector: Any, name: str) -> Axis:
     return Axis(name, units, number(tree.read(size), 1.0))
 
 
-def _shape(facts: Mapping[str, Any], frames: int) -> tuple[tuple[int, int] | None, str]:
-    """Return two lengths whose product is the number of frames, or a square shape."""
+def _shape(
+    facts: Mapping[str, Any], frames: int
+) -> tuple[tuple[int, int] | None, str, tuple[Doubt, ...]]:
+    """Return two lengths whose product is the number of frames, or a square shape in doubt."""
     lengths: dict[str, tuple[str, int]] = {}
     for name, value in facts.items():
         if _whole(value) > 0:
@@ -120,10 +145,20 @@ def _shape(facts: Mapping[str, Any], frames: int) -> tuple[tuple[int, int] | Non
     if len(lengths) == len(LENGTHS):
         shape = lengths["y"][1], lengths["x"][1]
         if math.prod(shape) == frames:
-            return shape, f"{lengths['y'][0]} and {lengths['x'][0]} in {{}}"
+            return shape, f"{lengths['y'][0]} and {lengths['x'][0]} in {{}}", ()
     side = math.isqrt(frames)
+    if side * side != frames:
+        return None, "", ()
+    why = f"the file beside the master describes a scan, and {frames} frames make a square"
     told_by = f"inferred: {{}} describes a scan, and {frames} frames make a square"
-    return ((side, side), told_by) if side * side == frames else (None, "")
+    return (side, side), told_by, (inferred_scan((side, side), why),)
+
+
+def _count(tree: Tree, item: Any) -> int:
+    """Return the whole number in a dataset; 0 if it is none."""
+    one = getattr(item, "shape", None) in {(), (1,)} and item.dtype.kind in "iu"
+    found = int(number(tree.read(item), 0)) if one else 0
+    return found if 0 < found < MOST_FRAMES else 0
 
 
 def _only(value: Any) -> Any:

@@ -121,7 +121,7 @@ def _level(tree: Tree, found: Found, path: str) -> Picture | None:
         return None
     kind = first.shape, first.dtype
     alike = [one is not None and (one.shape, one.dtype) == kind for one in volumes]
-    missing = "" if all(alike) else places[alike.index(False)]
+    missing = tuple(place for place, fits in zip(places, alike, strict=True) if not fits)
     members = tuple(one.members[0] for one in volumes if one is not None)
     grid = len(times), len(channels)
     shape = (*grid, *_sizes(members[0].parent, first.shape))

@@ -1,0 +1,236 @@
+"""One lost file of a series, part of a master or source of a virtual dataset."""
+
+import h5py
+import numpy as np
+import pytest
+
+from dask_tiled import (
+    MissingFramesWarning,
+    TruncatedFileError,
+    describe,
+    explain,
+    frame_facts,
+    open_dataset,
+)
+from dask_tiled.testing import counting_frames, write_mib_series
+
+pytestmark = pytest.mark.usefixtures("synchronous")
+
+FRAMES = counting_frames((12, 6, 8), "uint16")
+PLACES = pytest.mark.parametrize("lost", ["first", "middle", "last"])
+THIRD = {"first": slice(0, 4), "middle": slice(4, 8), "last": slice(8, 12)}
+
+
+def expected(lost, fill=0):
+    """Return the frames, of which a third is missing."""
+    frames = FRAMES.copy()
+    frames[THIRD[lost]] = fill
+    return frames
+
+
+def remove(paths, lost):
+    """Remove the first, the second or the third of three files."""
+    paths[("first", "middle", "last").index(lost)].unlink()
+
+
+def write_parts(folder):
+    """Write four frames into each of three files of HDF5."""
+    paths = [folder / f"s_data_{k:06d}.h5" for k in (1, 2, 3)]
+    for path, part in zip(paths, np.split(FRAMES, 3), strict=True):
+        with h5py.File(path, "w") as file:
+            file["entry/data/data"] = part
+    return paths
+
+
+def write_master(folder, *, numbered=False, **announced):
+    """Write the parts of a master, their numbers, and what the master announces."""
+    paths = write_parts(folder)
+    with h5py.File(folder / "s_master.h5", "w") as file:
+        for k, path in enumerate(paths, 1):
+            link = h5py.ExternalLink(path.name, "entry/data/data")
+            file[f"entry/data/data_{k:06d}"] = link
+        for name, value in announced.items():
+            file[f"entry/instrument/detector/detectorSpecific/{name}"] = value
+    for k, path in enumerate(paths if numbered else ()):
+        with h5py.File(path, "r+") as file:
+            attributes = file["entry/data/data"].attrs
+            attributes["image_nr_low"], attributes["image_nr_high"] = 4 * k + 1, 4 * k + 4
+    return folder / "s_master.h5", paths
+
+
+def write_virtual(folder, *, fill=7):
+    """Write a virtual dataset of three sources."""
+    paths = write_parts(folder)
+    layout = h5py.VirtualLayout(FRAMES.shape, FRAMES.dtype)
+    for k, path in enumerate(paths):
+        source = h5py.VirtualSource(path.name, "entry/data/data", (4, 6, 8), FRAMES.dtype)
+        layout[4 * k : 4 * k + 4] = source
+    with h5py.File(folder / "v.h5", "w", libver="latest") as file:
+        file.create_virtual_dataset("data", layout, fillvalue=fill)
+    return folder / "v.h5", paths
+
+
+def check(path, lost, fill=0, *, is_told=True, **options):
+    """Check pixels, headers, places and tables of an array of which a third is missing."""
+    arr = open_dataset(path, missing="fill", **options)
+    np.testing.assert_array_equal(arr, expected(lost, fill))
+    desc = arr.description
+    np.testing.assert_array_equal(desc.missing, np.arange(12)[THIRD[lost]])
+    assert dict(desc.rows())["missing"] == f"4 of 12 frames, shown as {fill}"
+    np.testing.assert_array_equal(arr[1::3].sum((1, 2)), expected(lost, fill)[1::3].sum((1, 2)))
+    scan = open_dataset(path, missing="fill", nav_shape=(3, 4), **options)
+    np.testing.assert_array_equal(scan, expected(lost, fill).reshape(3, 4, 6, 8))
+    skipped = open_dataset(path, missing="fill", sync_offset=2, nav_shape=(10,), **options)
+    np.testing.assert_array_equal(skipped, expected(lost, fill)[2:])
+    chosen = open_dataset(path, missing="fill", roi=[11, 0, 5], **options)
+    np.testing.assert_array_equal(chosen, expected(lost, fill)[[11, 0, 5]])
+    assert str(explain(arr.sum(0)))
+    if is_told:
+        with pytest.raises(TruncatedFileError):
+            describe(path, missing="raise", **options)
+    with pytest.warns(MissingFramesWarning, match="4 of 12 frames are missing"):
+        open_dataset(path, nav_shape=(12,), doubts="ignore", **options)
+    return arr
+
+
+def write_scan(folder, **options):
+    return write_mib_series(folder / "scan", FRAMES, frames_per_file=4, **options)
+
+
+@PLACES
+def test_a_lost_file_of_a_series_with_a_hdr(tmp_path, lost):
+    """The .hdr file announces the number of frames, and the frames have numbers."""
+    paths = write_scan(tmp_path, nav_shape=(12, 1))
+    remove(paths, lost)
+    arr = check(tmp_path / "scan.hdr", lost)
+    numbers = np.where(expected(lost).any((1, 2)), np.arange(1, 13), 0)
+    np.testing.assert_array_equal(frame_facts(arr).compute()["sequence_number"].ravel(), numbers)
+
+
+@pytest.mark.parametrize("kind", [{"kind": "U08"}, {"kind": "R64"}, {"kind": "R64", "quad": True}])
+def test_a_lost_file_of_raw_and_other_frames(tmp_path, kind):
+    frames = counting_frames((6, 4, 8), "uint16", bits=6)
+    paths = write_mib_series(tmp_path / "scan", frames, frames_per_file=2, hdr=False, **kind)
+    paths[1].unlink()
+    found = open_dataset(tmp_path / "scan*.mib", missing="fill")
+    frames[2:4] = 0
+    np.testing.assert_array_equal(found, frames)
+
+
+@pytest.mark.parametrize("lost", ["first", "middle"])
+def test_a_lost_file_of_a_series_without_a_hdr(tmp_path, lost):
+    """A pattern, a list, and any file of the series; after the last file, none is missed."""
+    paths = write_scan(tmp_path, hdr=False)
+    remove(paths, lost)
+    left = [path for path in paths if path.exists()]
+    for path in (tmp_path / "scan*.mib", left, left[::-1], *left):
+        check(path, lost, is_told=lost == "middle" or path in left)
+
+
+def test_the_first_file_is_missed_where_its_frames_are_counted(tmp_path):
+    """Numbers of frames may go on from the acquisition before."""
+    paths = write_scan(tmp_path, hdr=False)
+    paths[0].unlink()
+    (doubt,) = (one for one in describe(paths[1]).doubts if one.code == "lost-files")
+    assert f"it begins with {paths[1]}, whose first frame has the number 5" in doubt.text
+    paths[1].rename(tmp_path / "scan7.mib")
+    paths[2].rename(tmp_path / "scan8.mib")
+    assert [one.code for one in describe(tmp_path / "scan7.mib").doubts] == ["scan-shape"]
+    assert open_dataset(tmp_path / "scan7.mib", missing="fill", doubts="ignore").shape[0] == 8
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_several_lost_files(tmp_path, empty):
+    """Files that are empty count like lost ones; the last one is told by nothing."""
+    paths = write_mib_series(tmp_path / "scan", FRAMES, frames_per_file=1, digits=2, hdr=False)
+    for k in (2, 3, 6, 11):
+        paths[k].write_bytes(b"") if empty else paths[k].unlink()
+    arr = open_dataset(paths[0], missing="fill", doubts="ignore")
+    np.testing.assert_array_equal(arr.description.missing, [2, 3, 6])
+    np.testing.assert_array_equal(arr[7:], FRAMES[7:11])
+
+
+def test_a_lost_file_is_refused_with_the_remedy(tmp_path):
+    paths = write_scan(tmp_path, hdr=False)
+    paths[1].unlink()
+    with pytest.raises(TruncatedFileError, match="Pass missing='fill'"):
+        describe(tmp_path / "scan*.mib")
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+@PLACES
+def test_a_lost_part_of_a_master(tmp_path, lost, numbered):
+    """The parts have numbers, or one length; the master announces the number of frames."""
+    path, paths = write_master(tmp_path, numbered=numbered, nimages=4, ntrigger=3)
+    remove(paths, lost)
+    arr = check(path, lost)
+    assert not arr.description.doubts
+    if lost != "last":
+        with pytest.raises(TruncatedFileError, match="show its 4 frames as missing"):
+            describe(path)
+
+
+def test_parts_of_unknown_length_are_refused(tmp_path):
+    """Lengths differ, and neither numbers nor announcements tell that of the lost part."""
+    path, paths = write_master(tmp_path)
+    for name in (paths[0], tmp_path / "s_data_000004.h5"):
+        with h5py.File(name, "w") as file:
+            file["entry/data/data"] = FRAMES[:3]
+    with h5py.File(path, "r+") as file:
+        file["entry/data/data_000004"] = h5py.ExternalLink(name.name, "entry/data/data")
+    paths[1].unlink()
+    with pytest.raises(TruncatedFileError, match=r"data_000002$"):
+        describe(path, missing="fill")
+
+
+@PLACES
+def test_a_lost_source_of_a_virtual_dataset(tmp_path, lost):
+    """Missing frames have the fill value of the dataset, as in the HDF5 library."""
+    path, paths = write_virtual(tmp_path)
+    remove(paths, lost)
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["data"], expected(lost, 7))
+    arr = check(path, lost, 7)
+    names = [f"s_data_{k:06d}.h5" for k in (1, 2, 3)]
+    named = (names[("first", "middle", "last").index(lost)],)
+    assert arr.description.metadata["hdf5"]["missing_files"] == named
+    assert open_dataset(path, missing="fill", fill_value=9)[THIRD[lost]].max().compute() == 9
+
+
+def test_all_sources_of_a_virtual_dataset_are_lost(tmp_path):
+    path, paths = write_virtual(tmp_path)
+    for one in paths:
+        one.unlink()
+    with pytest.raises(TruncatedFileError, match="a file that holds a part of the dataset"):
+        describe(path, missing="fill")
+
+
+def test_a_lost_module_of_a_detector(tmp_path):
+    """Its pixels have the fill value; frames are not missing, but files are."""
+    layout = h5py.VirtualLayout((4, 12, 8), "u2")
+    for k in range(2):
+        with h5py.File(tmp_path / f"m{k}.h5", "w") as file:
+            file["data"] = FRAMES[4 * k : 4 * k + 4]
+        layout[:, 6 * k : 6 * k + 6] = h5py.VirtualSource(f"m{k}.h5", "data", (4, 6, 8), "u2")
+    with h5py.File(tmp_path / "v.h5", "w", libver="latest") as file:
+        file.create_virtual_dataset("data", layout, fillvalue=3)
+    (tmp_path / "m1.h5").unlink()
+    arr = open_dataset(tmp_path / "v.h5", missing="fill")
+    module = np.full((4, 6, 8), 3, "u2")
+    np.testing.assert_array_equal(arr, np.concatenate([FRAMES[:4], module], axis=1))
+    assert len(arr.description.missing) == 0
+    assert dict(arr.description.rows())["missing files"] == "m1.h5"
+    with pytest.raises(TruncatedFileError, match=r"m1\.h5"):
+        describe(tmp_path / "v.h5")
+
+
+def test_a_lost_file_of_external_storage(tmp_path):
+    """Missing frames have the fill value of the dataset."""
+    for k in range(3):
+        FRAMES[4 * k : 4 * k + 4].tofile(tmp_path / f"{k}.bin")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        size = FRAMES[:4].nbytes
+        external = [(f"{k}.bin", 0, size) for k in range(3)]
+        file.create_dataset("data", FRAMES.shape, "u2", external=external)
+    (tmp_path / "1.bin").unlink()
+    check(tmp_path / "x.h5", "middle")
