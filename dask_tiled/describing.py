@@ -28,7 +28,7 @@ from dask_tiled.model.calibration import Calibrations, calibrated
 from dask_tiled.model.channels import channels_of, in_scan, left_after
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.description import BY_USER, VOLUMES, Description
+from dask_tiled.model.description import BY_USER, VOLUMES, Description, facts_of
 from dask_tiled.model.doubts import unsettled
 from dask_tiled.model.files import filling, following
 from dask_tiled.model.headers import Headers
@@ -379,6 +379,10 @@ def _chosen(desc: Description, roi: Any, missing: Any) -> Description:
             found=f"{count - absent} frames",
             hint=f"Missing: {named}." if files else None,
         )
+    unwritten = facts_of(desc).get("unwritten_chunks", 0)
+    if missing == "raise" and unwritten:
+        problem, found = "chunks were never written", f"{unwritten} of them without data"
+        raise TruncatedFileError(problem, path=path, expected="all chunks", found=found)
     return desc
 
 

@@ -8,11 +8,18 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from dask_tiled.codecs.packed_files import (
+    content_reader,
+    is_compressed,
+    packed_by,
+    read_start,
+    unpacker,
+)
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import Member, in_sequence
 from dask_tiled.formats.tools.header import Keys, choice, parse_keys, whole
@@ -47,68 +54,120 @@ class Frame(NamedTuple):
 
     file: int
     offset: int
+    """In the content of the file, decompressed if needed."""
     header: Mapping[str, str]
     geometry: tuple[tuple[int, ...], np.dtype]
 
 
+class Frames(NamedTuple):
+    """The frames of a file, and the number that it announces."""
+
+    found: list[Frame]
+    announced: int
+
+
 def sniff(path: str, head: bytes) -> str | None:
     """Check for a brace and a key of the first header."""
+    head = read_start(path, 4096) if is_compressed(head) else head
     return None if START.match(head) else "does not begin with a brace and a key Dim_1"
 
 
 def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe frames of one shape and dtype, in one file or several, in frame order."""
+    """Describe frames of one shape and dtype, in one file or several, in frame order.
+
+    Several frames may follow one header with a key ``Num_Images``, as in files of GE detectors.
+    """
     files = [tools.File.at(path) for path in paths]
-    frames = [frame for k, file in enumerate(files) for frame in _frames(k, file.path)]
+    of_files = [_frames(k, file) for k, file in enumerate(files)]
+    frames = [frame for one in of_files for frame in one.found]
     in_sequence([Member(files[f.file], n, 1, f.geometry) for n, f in enumerate(frames)])
     if not frames:
         raise tools.CorruptFileError("there are no frames", path=files[0].path)
-    _, _, header, (shape, dtype) = frames[0]
-    strides, corner = strides_of(shape, dtype.itemsize), (0,) * len(shape)
-    pieces = [
-        tools.Piece(frame.file, (n, *corner), (1, *shape), frame.offset, (0, *strides))
-        for n, frame in enumerate(frames)
-    ]
-    grid = (len(frames), *shape[:-2])
-    layout = tools.Layout(files, grid, shape[-2:], pieces, [tools.plain(dtype)])
+    header, (shape, _) = frames[0].header, frames[0].geometry
+    decoders: list[tools.Decoder | tools.BlockDecoder] = []
+    pieces = [_piece(frame, n, files[frame.file], decoders) for n, frame in enumerate(frames)]
+    grid, announced = (len(frames), *shape[:-2]), sum(one.announced for one in of_files)
+    layout = tools.Layout(files, grid, shape[-2:], pieces, decoders)
     axes = tuple(map(tools.Axis, ("frame", *axis_names(len(shape)))))
-    if len(frames) == 1:
+    base = (1, *shape) if layout.has_blocks else ()
+    if len(frames) == announced == 1:
         layout, axes = layout.show(grid[1:]), axes[1:]
-    return tools.Description.of("edf", layout, {"edf": {"header": header}}, axes)
+    desc = tools.Description.of("edf", layout, {"edf": {"header": header}}, axes, base_shape=base)
+    if announced == len(frames):
+        return desc
+    return desc.with_scan((announced, *grid[1:]), "the key Num_Images")
 
 
-def _frames(file: int, path: str) -> Iterator[Frame]:
-    """Yield the frames of a file; a general block holds defaults for the following headers."""
-    at = 0
+def _piece(
+    frame: Frame,
+    number: int,
+    file: tools.File,
+    decoders: list[tools.Decoder | tools.BlockDecoder],
+) -> tools.Piece:
+    """Return the piece of a frame, and add its decoder to the list if it is a new one."""
+    shape, dtype = frame.geometry
+    corner, box = (number, *(0,) * len(shape)), (1, *shape)
+    strides = (0, *strides_of(shape, dtype.itemsize))
+    packed = is_compressed(tools.read_head(file.path, 8))
+    decoder: tools.Decoder | tools.BlockDecoder = tools.plain(dtype)
+    if packed:
+        codec = packed_by(file, frame.offset + math.prod(shape) * dtype.itemsize)
+        decoder = unpacker(dtype, frame.offset, codec=codec)
+    decoders += [decoder] if decoder not in decoders else []
+    at, nbytes = (0, file.size) if packed else (frame.offset, 0)
+    return tools.Piece(frame.file, corner, box, at, strides, decoders.index(decoder), nbytes)
+
+
+def _frames(number: int, file: tools.File) -> Frames:
+    """Find the frames of a file; a general block holds defaults for the following headers."""
+    path, at, found = file.path, 0, list[Frame]()
     general: dict[str, str] = {}
-    while tools.read_head(path, 512, at).strip(BLANKS):
-        own, at = _read_header(path, at)
-        header = {**general, **own}
-        keys = {key.lower(): text for key, text in header.items()}
-        if "EDF_DataFormatVersion" in own:
-            general = {key: text for key, text in own.items() if not key.startswith("EDF_")}
-            at += parse_keys(path, keys, {"edf_binarysize": LENGTH})["edf_binarysize"]
-            continue
-        values = parse_keys(path, keys, KEYS)
-        axes = next(n for n in itertools.count(1) if f"dim_{n + 1}" not in keys)
-        sizes = {f"dim_{n}": whole(tools.POSITIVE) for n in range(axes, 0, -1)}
-        shape = tuple(parse_keys(path, keys, sizes).values())
-        dtype = np.dtype(values["datatype"]).newbyteorder(values["byteorder"])
-        nbytes = math.prod(shape) * dtype.itemsize
-        stored = values["edf_binarysize"] or values["size"] or nbytes
-        if stored < nbytes:
-            where = f"the key 'Size' of the header before byte {at}"
-            raise tools.CorruptFileError(
-                "the frame is too small", path=path, where=where, expected=nbytes, found=stored
-            )
-        yield Frame(file, at, header, (shape, dtype))
-        at += stored
+    with content_reader(path) as read:
+        while read(512, at).strip(BLANKS):
+            own, at = _read_header(path, read, at)
+            header = {**general, **own}
+            keys = {key.lower(): text for key, text in header.items()}
+            if "EDF_DataFormatVersion" in own:
+                general = {key: text for key, text in own.items() if not key.startswith("EDF_")}
+                at += parse_keys(path, keys, {"edf_binarysize": LENGTH})["edf_binarysize"]
+                continue
+            geometry, stored = _geometry(path, keys, at)
+            found.append(Frame(number, at, header, geometry))
+            at += stored
+            if len(found) == 1 and "num_images" in keys and not START.match(read(4096, at)):
+                told = parse_keys(path, keys, {"num_images": whole(tools.POSITIVE)})["num_images"]
+                packed = is_compressed(tools.read_head(path, 8))
+                there = told if packed else 1 + max(0, file.size - at) // stored
+                more = [found[0]._replace(offset=at + k * stored) for k in range(there - 1)]
+                return Frames(found + more, told)
+    return Frames(found, len(found))
 
 
-def _read_header(path: str, at: int) -> tuple[dict[str, str], int]:
+def _geometry(
+    path: str, keys: Mapping[str, str], at: int
+) -> tuple[tuple[tuple[int, ...], np.dtype], int]:
+    """Return shape and dtype of a frame at byte ``at``, and the number of its bytes."""
+    values = parse_keys(path, keys, KEYS)
+    axes = next(n for n in itertools.count(1) if f"dim_{n + 1}" not in keys)
+    sizes = {f"dim_{n}": whole(tools.POSITIVE) for n in range(axes, 0, -1)}
+    shape = tuple(parse_keys(path, keys, sizes).values())
+    dtype = np.dtype(values["datatype"]).newbyteorder(values["byteorder"])
+    nbytes = math.prod(shape) * dtype.itemsize
+    stored = values["edf_binarysize"] or values["size"] or nbytes
+    if stored < nbytes:
+        where = f"the key 'Size' of the header before byte {at}"
+        raise tools.CorruptFileError(
+            "the frame is too small", path=path, where=where, expected=nbytes, found=stored
+        )
+    return (shape, dtype), stored
+
+
+def _read_header(
+    path: str, read: Callable[[int, int], bytes], at: int
+) -> tuple[dict[str, str], int]:
     """Read a header in braces; return it and the offset behind it."""
     for nbytes in (4096, MAX_HEADER):
-        head = tools.read_head(path, nbytes, at)
+        head = read(nbytes, at)
         end = END.search(head)
         if end is not None and head.lstrip(BLANKS).startswith(b"{"):
             text = head[: end.start()].decode("latin1").partition("{")[2]
@@ -122,7 +181,7 @@ def _read_header(path: str, at: int) -> tuple[dict[str, str], int]:
 FORMAT = tools.Format(
     name="edf",
     extensions=(".edf",),
-    summary="ESRF data format: integers of 8 to 64 bits and floats, in one file or several",
+    summary="ESRF data format: 8 to 64 bits, in one file or several, gzip; GE detectors (.ge5)",
     nav_shape_from="one axis of all frames",
     sniff=sniff,
     describe=describe,

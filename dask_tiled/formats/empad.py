@@ -28,6 +28,8 @@ from dask_tiled.formats.tools.files import (
 )
 from dask_tiled.formats.tools.text import local_time, plain_tree, read_xml, since_1970
 from dask_tiled.model.axes import nav_axes, sig_axes
+from dask_tiled.model.doubts import Doubt, inferred_scan
+from dask_tiled.model.files import is_filling
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.paths import in_folder
 
@@ -160,17 +162,17 @@ def describe(
     root = NO_XML if xml is None else read_xml(xml)
     if xml == file.path:
         file = _raw_of(xml, raw_name(root, xml))
-    layout = tools.lay_out([file], RECORD, settled=nav_shape is not None)
+    told = [] if nav_shape is not None else list(scan_shapes(file.path, root))
+    settled = nav_shape is not None or (is_filling() and bool(told))
+    layout = tools.lay_out([file], RECORD, settled=settled)
     facts = {} if xml is None else {"xml_path": xml, "xml": plain_tree(root)}
     size = _numbers(root, "calibrated_pixelsize")
     frame = tuple(tools.Axis(name, "1/nm", size[0] * 1e9) for name in "yx" if size)
     axes = nav_axes(1) + (frame or sig_axes(2))
     desc = tools.Description.of("empad", layout, {"empad": facts}, axes)
-    told = [] if nav_shape is not None else list(scan_shapes(file.path, root))
-    for told_by, shape in told:
-        later = math.prod(shape) - layout.n_frames
-        if later == 0 or (later > 0 and file.grows):
-            return desc.with_scan(shape, told_by, scan_axes(shape, root))
+    for told_by, shape in _fitting(told, layout.n_frames, grows=file.grows):
+        desc = desc.with_scan(shape, told_by, scan_axes(shape, root))
+        return desc.with_doubts(*_smallest(shape, layout.n_frames, told))
     if not told:
         return desc
     truncated = layout.n_frames < min(math.prod(shape) for _, shape in told)
@@ -181,6 +183,31 @@ def describe(
         found=f"{layout.n_frames} frames",
         hint=f"Pass nav_shape=({layout.n_frames},) to read them in file order.",
     )
+
+
+def _fitting(
+    told: Sequence[tuple[str, tuple[int, ...]]], frames: int, *, grows: bool
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the scan shapes that may be those of the frames, the most reliable one first.
+
+    Of several shapes for which frames are missing, the smallest one is taken.
+    """
+    larger = [one for one in told if math.prod(one[1]) >= frames]
+    exact = [one for one in larger if math.prod(one[1]) == frames]
+    if grows or exact:
+        return larger if grows else exact
+    return sorted(larger, key=lambda one: math.prod(one[1])) if is_filling() else []
+
+
+def _smallest(
+    shape: tuple[int, ...], frames: int, told: Sequence[tuple[str, tuple[int, ...]]]
+) -> tuple[Doubt, ...]:
+    """Return the doubt that another of several shapes is meant, where frames are missing."""
+    others = {str(one) for _, one in told if math.prod(one) > frames} - {str(shape)}
+    if frames == math.prod(shape) or not others:
+        return ()
+    why = f"{frames} frames are there, and the file also says {' and '.join(sorted(others))}"
+    return (inferred_scan(shape, why),)
 
 
 def _raw_of(xml: str, name: str) -> tools.File:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
+from dask_tiled.formats.empad import RECORD
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -42,7 +43,10 @@ def describe(
         Bytes before and after each frame.
     """
     if dtype is None or not sig_shape:
-        raise tools.DatasetError("raw files need dtype= and sig_shape=", path=paths[0])
+        count, rest = divmod(tools.File.at(paths[0]).size, RECORD.nbytes)
+        hint = f"The size is that of {count} EMPAD frames: pass format='empad' if it holds them."
+        problem = "raw files need dtype= and sig_shape="
+        raise tools.DatasetError(problem, path=paths[0], hint=None if rest else hint)
     try:
         stored = np.dtype(dtype)
     except (TypeError, ValueError) as error:

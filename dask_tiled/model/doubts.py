@@ -46,6 +46,7 @@ class Doubt:
 SETTLED_BY: Mapping[str, frozenset[str]] = {
     "axes-order": frozenset({"transposed"}),
     "default-dataset": frozenset({"dataset"}),
+    "extended-header": frozenset({"extended_header"}),
     "first-channel": frozenset(),
     "left-over-frames": frozenset({"nav_shape", "sync_offset"}),
     "lost-files": frozenset({"nav_shape", "missing"}),

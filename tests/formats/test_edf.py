@@ -1,5 +1,8 @@
 """Files of the ESRF data format, compared with fabio."""
 
+import bz2
+import gzip
+
 import fabio
 import numpy as np
 import pytest
@@ -115,3 +118,59 @@ def test_missing_header_raises(tmp_path):
         path.write_bytes(content)
         with pytest.raises(error, match=match):
             dask_tiled.describe(path)
+
+
+GE = {"Num_Images": 3, "HeaderID": "EH:000001:000000:000000"}
+
+
+def write_ge(path, frames, *, announced, pack=bytes):
+    """Write one header before many images, as detectors of GE do."""
+    first = write_edf(path, frames[:1], keys=GE | {"Num_Images": announced}).read_bytes()
+    path.write_bytes(pack(first + frames[1:].tobytes()))
+    return path
+
+
+@pytest.mark.parametrize("name", ["dark.edf.ge5", "dark.edf"])
+def test_one_header_before_many_images(tmp_path, name):
+    frames = counting_frames((3, 5, 7), "u2")
+    path = write_ge(tmp_path / name, frames, announced=3)
+    check_format(path, frames, cuts=3)
+    assert not dask_tiled.describe(path).doubts
+
+
+@pytest.mark.parametrize("announced", [1, 2])
+def test_more_images_than_announced_leave_a_doubt(tmp_path, announced):
+    frames = counting_frames((3, 5, 7), "u2")
+    path = write_ge(tmp_path / "dark.edf", frames, announced=announced)
+    (doubt,) = dask_tiled.describe(path).doubts
+    assert doubt.code == "left-over-frames"
+    assert f"takes {announced} of 3 frames" in doubt.text
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, nav_shape=(3,)), frames)
+
+
+def test_fewer_images_than_announced_are_missing(tmp_path):
+    frames = counting_frames((3, 5, 7), "u2")
+    path = write_ge(tmp_path / "dark.edf", frames, announced=5)
+    with pytest.raises(dask_tiled.TruncatedFileError, match="as in the key Num_Images"):
+        dask_tiled.describe(path)
+    arr = dask_tiled.open_dataset(path, missing="fill")
+    np.testing.assert_array_equal(arr, np.pad(frames, ((0, 2), (0, 0), (0, 0))))
+    assert len(arr.description.missing) == 2
+
+
+@pytest.mark.parametrize("announced", [None, 3])
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress], ids=["gzip", "bzip2"])
+def test_compressed_files(tmp_path, pack, announced):
+    frames = counting_frames((3, 5, 7), "u2")
+    path = tmp_path / "scan.edf.gz"
+    if announced is None:
+        path.write_bytes(pack(write_edf(path, frames).read_bytes()))
+    else:
+        write_ge(path, frames, announced=announced, pack=pack)
+    if announced is None and pack is gzip.compress:
+        with fabio.open(path) as image:
+            np.testing.assert_array_equal(image.get_frame(2).data, frames[2])
+    arr = dask_tiled.open_dataset(path)
+    np.testing.assert_array_equal(arr, frames)
+    assert arr.description.format == "edf"
+    assert arr.chunksize == (1, 5, 7) or arr.npartitions == 1

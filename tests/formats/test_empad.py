@@ -158,3 +158,12 @@ def test_truncated_file_raises_or_is_read_with_a_nav_shape(tmp_path):
     raw.write_bytes(content + content[:RECORD])
     with pytest.raises(CorruptFileError, match="7 frames"):
         describe(path)
+
+
+def test_a_raw_file_of_the_size_of_frames_says_so(tmp_path):
+    path = tmp_path / "frames.raw"
+    np.arange(6 * 130 * 128, dtype="<f4").tofile(path)
+    hint = r"The size is that of 6 EMPAD frames: pass format='empad' if it holds them\."
+    with pytest.raises(DatasetError, match=hint):
+        describe(path)
+    assert open_dataset(path, "empad", nav_shape=(2, 3)).shape == (2, 3, 128, 128)

@@ -275,3 +275,36 @@ def test_bytes_after_the_last_section_are_ignored(tmp_path):
     path = write_mrc(tmp_path / "a.mrc", frames, extended=bytes(32))
     path.write_bytes(path.read_bytes() + b"trailing")
     np.testing.assert_array_equal(dask_tiled.open_dataset(path), frames)
+
+
+def test_absent_bytes_of_the_extended_header(tmp_path):
+    """The size settles it; the option reads the file either way, and mrcfile refuses it."""
+    frames = counting_frames((4, 10, 20), "i2")
+    path = write_mrc(tmp_path / "scan.mrc", frames)
+    data = bytearray(path.read_bytes())
+    data[92:96] = (frames[0].nbytes).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.warns(
+        dask_tiled.DoubtWarning, match=r"extended header \(NSYMBT\) are assumed to be absent"
+    ):
+        np.testing.assert_array_equal(dask_tiled.open_dataset(path), frames)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, extended_header=0), frames)
+    with pytest.raises(TruncatedFileError, match="4 frames, as in the header field NZ"):
+        dask_tiled.describe(path, extended_header=frames[0].nbytes)
+    arr = dask_tiled.open_dataset(path, extended_header=frames[0].nbytes, nav_shape=(3,))
+    np.testing.assert_array_equal(arr, frames[1:])
+    with pytest.raises(DatasetError, match="extended_header"):
+        dask_tiled.describe(path, extended_header=-1)
+    with open(path, "ab") as file:
+        file.write(frames[0].tobytes())  # now the bytes are there
+    assert not dask_tiled.describe(path).doubts
+
+
+def test_more_sections_than_announced_leave_a_doubt(tmp_path):
+    frames = counting_frames((4, 10, 20), "i2")
+    path = write_mrc(tmp_path / "scan.mrc", frames)
+    with open(path, "ab") as file:
+        file.write(frames[0].tobytes())
+    (doubt,) = dask_tiled.describe(path).doubts
+    assert "takes 4 of 5 frames" in doubt.text
+    assert dask_tiled.open_dataset(path, nav_shape=(5,)).shape[0] == 5

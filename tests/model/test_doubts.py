@@ -18,7 +18,7 @@ import zarr
 import dask_tiled
 from dask_tiled import Doubt, DoubtError, DoubtWarning, describe, open_dataset
 from dask_tiled.model.doubts import SETTLED_BY
-from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series
+from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series, write_mrc
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -72,14 +72,33 @@ def no_units(folder):
     return write_dm(folder / "scan.dm4", frames, tags=untagged)
 
 
+def no_extended_header(folder):
+    path = write_mrc(folder / "scan.mrc", FRAMES)
+    data = bytearray(path.read_bytes())
+    data[92:96] = (100).to_bytes(4, "little")
+    path.write_bytes(data)
+    return path
+
+
+def square_scan(folder):
+    path = folder / "scan_master.h5"
+    with h5py.File(path, "w") as file:
+        file["entry/data/data_000001"] = FRAMES[:9]
+    with h5py.File(folder / "scan.h5", "w") as file:
+        file.create_group("STEM Metadata").attrs["Pixel Size"] = 0.5
+    return path
+
+
 SAMPLES = {
     "axes-order": ("DM4 with four axes, without units", no_units),
     "default-dataset": ("HDF5 with two arrays of one size", two_arrays),
+    "extended-header": ("MRC whose NSYMBT bytes are absent", no_extended_header),
     "first-channel": ("an Eiger master with two thresholds, opened as a scan", two_channels),
     "left-over-frames": ("12 frames, of which a .hdr file describes 3 x 3", longer_lines),
     "lost-files": ("a series of which a file in the middle is missing", lost_file),
     "scan-shape": ("Merlin frames without a .hdr file", no_scan),
     "scan-shape ": ("the same with pauses after every fourth frame", fly_backs),
+    "scan-shape  ": ("an Arina master and a file about its scan, without lengths", square_scan),
 }
 """What a file of each code looks like, and a function that writes one; blanks make keys differ."""
 OPTIONS = {"first-channel": {"nav_shape": (3, 4)}}
@@ -153,6 +172,8 @@ SETTLED = [
     ("first-channel", {}),
     ("lost-files", {"missing": "fill", "nav_shape": (2, 3)}),
     ("lost-files", {"nav_shape": 6}),
+    ("extended-header", {"extended_header": 0}),
+    ("scan-shape  ", {"nav_shape": (9,)}),
     ("scan-shape", {"nav_shape": (3, 4)}),
     ("scan-shape", {"nav_shape": (12,)}),
     ("scan-shape ", {"nav_shape": (3, 4)}),

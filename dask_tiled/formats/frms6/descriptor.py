@@ -22,10 +22,17 @@ from dask_tiled.formats.frms6.header import (
     HEADER_BYTES,
     Frames,
 )
-from dask_tiled.formats.tools.files import Member, absolute, common_stem, in_sequence, names_in
+from dask_tiled.formats.tools.files import (
+    Member,
+    absolute,
+    common_stem,
+    in_sequence,
+    lost_before,
+    names_in,
+)
 from dask_tiled.formats.tools.frames import Part, part_layout
 from dask_tiled.formats.tools.text import parse_pairs
-from dask_tiled.model.files import is_following
+from dask_tiled.model.files import is_filling, is_following
 from dask_tiled.model.paths import in_folder
 
 SECTION = "measurementInfo"
@@ -78,7 +85,8 @@ def describe(
     if is_following() and len(sources) > 1 and not _is_begun(sources[max(sources)]):
         del sources[max(sources)]
     parts = {number: Frames.at(path) for number, path in sources.items()}
-    in_sequence([Member(p.file, k, 1, p.record.sig_shape) for k, p in parts.items()])
+    members = [Member(p.file, k, 1, p.record.sig_shape) for k, p in parts.items()]
+    in_sequence(members, filled=is_filling())
     settled = max(parts) if nav_shape is not None else None
     counts = [part.count_frames(settled=k == settled) for k, part in parts.items()]
     hdr = tools.beside(base, ".hdr", ".HDR")
@@ -94,7 +102,11 @@ def describe(
     }
     if gain_map is not None:
         facts["gain_map"] = absolute(gain_map)
-    layout = _layout(list(parts.values()), counts, facts["binning"])
+    told = [part.promised or n for part, n in zip(parts.values(), counts, strict=True)]
+    lost = lost_before(members, told)
+    for k in range(1, len(lost)):
+        lost[k] += told[k - 1] - counts[k - 1]  # frames that the file before lacks at its end
+    layout = _layout(list(parts.values()), counts, facts["binning"], lost)
     desc = tools.Description.of("frms6", layout, {"frms6": facts})
     if nav_shape is not None or hdr is None or dark:
         return desc
@@ -161,7 +173,9 @@ def _read_hdr(path: str) -> dict[str, Any]:
     return {**keys, **numbers, "stemimagesize": scan, "binning": binning}
 
 
-def _layout(parts: Sequence[Frames], counts: Sequence[int], binning: int) -> tools.Layout:
+def _layout(
+    parts: Sequence[Frames], counts: Sequence[int], binning: int, lost: Sequence[int]
+) -> tools.Layout:
     """Lay out the upper and the lower chip; rows and pixels of the lower one run backwards."""
     record = parts[0].record
     height, width = record.sig_shape[0], record.sig_shape[1] // 2
@@ -171,8 +185,8 @@ def _layout(parts: Sequence[Frames], counts: Sequence[int], binning: int) -> too
     upper = Part((0, 0), shape, record.header, (row, pixel))
     lower = Part((height * binning, 0), shape, last, (-row, -pixel))
     files, size = [part.file for part in parts], record.nbytes
-    decoders, repeats = [record.decoder], (binning, 1)
-    return part_layout(files, counts, [upper, lower], size, decoders, HEADER_BYTES, repeats)
+    decoders, repeats, halves = [record.decoder], (binning, 1), [upper, lower]
+    return part_layout(files, counts, halves, size, decoders, HEADER_BYTES, repeats, lost=lost)
 
 
 FRAME: tools.Fields = {"seconds": (4, "u4"), "microseconds": (8, "u4"), "number": (12, "u4")}

@@ -45,11 +45,16 @@ class Frames(NamedTuple):
         shape = self.fields["height"], self.fields["width"]
         return tools.Record(shape, tools.plain(PIXEL), FRAME_HEADER_BYTES)
 
+    @property
+    def promised(self) -> int:
+        """Number of frames in the header; 0 in old files."""
+        return int(self.fields["num_frames"])
+
     def count_frames(self, *, settled: bool) -> int:
         """Count the frames; if ``settled``, the file may end early."""
-        promised, by = int(self.fields["num_frames"]), "byte 1020 (num_frames)"
+        promised, by = self.promised, "byte 1020 (num_frames)"
         file, record = self.file, self.record
         (present,) = tools.frames.count_frames(
             [file], record, HEADER_BYTES, promised=promised, promised_by=by, settled=settled
         )
-        return min(present, promised) if promised else present  # old files do not record the number
+        return min(present, promised) if promised else present

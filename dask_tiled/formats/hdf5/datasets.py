@@ -412,7 +412,6 @@ def check(path: str, picture: Picture) -> None:
         raise CorruptFileError(what, path=path, where=picture.path, found=picture.shape)
     if picture.missing and not (is_filling() and picture.gaps):
         what, lost = "a part of the series is missing", sum(picture.gaps)
-        hint = f"Pass missing='fill' to show its {lost} frames as missing." if lost else None
-        expected = ", ".join(picture.missing[:MOST_NAMED])
-        where = picture.path
-        raise TruncatedFileError(what, path=path, where=where, expected=expected, hint=hint)
+        told = f"Pass missing='fill' to show its {lost} frames as missing." if lost else None
+        expected, where = ", ".join(picture.missing[:MOST_NAMED]), picture.path
+        raise TruncatedFileError(what, path=path, where=where, expected=expected, hint=told)

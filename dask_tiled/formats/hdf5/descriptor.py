@@ -177,6 +177,8 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         pieces, layout = _laid_out(tree, picture, split)
         if missing := (*picture.missing, *pieces.missing):
             metadata["missing_files"] = missing
+        if pieces.unwritten:
+            metadata["unwritten_chunks"] = pieces.unwritten
         named, base = _named(axes, split), pieces.base_shape()
         desc = Description.of("hdf5", layout.show(nav), {"hdf5": metadata}, named, base_shape=base)
         fill = pieces.fill_value

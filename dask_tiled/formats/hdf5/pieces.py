@@ -70,6 +70,8 @@ class Pieces:
         """Names of missing files and datasets."""
         self.fill_value: Any = 0
         """Value of missing frames."""
+        self.unwritten = 0
+        """Number of chunks that were never written."""
         self._numbers = {tree.file.path: 0}
         self._blocks: list[Box] = [((0,) * len(shape), (1,) * len(shape))]
 
@@ -202,6 +204,7 @@ class Pieces:
                 else:
                     self.put(origin, *box, at, strides, file=self.file(path), decoder=decoder)
         elif offset is None:
+            self.unwritten += 1
             self.fill(dataset, origin, start, shape)
         else:
             decoder = self.decoder(self.plain)
@@ -259,6 +262,8 @@ class Pieces:
             return
         inside = (where < shape).all(axis=1)
         where, masks, offsets, sizes = (one[inside] for one in (where, masks, offsets, sizes))
+        self.unwritten += math.prod(-(-n // k) for n, k in zip(shape, chunk, strict=True))
+        self.unwritten -= len(where)
         self.fill(dataset, origin, *gaps(where // chunk, shape, chunk))
         strides = strides_of(chunk, self.stored.itemsize)
         for mask in np.unique(masks).tolist():

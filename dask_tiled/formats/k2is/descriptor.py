@@ -32,6 +32,7 @@ from dask_tiled.formats.k2is.sectors import (
     synchronise,
 )
 from dask_tiled.formats.tools.files import absolute, common_stem
+from dask_tiled.model.files import is_filling
 
 SECTORS = 8
 UNPACK = tools.Decoder("unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)
@@ -84,16 +85,17 @@ def describe(
     # Sectors end at slightly different frames.
     promised = first + math.prod(scan) if scan else max(counts) - 1
     grows = all(sector.file.grows for sector in sectors)
-    if nav_shape is None and n_frames < promised and not grows:
+    if nav_shape is None and n_frames < promised and not grows and not is_filling():
         raise tools.TruncatedFileError(
             "frames are missing at the end",
             path=sectors[counts.index(n_frames)].file.path,
             expected=f"{promised} frames, as in {gtg if scan else 'other sectors'}",
             found=f"{n_frames} frames",
-            hint=f"Pass nav_shape={scan or (n_frames - first,)} to read the existing frames.",
+            hint=f"Pass missing='fill', or nav_shape={scan or (n_frames - first,)}.",
         )
     if nav_shape is None:
-        nav_shape = scan or (n_frames - first,)
+        shown = promised if is_filling() else n_frames
+        nav_shape = scan or (max(shown, n_frames) - first,)
         facts["nav_shape_from"] = gtg if scan else "the number of frames"
     layout = _layout(sectors, starts, n_frames)
     desc = tools.Description.of("k2is", layout, {"k2is": facts}, base_shape=(1, ROWS, COLUMNS))

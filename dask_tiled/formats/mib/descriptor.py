@@ -194,9 +194,6 @@ def describe(
     members = found.members
     header = members[0].geometry
     files = [member.file for member in members]
-    record = tools.Record((header.pixel_bytes,), tools.plain(np.dtype("u1")), header.nbytes)
-    counts = count_frames(files, record, settled=settled)
-    _check_last(members, counts, header, whole=not settled)
     facts: dict[str, Any] = {
         "header": read_named_fields(files[0].path, header.nbytes),
         "units": "counts",
@@ -205,6 +202,9 @@ def describe(
     if hdr is not None:
         facts["hdr"] = keys = read_pairs(hdr, ":\t", "latin1")
         shape = scan_shape(keys)
+    record = tools.Record((header.pixel_bytes,), tools.plain(np.dtype("u1")), header.nbytes)
+    counts = count_frames(files, record, settled=settled or (filled and shape is not None))
+    _check_last(members, counts, header, whole=not settled)
     if filled and shape is not None:
         lost[0] = found.before or _before(members, math.prod(shape))
     layout = _layout(files, counts, header, lost)

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.codecs.packed_files import is_compressed, read_start
+from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
 from dask_tiled.formats.mrc import direct_electron
 from dask_tiled.formats.mrc import header as mrc_header
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.text import serial_date
 from dask_tiled.formats.tools.volume import volume_layout
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.instrument import entries
 
 VOLUME_STACKS = range(401, 631)  # space groups of stacks of volumes
@@ -41,7 +43,10 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(
-    paths: Sequence[str], *, nav_shape: tuple[int, ...] | None = None
+    paths: Sequence[str],
+    *,
+    nav_shape: tuple[int, ...] | None = None,
+    extended_header: int | None = None,
 ) -> tools.Description:
     """Describe an MRC file.
 
@@ -54,13 +59,19 @@ def describe(
     nav_shape : tuple of int, optional
         Shape of the scan; by default from the ``_info.txt`` file, or one axis of all sections,
         or two for a stack of volumes. If given, sections are in file order.
+    extended_header : int, optional
+        Bytes between the header and the first section; by default NSYMBT of the header, or 0 if
+        the file is just as long as without these bytes.
     """
+    if extended_header is not None:
+        check_whole("extended_header", extended_header, least=0, path=paths[0])
     file = tools.File.only(paths, "mrc")
     session = direct_electron.find_session(file.path)
     start = read_start(file.path, mrc_header.HEADER_BYTES)
     header = mrc_header.header_of(start, file.path, unfinished=file.grows)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
+    header, doubts = _without_extended(file, header, extended_header)
     layout, base_shape = _lay_out(file, header)
     extended = mrc_header.read_extended(file.path, header)
     fields = header.fields | {"byte_order": header.order}
@@ -69,12 +80,30 @@ def describe(
         facts["extended_header"] = extended
     axes = _axes(header, extended)
     desc = tools.Description.of("mrc", layout, {"mrc": facts}, axes, base_shape=base_shape)
+    desc = desc.with_doubts(*doubts)
     if nav_shape is None and header.fields["nz"]:
         desc = desc.with_scan((header.fields["nz"],), "the header field NZ")
         desc = _split_volumes(desc, header)
     if session is None:
         return desc
     return direct_electron.show_session(desc, session, scan=nav_shape is None)
+
+
+def _without_extended(
+    file: tools.File, header: mrc_header.Header, nbytes: int | None
+) -> tuple[mrc_header.Header, tuple[Doubt, ...]]:
+    """Return the header with the length of the extended header that the file has, or in doubt."""
+    told, size = header.fields["nsymbt"], mrc_header.HEADER_BYTES
+    size += header.fields["nz"] * header.record.nbytes
+    doubts: tuple[Doubt, ...] = ()
+    if nbytes is None:
+        absent = told and file.size == size and not is_compressed(tools.read_head(file.path, 8))
+        nbytes = 0 if absent else told
+        text = f"the {told} bytes of an extended header (NSYMBT) are assumed to be absent, as the "
+        text += "file has the size of a header and all sections"
+        settle = f"pass extended_header=0, or extended_header={told}"
+        doubts = (Doubt("extended-header", text, settle),) if absent else ()
+    return header._replace(fields={**header.fields, "nsymbt": nbytes}), doubts
 
 
 def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout, tuple[int, ...]]:
@@ -85,7 +114,7 @@ def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout,
         layout = volume_layout(file, *shape, header.dtype, skip=offset, packed=True)
         return layout, layout.shape
     (whole,) = count_frames([file], record, offset, settled=True)
-    return tools.record_layout([file], [min(whole, nz or whole)], record, offset), ()
+    return tools.record_layout([file], [whole], record, offset), ()
 
 
 def _axes(header: mrc_header.Header, extended: dict[str, Any]) -> tuple[tools.Axis, ...]:
@@ -130,6 +159,8 @@ def read_headers(desc: tools.Description) -> tools.Headers:
         fields, units, step = _serial_em(header)
     elif header.fields["exttyp"]:  # the first field is the length of each header
         step = int(mrc_header.read_extended(path, header).get("Metadata size", 0))
+    if not desc.metadata["mrc"]["header"]["nsymbt"]:
+        fields = {}
     if not fields or not tools.size_of(fields) <= step <= size // count:
         raise tools.DatasetError(
             "no extended header for each section",

@@ -16,6 +16,7 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.ser import emi
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.model.axes import nav_axes
+from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.runs import run_table
@@ -94,7 +95,7 @@ def describe(
         problem = "a .ser file has one dataset: open the .emi file to choose"
         raise tools.DatasetError(problem, path=file.path)
     header, dimensions = _read_header(file)
-    settled = nav_shape is not None or file.grows
+    settled = nav_shape is not None or file.grows or is_filling()
     element, record, offsets = _read_elements(file, header, settled=settled)
     first = offsets + tools.size_of(ELEMENTS[header["data_type_id"]])
     strides = record.sig_strides
@@ -104,7 +105,8 @@ def describe(
         strides = -strides[0], *strides[1:]
     table = run_table(first, record.sig_shape, strides)
     count = len(offsets)
-    scan, told_by, axes = _scan(header, dimensions, count)
+    valid = max(count, header["valid_elements"]) if is_filling() else count
+    scan, told_by, axes = _scan(header, dimensions, valid)
     layout = tools.Layout([file], (count,), record.sig_shape, table, [record.decoder]).show(scan)
     facts = header | {"element": element}
     facts |= {f"dimension_{k}": dimension for k, dimension in enumerate(dimensions, 1)}

@@ -27,6 +27,7 @@ from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import Series, find_series, is_one_frame
+from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Array, Index
 
 MOST_LISTED = 100  # maximum number of series listed in the metadata
@@ -63,7 +64,8 @@ def describe(
     """
     check_whole("level", level, least=0, path=paths[0])
     pages = Pages()
-    found, rows = _choose_pages(pages, paths, dataset, level, settled=nav_shape is not None)
+    settled = nav_shape is not None or is_filling()
+    found, rows = _choose_pages(pages, paths, dataset, level, settled=settled)
     nav, letters, source = _nav_of([series[number] for _, series, number in found])
     chain, series, number = found[0]
     row, page = rows[0], chain[series[number].numbers[0]]
@@ -90,7 +92,9 @@ def describe(
         facts["jeol"] = report
     layout = layout_of(pages, rows).show(nav)
     base_shape = base_shape_of(kind)
-    return tools.Description.of("tiff", layout, {"tiff": facts}, axes, base_shape=base_shape)
+    desc = tools.Description.of("tiff", layout, {"tiff": facts}, axes, base_shape=base_shape)
+    promised = series[number].promised if len(found) == 1 and is_filling() else 0
+    return desc.with_frames((promised,)) if promised else desc
 
 
 def _choose_pages(

@@ -49,7 +49,7 @@ class Series(NamedTuple):
                 path=file.path,
                 expected=f"{self.promised} frames, as in {self.source}",
                 found=f"{frames} frames",
-                hint=f"Pass nav_shape={(self.promised,)} to read them as missing at the end.",
+                hint=f"Pass missing='fill', or nav_shape={(self.promised,)}.",
             )
         if frames == len(rows):
             return pages.read(file, self.numbers.tolist(), level=level) if level else rows

@@ -44,6 +44,7 @@ __all__ = [
     "in_sequence",
     "is_file",
     "is_url",
+    "lost_before",
     "named_file",
     "named_in",
     "names_in",
@@ -110,6 +111,29 @@ def in_sequence(members: Sequence[Member], *, filled: bool = False) -> list[Memb
                 hint="Pass missing='fill' to show them as missing." if missing else None,
             )
     return ordered
+
+
+def lost_before(members: Sequence[Member], counts: Sequence[int]) -> list[int]:
+    """Return the number of lost frames before each file, of files that are numbered themselves.
+
+    Lost files have as many frames as the others, except the last one.
+
+    Raises
+    ------
+    TruncatedFileError
+        The others differ.
+    """
+    gaps = [0, *(after.first - one.first - 1 for one, after in pairwise(members))]
+    lengths = set(counts[:-1])
+    if any(gaps) and len(lengths) > 1:
+        at = next(k for k, gap in enumerate(gaps) if gap)
+        raise TruncatedFileError(
+            "a file is missing before this one, and its number of frames is unknown",
+            path=members[at].file.path,
+            expected="files of one length",
+            found=f"{min(lengths)} to {max(lengths)} frames",
+        )
+    return [gap * max(lengths, default=0) for gap in gaps]
 
 
 class Series(NamedTuple):

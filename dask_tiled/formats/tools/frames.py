@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_tiled.errors import TruncatedFileError
 from dask_tiled.model.decoders import Decoder, plain
-from dask_tiled.model.files import File
+from dask_tiled.model.files import File, is_filling
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import FARTHEST, axis_columns, piece_table, spans, strides_of
 
@@ -76,7 +76,8 @@ def count_frames(
         Location of that number in the header, for errors.
     settled : bool
         The number of frames is given elsewhere, by nav_shape: frames may be missing, and the last
-        file may end inside a frame. The same holds if it grows; it may then have no frame yet.
+        file may end inside a frame. The same holds if it grows; it may then have no frame yet. It
+        holds for promised frames, too, if the user accepts missing ones.
 
     Raises
     ------
@@ -90,7 +91,8 @@ def count_frames(
     ]
     counts = [whole for whole, _ in parts]
     grows = files[-1].grows
-    settled = settled or grows or 0 < promised <= sum(counts)
+    known = 0 < promised <= sum(counts) or (promised > 0 and is_filling())
+    settled = settled or grows or known
     for file, header, (whole, rest) in zip(files, headers, parts, strict=True):
         last = file is files[-1]
         readable = last and any(counts)

@@ -15,11 +15,12 @@ import numpy as np
 
 from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.files import Member, gather
+from dask_tiled.formats.tools.files import Member, gather, lost_before
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.header import Allowed, read_table
 from dask_tiled.formats.tools.text import since_1970
 from dask_tiled.formats.tvips.scan import Headers, Scan, find_scan, snake
+from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Array
 
 HEADER_BYTES = 256
@@ -118,7 +119,7 @@ def describe(
     if check_whole("hysteresis", hysteresis, least=0, path=path) and not winding:
         problem = "hysteresis applies to winding scans only"
         raise tools.DatasetError(problem, path=path, expected="winding=True")
-    found = gather(paths, _member, series=series)
+    found = gather(paths, _member, series=series, filled=is_filling())
     files = [member.file for member in found.members]
     fields, record = read_header(files[0].path)
     starts = [HEADER_BYTES, *[0] * (len(files) - 1)]
@@ -127,11 +128,13 @@ def describe(
     searched = min(n_frames, MAX_HEADERS if scan == "auto" else 2)
     first = read_frame_headers(files, counts, record, 0, searched)
     facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
-    layout = tools.record_layout(files, counts, record, starts)
+    lost = lost_before(found.members, counts)
+    layout = tools.record_layout(files, counts, record, starts, lost=lost)
     desc = tools.Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
     desc = desc.with_doubts(*found.doubts)
     last = read_frame_headers(files, counts, record, n_frames - 1, 1)
-    start = find_scan(first, last, n_frames) if scan == "auto" else None
+    searches = scan == "auto" and not any(lost)  # the search counts the frames in the files
+    start = find_scan(first, last, n_frames) if searches else None
     if start is not None:
         desc = desc.with_facts(scan_start=start.first, scan_from=start.told_by)
     return _show(desc, start or Scan(), nav_shape, hysteresis if winding else None)

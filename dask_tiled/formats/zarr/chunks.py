@@ -88,6 +88,8 @@ class Chunks:
         self.decoders: list[Decoder | BlockDecoder]
         self.decoders = [decoder, unwritten(decoder.dtype, self.fill.tobytes()), self.packed[1]]
         self.decoders = self.decoders[: DEFLATED + deflated]
+        self.found = 0
+        """Number of stored chunks, once they were listed."""
 
     @property
     def base_shape(self) -> tuple[int, ...]:
@@ -105,6 +107,7 @@ class Chunks:
         or the index of a shard is damaged.
         """
         start, (file, offset, nbytes, decoder) = self._found()
+        self.found = len(start)
         holes, sizes = gaps(start // self.chunk, self.array.shape, self.chunk)
         if self.complete and len(holes):
             lost, path = f"pixel {min(holes.tolist())}", self.folder.path

@@ -6,6 +6,7 @@ dimensions and coordinates as xarray writes them.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -147,6 +148,7 @@ def _describe(
         axes = (*axes[:k], replace(one.axis, name=one.axis.name or axes[k].name), *axes[k + 1 :])
     nav, sig = array.shape[:split], array.shape[split:]
     layout = Layout(chunks.files, nav or (1,), sig, chunks.table(), chunks.decoders)
+    count = math.prod(-(-n // size) for n, size in zip(array.shape, chunks.chunk, strict=True))
     facts = {
         "chunks": array.chunks,
         "shards": array.shards,
@@ -156,6 +158,8 @@ def _describe(
     }
     if isinstance(attributes.get("units"), str):
         facts["units"] = attributes["units"]
+    if count > chunks.found:
+        facts["unwritten_chunks"] = count - chunks.found
     if unread:
         facts["unread_coordinates"] = unread
     if name in levels_of(image):
