@@ -17,6 +17,7 @@ import nibabel
 import numpy as np
 import tifffile
 import zarr
+from delmic_writer import write_delmic
 from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
 from zarr.codecs import BloscCodec, TransposeCodec
 
@@ -225,6 +226,18 @@ def make_eiger(folder, stem):
             link = h5py.ExternalLink(member.name, "entry/data/data")
             file[f"entry/data/data_{member.stem[-6:]}"] = link
     return Sample({"path": master}, frames, [*members, master], counted=False, links=master)
+
+
+def make_delmic(folder, stem, **storage):
+    """Write spectra of a scan, beside two images of electrons and a thumbnail."""
+    spectra = counting_frames((3, 4, 37), "u2")
+    stored = spectra.transpose(2, 0, 1)[:, None, None]
+    images = [
+        {"data": counting_frames((1, 1, 1, *shape), "u2"), "title": f"Secondary electrons {name}"}
+        for name, shape in (("survey", (9, 8)), ("concurrent", (3, 4)))
+    ]
+    path = write_delmic(folder / f"{stem}.h5", [*images, {"data": stored, **storage}])
+    return Sample({"path": path}, spectra, [path], sig_dims=1)
 
 
 def make_velox(folder, stem, *, chunk=8192, frames="sum"):
@@ -588,6 +601,8 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "hdf5 chunks": partial(make_hdf5, dtype=">i4", chunks=(2, 2, 5, 4)),
     "hdf5 gzip": partial(make_hdf5, chunks=(1, 2, 5, 7), compression="gzip", shuffle=True),
     "hdf5 eiger": make_eiger,
+    "hdf5 delmic": make_delmic,
+    "hdf5 delmic chunks": partial(make_delmic, chunks=(8, 1, 1, 2, 3), compression="gzip"),
     "hdf5 dm5": make_dm5,
     "hdf5 imaris": make_ims,
     "hdf5 velox": make_velox,

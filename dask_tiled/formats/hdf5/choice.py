@@ -143,14 +143,15 @@ def _ranked(tree: Tree, found: Found) -> Ranking:
     fault = None
     lists = (convention.meant(tree, found) for convention in CONVENTIONS)
     try:
-        told_by, meant, alone = next((one for one in lists if one.pictures or one.alone), Meant())
+        told = next((one for one in lists if one.pictures or one.alone), Meant())
     except DatasetError as error:  # no matter if the user names another array
-        (told_by, meant, alone), fault = Meant(), error
+        told, fault = Meant(), error
+    told_by, meant, alone, settled = told
     known = {picture.members for picture in meant}
     others = by_size(one for one in found.pictures.values() if one.members not in known)
     listed = [*meant] if alone else [*meant, *others]
     some, told_by = meant or listed, told_by or "the largest in the file"
-    equal = sum(picture.size == some[0].size for picture in some)
+    equal = 1 if settled else sum(picture.size == some[0].size for picture in some)
     told_by += f", the first of {equal} of its size" if equal > 1 else ""
     doubts = () if meant and equal < 2 else _chosen_by_size(some, told_by)
     return Ranking(listed, told_by, doubts, is_meant=bool(meant), fault=fault)

@@ -27,6 +27,8 @@ class Meant(NamedTuple):
     """The first one is the default."""
     alone: bool = False
     """Whether only these arrays are listed, even if there are none."""
+    settled: bool = False
+    """Whether the first one is meant, even if others have its size."""
 
 
 class Calibration(NamedTuple):

@@ -121,12 +121,13 @@ class Picture(NamedTuple):
 
     def placed(self, tree: Tree) -> Iterator[tuple[Any, tuple[int, ...]]]:
         """Yield all datasets, and where each begins in the array."""
-        inner, along = (0,) * (len(self.shape) - len(self.grid)), 0
+        inner, along = (0,) * (len(self.shape) - 1), 0
         corners = np.ndindex(*self.grid)
         gaps = self.gaps or (0,) * len(self.members)
         for one, gap in zip(self.datasets(tree), gaps, strict=True):
             along += gap
-            yield one, ((*next(corners), *inner) if self.grid else (along, *inner[1:]))
+            start = (0,) * len(shape_of(one))
+            yield one, ((*next(corners), *start) if self.grid else (along, *inner))
             along += shape_of(one)[0] if len(shape_of(one)) == len(self.shape) else 1
 
     def lost(self, tree: Tree) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

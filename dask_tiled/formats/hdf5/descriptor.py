@@ -202,16 +202,19 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
 
 def _laid_out(tree: Tree, picture: Picture, split: int) -> tuple[Pieces, Layout]:
     """Return the pieces and the layout of an array with ``split`` navigation axes."""
-    first, ndim = picture.members[0], len(picture.shape)
+    first, order = picture.members[0], picture.order
     grid, sig = picture.shape[:split] or (1,), picture.shape[split:]
     stored = grid + sig
-    if picture.order:  # may add an axis of one frame
-        stored = (1,) * (len(picture.order) - first.ndim) + first.shape
-        grid = tuple(stored[axis] for axis in picture.order)[: -len(sig)]
-    pieces = Pieces(tree, stored, picture.dtype, picture.order, sig_ndim=len(sig))
+    if order:
+        if len(order) == len(sig):  # add an axis of one frame
+            order = (0, *(axis + 1 for axis in order))
+        lead = len(order) - first.ndim
+        stored = (*((1,) * lead + picture.grid)[-lead:], *first.shape) if lead else first.shape
+        grid = tuple(stored[axis] for axis in order)[: -len(sig)]
+    pieces = Pieces(tree, stored, picture.dtype, order, sig_ndim=len(sig))
     for member, origin in picture.placed(tree):
         stored_as = number_type(member) if picture.is_series else None
-        pieces.add(member, (0,) * (len(stored) - ndim) + origin, stored_as)
+        pieces.add(member, (0,) * (len(stored) - len(origin)) + origin, stored_as)
     lost = _merged(grid, (*pieces.lost, *picture.lost(tree)))
     layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders, lost=lost)
     return pieces, layout
@@ -245,6 +248,8 @@ def _calibration(tree: Tree, picture: Picture) -> tuple[str, Calibration]:
         if not names or (*nav, *sig) != axes:
             names.append(convention.name)
         axes = *nav, *sig
+        if {Axis("")} not in ({*nav}, {*sig}):
+            break
     return ", ".join(names), Calibration(axes, sig_dims)
 
 
@@ -270,5 +275,16 @@ FORMAT = Format(
     instrument=INSTRUMENT,
     corrections=read_corrections,
     peers=("LiberTEM", "RosettaSciIO", "h5py"),
-    aliases=("nexus", "hyperspy", "eiger", "velox", "arina", "ncem_emd", "h5oina", "imaris", "dm5"),
+    aliases=(
+        "nexus",
+        "hyperspy",
+        "eiger",
+        "velox",
+        "arina",
+        "ncem_emd",
+        "h5oina",
+        "imaris",
+        "dm5",
+        "delmic",
+    ),
 )

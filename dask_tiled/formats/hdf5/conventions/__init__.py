@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dask_tiled.formats.hdf5.convention import Convention
+from dask_tiled.formats.hdf5.conventions.delmic import Delmic
 from dask_tiled.formats.hdf5.conventions.dm5 import Dm5
 from dask_tiled.formats.hdf5.conventions.eiger import Eiger
 from dask_tiled.formats.hdf5.conventions.emd import Emd
@@ -37,6 +38,7 @@ from dask_tiled.formats.tools import Entry
 
 CONVENTIONS: Sequence[Convention] = (
     Velox(),
+    Delmic(),
     HyperSpy(),
     Dm5(),
     Nexus(),

@@ -60,7 +60,7 @@ class Imaris(Convention):
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
         """Read the extent of the image, which all levels share."""
-        if not picture.grid:
+        if not picture.grid or picture.order:
             return None
         told = _group(tree, "Image")
         unit = told.get("Unit", "")
