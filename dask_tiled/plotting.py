@@ -150,7 +150,17 @@ def _as_image(panel: Image | Vectors | Composite) -> Image:
 
 
 def _label(axis: Axis) -> str:
-    return f"{axis.name} ({axis.units})" if axis.units else axis.name
+    units = axis.coordinate_units or axis.units
+    return f"{axis.name} ({units})" if units else axis.name
+
+
+def _show_coordinates(ticks: Any, axis: Axis) -> None:
+    """Label the pixels of an image by the coordinates of its axis."""
+    if axis.coordinates:
+        pixels = range(len(axis.coordinates))
+        ticks.set_major_formatter(
+            lambda pixel, _: f"{np.interp(pixel, pixels, axis.coordinates):.4g}"
+        )
 
 
 def _place(axis: Axis, position: Any) -> Any:
@@ -177,6 +187,7 @@ def _draw_image(axes: Axes, image: Image, ink: str = "") -> tuple[Axis, Axis]:
     for axis, one in ((axes.xaxis, x), (axes.yaxis, y)):
         axis.set_label_text(_label(one))
         axis.set_major_locator(MaxNLocator(4, integer=not one.units and abs(one.scale) >= 1))
+        _show_coordinates(axis, one)
     if image.disc is not None:
         from matplotlib.patches import Ellipse
 
@@ -276,7 +287,7 @@ def _draw_lines(axes: Axes, line: Line, ink: str) -> None:
     length = line.values.shape[1]
     axis = in_units(line.axis, _extent(line.axis, length))
     axes.set_prop_cycle(color=LINES)
-    lines = axes.plot(_place(axis, np.arange(length)), line.values.T, linewidth=1)
+    lines = axes.plot(axis.points(length), line.values.T, linewidth=1)
     if len(lines) > 1:
         axes.legend(lines, line.names, fontsize=8, labelcolor=ink, framealpha=0)
     axes.spines[["top", "right"]].set_visible(False)

@@ -85,6 +85,12 @@ def joined(axes: Sequence[Axis | None], lengths: Sequence[int]) -> Axis | None:
     parts = [axis for axis in axes if axis is not None]
     labels = tuple(label for axis in parts for label in axis.labels)
     labels = labels if all(len(x.labels) == n for x, n in zip(parts, lengths, strict=True)) else ()
+    if any(axis.coordinates for axis in parts):
+        points = tuple(point for axis in parts for point in axis.coordinates)
+        whole = all(len(x.coordinates) == n for x, n in zip(parts, lengths, strict=True))
+        if not whole or len({axis.coordinate_units for axis in parts}) > 1:
+            return Unplaced(parts[0].name, labels=labels)
+        return replace(parts[0], labels=labels, coordinates=points)
     first, *others = (replace(axis, labels=()) for axis in parts)
     position, wraps = 0, False
     for axis, length in zip(others, lengths, strict=False):

@@ -88,7 +88,8 @@ def _reciprocal(axis: Axis, size: int, before: int, *, backward: bool) -> Axis:
         near = abs(step - of.scale) <= abs(step) * 1e-9
         return Axis(of.name, of.units, of.scale if near else step, of.offset)
     name = axis.name.removeprefix(PREFIX) if axis.name.startswith(PREFIX) else PREFIX + axis.name
-    if isinstance(axis, Unplaced | Frequencies) or not axis.scale or not before:
+    uneven = isinstance(axis, Unplaced | Frequencies) or axis.coordinates
+    if uneven or not axis.scale or not before:
         return Unplaced(name)
     scale = 1 / (size * axis.scale)
     units = reciprocal_units(axis.units)

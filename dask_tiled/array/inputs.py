@@ -38,8 +38,8 @@ def as_array(
 ) -> da.Array:
     """Convert what a user passes to a dask array.
 
-    NumPy arrays are wrapped. The axes of an xarray object are its dimensions, evenly spaced
-    coordinates and units; an opened array inside it is returned as such.
+    NumPy arrays are wrapped. The axes of an xarray object are its dimensions, coordinates and
+    units; an opened array inside it is returned as such.
 
     Parameters
     ----------
@@ -130,14 +130,14 @@ def _axis(name: str, coordinate: Any, known: Axis | None, k: int) -> Axis | None
         return Axis(name, labels=tuple(map(str, points)))
     if not points.size or points.dtype.kind not in "iuf":
         return Axis(name)
-    if same is not None and same.units == units and _is_at(points, same):
+    if same is not None and (same.units or same.coordinate_units) == units and _is_at(points, same):
         return same
     if points.size == 1:
         return Axis(name, units, 1.0, float(points[0]))
-    return Axis.through(name, units, points) or Axis(name)
+    return Axis.at(name, units, points) or Axis(name)
 
 
 def _is_at(points: Sequence[float], axis: Axis) -> bool:
     """Return whether coordinates equal those of an axis, up to rounding."""
-    places = axis.offset + axis.scale * np.arange(len(points))
+    places = axis.points(len(points))
     return bool((np.abs(np.asarray(points, float) - places) <= NEAR * abs(axis.scale)).all())

@@ -11,12 +11,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
+import numpy as np
 
 from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.describing import Path
 from dask_tiled.errors import require_extra
 from dask_tiled.export.zarr.group import DATA, labels_of
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.mark import json_value, name_of
 from dask_tiled.opening import opened
@@ -169,17 +171,19 @@ def _axes(shown: Shown, shape: Sequence[int]) -> list[dict[str, Any]]:
     signal = signal or {*range(len(shape))[-2:]}
     axes = labels_of(shown.axes, shape, ()).axes
     return [
-        {
-            "name": axis.name,
-            "units": axis.units,
-            "scale": axis.scale or 1.0,
-            "offset": axis.offset,
-            "size": size,
-            "navigate": k not in signal,
-            "index_in_array": k,
-        }
+        {"name": axis.name, **_places(axis, size), "navigate": k not in signal, "index_in_array": k}
         for k, (axis, size) in enumerate(zip(axes, shape, strict=True))
     ]
+
+
+def _places(axis: Axis, size: int) -> dict[str, Any]:
+    """Return the positions of an axis: uneven ones if HyperSpy supports them, in one direction."""
+    points = axis.points(size)
+    ordered = len({*np.sign(np.diff(points)).tolist()}) == 1
+    if len(axis.coordinates) == size and ordered:
+        return {"_type": "DataAxis", "units": axis.coordinate_units, "axis": points}
+    scale, offset = axis.scale or 1.0, axis.offset
+    return {"units": axis.units, "scale": scale, "offset": offset, "size": size}
 
 
 def _metadata(desc: Description) -> dict[str, Any]:

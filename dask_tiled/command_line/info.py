@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -67,7 +66,7 @@ def _values(desc: Description, scheme: TilingScheme) -> dict[str, Any]:
         "dtype": str(desc.dtype),
         "nbytes": desc.nbytes,
         "axes": [
-            {**asdict(axis), "size": n} for axis, n in zip(desc.axes, desc.shape, strict=True)
+            {**axis.as_json(), "size": n} for axis, n in zip(desc.axes, desc.shape, strict=True)
         ],
         "missing_frames": desc.layout.count_missing(),
         "doubts": as_json(desc.doubts),

@@ -166,7 +166,9 @@ def _groups(signal: Mapping[str, Any], home: str, kind: str) -> Iterator[_Group]
     yield "Experiments", {}, {}
     yield home, {}, {}
     for k, axis in enumerate(signal["axes"]):
-        yield f"{home}/axis-{k}", {"_type": "UniformDataAxis", "is_binned": False, **axis}, {}
+        told = {"_type": "UniformDataAxis", "is_binned": False, **axis}
+        lists = {"axis": told.pop("axis")} if "axis" in told else {}
+        yield f"{home}/axis-{k}", told, lists
     for name in ("metadata", "original_metadata"):
         yield from _nested(f"{home}/{name}", signal[name])
     for name in ("learning_results", "attributes"):

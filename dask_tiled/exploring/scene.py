@@ -140,6 +140,8 @@ class Scene(NamedTuple):
                 "offset": _finite(axis.offset, 0.0) * units[axis.units][1],
                 "size": size,
                 "labels": [*axis.labels],
+                "coordinates": [*axis.coordinates],
+                "coordinate_units": axis.coordinate_units,
             }
             for axis, size in zip(self.axes, self.arr.shape, strict=True)
         ]

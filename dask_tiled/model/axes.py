@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,14 @@ from dask_tiled.model.indexing import Array
 
 MOST_SHOWN = 8
 """Maximum number of labels shown as text."""
+MOST_COORDINATES = 1 << 15
+"""Maximum number of coordinates of an axis: they are part of each description."""
+EXACT, STRAIGHT = 1e-3, 0.5
+"""Maximum distance of positions from a line, in steps: always, and if they are rounded."""
+DECIMALS = 9
+"""Search at most this many decimals for the rounding of positions."""
+FEW = 16
+"""Fewer positions are rounded to a hundredth of a step at most: they may be uneven instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +31,15 @@ class Axis:
     name : str
         Name of the dimension.
     units : str
-        Unit of the scale; empty if unknown.
+        Unit of the scale; empty if unknown, or if the axis has coordinates.
     scale, offset : float
-        Calibration; 1 and 0 if unknown.
+        Calibration; 1 and 0 if unknown, or if the axis has coordinates.
     labels : tuple of str
         Names of the positions, for example of channels or components; empty if unnamed.
+    coordinates : tuple of float
+        Coordinates of positions that are not equally spaced; empty otherwise.
+    coordinate_units : str
+        Unit of the coordinates; empty if unknown.
 
     Examples
     --------
@@ -41,6 +54,8 @@ class Axis:
     scale: float = 1.0
     offset: float = 0.0
     labels: tuple[str, ...] = ()
+    coordinates: tuple[float, ...] = field(default=(), repr=False)
+    coordinate_units: str = field(default="", repr=False)
 
     @classmethod
     def calibrated(
@@ -56,30 +71,73 @@ class Axis:
 
     @classmethod
     def through(cls, name: str, units: str, points: Array) -> Axis | None:
-        """Return the axis through positions, if they are equally spaced to 1/1000 of a step."""
+        """Return the axis through positions; None unless they are equally spaced.
+
+        They may be off by 1/1000 of a step, or by the rounding of their dtype or decimals, up to
+        half a step.
+        """
         with np.errstate(all="ignore"):  # any may be NaN or infinite
-            points = points.astype(float)
-            scale = float(points[-1] - points[0]) / max(1, len(points) - 1)
-            line = points[0] + scale * np.arange(len(points))
-            even = bool((abs(points - line) <= 1e-3 * abs(scale)).all())
-        return cls(name, units, scale, float(points[0])) if scale and even else None
+            places = points.astype(float)
+            scale = float(places[-1] - places[0]) / max(1, len(places) - 1)
+            off = places - (places[0] + scale * np.arange(len(places)))
+            step, most = abs(scale), float(np.ptp(off)) / 2
+            even = bool((abs(off) <= EXACT * step).all())
+            if not even and (abs(off) <= (STRAIGHT + EXACT) * step).all():
+                even = most <= _rounding(points, places, step)
+        return cls(name, units, scale, float(places[0])) if scale and even else None
+
+    @classmethod
+    def at(cls, name: str, units: str, points: Array) -> Axis | None:
+        """Return the axis at positions: a scale if they are equally spaced, or else coordinates.
+
+        None if some are not finite, or there are more than ``MOST_COORDINATES``.
+        """
+        axis = cls.through(name, units, points)
+        if axis is None and len(points) <= MOST_COORDINATES:
+            coordinates = tuple(points.astype(float).tolist())
+            if all(map(math.isfinite, coordinates)):
+                return cls(name, coordinates=coordinates, coordinate_units=units)
+        return axis
 
     def cut(self, start: int, step: int, length: int | None = None) -> Axis:
         """Return the axis of every ``step``-th position from ``start`` on, of ``length`` at most.
 
-        Positions before the first one have no labels.
+        Positions before the first one have no labels and no coordinates.
         """
-        if (start, step) == (0, 1) and not self.labels:
+        if (start, step) == (0, 1) and not self.labels and not self.coordinates:
             return self
         offset, scale = self.offset + self.scale * start, self.scale * step
         labels = self.labels[start::step][:length] if start >= 0 else ()
+        points = self.coordinates[start::step][:length] if start >= 0 else ()
+        if self.coordinates:
+            return _moved(replace(self, labels=labels), points)
         return replace(self, offset=offset, scale=scale, labels=labels)
 
     def binned(self, count: int) -> Axis:
         """Return the axis of bins of ``count`` positions, each at the middle of its positions."""
         middle = self.offset + self.scale * (count - 1) / 2
         labels = self.labels if count == 1 else ()
+        if self.coordinates:
+            whole = len(self.coordinates) // count * count
+            means = np.reshape(self.coordinates[:whole], (-1, count)).mean(axis=1)
+            return _moved(replace(self, labels=labels), tuple(means.tolist()))
         return replace(self, offset=middle, scale=self.scale * count, labels=labels)
+
+    def points(self, size: int) -> Array:
+        """Return the coordinates of ``size`` positions, by the scale or one by one."""
+        if len(self.coordinates) == size:
+            return np.array(self.coordinates)
+        points: Array = self.offset + self.scale * np.arange(size)
+        return points
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values, without coordinates if there are none."""
+        told = {"name": self.name, "units": self.units, "scale": self.scale, "offset": self.offset}
+        told |= {"labels": [*self.labels]}
+        if self.coordinates:
+            units = self.coordinate_units
+            told |= {"coordinates": [*self.coordinates], "coordinate_units": units}
+        return told
 
     @property
     def listed(self) -> str:
@@ -90,14 +148,43 @@ class Axis:
     @property
     def steps(self) -> str:
         """The scale as text, with its sign and the offset; empty if the axis has none."""
-        if replace(self, labels=()) == Axis(self.name):
+        if self.coordinates or replace(self, labels=()) == Axis(self.name):
             return ""
         units = self.units and f" {self.units}"
         start = f" from {self.offset:g}{units}" if self.offset else ""
         return f" (steps of {self.scale:g}{units}{start})"
 
+    @property
+    def spacing(self) -> str:
+        """The scale, or else the range of the coordinates, as text."""
+        if not self.coordinates:
+            return self.steps
+        units = self.coordinate_units and f" {self.coordinate_units}"
+        first, last = self.coordinates[0], self.coordinates[-1]
+        return f" (uneven steps from {first:g} to {last:g}{units})"
+
     def __str__(self) -> str:
-        return self.name + self.steps
+        return self.name + self.spacing
+
+
+def _moved(axis: Axis, coordinates: tuple[float, ...]) -> Axis:
+    """Return an axis at other coordinates."""
+    units = axis.coordinate_units if coordinates else ""
+    return replace(axis, coordinates=coordinates, coordinate_units=units)
+
+
+def _rounding(points: Array, places: Array, step: float) -> float:
+    """Return how far rounding of the dtype or to decimals may have moved positions."""
+    largest = float(abs(places).max())
+    unit = float(np.spacing(points.dtype.type(largest))) if points.dtype.kind == "f" else 0.0
+    exact = max(1e-9, 8 * float(np.spacing(largest)))
+    for decimals in range(DECIMALS + 1):
+        quantum = 10.0**-decimals
+        if quantum <= (1 if len(points) >= FEW else 0.01) * (1 + EXACT) * step:
+            near = abs(places - np.round(places, decimals))
+            if (near <= max(unit, exact * quantum)).all():
+                return 0.75 * quantum + 4 * unit
+    return 4 * unit
 
 
 def nav_axes(ndim: int) -> tuple[Axis, ...]:

@@ -88,6 +88,7 @@ def described(axis: Axis, value: Any, path: str) -> Axis:
         parts = (value, "", 0.0)
     if found is None and parts is not None and isinstance(parts[1], str):
         found = replace(axis, scale=parts[0], units=_unit(parts[1]), offset=parts[2])
+        found = replace(found, coordinates=(), coordinate_units="")
     if found is None or not _is_sound(found):
         problem = f"invalid calibration of the axis {axis.name!r}"
         raise DatasetError(problem, path=path, expected=FORMS, found=repr(value))
@@ -119,11 +120,15 @@ def _unit(text: str) -> str:
 
 def _is_sound(axis: Axis) -> bool:
     """Return whether an axis has a name, a text unit, text labels and finite numbers."""
-    numbers: tuple[Any, Any] = axis.scale, axis.offset
+    coordinates: Any = axis.coordinates
+    if not isinstance(coordinates, tuple):
+        return False
+    numbers: tuple[Any, ...] = axis.scale, axis.offset, *coordinates
     if not all(isinstance(one, Real) and not isinstance(one, bool) for one in numbers):
         return False
     with suppress(OverflowError):  # integers may be too large for a float
-        texts = isinstance(axis.name, str) and axis.name and isinstance(axis.units, str)
+        units = axis.units, axis.coordinate_units
+        texts = axis.name and all(isinstance(one, str) for one in (axis.name, *units))
         labels = isinstance(axis.labels, tuple) and all(isinstance(x, str) for x in axis.labels)
         return bool(texts and labels and axis.scale and all(map(math.isfinite, numbers)))
     return False
@@ -142,6 +147,10 @@ def _checked(
         if len(new.labels) not in (0, size):
             problem, expected = f"wrong labels of the axis {old.name!r}", f"{size} labels, or none"
             raise DatasetError(problem, path=path, expected=expected, found=len(new.labels))
+        if len(new.coordinates) not in (0, size):
+            problem = f"wrong coordinates of the axis {old.name!r}"
+            expected, found = f"{size} coordinates, or none", str(len(new.coordinates))
+            raise DatasetError(problem, path=path, expected=expected, found=found)
     return tuple(after)
 
 

@@ -342,7 +342,7 @@ def facts_of(desc: Description | None) -> Mapping[str, Any]:
 
 
 def _axis_text(axis: Axis, size: int) -> str:
-    return f"{axis.name} {size}{printable(axis.listed)}{axis.steps}"
+    return f"{axis.name} {size}{printable(axis.listed)}{axis.spacing}"
 
 
 def _tree(metadata: Mapping[str, Any], indent: str = "") -> Iterator[str]:

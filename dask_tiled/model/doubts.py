@@ -51,6 +51,7 @@ SETTLED_BY: Mapping[str, frozenset[str]] = {
     "left-over-frames": frozenset({"nav_shape", "sync_offset"}),
     "lost-files": frozenset({"nav_shape", "missing"}),
     "scan-shape": frozenset({"nav_shape"}),
+    "uneven-axis": frozenset({"axes"}),
 }
 """Options of ``open_dataset`` that settle doubts, by code."""
 
@@ -83,6 +84,13 @@ def left_over(shape: tuple[int, ...], frames: int, told_by: str) -> tuple[Doubt,
         wider = (*shape[:-1], shape[-1] + more // rows)
         settle += f", or nav_shape={wider} if each line has {more // rows} more"
     return (Doubt("left-over-frames", text, settle),)
+
+
+def uneven_axis(name: str, why: str) -> Doubt:
+    """Return the doubt that positions along an axis, which a file gives, are not shown."""
+    text = f"the axis {name} is shown in pixels: its positions in the file {why}"
+    settle = f"pass axes={{{name!r}: '0.5 nm from 10 nm'}}, or other steps"
+    return Doubt("uneven-axis", text, settle)
 
 
 def by_size_only(first: str, others: Sequence[str], told_by: str) -> tuple[Doubt, ...]:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
 
     mark: dict[str, Any] = {"version": version("dask-tiled")}
     if any(axes):
-        mark["axes"] = [axis and asdict(axis) for axis in axes]
+        mark["axes"] = [axis and axis.as_json() for axis in axes]
     if of:
         mark["files"] = [name_of(file.path) for desc in of for file in desc.files]
     folders = {os.path.dirname(file.path) for desc in of for file in desc.files}

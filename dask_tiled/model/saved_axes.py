@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError, OutsideFolderError, StaleFileError
@@ -68,7 +67,7 @@ def save_axes(desc: Description) -> str:
     pictures, picture = _read(path) if os.path.isfile(path) else {}, _picture(desc, path)
     pictures[picture] = {**pictures.get(picture, {}), **axes}
     told = {
-        key: {name: asdict(axis) for name, axis in some.items()} for key, some in pictures.items()
+        key: {name: axis.as_json() for name, axis in some.items()} for key, some in pictures.items()
     }
     text = json.dumps({"dask_tiled_axes": VERSION, "pictures": told}, indent=1, ensure_ascii=False)
     content = (text + "\n").encode("utf8", "backslashreplace")
@@ -108,7 +107,8 @@ def _axis(name: str, told: Any, path: str) -> Axis:
     """Return an axis as it was saved, or as a user writes it: ``"0.5 nm"``."""
     if not isinstance(told, dict):
         return described(Axis(name), told, path)
-    axis = Axis(**{"name": name, **told, "labels": tuple(told.get("labels", ()))})
+    lists = {key: tuple(told.get(key, ())) for key in ("labels", "coordinates")}
+    axis = Axis(**{"name": name, **told, **lists})
     return described(axis, axis, path)  # checks the unit
 
 

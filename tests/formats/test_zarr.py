@@ -279,14 +279,15 @@ def test_invalid_pipelines_raise(tmp_path, codecs, error):
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
 @pytest.mark.parametrize(("version", "consolidated"), [(3, True), (2, True), (2, False)])
 def test_data_sets_of_xarray(tmp_path, version, consolidated):
-    """The largest array opens by default; equally spaced coordinates are scales."""
+    """The largest array opens by default; even coordinates are scales, others are kept."""
     coordinates = {"t": ("t", [0.5, 0.75, 1.0], {"units": "s"}), "x": ("x", [1.0, 2.0, 4.0, 8.0])}
     stack = ("t", "y", "x"), FRAMES[0, :3, :3, :4]
     data = xr.Dataset({"stack": stack, "mean": (("y", "x"), np.ones((3, 4)))}, coordinates)
     data.to_zarr(tmp_path / "a.zarr", zarr_format=version, consolidated=consolidated)
     arr = open_dataset(tmp_path / "a.zarr", **({} if consolidated else {"dataset": "stack"}))
     np.testing.assert_array_equal(arr.compute(), stack[1])
-    assert arr.description.axes == (Axis("t", "s", 0.25, 0.5), Axis("y"), Axis("x"))
+    uneven = Axis("x", coordinates=(1.0, 2.0, 4.0, 8.0))
+    assert arr.description.axes == (Axis("t", "s", 0.25, 0.5), Axis("y"), uneven)
     assert open_dataset(tmp_path / "a.zarr", dataset="mean").shape == (3, 4)
     for name, problem in (("none", "no such array"), ("../a", "invalid path of a member")):
         with pytest.raises(DatasetError, match=problem):

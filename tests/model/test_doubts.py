@@ -89,6 +89,16 @@ def square_scan(folder):
     return path
 
 
+def not_numbers(folder):
+    path = folder / "scan.nxs"
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs.update({"NX_class": "NXdata", "signal": "frames", "axes": ["energy", "y", "x"]})
+        data["frames"] = FRAMES
+        data["energy"] = np.where(np.arange(12) % 5, np.arange(12.0), np.nan)
+    return path
+
+
 SAMPLES = {
     "axes-order": ("DM4 with four axes, without units", no_units),
     "default-dataset": ("HDF5 with two arrays of one size", two_arrays),
@@ -97,6 +107,7 @@ SAMPLES = {
     "left-over-frames": ("12 frames, of which a .hdr file describes 3 x 3", longer_lines),
     "lost-files": ("a series of which a file in the middle is missing", lost_file),
     "scan-shape": ("Merlin frames without a .hdr file", no_scan),
+    "uneven-axis": ("NeXus positions of which some are not numbers", not_numbers),
     "scan-shape ": ("the same with pauses after every fourth frame", fly_backs),
     "scan-shape  ": ("an Arina master and a file about its scan, without lengths", square_scan),
 }
@@ -161,6 +172,7 @@ def test_one_warning_tells_what_was_assumed_and_what_settles_it(tmp_path, code):
 
 
 SETTLED = [
+    ("uneven-axis", {"axes": {"energy": "0.5 eV"}}),
     ("axes-order", {"transposed": True}),
     ("axes-order", {"transposed": False}),
     ("left-over-frames", {"nav_shape": (3, 3)}),

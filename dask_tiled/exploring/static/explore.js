@@ -76,7 +76,14 @@ function ticks(low, high, most) {
 
 const placeOf = (axis, pixel) => axis.offset + axis.scale * pixel;
 const pixelOf = (axis, place) => (place - axis.offset) / axis.scale;
-const labelOf = (axis) => (axis.units ? `${axis.name} (${axis.units})` : axis.name);
+const unitsOf = (axis) => axis.coordinate_units || axis.units;
+const labelOf = (axis) => (unitsOf(axis) ? `${axis.name} (${unitsOf(axis)})` : axis.name);
+// Axes with coordinates are drawn in pixels, which are labelled by the nearest coordinate
+const isUneven = (axis) => Boolean(axis.coordinates?.length);
+const nearest = (axis, pixel) => axis.coordinates[clamp(Math.round(pixel), 0, axis.coordinates.length - 1)];
+const tickOf = (axis, place, step) => (isUneven(axis) ? format(nearest(axis, place)) : format(Math.abs(place) < step / 1e6 ? 0 : place, step));
+const readout = (axis, pixel) => format(isUneven(axis) ? nearest(axis, pixel) : placeOf(axis, pixel));
+const withUnits = (axis, pixel) => `${readout(axis, pixel)}${unitsOf(axis) ? ` ${unitsOf(axis)}` : ""}`;
 
 const tables = {}; // of colours, by their names, each made once
 
@@ -494,7 +501,7 @@ class Plot {
     for (const place of along.found) {
       const at = this.toScreen(pixelOf(x, place), 0)[0];
       c.fillRect(at - 0.5, area.y + area.h, 1, 4);
-      c.fillText(format(Math.abs(place) < along.step / 1e6 ? 0 : place, along.step), at, area.y + area.h + 6);
+      c.fillText(tickOf(x, place, along.step), at, area.y + area.h + 6);
     }
     c.fillText(labelOf(x), area.x + area.w / 2, area.y + area.h + 22);
     c.textAlign = "right";
@@ -505,7 +512,7 @@ class Plot {
     for (const place of up.found) {
       const at = this.isLine ? area.y + area.h * (1 - (place - low) / (high - low)) : this.toScreen(0, pixelOf(y, place))[1];
       c.fillRect(area.x - 4, at - 0.5, 4, 1);
-      c.fillText(format(Math.abs(place) < up.step / 1e6 ? 0 : place, up.step), area.x - 6, at);
+      c.fillText(tickOf(y, place, up.step), area.x - 6, at);
     }
     c.save();
     c.translate(area.x - MARGIN.left + 10, area.y + area.h / 2);
@@ -578,7 +585,7 @@ class Plot {
     const at = pixel.reduce((sum, place, k) => sum * part.shape[k] + Math.floor((place - part.window[k][0]) / part.bins[k]), 0);
     const places = this.axes.map((axis, k) => {
       const pixel = k === this.axes.length - 1 ? column : row;
-      return `${axis.name} ${format(placeOf(axis, pixel))}${axis.units ? ` ${axis.units}` : ""}`;
+      return `${axis.name} ${withUnits(axis, pixel)}`;
     });
     const found = Array.from({ length: components }, (_, k) => format(values[k * size + at]));
     return `${places.join(", ")}: ${found.join(", ")}`;
@@ -841,7 +848,7 @@ class Page {
     this.sliders.hidden = !this.scene.sliders.length;
     this.scene.sliders.forEach((place, k) => {
       const axis = this.scene.axes[place];
-      const text = (at) => axis.labels[at] ?? `${format(placeOf(axis, at))}${axis.units ? ` ${axis.units}` : ""}`;
+      const text = (at) => axis.labels[at] ?? withUnits(axis, at);
       const shown = make("output", { textContent: text(this.state.sliders[k]) });
       const slider = make("input", { type: "range", min: 0, max: axis.size - 1, step: 1, value: this.state.sliders[k], oninput: () => {
         this.state.sliders[k] = Number(slider.value);
@@ -871,9 +878,9 @@ class Page {
     this.signal.querySelector("select").value = detector.signal;
     this.signal.hidden = !flat || detector.shape === "point";
     for (const [name, button] of Object.entries(this.toolButtons)) button.ariaPressed = String(name === this.tool);
-    const at = (axis, pixel) => `${axis.name} ${format(placeOf(axis, pixel))}${axis.units ? ` ${axis.units}` : ""}`;
+    const at = (axis, pixel) => `${axis.name} ${withUnits(axis, pixel)}`;
     this.place.textContent = state.region
-      ? state.region.map(([low, high], k) => `${at(this.scan.axes[k], low)} to ${format(placeOf(this.scan.axes[k], high - 1))}`).join(", ")
+      ? state.region.map(([low, high], k) => `${at(this.scan.axes[k], low)} to ${readout(this.scan.axes[k], high - 1)}`).join(", ")
       : this.scan.axes.map((axis, k) => at(axis, state.position[k])).join(", ");
     this.scan.draw();
     this.frame.draw();

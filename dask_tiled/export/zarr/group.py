@@ -86,7 +86,7 @@ def coordinates_of(
     shape: Sequence[int],
     taken: Sequence[str] = (),
 ) -> Iterator[Coordinate]:
-    """Yield the coordinates of axes with labels, a scale, an offset or units.
+    """Yield the coordinates of axes with labels, coordinates, a scale, an offset or units.
 
     An axis has no coordinate if its name is not a valid array name, is in ``taken``, or is shared
     by two axes.
@@ -97,8 +97,12 @@ def coordinates_of(
         units = {"units": axis.units} if axis.units else {}
         if axis.labels and len(axis.labels) == size:
             yield Coordinate(name, np.array(axis.labels), {})
+        elif axis.coordinates:
+            units = {"units": axis.coordinate_units} if axis.coordinate_units else {}
+            if len(axis.coordinates) == size:
+                yield Coordinate(name, axis.points(size), units)
         elif axis.scale and axis != Axis(axis.name, labels=axis.labels):
-            yield Coordinate(name, axis.offset + axis.scale * np.arange(size), units)
+            yield Coordinate(name, axis.points(size), units)
 
 
 def names_an_array(name: str, others: Sequence[str]) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
-from dask_tiled.formats.hdf5.attributes import attribute, label, number, texts
+import numpy as np
+
+from dask_tiled.formats.hdf5.attributes import attribute, label, number
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.doubts import Doubt
+from dask_tiled.model.doubts import Doubt, uneven_axis
 
 MOST_VALUES = 1 << 20
 """Axes with more values are not read."""
@@ -117,23 +118,31 @@ def is_text(dataset: Any) -> bool:
     return h5py.check_string_dtype(dataset.dtype) is not None
 
 
-def read_axis(tree: Tree, values: Any, name: str, size: int) -> Axis:
-    """Return an axis from its values, or from the first value, if they are equally spaced.
+def read_axis(tree: Tree, values: Any, name: str, size: int, units: str | None = None) -> Axis:
+    """Return an axis of ``size`` pixels from its positions, or from the first ones.
 
-    Texts become labels.
+    Positions may be those of pixels or of their edges. Equally spaced ones are a scale, others
+    coordinates. Positions that are neither are a doubt. ``units`` replaces those of the values.
     """
-    units = "" if values is None else label(attribute(values, "units"))
-    if getattr(values, "shape", None) == (size,) and size <= MOST_LABELS and is_text(values):
-        labels = tuple(texts(tree.read(values)))
-        return Axis(name, labels=labels if all(labels) and len({*labels}) == size else ())
+    if units is None:
+        units = "" if values is None else label(attribute(values, "units"))
     numbers = getattr(values, "ndim", 0) == 1 and values.dtype.kind in "fiu"
-    if not numbers or not 0 < values.size <= MOST_VALUES:
-        return Axis(name, units)
+    if not numbers or not values.size:
+        return Axis(name)
+    if values.size > MOST_VALUES:
+        tree.doubts.append(uneven_axis(name, f"are too many to read: {values.size}"))
+        return Axis(name)
     points = tree.read(values)
     if len(points) == 1:
         return Axis(name, units, 1.0, number(points[0], 0.0))
+    if len(points) == size + 1 and size != 1:
+        points = (points[1:].astype(float) + points[:-1]) / 2
     axis = Axis.through(name, units, points)
+    if axis is None and len(points) == size:
+        axis = Axis.at(name, units, points)
     if axis is None:
-        return Axis(name, units)
-    edges = len(points) == size + 1 and size != 1
-    return replace(axis, offset=axis.offset + axis.scale / 2) if edges else axis
+        why = "are not numbers" if not np.isfinite(points).all() else "are not equally spaced"
+        if len(points) != size:
+            why += f", and there are {len(points)} for {size} pixels"
+        tree.doubts.append(uneven_axis(name, why))
+    return axis or Axis(name)

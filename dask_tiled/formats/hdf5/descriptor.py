@@ -184,7 +184,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         fill = pieces.fill_value
         conversion = Conversion.of(layout.dtype, tree.file.path, fill_value=fill)
         desc = replace(desc, conversion=conversion)
-    desc = desc.with_doubts(*choice.doubts)
+    desc = desc.with_doubts(*choice.doubts, *tree.doubts)
     counts = (one.announced(tree, picture) for one in CONVENTIONS)
     announced = next(filter(None, counts), None)
     if announced is None:

@@ -16,6 +16,7 @@ from typing import Any
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, require
 from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
 from dask_tiled.formats.tools.files import named_file
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
 
@@ -55,6 +56,8 @@ class Tree(ExitStack):
         super().__init__()
         require("h5py", "hdf5", file.path)
         self.file = file
+        self.doubts: list[Doubt] = []
+        """Doubts about what was read."""
         self._opened: dict[str, Any] = {}
         self._sound: set[tuple[str, str]] = set()
         self._above: list[tuple[str, str]] = []

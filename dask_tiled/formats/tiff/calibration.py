@@ -198,10 +198,10 @@ def _hamamatsu(page: Page) -> Calibration | None:
         except tools.DatasetError:  # another program may have rewritten the file without it
             continue
         points = np.frombuffer(stored, "<f4")
-        axis = tools.Axis.through(name, units[1], points)
+        axis = tools.Axis.at(name, units[1], points)
         if axis is not None:
             axes[name] = axis
-        elif np.isfinite(points).all():
+        if (axis is None or axis.coordinates) and np.isfinite(points).all():
             positions[name] = {"units": units[1], "values": tuple(points.tolist())}
     return Calibration(axes, positions)
 

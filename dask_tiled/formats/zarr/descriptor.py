@@ -14,28 +14,26 @@ from dataclasses import replace
 from typing import Any
 
 from dask_tiled.codecs.array_codecs import NUMBERS
-from dask_tiled.errors import DatasetError, OutsideFolderError, StaleFileError, check_whole
+from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.tools.hyperspy import signal_dims
 from dask_tiled.formats.zarr.chunks import Chunks
-from dask_tiled.formats.zarr.documents import DOCUMENT, DOCUMENTS, member_of, node_in, opened, read
-from dask_tiled.formats.zarr.folders import Directory, Entry, Folder, folder_of, holds_documents
+from dask_tiled.formats.zarr.coordinates import positions_beside
+from dask_tiled.formats.zarr.documents import DOCUMENTS, member_of, node_in, opened, read
+from dask_tiled.formats.zarr.folders import Entry, Folder, folder_of, holds_documents
 from dask_tiled.formats.zarr.hyperspy import axes_beside
 from dask_tiled.formats.zarr.members import Choice, default_in, names_in
 from dask_tiled.formats.zarr.zips import MAGIC
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
-from dask_tiled.model.doubts import Doubt, from_json
+from dask_tiled.model.doubts import Doubt, from_json, uneven_axis
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.mark import MARK, told_instrument, with_missing
 from dask_tiled.model.ome_zarr import axes_of, image_in, levels_of
-from dask_tiled.model.paths import Border, border, in_folder, real, within
 
 MOST_GROUPS = 8
 """Search at most this many nested groups for an array."""
-MOST_POINTS = 1 << 20
-"""Coordinates with more positions, or larger chunks, are not read."""
 IMPLICIT = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 """Document of a zip file whose outermost folder has none."""
 
@@ -136,14 +134,14 @@ def _describe(
     attributes = dict(array.attrs)
     mark = attributes.pop(MARK, None)
     mark = mark if isinstance(mark, dict) else {}
-    of_hyperspy = () if mark else axes_beside(folder, array.ndim)
+    of_hyperspy = () if mark else axes_beside(folder, array.shape)
     if sig_dims is None:
         told = mark.get("sig_dims") or (signal_dims(of_hyperspy) if of_hyperspy else None)
         sig_dims = told if isinstance(told, int) and told > 0 else 2
     split = max(0, array.ndim - check_whole("sig_dims", sig_dims, least=1, path=entry.path))
     chunks = Chunks(array, document, folder, entry, int(not split), complete="written_by" in mark)
     unread: list[str] = []
-    axes = _axes(array, document, folder, mark, axes_of(image, name), split, unread)
+    axes, uneven = _axes(array, document, folder, mark, axes_of(image, name), split, unread)
     for k, one in enumerate(of_hyperspy):
         axes = (*axes[:k], replace(one.axis, name=one.axis.name or axes[k].name), *axes[k + 1 :])
     nav, sig = array.shape[:split], array.shape[split:]
@@ -168,7 +166,7 @@ def _describe(
     metadata = _plain({**(told if isinstance(told, dict) else {}), "zarr": facts})
     desc = Description.of("zarr", layout.show(nav), metadata, axes, base_shape=chunks.base_shape)
     told = from_json(mark.get("doubts"))
-    desc = replace(desc, instrument=told_instrument(mark), doubts=(*desc.doubts, *told))
+    desc = replace(desc, instrument=told_instrument(mark), doubts=(*desc.doubts, *uneven, *told))
     return with_missing(desc, mark, nav_shape)
 
 
@@ -189,56 +187,45 @@ def _axes(
     of_image: Any,
     split: int,
     unread: list[str],
-) -> tuple[Axis, ...]:
-    """Name the axes, with scales from the export, from OME-Zarr, or from coordinate arrays."""
+) -> tuple[tuple[Axis, ...], tuple[Doubt, ...]]:
+    """Name the axes, with scales from the export, from OME-Zarr, or from coordinate arrays.
+
+    Coordinates that are too long to read while opening are added to ``unread``.
+    """
     usual = nav_axes(split) + sig_axes(array.ndim - split)
     told = mark.get("axes") if mark else of_image
     told = told if isinstance(told, list) and len(told) == array.ndim else [None] * array.ndim
     of_others = [None if mark or not one else str(one["name"]) for one in told]
     names = document.get("dimension_names") or of_others
-    found = []
+    found, doubts = list[Axis](), list[Doubt]()
     for name, given, axis, size in zip(names, told, usual, array.shape, strict=True):
         one: Axis | None = None
         with suppress(TypeError, ValueError, LookupError, OverflowError):
-            numbers = (float(given[key]) for key in ("scale", "offset"))
-            one = Axis.calibrated(axis.name, str(given["units"]), *numbers, signed=True)
-            labels = tuple(map(str, given.get("labels", ())))
-            one = replace(one, labels=labels if len(labels) == size else ())
+            one = _told(axis.name, given, size)
+        positions = None
         if one is None and name and not mark:
-            one = _coordinate(folder, name, size, unread)
-        found.append(replace(one or axis, name=name or axis.name))
-    return tuple(found)
-
-
-def _coordinate(folder: Folder, name: str, size: int, unread: list[str]) -> Axis | None:
-    """Read an axis of equally spaced positions beside an array.
-
-    Coordinates that are too long to read while opening are added to ``unread``.
-    """
-    group = folder.above
-    if folder.is_remote or group is None or "/" in name or ".." in name:
-        return None
-    known = border()
-    above = {in_folder(os.path.dirname(one), DOCUMENT) for one in (folder.path, real(folder.path))}
-    beside = Border(above, outside=bool(known and known.outside))
-    try:
-        with within(beside if isinstance(folder, Directory) else known):
-            inside = group.inside(name)
-            node = node_in(inside)
-            if node is None:
-                return None
-            array = opened(*node)
-            if array.shape != (size,) or array.dtype.kind not in "fiu":
-                return None
-            if max(size, array.chunks[0]) > MOST_POINTS:
+            positions = positions_beside(folder, name, size)
+        if positions is not None:
+            one = positions.axis(name)
+            if positions.points is None:
                 unread.append(name)
-                return None
-            points = Chunks(array, node[1], inside, node[0], 0, complete=False).pixels()
-    except (OutsideFolderError, StaleFileError):
-        raise
-    except Exception:  # noqa: BLE001 - files of other programs may be invalid in any way
-        return None
-    return Axis.through(name, str(array.attrs.get("units", "")), points)
+            if one is None:
+                why = "are too many to read" if positions.points is None else "are not numbers"
+                doubts.append(uneven_axis(name, why))
+        found.append(replace(one or axis, name=name or axis.name))
+    return tuple(found), tuple(doubts)
+
+
+def _told(name: str, given: Any, size: int) -> Axis:
+    """Return an axis of an export; raise an error if it is invalid."""
+    numbers = (float(given[key]) for key in ("scale", "offset"))
+    axis = Axis.calibrated(name, str(given["units"]), *numbers, signed=True)
+    labels = tuple(map(str, given.get("labels", ())))
+    points = tuple(map(float, given.get("coordinates", ())))
+    if len(points) == size and all(map(math.isfinite, points)):
+        units = str(given["coordinate_units"])
+        axis = replace(axis, coordinates=points, coordinate_units=units)
+    return replace(axis, labels=labels if len(labels) == size else ())
 
 
 FORMAT = Format(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dask_tiled.errors import OutsideFolderError
 from dask_tiled.formats.tools.hyperspy import AxisFacts, in_order
 from dask_tiled.formats.tools.text import NOTHING
+from dask_tiled.formats.zarr.coordinates import positions_in
 from dask_tiled.formats.zarr.documents import node_in
 from dask_tiled.formats.zarr.folders import Folder
 from dask_tiled.model.axes import Axis
@@ -21,38 +22,40 @@ SIGNAL = re.compile(r"(?:.*/)?Experiments/[^/]+/data")
 """Path of a signal."""
 
 
-def axes_beside(folder: Folder, ndim: int) -> tuple[AxisFacts, ...]:
+def axes_beside(folder: Folder, shape: Sequence[int]) -> tuple[AxisFacts, ...]:
     """Return the axes in ``axis-0``, ``axis-1``, ... beside an array; empty if one is missing."""
     group = folder.above
     if group is None or not SIGNAL.fullmatch(folder.path.replace("\\", "/")):
         return ()
     facts = []
-    for k in range(ndim):
+    for k in range(len(shape)):
+        part = group.inside(f"axis-{k}")
         try:
-            node = node_in(group.inside(f"axis-{k}"))
+            node = node_in(part)
         except OutsideFolderError:  # the user opened the array, not the group
             return ()
         attributes = node[1].get("attributes") if node else None
         if not isinstance(attributes, dict):
             return ()
-        facts.append(_facts(attributes))
+        facts.append(_facts(part, attributes, k, shape))
     return in_order(facts)
 
 
-def _facts(told: Mapping[str, Any]) -> AxisFacts:
+def _facts(part: Folder, told: Mapping[str, Any], k: int, shape: Sequence[int]) -> AxisFacts:
     name, units = (_label(told.get(key)) for key in ("name", "units"))
     step, offset = (_number(told.get(key)) for key in ("scale", "offset"))
-    axis = (
-        Axis(name)
-        if step is None
-        else Axis.calibrated(name, units, step, offset or 0.0, signed=True)
-    )
-    index, navigate = _number(told.get("index_in_array")), told.get("navigate")
-    return AxisFacts(
-        axis,
-        None if index is None else int(index),
-        navigate if isinstance(navigate, bool) else None,
-    )
+    index = _number(told.get("index_in_array"))
+    place = None if index is None else int(index)
+    axis = Axis(name)
+    if step is not None:
+        axis = Axis.calibrated(name, units, step, offset or 0.0, signed=True)
+    else:
+        number = place if place is not None and 0 <= place < len(shape) else k
+        positions = positions_in(part.inside("axis"), shape[number])
+        axis = (positions and positions._replace(units=units).axis(name)) or axis
+    navigate = told.get("navigate")
+    navigate = navigate if isinstance(navigate, bool) else None
+    return AxisFacts(axis, place, navigate)
 
 
 def _label(value: Any) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from dask_tiled.formats.hdf5.attributes import attribute, label, text_of
@@ -65,9 +64,9 @@ class Emd(Convention):
         for k, size in enumerate(picture.shape, first):
             values = tree.look(group, f"dim{k}")
             name = "" if values is None else label(attribute(values, "name"))
-            axis = read_axis(tree, values, name, size)
-            units = PREFIXED.sub(r"\1\2", axis.units.strip("[]"))
-            axes.append(replace(axis, units=label(units)))
+            told = "" if values is None else label(attribute(values, "units"))
+            units = label(PREFIXED.sub(r"\1\2", told.strip("[]")))
+            axes.append(read_axis(tree, values, name, size, units))
         return Calibration(tuple(axes))
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:

@@ -5,9 +5,9 @@ Layout facts: the specification of HyperSpy's files, and its metadata structure.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.tools.hyperspy import AxisFacts, in_order, signal_dims
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.doubts import uneven_axis
 
 DATA = re.compile(r"/Experiments/[^/]+/data")
 OF_AXES = {"navigate", "index_in_array", "scale"}
@@ -116,6 +117,9 @@ def _axis(tree: Tree, part: Any) -> Axis:
     name, units = (label(attribute(part, key)) for key in ("name", "units"))
     values, scale = tree.look(part, "axis"), attribute(part, "scale")
     if scale is None and values is not None:  # perhaps a non-uniform axis
-        return replace(read_axis(tree, values, name, getattr(values, "size", 0)), units=units)
-    step, offset = number(scale, 1.0), number(attribute(part, "offset"), 0.0)
+        return read_axis(tree, values, name, getattr(values, "size", 0), units)
+    if scale is None and attribute(part, "expression") is not None:
+        tree.doubts.append(uneven_axis(name, "follow from an expression"))
+        return Axis(name)
+    step, offset = number(scale, math.nan), number(attribute(part, "offset"), 0.0)
     return Axis.calibrated(name, units, step, offset, signed=True)

@@ -150,5 +150,5 @@ def _times(tree: Tree, count: int) -> Axis:
             local_time(text_attribute(told, f"TimePoint{k + 1}")) for k in range(count)
         ]
         seconds = [(one - moments[0]).total_seconds() for one in moments]
-        return Axis.through("t", "s", np.array(seconds)) or Axis("t")
+        return Axis.at("t", "s", np.array(seconds)) or Axis("t")
     return Axis("t")
