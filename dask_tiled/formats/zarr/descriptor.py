@@ -230,7 +230,7 @@ def _told(name: str, given: Any, size: int) -> Axis:
 
 FORMAT = Format(
     name="zarr",
-    extensions=(".zarr", ".ozx", ".zspy"),
+    extensions=(".zarr", ".zarr.zip", ".ozx", ".zspy"),
     summary="arrays of zarr 2 and 3, OME-Zarr, exports of to_zarr, in folders and zip files",
     nav_shape_from="the shape of the array, all but its last axes",
     sniff=sniff,
