@@ -100,6 +100,12 @@ def test_long_xml_is_read():
     assert len(taken) == 60_000
 
 
+def test_long_tags_are_read():
+    """Recent versions of expat look at an incomplete tag again once they have twice as much."""
+    root = parse_xml(b"<a>" + b"<b x='%s'>1</b>" % (b"1" * 40_000) * 20 + b"</a>", "a.xml")
+    assert [(len(one.attrib["x"]), one.text) for one in root] == [(40_000, "1")] * 20
+
+
 @pytest.mark.parametrize(
     "encoding", ["foo", "idna", "hex", "utf-7", "utf-16", "punycode", "x" * 99]
 )

@@ -44,7 +44,7 @@ FILE_TIME = 11_644_473_600
 BLOCK_BYTES = 1 << 14
 """Parse this many bytes at a time, so that little is parsed after an error."""
 MAX_TOKEN = 1 << 17
-"""Limit of a tag or comment: an incomplete one is rescanned with each block."""
+"""Limit of a tag or comment up to its first ``>``."""
 Take: TypeAlias = Mapping[str, Callable[[ET.Element], ET.Element | None]]
 """Functions called with complete elements of some names, without namespace. The elements are
 then removed and not counted: there may be millions. A small element that a function returns takes
@@ -74,9 +74,15 @@ class _Builder:
 
     def build(self, text: bytes) -> ET.Element:
         """Return the tree of a document."""
-        for first in range(0, len(text), BLOCK_BYTES):
-            self.parser.Parse(text[first : first + BLOCK_BYTES])
-            if first - self.parser.CurrentByteIndex > MAX_TOKEN:
+        first = begin = 0
+        while first < len(text):
+            # expat scans an incomplete tag again with each block. Version 2.6, and older ones that
+            # distributions have patched, wait for twice as much.
+            size = max(BLOCK_BYTES, first - begin)
+            self.parser.Parse(text[first : first + size])
+            first += size
+            begin = max(0, self.parser.CurrentByteIndex)
+            if first - begin > MAX_TOKEN and b">" not in text[begin : begin + MAX_TOKEN]:
                 raise ValueError(f"a tag or a comment of more than {MAX_TOKEN} bytes")
         self.parser.Parse(b"", True)  # noqa: FBT003 - the last part
         return self.tree.close()
@@ -146,7 +152,7 @@ def parse_xml(
     ------
     CorruptFileError
         The XML is malformed, too large, has more elements and attributes, more nested elements, a
-        tag or a comment of more than 128 KiB, or a document type.
+        tag or a comment of more than 128 KiB before its first ``>``, or a document type.
     """
     try:
         if len(text) > max_bytes:
