@@ -25,7 +25,7 @@ from dask_tiled.model.files import HDF5, read_head
 from dask_tiled.opening import open_dataset, opened
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.new_files import check_place, file_path, new_file
-from dask_tiled.storing.nodes import files
+from dask_tiled.storing.nodes import below, files
 from dask_tiled.tiling import machine
 
 
@@ -213,7 +213,7 @@ def stored_bytes(target: str) -> int:
         node = zarr.open(target, mode="r")
         nodes = [node] if isinstance(node, zarr.Array) else [x for _, x in node.members(None)]
         return sum(int(x.nbytes_stored()) for x in nodes if isinstance(x, zarr.Array))
-    listed = [path] if os.path.isfile(path) else [os.path.join(path, key) for key in files(path)]
+    listed = [path] if os.path.isfile(path) else [below(path, key) for key in files(path)]
     return sum(map(os.path.getsize, listed))
 
 

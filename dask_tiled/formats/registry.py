@@ -16,7 +16,7 @@ from dask_tiled.model.description import Description
 from dask_tiled.model.files import is_refusal, read_head
 from dask_tiled.model.headers import Headers, Records
 from dask_tiled.model.instrument import VOCABULARY, Entry
-from dask_tiled.model.paths import is_file, is_url
+from dask_tiled.model.paths import in_folder, is_file, is_url
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.model.tile_request import AdjustTile
 
@@ -275,5 +275,9 @@ def completed(path: str) -> str:
     folder = os.path.isdir(path)
     if os.path.lexists(path) and not folder:
         return path
-    whole = [path + suffix for _, suffix in implied if suffix[0] == "/" or not folder]
+    whole = [
+        in_folder(path, suffix[1:]) if suffix[0] == "/" else path + suffix
+        for _, suffix in implied
+        if suffix[0] == "/" or not folder
+    ]
     return next(filter(os.path.isfile, whole), path)

@@ -12,7 +12,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.model.paths import listed, open_file, without_scheme
 from dask_tiled.storing.claims import claimed, discard, put_back, remove_replaced, set_aside
 from dask_tiled.storing.disk import at_once, flush, flush_folders, unwritable, writing_to
-from dask_tiled.storing.nodes import check_node, files
+from dask_tiled.storing.nodes import below, check_node, files
 from dask_tiled.storing.places import Place, not_cancelled
 from dask_tiled.system.files import allocate, preadv, write_back
 
@@ -65,11 +65,6 @@ class FileReader:
                 done += more
             return view[:done]
         return None
-
-
-def below(folder: str, key: str) -> str:
-    """Return the path of a key."""
-    return os.path.join(folder, *key.split("/"))
 
 
 class Folder:
@@ -155,7 +150,7 @@ def flush_all(folder: str) -> None:
     """Flush all files and folders below a folder to the disk, which is faster than one by one."""
     folders: list[str] = []
     keys = [*files(folder, folders)]
-    at_once(flush, [os.path.join(folder, key) for key in keys + folders])
+    at_once(flush, [below(folder, key) for key in keys + folders])
 
 
 @contextmanager

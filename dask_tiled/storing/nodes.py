@@ -26,6 +26,11 @@ _HALF = re.compile(rf"(.+)\.{_HEX}\.partial")
 """Unfinished files of a killed LocalStore, which strips the suffix of some names."""
 
 
+def below(folder: str, key: str) -> str:
+    """Return the path of a key."""
+    return os.path.join(folder, *key.split("/"))
+
+
 def is_document(key: str) -> bool:
     """Return whether a key is that of zarr metadata."""
     return key.rpartition("/")[2] in _DOCUMENTS
@@ -80,7 +85,7 @@ def files(path: str, folders: list[str] | None = None) -> Iterator[str]:
     folders.append("")
     mounted = with_room(partial(mounted_below, path), path)
     for folder in folders:
-        place = os.path.join(path, folder)
+        place = below(path, folder)
         with with_room(partial(os.scandir, place), place) as entries:
             for entry in entries:
                 key = folder + entry.name
@@ -147,7 +152,7 @@ def remove(path: str, is_ours: Callable[[str], bool]) -> None:
     with suppress(OSError):  # the next export removes the rest
         # Metadata are removed first: the node disappears at once.
         ours = filter(is_ours, files(path))
-        at_once(lambda key: os.remove(os.path.join(path, key)), ours, lambda x: not is_document(x))
+        at_once(lambda key: os.remove(below(path, key)), ours, lambda x: not is_document(x))
 
     def try_remove(folder: str) -> None:
         with suppress(OSError):

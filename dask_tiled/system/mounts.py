@@ -6,7 +6,10 @@ import os
 import re
 from contextlib import suppress
 
+from dask_tiled.system.names import offered
+
 MOUNTS = "/proc/self/mountinfo"
+_HAS_DEVICES = offered("os", "major") is not None
 
 
 def types() -> dict[tuple[int, int], str]:
@@ -30,6 +33,8 @@ def parse_mount(line: str) -> tuple[tuple[int, int], str]:
 
 def mounted_below(path: str) -> set[str]:
     """Return the mount points below a folder, relative to it; none if the system lists none."""
+    if not _HAS_DEVICES:
+        return set()
     root = os.fsencode(os.path.join(os.path.realpath(path), ""))
     with suppress(FileNotFoundError), open(MOUNTS, "rb") as file:
         escaped = (line.split(b" ")[4] for line in file)

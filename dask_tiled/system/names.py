@@ -22,7 +22,7 @@ NAMES: Names = {
         "RWF_NOWAIT": Use("detecting cached pages", "all pages are assumed to be cached"),
         "fork": Use("a fork for each job of the child that reads HDF5 files", PATIENT_CHILD),
         "killpg": Use("ending the forks of that child", "the child is terminated"),
-        "major": Use("the number of a device", "files count as local"),
+        "major": Use("the number of a device", "files count as local, and nothing as mounted"),
         "posix_fadvise": Use("writing back large files early", "the system decides"),
         "posix_fallocate": Use("allocating a file at once", "files grow while they are written"),
         "pread": Use("reading a few bytes at an offset", SLOWER_READS),

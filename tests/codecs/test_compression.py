@@ -20,7 +20,9 @@ ZEROS = bytes(1 << 20)
 
 
 def szip_encode(data):
-    """Compress bytes with szip through the HDF5 library."""
+    """Compress bytes with szip through the HDF5 library, if it was built with that."""
+    if not h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP):
+        pytest.skip("this HDF5 library has no szip")
     with h5py.File.in_memory() as file:
         made = file.create_dataset(
             "d", data=np.frombuffer(data, "u4"), compression="szip", chunks=True

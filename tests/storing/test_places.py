@@ -45,7 +45,7 @@ def shown(target):
     """Return all keys and values that a reader sees."""
     if isinstance(target, os.PathLike):
         paths = [path for path in target.rglob("*") if path.is_file()]
-        return {str(path.relative_to(target)): path.read_bytes() for path in paths}
+        return {path.relative_to(target).as_posix(): path.read_bytes() for path in paths}
     store = target if isinstance(target, zarr.storage.MemoryStore) else target.store
     path = "" if store is target else f"{target.path}/"
     found = store._store_dict.items()

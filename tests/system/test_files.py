@@ -1,11 +1,13 @@
 """Files are read at any offset by every way, and other programs may change them meanwhile."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
+import zarr
 
-from dask_tiled import StaleFileError, open_dataset
+from dask_tiled import StaleFileError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.reading import decoding
 from dask_tiled.system import files, locks
 from dask_tiled.testing import counting_frames, write_raw
@@ -115,3 +117,22 @@ def test_flushing_files_and_folders(tmp_path):
         files.flush(str(path))
     with pytest.raises(FileNotFoundError):
         files.flush(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("depth", [1, 5])
+def test_paths_of_any_length(tmp_path, depth):
+    """Windows limits paths to 260 characters, unless they have the prefix of absolute paths."""
+    start = "\\\\?\\" if os.name == "nt" else ""
+    folder = Path(f"{start}{tmp_path.joinpath(*['d' * 60] * depth)}")
+    folder.mkdir(parents=True)
+    path = write_raw(folder / "scan.raw", FRAMES)
+    for io in ("auto", "mmap", "buffered"):
+        np.testing.assert_array_equal(open_dataset(path, io=io, **RAW), FRAMES)
+    arr = open_dataset(path, chunks=(3, -1, -1), **RAW)
+    for overwrite in (False, True):
+        to_zarr(arr, folder / "out.zarr", layout="array", overwrite=overwrite)
+        verify_zarr(folder / "out.zarr", arr)
+        np.testing.assert_array_equal(zarr.open_array(folder / "out.zarr")[:], FRAMES)
+    assert {*os.listdir(folder)} == {"scan.raw", "out.zarr"}
+    if depth == 1 or os.name != "nt":  # Wine finds no final path of long ones
+        np.testing.assert_array_equal(open_dataset(folder / "out.zarr"), FRAMES)

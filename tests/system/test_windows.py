@@ -1,0 +1,101 @@
+"""What only Windows has: drives, names of devices, paths without case, other consoles."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dask_tiled import DatasetError, open_dataset, to_beton, to_references, to_zarr
+from dask_tiled.system import changes
+from dask_tiled.testing import counting_frames, write_mib
+
+pytestmark = pytest.mark.skipif(os.name != "nt", reason="for Windows")
+
+FRAMES = counting_frames((2, 3, 16, 16), "u2")
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return write_mib(tmp_path / "Scan.mib", FRAMES)
+
+
+SPELLINGS = {
+    "with slashes": lambda path: path.replace("\\", "/"),
+    "in lower case": str.lower,
+    "in upper case": str.upper,
+    "on the present drive": lambda path: path[2:],
+    "in the present folder of a drive": lambda path: f"{path[:2]}Scan.mib",
+    "with the prefix of absolute paths": lambda path: f"\\\\?\\{path}",
+    "of a device": lambda path: f"\\\\.\\{path}",
+    "of a URL": lambda path: "file:///" + path.replace("\\", "/"),
+    "as a pattern": lambda path: path.replace("Scan", "sc*"),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_spellings_of_a_path(path, spelling):
+    arr = open_dataset(SPELLINGS[spelling](str(path)), nav_shape=(2, 3))
+    np.testing.assert_array_equal(arr, FRAMES)
+
+
+DEVICES = ["NUL", "nul", r"\\.\NUL", r"folder\NUL"]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.usefixtures("path")
+def test_devices_are_not_opened(name):
+    os.mkdir("folder")
+    with pytest.raises(DatasetError, match="not a file"):
+        open_dataset(name)
+
+
+EXPORTS = {
+    "zarr": to_zarr,
+    "references": to_references,
+    "beton": lambda arr, path: to_beton(path, {"frame": arr.reshape(-1, 16, 16)}),
+}
+
+
+@pytest.mark.parametrize("name", ["NUL", r"\\.\NUL", "a?b", "a<b", "a|b", r"Q:\out", r"\\.\no\out"])
+@pytest.mark.parametrize("export", EXPORTS)
+def test_exports_refuse_names_that_are_no_files(path, export, name):
+    arr = open_dataset(path)
+    before = {*os.listdir()}
+    with pytest.raises(DatasetError):
+        EXPORTS[export](arr, name)
+    assert {*os.listdir()} == before
+
+
+def test_names_without_case_are_one_export(path):
+    arr = open_dataset(path)
+    to_zarr(arr, "out.zarr")
+    with pytest.raises(DatasetError, match="exists"):
+        to_zarr(arr, "OUT.zarr")
+
+
+def test_shares_are_network_files(path):
+    assert changes.is_network(r"\\server\share\scan.mib")
+    assert not changes.is_network(str(path))
+
+
+def test_missing_shares_raise():
+    with pytest.raises(OSError, match=r"scan\.mib"):
+        open_dataset(r"\\localhost\no share\scan.mib")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["cp1252", "cp437", "utf8"])
+def test_consoles_that_lack_characters(path, encoding):
+    """Characters that an encoding lacks are printed as escapes."""
+    other = path.with_name("日本.mib")
+    path.with_suffix(".hdr").unlink()
+    os.rename(path, other)
+    command = [sys.executable, "-m", "dask_tiled", "info", "--nav-shape", "2,3", other]
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert not done.returncode
+    wanted = "日本" if encoding == "utf8" else r"\u65e5\u672c"
+    assert f"{wanted}.mib" in done.stdout.decode(encoding)
