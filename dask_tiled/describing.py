@@ -29,7 +29,7 @@ from dask_tiled.model.channels import channels_of, in_scan, left_after
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import BY_USER, VOLUMES, Description, facts_of
-from dask_tiled.model.doubts import unsettled
+from dask_tiled.model.doubts import INCOMPLETE, unsettled
 from dask_tiled.model.files import filling, following
 from dask_tiled.model.headers import Headers
 from dask_tiled.model.indexing import Array, Index
@@ -123,20 +123,12 @@ def describe(
     passed = {
         "nav_shape": is_settled(nav_shape),
         "missing": missing == "fill",
+        "follow": follow,
         "sync_offset": bool(sync_offset),
         "axes": axes is not None,
         **{name: value is not None for name, value in format_options.items()},
     }
-    left = unsettled(desc.doubts, [name for name, is_passed in passed.items() if is_passed])
-    desc = replace(desc, doubts=left)
-    lost = next((one for one in desc.doubts if one.code == "lost-files"), None)
-    if missing == "raise" and lost is not None:
-        raise TruncatedFileError(
-            "files of the series may be missing",
-            path=first_path,
-            found=lost.text,
-            hint="Pass nav_shape, or the list of files.",
-        )
+    desc = _settled(desc, [name for name, is_passed in passed.items() if is_passed], missing)
     desc = desc if saved is None else saved.of(desc)
     if axes is not None:
         found = calibrated(desc.axes, axes, desc.shape, first_path)
@@ -150,6 +142,22 @@ def describe(
         if told:
             raise DoubtError(told, path=desc.files[-1].path)
     return desc
+
+
+def _settled(desc: Description, options: Sequence[str], missing: Any) -> Description:
+    """Drop the doubts that options settle; raise if files are lost and may not be."""
+    if INCOMPLETE & {one.code for one in desc.doubts} and "nav_shape" not in options:
+        desc = desc.with_facts(complete=False)  # also if the doubt is settled
+    left = unsettled(desc.doubts, options)
+    lost = next((one for one in left if one.code == "lost-files"), None)
+    if missing == "raise" and lost is not None:
+        raise TruncatedFileError(
+            "files of the series may be missing",
+            path=desc.files[0].path,
+            found=lost.text,
+            hint="Pass nav_shape, or the list of files.",
+        )
+    return replace(desc, doubts=left)
 
 
 DOUBTS = "warn", "ignore", "raise"

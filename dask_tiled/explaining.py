@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import os
 import time
 import tracemalloc
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from dask.system import CPU_COUNT
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.dask_graph.rehearsal import rehearse
 from dask_tiled.errors import DatasetError, check_whole, format_bytes, printable
+from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.reading.amounts import Amount, amount_of, passes_of
@@ -118,6 +120,8 @@ class Explanation:
         which the operating system reclaims when needed, are not counted.
     doubts : tuple of Doubt
         Choices that the files leave open; see :class:`Description`.
+    lacking : tuple of str
+        Files that lack frames, with the number of frames that are there.
     cluster : OnCluster or None
         What the computation takes on a cluster, if ``workers`` was passed.
     measured : Measured or None
@@ -146,6 +150,7 @@ class Explanation:
     threads: int
     peak_memory: int
     doubts: tuple[Doubt, ...] = ()
+    lacking: tuple[str, ...] = ()
     cluster: OnCluster | None = None
     measured: Measured | None = None
     results: tuple[Any, ...] = field(default=(), repr=False, compare=False)
@@ -166,6 +171,8 @@ class Explanation:
         yield "memory", f"at most {format_bytes(self.peak_memory)} in {threads}", peak
         if self.cluster:
             yield f"on {self.cluster.workers} workers", _on_cluster_text(self.cluster), ""
+        for lacking in self.lacking:
+            yield "not complete", printable(lacking), ""
         for doubt in self.doubts:
             yield "doubt", printable(str(doubt)), ""
         if done:
@@ -257,6 +264,7 @@ def explain(
     files = {
         file.path: file.size for source in found.sources.values() for file in source.layout.files
     }
+    described = [*chain.from_iterable(map(_described, collections))]
     explained = Explanation(
         files=tuple(files),
         file_bytes=sum(files.values()),
@@ -268,7 +276,8 @@ def explain(
         left=found.left,
         threads=threads,
         peak_memory=found.peak,
-        doubts=tuple(dict.fromkeys(chain.from_iterable(map(_doubts, collections)))),
+        doubts=tuple(dict.fromkeys(x for desc in described for x in desc.doubts)),
+        lacking=tuple(dict.fromkeys(filter(None, map(_lacking, described)))),
     )
     if workers is not None:
         workers = check_whole("workers", workers, least=1)
@@ -330,14 +339,20 @@ def _on_cluster_text(cluster: OnCluster) -> str:
     return f"{text}, {shortest:.3g} to {longest:.3g} s"
 
 
-def _doubts(one: Any) -> Iterator[Doubt]:
-    """Yield the doubts of the files that an array, or an xarray object, is computed from."""
+def _lacking(desc: Description) -> str:
+    """Return the name of a file that lacks frames, and how many are there; empty if none lack."""
+    text = desc.lacking()
+    return f"{os.path.basename(desc.files[-1].path)}: {text}" if text else ""
+
+
+def _described(one: Any) -> Iterator[Description]:
+    """Yield the files that an array, or an xarray object, is computed from."""
     variables = getattr(one, "variables", {"": one}).values()  # those of a Dataset
     for variable in variables:
         held = getattr(variable, "variable", variable)  # of a DataArray
         if held.chunks is not None:
             arr = held if isinstance(held, da.Array) else held.data
-            yield from (doubt for desc in shown_of(arr).of for doubt in desc.doubts)
+            yield from shown_of(arr).of
 
 
 def _check(one: Any) -> None:

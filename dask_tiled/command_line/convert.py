@@ -8,9 +8,10 @@ from typing import Any
 import click
 from click.core import ParameterSource as Source
 
-from dask_tiled.command_line.failures import INTERRUPTED, Failure
+from dask_tiled.command_line.failures import DOUBTFUL, INTERRUPTED, Failure
 from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
 from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, DISC, LEVELS, PAIR, PATH
+from dask_tiled.command_line.verify import compared
 
 # Options have the names of the parameters of to_zarr.
 EXPORT = (
@@ -133,9 +134,14 @@ def convert(
         what = "Run the same command to resume." if goes_on else "Nothing was written."
         raise Failure(f"interrupted. {what}", INTERRUPTED) from None
     seconds = time.perf_counter() - begun
-    now = arr.refresh() if follow else arr
+    now: Any = arr.refresh() if follow else arr
     stored = format_bytes(export.stored_bytes(target))
     click.echo(f"{target}: {format_bytes(now.nbytes)} of pixels as {stored}, in {seconds:.1f} s")
+    lacking = "" if now.description is None else now.description.lacking()
+    if lacking:
+        click.echo(f"{target}: not complete: {lacking}")
     if check:
         export.verify_file(target, now, progress=own["progress"])
-        click.echo(f"{target}: equal to the file, bit for bit")
+        click.echo(f"{target}: {compared(now)}")
+    if lacking and options["doubts"] == "raise":
+        raise Failure(f"{target}: not complete: {lacking}", DOUBTFUL)

@@ -69,6 +69,7 @@ def _values(desc: Description, scheme: TilingScheme) -> dict[str, Any]:
             {**axis.as_json(), "size": n} for axis, n in zip(desc.axes, desc.shape, strict=True)
         ],
         "missing_frames": desc.layout.count_missing(),
+        "complete": desc.complete,
         "doubts": as_json(desc.doubts),
         "frames_not_shown": desc.layout.selection.ignored(),
         "frame_headers": _header_fields(desc),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
 from dask_tiled.command_line.values import PATH
+
+if TYPE_CHECKING:
+    from dask_tiled.array.tiled_array import TiledArray
 
 
 @click.command(cls=Opening)
@@ -26,4 +30,19 @@ def verify(files: tuple[str, ...], target: str, *, progress: bool | None, **opti
     from dask_tiled.converting.convert import verify_file
 
     verify_file(target, arr, progress=progress)
-    click.echo(f"{target}: equal to the file, bit for bit")
+    click.echo(f"{target}: {compared(arr)}")
+
+
+def compared(arr: TiledArray) -> str:
+    """Return what a comparison without differences compared, as text."""
+    from dask_tiled.errors import format_bytes
+
+    pixels, desc = f"all {format_bytes(arr.nbytes)} of pixels compared", arr.description
+    missing = 0 if desc is None else desc.layout.count_missing()
+    if desc is not None and (left := desc.layout.selection.ignored()):
+        pixels += f"; {left} frames of the file are not shown"
+    if desc is None or not missing:
+        return f"equal to the file, bit for bit; {pixels}"
+    count, fill = math.prod(desc.nav_shape), desc.conversion.fill_value
+    there = f"{count - missing} of {count} frames are equal to the file, bit for bit"
+    return f"{there}; {missing} are missing in it, and {fill} in both; {pixels}"

@@ -14,7 +14,7 @@ import numpy as np
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.doubts import Doubt, left_over, surplus
+from dask_tiled.model.doubts import INCOMPLETE, Doubt, left_over, surplus
 from dask_tiled.model.files import File, is_filling
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.instrument import Instrument
@@ -223,6 +223,26 @@ class Description:
         numbers = np.where(there, selection.numbers + by, -1)
         shown = self.with_frames(self.nav_shape, numbers=numbers)
         return replace(shown, axes=self.axes, metadata=self.metadata)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the files lack nothing, as far as they tell: no frame, no file of a series.
+
+        Exports record it, and restore it when they are opened.
+        """
+        return not self.lacking()
+
+    def lacking(self) -> str:
+        """Return how many frames are there, as text; empty if nothing is known to be lacking."""
+        count, missing = math.prod(self.nav_shape), self.layout.count_missing()
+        if missing:
+            return f"{count - missing} of {count} frames"
+        facts = facts_of(self)
+        if lost := facts.get("missing_files"):
+            return f"{count} frames, without the pixels of {', '.join(lost)}"
+        in_doubt = INCOMPLETE & {one.code for one in self.doubts}
+        is_told = facts.get("complete", True) is False
+        return f"{count} frames, and perhaps not all" if in_doubt or is_told else ""
 
     def with_doubts(self, *doubts: Doubt) -> Description:
         """Return the description with more doubts."""

@@ -52,8 +52,11 @@ SETTLED_BY: Mapping[str, frozenset[str]] = {
     "lost-files": frozenset({"nav_shape", "missing"}),
     "scan-shape": frozenset({"nav_shape"}),
     "uneven-axis": frozenset({"axes"}),
+    "unfinished": frozenset({"missing", "follow"}),
 }
 """Options of ``open_dataset`` that settle doubts, by code."""
+INCOMPLETE = frozenset({"lost-files", "unfinished"})
+"""Codes of doubts that frames are lacking."""
 
 
 def unknown_scan(frames: int) -> tuple[Doubt, ...]:
@@ -120,6 +123,12 @@ def surplus(announced: int, frames: int, told_by: str) -> tuple[Doubt, ...]:
     text = f"{frames} frames are shown, {frames - announced} more than {told_by} announce"
     settle = f"pass nav_shape=({announced},), or nav_shape=({frames},) for all"
     return (Doubt("left-over-frames", text, settle),)
+
+
+def unfinished(why: str) -> Doubt:
+    """Return the doubt that more frames may come."""
+    settle = "pass follow=True to add the frames that arrive, or missing='fill' to leave it so"
+    return Doubt("unfinished", f"the acquisition may not be complete: {why}", settle)
 
 
 def unsettled(doubts: Iterable[Doubt], options: Iterable[str]) -> tuple[Doubt, ...]:

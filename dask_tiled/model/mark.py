@@ -15,7 +15,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
-from dask_tiled.model.doubts import as_json
+from dask_tiled.model.doubts import INCOMPLETE, as_json, unfinished
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import VOCABULARY, Fact, Instrument, value_of
 from dask_tiled.model.paths import is_url
@@ -50,6 +50,8 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
     lacking = [_missing(desc) for desc in of if desc.layout.count_missing()]
     if lacking:
         mark["missing"] = lacking
+    if not all(desc.complete for desc in of):
+        mark["complete"] = False
     doubts = as_json(dict.fromkeys(one for desc in of for one in desc.doubts))
     if doubts:
         mark["doubts"] = without(folders, doubts)
@@ -129,7 +131,7 @@ def with_missing(
     """
     places, fill = _told_missing(desc, mark)
     if not len(places):
-        return desc
+        return desc if mark.get("complete", True) else _unfinished(desc)
     shape = desc.nav_shape if nav_shape is None else nav_shape
     count, path = math.prod(shape), desc.files[0].path
     if count > max(MOST_PLACES, desc.layout.n_frames):
@@ -142,6 +144,14 @@ def with_missing(
     axes = desc.axes if len(shape) == desc.nav_ndim else shown.axes
     conversion = Conversion.of(desc.layout.dtype, path, fill_value=fill)
     return replace(shown, axes=axes, conversion=conversion)
+
+
+def _unfinished(desc: Description) -> Description:
+    """Return the description of an export whose sources lacked frames, at unknown positions."""
+    desc = desc.with_facts(complete=False)
+    if INCOMPLETE & {one.code for one in desc.doubts}:
+        return desc
+    return desc.with_doubts(unfinished("frames were lacking when it was exported"))
 
 
 def _told_missing(desc: Description, mark: Mapping[str, Any]) -> tuple[Index, Any]:

@@ -16,7 +16,7 @@ import xarray
 import zarr
 
 import dask_tiled
-from dask_tiled import Doubt, DoubtError, DoubtWarning, describe, open_dataset
+from dask_tiled import Doubt, DoubtError, DoubtWarning, describe, open_dataset, to_zarr
 from dask_tiled.model.doubts import SETTLED_BY
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series, write_mrc
 
@@ -99,6 +99,12 @@ def not_numbers(folder):
     return path
 
 
+def part_of_a_scan(folder):
+    arr = open_dataset(no_scan(folder), nav_shape=(4, 4), missing="fill")
+    to_zarr(arr.sum((2, 3)), folder / "sums.zarr")
+    return folder / "sums.zarr"
+
+
 SAMPLES = {
     "axes-order": ("DM4 with four axes, without units", no_units),
     "default-dataset": ("HDF5 with two arrays of one size", two_arrays),
@@ -110,6 +116,7 @@ SAMPLES = {
     "uneven-axis": ("NeXus positions of which some are not numbers", not_numbers),
     "scan-shape ": ("the same with pauses after every fourth frame", fly_backs),
     "scan-shape  ": ("an Arina master and a file about its scan, without lengths", square_scan),
+    "unfinished": ("an export of sums, made when frames were lacking", part_of_a_scan),
 }
 """What a file of each code looks like, and a function that writes one; blanks make keys differ."""
 OPTIONS = {"first-channel": {"nav_shape": (3, 4)}}
@@ -185,6 +192,7 @@ SETTLED = [
     ("lost-files", {"missing": "fill", "nav_shape": (2, 3)}),
     ("lost-files", {"nav_shape": 6}),
     ("extended-header", {"extended_header": 0}),
+    ("unfinished", {"missing": "fill"}),
     ("scan-shape  ", {"nav_shape": (9,)}),
     ("scan-shape", {"nav_shape": (3, 4)}),
     ("scan-shape", {"nav_shape": (12,)}),

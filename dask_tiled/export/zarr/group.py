@@ -132,6 +132,8 @@ def _told_by(desc: Description) -> dict[str, Any]:
     first, *others = mark["files"]
     source = f"{first} and {len(others)} more" if others else first
     told: dict[str, Any] = {"format": desc.format, "source": source}
+    if "complete" in mark:
+        told["complete"] = int(mark["complete"])
     if "doubts" in mark:
         told["doubts"] = ["{text}: {settle}".format_map(one) for one in mark["doubts"]]
     for name, fact in mark.get("instrument", {}).items():

@@ -32,6 +32,7 @@ from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.channels import CHANNELS
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
+from dask_tiled.model.doubts import unfinished
 from dask_tiled.model.files import HDF5, File, read_head
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
@@ -185,6 +186,8 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         conversion = Conversion.of(layout.dtype, tree.file.path, fill_value=fill)
         desc = replace(desc, conversion=conversion)
     desc = desc.with_doubts(*choice.doubts, *tree.doubts)
+    if tree.root.file.swmr_mode and not tree.file.grows:
+        desc = desc.with_doubts(unfinished("another program has the file open for writing"))
     counts = (one.announced(tree, picture) for one in CONVENTIONS)
     announced = next(filter(None, counts), None)
     if announced is None:
