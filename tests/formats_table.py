@@ -4,6 +4,7 @@
 """
 
 import gzip
+import json
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -211,6 +212,24 @@ def make_hdf5(folder, stem, **options):
     with h5py.File(path, "w") as file:
         file.create_dataset("scan/frames", data=frames, **options)
     return Sample({"path": path}, frames.astype(frames.dtype.newbyteorder("=")), [path])
+
+
+def make_scales(folder, stem):
+    """Write axes in each way that is no instrument's: scales, labels, tags and properties."""
+    frames = counting_frames((3, 4, 5, 7), "u2")
+    path = folder / f"{stem}.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("data", data=frames)
+        for k, size in enumerate(frames.shape):
+            data.dims[k].label = f"axis {k}"
+            scale = file.create_dataset(f"scale_{k}", data=np.arange(size) ** 2.0)
+            scale.make_scale()
+            data.dims[k].attach_scale(scale)
+        steps = [{"offset": 1.0, "scale": 2.0, "units": "nm"}] * 2
+        data.attrs["properties"] = json.dumps({"dimensional_calibrations": steps})
+        tags = [{"key": key, "resolution": 0.5} for key in "tz"]
+        data.attrs["axistags"] = json.dumps({"axes": tags})
+    return Sample({"path": path}, frames, [path])
 
 
 def make_eiger(folder, stem):
@@ -604,6 +623,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "hdf5 delmic": make_delmic,
     "hdf5 delmic chunks": partial(make_delmic, chunks=(8, 1, 1, 2, 3), compression="gzip"),
     "hdf5 dm5": make_dm5,
+    "hdf5 scales": make_scales,
     "hdf5 imaris": make_ims,
     "hdf5 velox": make_velox,
     "hdf5 velox frames": partial(make_velox, chunk=None, frames=slice(1, None)),

@@ -568,7 +568,7 @@ def test_axes_of_hyperspy_1_1_and_1_2(tmp_path, place, record_by, sig_ndim):
 
 
 def test_values_of_axes_of_hyperspy(tmp_path):
-    """Equally spaced values are a scale."""
+    """Equally spaced values are a scale, others coordinates."""
     with h5py.File(path := tmp_path / "a.hspy", "w") as file:
         group = file.create_group("Experiments/a")
         group["data"] = SCAN[0]
@@ -577,7 +577,9 @@ def test_values_of_axes_of_hyperspy(tmp_path):
             axis.attrs.update(_type="DataAxis", name=f"n{k}", units="nm", navigate=False)
             axis["axis"] = values
     desc = describe(path)
-    assert axes_of(desc) == [("n0", "nm", 1, 0), ("n1", "nm", 0.5, 3)]
+    assert axes_of(desc) == [("n0", "", 1, 0), ("n1", "nm", 0.5, 3)]
+    assert desc.axes[0].coordinates == (0, 1, 4, 9, 16)
+    assert desc.axes[0].coordinate_units == "nm"
 
 
 def test_null_attributes_are_ignored(tmp_path):

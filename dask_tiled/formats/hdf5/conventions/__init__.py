@@ -24,7 +24,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dask_tiled.formats.hdf5.convention import Convention
+from dask_tiled.formats.hdf5.conventions.axes_in_json import NionSwift, Vigra
 from dask_tiled.formats.hdf5.conventions.delmic import Delmic
+from dask_tiled.formats.hdf5.conventions.dimension_scales import DimensionScales
 from dask_tiled.formats.hdf5.conventions.dm5 import Dm5
 from dask_tiled.formats.hdf5.conventions.eiger import Eiger
 from dask_tiled.formats.hdf5.conventions.emd import Emd
@@ -47,6 +49,9 @@ CONVENTIONS: Sequence[Convention] = (
     Eiger(),
     H5oina(),
     Imaris(),
+    Vigra(),
+    NionSwift(),
+    DimensionScales(),
 )
 """In order of precedence."""
 

@@ -7,7 +7,7 @@ NXem, NXinstrument and NXbeam, which allow their groups anywhere.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,12 @@ from dask_tiled.formats.hdf5.attributes import attribute, label, text, text_of, 
 from dask_tiled.formats.hdf5.colours import SIG_DIMS, interpreted
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
 from dask_tiled.formats.hdf5.datasets import SERIES, Found, Picture, by_size, picture_of
+from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import MOST_LINKS, Tree
 from dask_tiled.model.axes import Axis
 
+MOST_MEMBERS = 1000
+"""Look at most at this many members of a group for axes."""
 INTERPRETATIONS = {"image": 2, "spectrum": 1, "vertex": 1}
 """Number of signal axes by ``interpretation``."""
 
@@ -90,6 +93,10 @@ class Nexus(Convention):
                 at = int(indices[0]) if indices.size and indices.dtype.kind in "iu" else k
                 if axis and 0 <= at < len(shape) and indices.size == 1:
                     axes[at] = read_axis(tree, tree.look(group, axis), axis, shape[at])
+        unnamed = axes == [Axis("")] * len(shape)
+        for k, name in _marked_axes(tree, group) if unnamed else ():
+            if k < len(shape):
+                axes[k] = read_axis(tree, tree.look(group, name), name, shape[k])
         if colours is not None:
             usual = Axis("y"), Axis("x"), Axis("s", labels=colours.labels)
             pairs = zip(axes[-SIG_DIMS:], usual, strict=True)
@@ -105,6 +112,19 @@ class Nexus(Convention):
                 return {path: ()}
             path = posixpath.dirname(path)
         return {}
+
+
+def _marked_axes(tree: Tree, group: Any) -> Iterator[tuple[int, str]]:
+    """Yield the axes of older files: datasets with their number, of which one may be primary."""
+    marked: dict[int, list[tuple[bool, str]]] = {}
+    for name in names_in(group, MOST_MEMBERS):
+        item = tree.look(group, name)
+        number = text_of(attribute(item, "axis"))
+        if number.isdecimal() and len(number) < 3 and int(number):
+            primary = text_of(attribute(item, "primary")) == "1"
+            marked.setdefault(int(number) - 1, []).append((not primary, name))
+    for k, names in marked.items():
+        yield k, min(names)[1]
 
 
 def _of_class(found: Found, name: str) -> list[tuple[str, Any]]:
