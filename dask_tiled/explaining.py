@@ -16,9 +16,11 @@ from typing import Any
 import dask.array as da
 from dask import config
 from dask.base import compute
+from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 
 from dask_tiled.array.axes import shown_of
+from dask_tiled.array.dask_graph.layers import DESCRIPTION
 from dask_tiled.array.dask_graph.rehearsal import rehearse
 from dask_tiled.errors import DatasetError, check_whole, format_bytes, printable
 from dask_tiled.model.description import Description
@@ -26,6 +28,8 @@ from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.reading.amounts import Amount, amount_of, passes_of
 from dask_tiled.reading.counting import counted
+from dask_tiled.tiling.negotiation import USUAL_COUNT, block_chunks
+from dask_tiled.tiling.scheme import negotiate
 
 MOST_FILES = 3
 """Maximum number of file names shown."""
@@ -117,7 +121,13 @@ class Explanation:
     peak_memory : int
         Upper limit in bytes of the memory for arrays in a process with `threads` threads: chunks,
         tiles, buffers and results. Memory used before, compiled code, and mapped pages of files,
-        which the operating system reclaims when needed, are not counted.
+        which the operating system reclaims when needed, are not counted. Of functions of users,
+        only arguments and results are counted.
+    unseen : tuple of str
+        Functions of users, which may allocate more than their results.
+    blocks : str
+        Which parts of chunks are read instead of the whole chunks that were chosen for tiles;
+        empty if none are.
     doubts : tuple of Doubt
         Choices that the files leave open; see :class:`Description`.
     lacking : tuple of str
@@ -149,6 +159,8 @@ class Explanation:
     left: tuple[tuple[str, str], ...]
     threads: int
     peak_memory: int
+    unseen: tuple[str, ...] = ()
+    blocks: str = ""
     doubts: tuple[Doubt, ...] = ()
     lacking: tuple[str, ...] = ()
     cluster: OnCluster | None = None
@@ -167,8 +179,12 @@ class Explanation:
         yield "decoded", format_bytes(self.bytes_decoded), ""
         yield "tasks", f"{self.tasks}", ""
         threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
-        peak = format_bytes(done.peak_memory) if done else ""
-        yield "memory", f"at most {format_bytes(self.peak_memory)} in {threads}", peak
+        memory = f"{format_bytes(self.peak_memory)} in {threads}"
+        others = ", ".join(self.unseen)
+        memory = f"{memory}, plus what {others} itself allocates" if others else f"at most {memory}"
+        yield "memory", memory, format_bytes(done.peak_memory) if done else ""
+        if self.blocks:
+            yield "blocks", self.blocks, ""
         if self.cluster:
             yield f"on {self.cluster.workers} workers", _on_cluster_text(self.cluster), ""
         for lacking in self.lacking:
@@ -276,6 +292,8 @@ def explain(
         left=found.left,
         threads=threads,
         peak_memory=found.peak,
+        unseen=found.unseen,
+        blocks="; ".join(dict.fromkeys(chain.from_iterable(map(_blocks, collections)))),
         doubts=tuple(dict.fromkeys(x for desc in described for x in desc.doubts)),
         lacking=tuple(dict.fromkeys(filter(None, map(_lacking, described)))),
     )
@@ -353,6 +371,21 @@ def _described(one: Any) -> Iterator[Description]:
         if held.chunks is not None:
             arr = held if isinstance(held, da.Array) else held.data
             yield from shown_of(arr).of
+
+
+def _blocks(one: Any) -> Iterator[str]:
+    """Yield a text for each opened array that is read in parts of its usual chunks."""
+    graph = one.__dask_graph__()
+    for layer in graph.layers.values() if isinstance(graph, HighLevelGraph) else ():
+        noted = layer.collection_annotations or {}
+        desc, chunks = noted.get(DESCRIPTION), noted.get("chunks")
+        if desc is None or chunks is None or math.prod(map(len, chunks)) <= USUAL_COUNT:
+            continue
+        usual = negotiate(desc)
+        nbytes, count = usual.block_bytes, math.prod(map(len, usual.chunks))
+        if nbytes is not None and block_chunks(desc, usual.chunks, nbytes) == chunks:
+            parts = math.prod(map(len, chunks))
+            yield f"{parts} parts of {count} chunks: functions of whole chunks get them one by one"
 
 
 def _check(one: Any) -> None:

@@ -227,3 +227,80 @@ def test_wrong_clusters_raise(tmp_path, options, says):
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", np.zeros((2, 4, 4))))
     with pytest.raises(dask_tiled.DatasetError, match=says):
         dask_tiled.explain(arr.sum(), **options)
+
+
+def negative(block):
+    return -block
+
+
+def brightest(block):
+    return block.max(axis=(2, 3))
+
+
+def doubled(block):
+    return block.astype("f8")
+
+
+def spectrum(block):
+    return abs(np.fft.fft2(block))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    frames = np.ones((8, 16, 64, 1024), "u2")  # 16 MiB
+    path = write_npy(tmp_path_factory.mktemp("large") / "scan.npy", frames)
+    return open_dataset(path, chunks=(2, 16, 64, 1024))
+
+
+OF_USERS = {
+    "negative": lambda a: a.map_blocks(negative),
+    "negative, summed": lambda a: a.map_blocks(negative).sum(),
+    "three times": lambda a: a.map_blocks(negative).map_blocks(negative).map_blocks(negative).max(),
+    "brightest": lambda a: a.map_blocks(brightest, drop_axis=(2, 3), dtype="u2"),
+    "doubled": lambda a: a.map_blocks(doubled, dtype="f8").max((2, 3)),
+    "doubled, mean": lambda a: a.map_blocks(doubled, dtype="f8").mean(),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", OF_USERS)
+def test_memory_of_functions_of_users(large, name, threads):
+    """Arguments and results are within a factor of two of what is measured."""
+    result = OF_USERS[name](large)
+    result.compute(scheduler="synchronous")
+    found = explain(result, threads=threads, run=True)
+    assert found.unseen == (name.split(",")[0].replace("three times", "negative"),)
+    assert found.measured.peak_memory <= found.peak_memory
+    runs = [found.measured.peak_memory]
+    while found.peak_memory > 2 * max(runs) and len(runs) < 5 * (threads - 1):
+        runs.append(explain(result, threads=threads, run=True).measured.peak_memory)
+    assert found.peak_memory <= 2 * max(runs)
+
+
+def test_what_functions_allocate_is_not_guessed(large):
+    """The row names the functions, where NumPy's have an upper limit."""
+    found = explain(large.map_blocks(spectrum, dtype="f8").max(), threads=1, run=True)
+    assert found.unseen == ("spectrum",)
+    assert found.measured.peak_memory > found.peak_memory
+    assert "MiB in 1 thread, plus what spectrum itself allocates" in str(found)
+    tiles = dask_tiled.map_tiles(negative, large), dask_tiled.map_tiles(np.negative, large)
+    assert [explain(one).unseen for one in tiles] == [("negative",), ()]
+    other = explain(large.map_blocks(np.flip).max(), threads=1)
+    assert other.unseen == ()
+    assert "at most" in str(other)
+
+
+def test_parts_of_large_chunks_are_told(tmp_path, monkeypatch):
+    """Functions of whole chunks get parts of the chunks that suit tiles."""
+    for module in ("tiling.negotiation", "explaining"):
+        monkeypatch.setattr(f"dask_tiled.{module}.USUAL_COUNT", 8)
+    path = write_npy(tmp_path / "scan.npy", counting_frames((16, 16, 8, 64), "u2"))
+    with dask.config.set({"array.chunk-size": 1 << 13}):
+        arr = open_dataset(path)
+        mapped = arr.map_blocks(negative)
+        assert arr.npartitions < mapped.npartitions
+        found = explain(mapped)
+        assert explain(arr.sum()).blocks == ""
+    parts = f"{mapped.npartitions} parts of {arr.npartitions} chunks"
+    assert found.blocks == f"{parts}: functions of whole chunks get them one by one"
+    assert "blocks" in str(found)

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.array.dask_graph.functions import is_of_numpy
 from dask_tiled.array.recipes import Begun, Recipes
 from dask_tiled.array.tasks import Block
+from dask_tiled.array.tree import name_of
 from dask_tiled.engine.evaluation import StageSink
 from dask_tiled.engine.folding import DOT_BYTES, PIXELS_BYTES, FrameSink, are_adjacent
 from dask_tiled.engine.jobs import Chunk, Sink
@@ -27,8 +29,8 @@ from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Source
 
-OF_USERS = 32
-"""Estimated temporaries of users' functions, in bytes per pixel of a tile."""
+OF_FUNCTIONS = 32
+"""Most temporaries of functions of NumPy and of this package, in bytes per pixel of a tile."""
 
 
 Parts = tuple[Box, ...]
@@ -45,6 +47,8 @@ class Cost(NamedTuple):
     results: tuple[Result, ...]
     whole: tuple[tuple[str, str, tuple[int, ...]], ...]
     """Operations on all pixels of the chunk at once, reasons, and the shape of the chunk."""
+    unseen: tuple[str, ...] = ()
+    """Functions of users, called on tiles."""
 
 
 class Result(NamedTuple):
@@ -77,6 +81,7 @@ def cost_of(
 
     begun = recipes.begin(block_id, beside, None if room is None else part)
     reads, results, working = list[tuple[Source, Parts]](), dict[int, Result](), 0
+    unseen = list[str]()
     for k, one in enumerate(begun):
         if one.shown is None:
             sources = [] if has_pixels or not all(one.shape) else one.recipe.read_sources
@@ -93,6 +98,8 @@ def cost_of(
         beside_it = [x.sink.others() for x in sinks if isinstance(x.sink, StageSink)]
         reads += [(x, parts) for x in chain([] if has_pixels else [source], *beside_it)]
         working = max(working, _shown_tiles(source, chunk, tile, [x.sink for x in sinks]))
+        users = (x.sink for x in sinks if isinstance(x.sink, MapSink | ReduceSink))
+        unseen = [name_of(x.function) for x in users if not is_of_numpy(x.function)]
         made, ending = list[Any](), 0
         for k, one in shown.items():
             found, result, more = _ended(one)
@@ -105,7 +112,7 @@ def cost_of(
         working += held - sum(results[k].held for k in shown)
     every = tuple(results[k] for k in range(len(begun)))
     whole = tuple((x.recipe.words, x.why, x.shape) for x in begun if x.why is not None)
-    return Cost(tuple(reads), max(0, working), every, whole)
+    return Cost(tuple(reads), max(0, working), every, whole, tuple(unseen))
 
 
 def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Sequence[Sink]) -> int:
@@ -118,9 +125,11 @@ def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Seq
         decoded = PIXELS_BYTES if any(x.is_by_pixel for x in folds) else DOT_BYTES
         in_order = all(are_adjacent(x.units) for x in ranges if isinstance(x, ReadRanges))
         return memory_of(source, chunk.box) + decoded + (0 if in_order else _held(folds, set()))
-    users = [sink for sink in sinks if isinstance(sink, MapSink | ReduceSink)]
-    own = len(users) * math.prod(tile) * OF_USERS
+    own = 0
     for sink in sinks:
+        if isinstance(sink, MapSink | ReduceSink):
+            known = is_of_numpy(sink.function)
+            own += math.prod(tile) * OF_FUNCTIONS if known else sink.result_bytes(tile)
         if isinstance(sink, StageSink):
             own += math.prod(tile) * sink.pixel_bytes
             own += sum(memory_of(x, chunk.box, tile) for x in sink.others()[:1])

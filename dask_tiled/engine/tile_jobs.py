@@ -71,11 +71,17 @@ class MapSink:
 
     def __init__(self, job: MapTiles, chunk: Chunk) -> None:
         self._job = job
+        self.function = job.func
         self._func = with_info(job.func, 1)
         self._chunk = chunk
         sig_shape = chunk.sig_shape if job.sig_shape is None else job.sig_shape
         shape = (math.prod(chunk.nav_shape), *sig_shape)
         self._results = np.empty(shape, job.dtype) if job.out is None else job.out.reshape(shape)
+
+    def result_bytes(self, tile: tuple[int, ...]) -> int:
+        """Return the bytes of the function's result for a tile of a shape."""
+        shape = tile if self._job.sig_shape is None else (tile[0], *self._job.sig_shape)
+        return math.prod(shape) * self._job.dtype.itemsize
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Apply the function to a tile, and store the result."""
@@ -124,9 +130,14 @@ class ReduceSink:
     """Sink that holds the state of a reduction in one chunk."""
 
     def __init__(self, job: ReduceTiles, chunk: Chunk) -> None:
+        self.function = job.func
         self._step = with_info(job.func, 2)
         self._state = job.init.copy()
         self._ones = (1,) * len(chunk.box)
+
+    def result_bytes(self, _: tuple[int, ...]) -> int:
+        """Return the bytes of a state."""
+        return self._state.nbytes
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Update the state with a tile."""

@@ -26,7 +26,7 @@ from dask_tiled.array.dask_graph.aggregation import (
     finished_chunk,
     finished_later,
 )
-from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS
+from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS, is_of_numpy
 from dask_tiled.array.dask_graph.lending import Spare, Unread, lent
 from dask_tiled.array.dask_graph.names import (
     Alias,
@@ -37,6 +37,7 @@ from dask_tiled.array.dask_graph.names import (
     _execute_subgraph,
     chunk,
     flatten,
+    reductions,
 )
 from dask_tiled.array.dask_graph.results import Result, put, whole
 from dask_tiled.array.dask_graph.rewriting import Planned, optimize, planned
@@ -55,7 +56,6 @@ from dask_tiled.array.dask_graph.schedules import (
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import Function, pixels_of
-from dask_tiled.array.tree import name_of
 from dask_tiled.model.indexing import Shaped
 from dask_tiled.reading.amounts import Read, memory_of
 from dask_tiled.reading.reader import Source
@@ -78,13 +78,15 @@ JOINING = {"concatenate_shaped", "concatenate3", "concatenate", "finalize", "sta
 """Functions that need no memory besides their results."""
 PART = re.compile(r"-part-\d+$")
 """Suffix of the layers of parts of joined arrays."""
+LENDERS = lent, Unread
+"""Functions that read chunks into memory of a pool."""
 PRODUCTS = {"matmul", "tensordot", "chunk_einsum"}
 """Functions that multiply operands of one dtype."""
 LIGHT = {
     chunk.sum,
     chunk.prod,
-    chunk.min,
-    chunk.max,
+    reductions.chunk_min,
+    reductions.chunk_max,
     chunk.any,
     chunk.all,
     np.where,
@@ -126,6 +128,8 @@ class Rehearsed(NamedTuple):
     """Plans as text."""
     left: tuple[tuple[str, str], ...]
     """Layers left to dask, with reasons."""
+    unseen: tuple[str, ...]
+    """Functions of users, whose temporaries are not in the peak."""
 
 
 def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
@@ -148,7 +152,8 @@ def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
     if not all(isinstance(one.__dask_graph__(), HighLevelGraph) for one in collections):
         left.add(("expressions", "dask uses array expressions, which have other graphs"))
     texts = tuple(text for one in plans for text in one.on_tiles)
-    return Rehearsed(tasks, found.reads, found.sources, peak, texts, tuple(sorted(left)))
+    unseen = tuple(sorted(found.unseen))
+    return Rehearsed(tasks, found.reads, found.sources, peak, texts, tuple(sorted(left)), unseen)
 
 
 def _scheduled(collections: Sequence[Any]) -> tuple[dict[Any, Any], set[Any], list[Planned]]:
@@ -207,6 +212,8 @@ class _Rehearsal:
         self._places: dict[int, Place] = {}
         self.late: set[tuple[str, str, tuple[int, ...]]] = set()
         """Operations on whole chunks of some shapes, which the plan does not know."""
+        self.unseen: set[str] = set()
+        """Functions of users."""
 
     def evaluated(
         self, graph: Graph, given: Mapping[Any, Any], index: tuple[int, ...] = ()
@@ -271,7 +278,9 @@ class _Rehearsal:
             key: one._replace(value=without(one.value, before), results={})
             for key, one in done.items()
         }
-        peak = peak_of(graph, inside, {wanted}, steps(graph, 1, first_of))
+        # Memory that is lent waits for the next chunk of the thread.
+        lenders = {key for key, one in graph.items() if getattr(one, "func", None) in LENDERS}
+        peak = peak_of(graph, inside, {wanted, *lenders}, steps(graph, 1, first_of))
         return Done(value, max(0, peak - sum(own.values())), results)
 
     def _call(
@@ -310,7 +319,7 @@ class _Rehearsal:
             box = grid.box(args[-1])
         self._reads(source, Read(box, ()))
         shaped = Shaped(tuple(b - a for a, b in box), source.dtype)
-        if function not in (pixels_of, lent, Unread, whole):
+        if function not in (pixels_of, *LENDERS, whole):
             shaped = self._shaped(key, place) or shaped
         return Done(_new(shaped.nbytes, shaped), memory_of(source, box))
 
@@ -333,6 +342,7 @@ class _Rehearsal:
             self._costs[kind] = cost
         cost = self._costs[kind]
         self.late |= {*cost.whole}
+        self.unseen |= {*cost.unseen}
         for source, parts in cost.reads:
             self._reads(source, Read(box, parts))
         made = [Held((Memory(x.held),), x.nbytes, x.shaped) for x in cost.results]
@@ -373,7 +383,7 @@ class _Rehearsal:
         if name in ("getitem", "getter"):
             return self._part(args[0], args[1], key, place, copies=inner is chunk.getitem)
         taken = sum(one.nbytes for one in given)
-        shaped = self._shaped(key, place)
+        shaped = _reduced(function, kwargs, given, self._shaped(key, place))
         if inner in (combined, finished, finished_later):
             width = np.dtype(args[0].dtype or "u1").itemsize if inner is finished_later else 0
             first = max((max(one.nbytes, width * one.items) for one in given), default=0)
@@ -388,7 +398,13 @@ class _Rehearsal:
             return Done(Held((*memory_in(given),), nbytes, shaped))
         if name in JOINING:
             return Done(_new(max(nbytes, taken if shaped is None else 0), shaped))
-        if light:
+        is_of_user = not is_of_numpy(inner)
+        self.unseen |= {name} if is_of_user else set()
+        if (
+            is_of_user
+            or light
+            or (name == "mean_chunk" and kwargs.get("sum", chunk.sum) is chunk.sum)
+        ):
             return Done(_new(nbytes, shaped))
         return Done(_new(nbytes, shaped), _beside(name, given, nbytes, shaped))
 
@@ -431,6 +447,18 @@ class _Rehearsal:
         if any(math.isnan(n) for n in sizes):
             return None
         return Shaped(tuple(map(int, sizes)), dtype)
+
+
+def _reduced(
+    function: Function, kwargs: Mapping[str, Any], given: Sequence[Held], noted: Shaped | None
+) -> Shaped | None:
+    """Return the shape of a reduced chunk, whose axes keep length 1; dask annotates them longer."""
+    keywords = {**getattr(function, "keywords", {}), **kwargs}
+    axes, of = keywords.get("axis"), given[0].shaped if len(given) == 1 else None
+    if noted is None or of is None or not keywords.get("keepdims") or not isinstance(axes, tuple):
+        return noted
+    gone = {axis % len(of.shape) for axis in axes}
+    return noted._replace(shape=tuple(1 if k in gone else n for k, n in enumerate(of.shape)))
 
 
 def _new(nbytes: int, shaped: Shaped | None) -> Held:
@@ -491,7 +519,7 @@ def _function_of(function: Any) -> tuple[str, Any]:
     inner = function
     while hasattr(inner, "func") or hasattr(inner, "funcs"):
         inner = inner.func if hasattr(inner, "func") else inner.funcs[0]
-    return name_of(inner), inner
+    return str(getattr(inner, "__name__", type(inner).__name__)).lstrip("_"), inner
 
 
 def _has_nodes(values: Iterable[Any]) -> bool:
