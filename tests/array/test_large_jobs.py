@@ -95,6 +95,15 @@ JOBS = {
 }
 
 
+def test_sums_of_ten_terabytes_of_blocks(large):
+    """Blocks need a task each; results are combined in three levels."""
+    blocks = large.map_blocks(np.fft.fft2, dtype="c16")
+    tasks, nbytes = sent(blocks.sum(axis=(0, 1)))
+    assert len(tasks) <= blocks.npartitions * 1.03
+    assert nbytes <= 100 * len(tasks)
+    assert depth_of(tasks) <= 1 + 3 + 2
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_ten_terabytes_are_few_small_tasks(large, name):
     """No more than three tasks combine results in turn, between reading and concatenating."""

@@ -44,6 +44,7 @@ from dask_tiled.array.dask_graph.reading import trees_of
 from dask_tiled.array.dask_graph.results import concatenated, last_steps, put_together
 from dask_tiled.array.dask_graph.schedulers import get_here
 from dask_tiled.array.dask_graph.shared import reading_once
+from dask_tiled.array.dask_graph.widening import in_few_levels
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.lowering import COUNTED, LATER, Known, Why, cut_pixels, known_trees
 from dask_tiled.array.plan import (
@@ -162,6 +163,7 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     why = {name: one for name, one in found.items() if not isinstance(one, Known)}
     users, steps = _users(graph.dependencies), last_steps(graph)
     finals = {x: task.key for x, task in steps.items() if len(users[x]) == 1 and x not in wanted}
+    graph = in_few_levels(graph, _chains(trees, known, users, wanted))
     graph, taken = put_together(graph, known, steps, finals)
     known |= taken
     if all(x.is_read for x in known.values()):
@@ -261,6 +263,28 @@ def _endings(
         elif counts:
             found[name] = first, Listing()
     return found
+
+
+def _chains(
+    trees: Mapping[str, Tree],
+    known: Collection[str],
+    users: Mapping[str, Sequence[str]],
+    wanted: set[str],
+) -> Iterator[list[Combine]]:
+    """Yield the layers that combine the results of each reduction that is left to dask."""
+    for name, tree in trees.items():
+        if not isinstance(tree, Reduce) or tree.step is None or name in known:
+            continue
+        found = _combined(tree.step, _following(name, trees, users, wanted))
+        if found is None:
+            continue
+        chain = list[Combine]()
+        for below, one in _following(name, trees, users, wanted):
+            assert isinstance(one, Combine)  # noqa: S101 - matched above
+            chain.append(one)
+            if below == found[0]:
+                break
+        yield chain
 
 
 Following = Iterator[tuple[str, Tree | None]]
