@@ -203,6 +203,21 @@ class TruncatedFileError(DatasetError):
     """
 
 
+class MissingFileError(TruncatedFileError):
+    """A file that another one names or links to does not exist, or an object in it does not.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> import h5py
+    >>> with h5py.File("lone_master.h5", "w") as file:
+    ...     file["entry/data/data_000001"] = h5py.ExternalLink("lone_data.h5", "/entry/data/data")
+    >>> dask_tiled.open_dataset("lone_master.h5")
+    Traceback (most recent call last):
+    dask_tiled.errors.MissingFileError: ...lone_master.h5: ...; found lone_data.h5 does not exist...
+    """
+
+
 class StaleFileError(DatasetError):
     """A file has changed since it was opened.
 

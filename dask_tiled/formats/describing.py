@@ -6,6 +6,7 @@ import cmath
 import fnmatch
 import glob
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -16,7 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError, UnknownFormatError, check_flag, nearest
+from dask_tiled.errors import (
+    DatasetError,
+    MissingFileError,
+    UnknownFormatError,
+    check_flag,
+    nearest,
+)
 from dask_tiled.formats.registry import Format, formats, named, recognised_by
 from dask_tiled.formats.tools.files import natural_key
 from dask_tiled.formats.unrecognised import unrecognised, wrong_format
@@ -133,6 +140,10 @@ def from_the_root(path: Any) -> Any:
     return [*map(from_the_root, path)] if isinstance(path, (list, tuple)) else path
 
 
+PATIENCE, POLL = 30.0, 0.1
+"""How long to wait for files that others name, and how long between attempts, in seconds."""
+
+
 def describe_begun(
     name: str | None,
     paths: tuple[str, ...],
@@ -144,11 +155,19 @@ def describe_begun(
 ) -> Description:
     """Describe files; when following, skip the last of several while it has no frame.
 
-    Parameters are those of :func:`describe_as`.
+    When following, files that others name are waited for. Parameters are those of
+    :func:`describe_as`.
     """
     ask = partial(describe_as, name, common=common, options=options, listed=listed, general=general)
+    until = time.monotonic() + PATIENCE
     try:
-        return ask(paths)
+        while True:
+            try:
+                return ask(paths)
+            except MissingFileError:
+                if not is_following() or time.monotonic() > until:
+                    raise
+                time.sleep(POLL)
     except DatasetError as error:
         at = None if error.path is None else absolute(error.path)
         if not is_following() or len(paths) < 2 or at != absolute(paths[-1]):

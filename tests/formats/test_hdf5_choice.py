@@ -1,15 +1,24 @@
 """HDF5: the dataset that opens by default; the choice of others by path, number or title."""
 
 import json
+from importlib import import_module
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from checks import write_hdf5
 from manifest import by_file, manifest
 
-from dask_tiled import DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled import (
+    DatasetError,
+    MissingFileError,
+    TruncatedFileError,
+    describe,
+    open_dataset,
+)
 from dask_tiled.testing import check_format
 
+describing = import_module("dask_tiled.formats.describing")
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 emd = pytest.importorskip("rsciio.emd", reason="rosettasciio is not installed")
 
@@ -287,6 +296,13 @@ def test_nexus_without_default_counts_signals_of_equal_size(tmp_path):
 FLAT, MASK = np.ones((6, 8), "f4"), np.zeros((6, 8), "u4")
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """Do not wait for files that are designated."""
+    monkeypatch.setattr(describing, "PATIENCE", 0)
+
+
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("options", [{}, {"missing": "raise"}, {"follow": True}])
 @pytest.mark.parametrize("beside", [{"flatfield": FLAT, "pixel_mask": MASK}, {}])
 def test_links_that_lead_nowhere_come_before_the_largest_array(tmp_path, beside, options):
@@ -323,6 +339,114 @@ def test_a_signal_that_leads_nowhere_raises(tmp_path):
     with h5py.File(path, "a") as file:
         file["gone/counts"] = SCAN + 1
     np.testing.assert_array_equal(open_dataset(path), SCAN + 1)
+
+
+def link_default(file):
+    file.attrs["default"], file["entry"] = "entry", h5py.ExternalLink("gone.h5", "/entry")
+
+
+def link_above_default(file):
+    file.attrs["default"], file["entry"] = "entry/data", h5py.SoftLink("/gone")
+
+
+def no_default(file):
+    file.attrs["default"] = "gone"
+
+
+def circular_default(file):
+    entry = file.create_group("entry")
+    entry.attrs.update(NX_class="NXentry", default="data")
+    entry["data"], entry["same"] = h5py.SoftLink("/entry/same"), h5py.SoftLink("/entry/data")
+
+
+def no_signal(file):
+    file.create_group("entry/data").attrs.update(NX_class="NXdata", signal="gone")
+
+
+def link_hyperspy(file):
+    file["Experiments/a/data"] = h5py.ExternalLink("gone.h5", "/data")
+
+
+def link_emd(file):
+    group = file.create_group("array")
+    group.attrs["emd_group_type"] = 1
+    group["data"], group["dim1"] = h5py.ExternalLink("gone.h5", "/data"), np.arange(3)
+
+
+def hyperspy_axes(file, place, target):
+    group = file.create_group("Experiments/a")
+    group["data"] = SCAN[0]
+    for name in ("axis-0", "axis-1"):
+        axis = group.create_group(name)
+        axis.attrs.update(name=name, navigate=False, size=5)
+    if place in group:
+        del group[place]
+    group[place] = target
+
+
+def link_axis(file):
+    hyperspy_axes(file, "axis-0", h5py.ExternalLink("gone.h5", "/axis-0"))
+
+
+def link_values(file):
+    hyperspy_axes(file, "axis-1/axis", h5py.SoftLink("/gone"))
+
+
+NOWHERE = {
+    link_default: "/entry; found gone.h5 does not exist",
+    link_above_default: "/entry; found 'gone' in / does not exist",
+    no_default: "/gone; found 'gone' in / does not exist",
+    circular_default: "/entry/data; found too many links lead to",
+    no_signal: "/entry/data/gone; found 'gone' in /entry/data does not exist",
+    link_hyperspy: "/Experiments/a/data; found gone.h5 does not exist",
+    link_emd: "/array/data; found gone.h5 does not exist",
+    link_axis: "/Experiments/a/axis-0; found gone.h5 does not exist",
+    link_values: "/Experiments/a/axis-1/axis; found 'gone' in / does not exist",
+}
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("options", [{}, {"missing": "fill"}, {"follow": True}], ids=str)
+@pytest.mark.parametrize("write", NOWHERE, ids=lambda write: write.__name__)
+def test_designations_that_lead_nowhere_come_before_the_largest_array(tmp_path, write, options):
+    with h5py.File(path := tmp_path / "a.h5", "w") as file:
+        write(file)
+        file["largest"] = np.ones((99, 99))
+    with pytest.raises(MissingFileError, match=f", at {NOWHERE[write]}"):
+        open_dataset(path, **options)
+    assert open_dataset(path, dataset="largest", **options).shape == (99, 99)
+
+
+def test_a_lost_signal_without_a_link_leaves_the_others(tmp_path):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
+        no_signal(file)
+        nxdata(file, "entry/other", (3, 4), signal="d")
+        file["largest"] = np.ones((99, 99))
+    assert chosen(path) == ("/entry/other/d", "signal of NXdata")
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_following_waits_for_files_that_are_named(tmp_path, monkeypatch, attempts):
+    """The data file lands after some attempts to open the master."""
+    path, waits = tmp_path / "scan_master.h5", []
+    with h5py.File(path, "w") as file:
+        link = h5py.ExternalLink("scan_data_000001.h5", "/entry/data/data")
+        file["entry/data/data_000001"] = link
+        file["entry/instrument/detector/flatfield"] = FLAT
+
+    def land(seconds):
+        waits.append(seconds)
+        if len(waits) == attempts:
+            with h5py.File(tmp_path / "scan_data_000001.h5", "w") as file:
+                file["entry/data/data"] = SCAN
+
+    clock = SimpleNamespace(monotonic=lambda: 0, sleep=land)
+    monkeypatch.setattr(describing, "time", clock)
+    with pytest.raises(MissingFileError, match=r"scan_data_000001\.h5"):
+        open_dataset(path)
+    assert waits == []
+    np.testing.assert_array_equal(open_dataset(path, follow=True), SCAN)
+    assert len(waits) == attempts
 
 
 def test_links_that_lead_nowhere_beside_a_signal_are_ignored(tmp_path):

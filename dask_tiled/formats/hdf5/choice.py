@@ -99,9 +99,7 @@ def _named(
     top = tree.look(tree.root, path)
     if top is None:
         found.raise_refused(path)
-        for lost in found.lost:
-            if f"{path}/".startswith(f"{lost}/"):
-                found.raise_lost(tree.file.path, lost)
+        found.raise_lost(tree.file.path, path)
         _none(tree, found, listed, name)
     inside = search(tree, path, top)
     inside.raise_refused(path)

@@ -14,12 +14,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.errors import (
+    CorruptFileError,
+    DatasetError,
+    MissingFileError,
+    TruncatedFileError,
+)
 from dask_tiled.formats.hdf5.attributes import attribute, number
 from dask_tiled.formats.hdf5.boxes import complex_type
 from dask_tiled.formats.hdf5.colours import colours_of
 from dask_tiled.formats.hdf5.library import chunks_of, names_in, shape_of
-from dask_tiled.formats.hdf5.tree import BROKEN, Tree
+from dask_tiled.formats.hdf5.tree import BROKEN, CircularLinkError, Tree
 from dask_tiled.formats.tools.files import may_be_longer
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import is_filling, is_refusal
@@ -188,15 +193,34 @@ class Found(NamedTuple):
                 raise error
 
     def raise_lost(self, file: str, path: str) -> None:
-        """Raise a TruncatedFileError if the object at a path is a link that leads nowhere."""
-        if path in self.lost:
-            raise TruncatedFileError(
-                "a link leads to nothing, so the pixels may be in a file that is missing",
-                path=file,
-                where=path,
-                found=self.lost[path],
-                hint="Pass dataset= to open another array." if self.pictures else None,
-            )
+        """Raise a MissingFileError if a path, or one above it, is a link that leads nowhere."""
+        above = (place for place in self.lost if f"{path}/".startswith(f"{place}/"))
+        if (place := next(above, None)) is not None:
+            raise self._lost(file, place, self.lost[place])
+
+    def designated(self, tree: Tree, group: Any, path: str, name: str) -> Any:
+        """Return the object that a file designates by a name in a group; None if it is damaged.
+
+        Raise a MissingFileError if there is none.
+        """
+        self.raise_lost(tree.file.path, path)
+        try:
+            return tree.get(group, name)
+        except LookupError as error:
+            # The library raises KeyError for damaged objects.
+            if type(error) in {LookupError, CircularLinkError}:
+                raise self._lost(tree.file.path, path, str(error)) from error
+            return None
+
+    def _lost(self, file: str, path: str, why: str) -> MissingFileError:
+        what = "a link leads to nothing" if path in self.lost else "the designated array is absent"
+        return MissingFileError(
+            f"{what}, so the pixels may be in a file that is missing",
+            path=file,
+            where=path,
+            found=why,
+            hint="Pass dataset= to open another array." if self.pictures else None,
+        )
 
     def raise_ragged(self, file: str, path: str) -> None:
         """Raise a DatasetError if the object at a path holds lists of variable length."""

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, require
+from dask_tiled.errors import CorruptFileError, DatasetError, MissingFileError, require
 from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
 from dask_tiled.formats.tools.files import named_file
 from dask_tiled.model.doubts import Doubt
@@ -91,7 +91,7 @@ class Tree(ExitStack):
                 return found
         what = "a file that holds a part of the dataset is missing"
         hint = "Pass missing='fill' to show its frames as missing."
-        raise TruncatedFileError(what, path=path, where=where, expected=name, hint=hint)
+        raise MissingFileError(what, path=path, where=where, expected=name, hint=hint)
 
     def get(self, start: Any, path: str) -> Any:
         """Return the object at a path, relative to a group; raise LookupError if there is none."""
@@ -130,7 +130,7 @@ class Tree(ExitStack):
         where = f"the link {group.name.rstrip('/')}/{link}"
         try:
             found = self.find(name, group.file.filename, where)
-        except TruncatedFileError as error:
+        except MissingFileError as error:
             raise LookupError(f"{name} does not exist") from error
         return self.open(found)
 
@@ -148,7 +148,7 @@ class Tree(ExitStack):
                 try:
                     path = here if name == "." else tree.find(name, here, where)
                     member = tree.get(tree.open(path), inside)
-                except (TruncatedFileError, LookupError):
+                except (MissingFileError, LookupError):
                     if numbered:  # the end of the series
                         return
                     raise
@@ -171,7 +171,7 @@ class Tree(ExitStack):
     def check_sources(self, dataset: Any) -> None:
         """Check that the library will read only permitted files, and does not loop.
 
-        Raise a DatasetError, CorruptFileError or TruncatedFileError if a source is outside, cyclic
+        Raise a DatasetError, CorruptFileError or MissingFileError if a source is outside, cyclic
         or missing.
         """
         place = dataset.file.filename, dataset.name

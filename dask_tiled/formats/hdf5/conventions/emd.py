@@ -47,6 +47,7 @@ class Emd(Convention):
         arrays = []
         for path, group in found.groups:
             if text_of(attribute(group, "emd_group_type")) in ARRAYS:
+                found.raise_lost(tree.file.path, f"{path}/data")
                 found.raise_ragged(tree.file.path, f"{path}/data")
                 names = {one: posixpath.basename(one.path) for one in found.inside(path)}
                 inner = [one for one, name in names.items() if not re.fullmatch(r"dim\d+", name)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.errors import MissingFileError
 from dask_tiled.formats.hdf5.attributes import attribute, label, number, text
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
 from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size
@@ -82,15 +83,17 @@ class HyperSpy(Convention):
     def meant(self, tree: Tree, found: Found) -> Meant:
         """List the signals."""
         signals = by_size(one for one in found.pictures.values() if DATA.fullmatch(one.path))
-        for path in filter(DATA.fullmatch, (*found.lost, *found.ragged) if not signals else ()):
+        for path in filter(DATA.fullmatch, found.lost):
             found.raise_lost(tree.file.path, path)
+        for path in filter(DATA.fullmatch, () if signals else found.ragged):
             found.raise_ragged(tree.file.path, path)
         return Meant("Experiments of HyperSpy", signals)
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
         """Read the groups ``axis-0``, ``axis-1``, ..."""
         group = picture.group(tree)
-        parts = [tree.look(group, f"axis-{k}") for k in range(len(picture.shape))]
+        names = [f"axis-{k}" for k in range(len(picture.shape))]
+        parts = [_linked(tree, group, name) for name in names]
         if not parts or any(part is None or not OF_AXES & set(part.attrs) for part in parts):
             return None
         facts = in_order([_facts(tree, part) for part in parts])
@@ -113,9 +116,26 @@ def _facts(tree: Tree, part: Any) -> AxisFacts:
     return AxisFacts(_axis(tree, part), place, None if navigate is None else bool(np.all(navigate)))
 
 
+def _linked(tree: Tree, group: Any, name: str) -> Any:
+    """Return a member of a group; None if there is none.
+
+    Raise a MissingFileError if it is a link that leads nowhere.
+    """
+    from h5py import Group
+
+    try:
+        return tree.get(group, name)
+    except LookupError as error:
+        if isinstance(group, Group) and group.id.links.exists(name.encode()):
+            what, where = "a link to an axis leads to nothing", f"{group.name}/{name}"
+            path = tree.file.path
+            raise MissingFileError(what, path=path, where=where, found=str(error)) from error
+        return None
+
+
 def _axis(tree: Tree, part: Any) -> Axis:
     name, units = (label(attribute(part, key)) for key in ("name", "units"))
-    values, scale = tree.look(part, "axis"), attribute(part, "scale")
+    values, scale = _linked(tree, part, "axis"), attribute(part, "scale")
     if scale is None and values is not None:  # perhaps a non-uniform axis
         return read_axis(tree, values, name, getattr(values, "size", 0), units)
     if scale is None and attribute(part, "expression") is not None:

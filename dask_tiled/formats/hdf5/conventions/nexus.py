@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.attributes import attribute, label, text, text_of, texts
 from dask_tiled.formats.hdf5.colours import SIG_DIMS, interpreted
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
@@ -61,17 +62,26 @@ class Nexus(Convention):
 
     def meant(self, tree: Tree, found: Found) -> Meant:
         """Follow ``default``, or list the signals of all NXdata, those near the default first."""
-        path, group = _default(tree, *found.top)
+        path, group = _default(tree, found, *found.top)
         pointed = [_signal(tree, found, path, group)]
         if pointed == [None]:
             entries = [one for one in _of_class(found, "NXentry") if _is_below(one[0], path)]
-            ends = [_default(tree, *one) for one in entries]
+            ends = [_default(tree, found, *one) for one in entries]
             moved = [end for end, one in zip(ends, entries, strict=True) if end[0] != one[0]]
             pointed = [_signal(tree, found, *end) for end in moved]
         if any(pointed):
             return Meant("default of NeXus", [*filter(None, pointed)])
-        data = _of_class(found, "NXdata")
-        signals = by_size(filter(None, (_signal(tree, found, *one) for one in data)))
+        signals, faults = list[Picture](), list[DatasetError]()
+        for one in _of_class(found, "NXdata"):
+            try:
+                signals += filter(None, [_signal(tree, found, *one)])
+            except DatasetError as error:
+                faults.append(error)
+        links = (error for error in faults if error.where in {*found.lost, *found.ragged})
+        fault = next(links, None if signals else next(iter(faults), None))
+        if fault is not None:
+            raise fault
+        signals = by_size(signals)
         signals.sort(key=lambda one: not _is_below(one.path, path))
         return Meant("signal of NXdata", signals)
 
@@ -135,16 +145,17 @@ def _is_below(path: str, group: str) -> bool:
     return f"{path}/".startswith(f"{group}/")
 
 
-def _default(tree: Tree, path: str, group: Any) -> tuple[str, Any]:
+def _default(tree: Tree, found: Found, path: str, group: Any) -> tuple[str, Any]:
     """Follow ``default`` attributes from a group on."""
     from h5py import Group
 
     for _ in range(MOST_LINKS):
         name = label(attribute(group, "default"))
-        following = tree.look(group, name) if name else None
+        place = posixpath.normpath(posixpath.join(path or "/", name))
+        following = found.designated(tree, group, place, name) if name else None
         if not isinstance(following, Group):
             break
-        path, group = posixpath.normpath(posixpath.join(path or "/", name)), following
+        path, group = place, following
     return path, group
 
 
@@ -158,6 +169,6 @@ def _signal(tree: Tree, found: Found, path: str, group: Any) -> Picture | None:
     if SERIES.fullmatch(name) and path in found.pictures:  # the first part of a series
         return found.pictures[path]
     place = f"{path.rstrip('/')}/{name}"
-    found.raise_lost(tree.file.path, place)
     found.raise_ragged(tree.file.path, place)
-    return found.pictures.get(place) or picture_of(place, tree.look(group, name))
+    known = found.pictures.get(place)
+    return known or picture_of(place, found.designated(tree, group, place, name))
