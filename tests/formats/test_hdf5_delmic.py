@@ -61,6 +61,10 @@ KINDS = {
         "labels": "CAZYX",
         "scales": {"C": WAVELENGTHS, "A": np.full(9, np.nan)},
     },
+    "wavelengths of a polynomial": {
+        "data": counts(11, 1, 1, 3, 4),
+        "scales": {"C": WAVELENGTHS + 1e-8 * np.arange(11) ** 2},
+    },
     "chunks": {
         "data": counts(11, 1, 1, 3, 4),
         "scales": {"C": WAVELENGTHS},
@@ -71,6 +75,7 @@ KINDS = {
 DIMS = {
     "intensity": ("y", "x"),
     "spectra": ("scan_y", "scan_x", "wavelength"),
+    "wavelengths of a polynomial": ("scan_y", "scan_x", "wavelength"),
     "spectrum of a spot": ("wavelength",),
     "spectra of a line": ("scan_x", "wavelength"),
     "time traces": ("scan_y", "scan_x", "time"),
@@ -89,9 +94,10 @@ def check_axes(axes, expected):
         points = other.get("axis")
         if points is None:
             points = other["offset"] + other["scale"] * np.arange(other["size"])
-        ours = (axis.offset + axis.scale * np.arange(len(points))) * UNITS[axis.units]
+        units = axis.coordinate_units or axis.units
+        ours = axis.points(len(points)) * UNITS[units]
         np.testing.assert_allclose(ours, points * UNITS[other["units"]], rtol=1e-9, atol=1e-18)
-        assert axis.units == other["units"]
+        assert units == other["units"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dask_tiled.formats.hdf5.attributes import attribute, label, number
+from dask_tiled.formats.hdf5.attributes import attribute, label, number, texts
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.axes import Axis
@@ -123,7 +123,11 @@ def read_axis(tree: Tree, values: Any, name: str, size: int, units: str | None =
 
     Positions may be those of pixels or of their edges. Equally spaced ones are a scale, others
     coordinates. Positions that are neither are a doubt. ``units`` replaces those of the values.
+    Texts become labels.
     """
+    if getattr(values, "shape", None) == (size,) and size <= MOST_LABELS and is_text(values):
+        labels = tuple(texts(tree.read(values)))
+        return Axis(name, labels=labels if all(labels) and len({*labels}) == size else ())
     if units is None:
         units = "" if values is None else label(attribute(values, "units"))
     numbers = getattr(values, "ndim", 0) == 1 and values.dtype.kind in "fiu"

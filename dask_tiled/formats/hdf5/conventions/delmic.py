@@ -201,7 +201,7 @@ def _axis(tree: Tree, one: Acquisition, name: str, prefix: str) -> Axis:
         units, factor = _prefixed(base, offset or number(points, 0.0))
         return Axis.calibrated(NAMES[name], units, factor * number(points, 0.0), factor * offset)
     units, factor = _prefixed(base, float(points.mean()))
-    return Axis.through(NAMES[name], units, factor * points) or Axis(NAMES[name])
+    return Axis.at(NAMES[name], units, factor * points) or Axis(NAMES[name])
 
 
 def _prefixed(unit: str, size: float) -> tuple[str, float]:
