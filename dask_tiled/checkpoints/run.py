@@ -99,8 +99,8 @@ def run(
     resume : bool
         Continue an equal computation. If False, partial results in the folder are discarded.
     progress : bool, optional
-        Show a progress bar; by default in a terminal and in a notebook. With True, lines are
-        written to the log of a job.
+        Show bytes, rate and time left; by default in a terminal and in a notebook. With True, a
+        line is written to the log of a job every ten seconds.
     on_progress : callable, optional
         Called with a :class:`Progress` after a task, at most every ``every`` seconds, and at the
         end. It runs in this thread; an error that it raises ends the run.

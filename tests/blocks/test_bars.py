@@ -1,14 +1,16 @@
 """Progress bars show progress, and no warnings."""
 
 import importlib
+import re
 import sys
 import warnings
 from contextlib import closing
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 
-from dask_tiled.blocks import running
+from dask_tiled.blocks import bars, running
 from dask_tiled.blocks.bars import progress_bar
 
 
@@ -77,3 +79,50 @@ def test_idle_bars_are_redrawn(monkeypatch, capsys):
         shown = ""
         while shown.count("waiting") < 5:
             shown += capsys.readouterr().err
+
+
+class Terminal(StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+SHOWN = re.compile(
+    r"copy: +(\d+)%\|.*\| ([\d.]+[kMG]?)/([\d.]+[kMG]?) \[(\d\d:\d\d)<(\d\d:\d\d|\?), +(.*B/s)\]"
+)
+"""Share, bytes, all bytes, time, time left, rate."""
+
+
+def test_terminals_show_bytes_rate_and_time_left_in_place(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_bar(total=4_000_000, show=None, desc="copy", mininterval=0, ncols=100) as bar:
+        for _ in range(4):
+            bar.update(1_000_000)
+    first, *shown = [SHOWN.match(text).groups() for text in terminal.getvalue().split("\r")[1:]]
+    assert first[:3] == ("0", "0.00", "4.00M")
+    assert [text[:3] for text in shown][:4] == [
+        ("25", "1.00M", "4.00M"),
+        ("50", "2.00M", "4.00M"),
+        ("75", "3.00M", "4.00M"),
+        ("100", "4.00M", "4.00M"),
+    ]
+    assert all(left != "?" and re.match(r"[\d.]+[kMGTP]?B/s", rate) for *_, left, rate in shown)
+    assert terminal.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(0.0, 5), (1e9, 2)])
+def test_logs_get_a_line_now_and_then(monkeypatch, seconds, lines):
+    """The first and the last line are always written, and no carriage return."""
+    monkeypatch.setattr(bars, "LOG_SECONDS", seconds)
+    log = StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    with progress_bar(total=4_000_000, show=True, desc="copy", mininterval=0, ncols=100) as bar:
+        for _ in range(4):
+            bar.update(1_000_000)
+    text = log.getvalue()
+    assert "\r" not in text
+    shown = [SHOWN.match(line).groups() for line in text.splitlines()]
+    assert len({line[1] for line in shown}) == lines
+    assert (shown[0][1], shown[-1][1]) == ("0.00", "4.00M")
