@@ -17,8 +17,8 @@ def progress_bar(*, show: bool | None, **options: Any) -> Any:
     """Return a tqdm bar: widgets in a notebook that supports them, otherwise text.
 
     In a log, which is no terminal, it is a line now and then. It counts bytes unless ``options``,
-    passed to tqdm, name another unit. With ``show=None`` it is hidden unless stderr is a terminal or
-    a notebook.
+    passed to tqdm, name another unit. With ``show=None`` it is hidden unless stderr is a terminal
+    or a notebook.
     """
     options = {"unit": "B", "unit_scale": True, **options}
     options["disable"] = None if show is None else not show
