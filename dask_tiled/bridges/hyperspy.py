@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.mark import json_value, name_of
+from dask_tiled.model.units import shifted
 from dask_tiled.opening import opened
 from dask_tiled.stored_results import stored_results
 
@@ -229,4 +229,4 @@ def _in_unit(value: float | str, unit: int | str) -> float | str:
         return value
     if isinstance(unit, str):
         return math.degrees(value)
-    return float(Decimal(repr(value)).scaleb(unit))
+    return shifted(value, unit)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.model.indexing import Array
+from dask_tiled.model.units import readable, shifted
 
 MOST_SHOWN = 8
 """Maximum number of labels shown as text."""
@@ -18,6 +19,8 @@ EXACT, STRAIGHT = 1e-3, 0.5
 """Maximum distance of positions from a line, in steps: always, and if they are rounded."""
 DECIMALS = 9
 """Search at most this many decimals for the rounding of positions."""
+WAVELENGTHS = "emission", "excitation"
+"""Names of axes of light."""
 FEW = 16
 """Fewer positions are rounded to a hundredth of a step at most: they may be uneven instead."""
 
@@ -147,12 +150,15 @@ class Axis:
 
     @property
     def steps(self) -> str:
-        """The scale as text, with its sign and the offset; empty if the axis has none."""
+        """The scale as text, in a readable unit, with its sign and the offset; empty if none."""
         if self.coordinates or replace(self, labels=()) == Axis(self.name):
             return ""
-        units = self.units and f" {self.units}"
-        start = f" from {self.offset:g}{units}" if self.offset else ""
-        return f" (steps of {self.scale:g}{units}{start})"
+        unit, factor = readable(self.units, self.scale)
+        if not math.isfinite(self.offset * factor):
+            unit, factor = self.units, 1.0
+        units = unit and f" {unit}"
+        start = f" from {self.offset * factor:g}{units}" if self.offset else ""
+        return f" (steps of {self.scale * factor:g}{units}{start})"
 
     @property
     def spacing(self) -> str:
@@ -165,6 +171,15 @@ class Axis:
 
     def __str__(self) -> str:
         return self.name + self.spacing
+
+
+def of_light_microscope(axis: Axis) -> Axis:
+    """Return an axis in metres in the usual unit: µm, or nm for wavelengths; others unchanged."""
+    if axis.units != "m":
+        return axis
+    unit, power = ("nm", 9) if axis.name in WAVELENGTHS else ("µm", 6)
+    scale, offset = shifted(axis.scale, power), shifted(axis.offset, power)
+    return replace(axis, units=unit, scale=scale, offset=offset)
 
 
 def _moved(axis: Axis, coordinates: tuple[float, ...]) -> Axis:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 from typing import NamedTuple
 
 POWERS = {"p": -12, "n": -9, "µ": -6, "m": -3, "c": -2, "": 0, "k": 3, "M": 6, "G": 9}
@@ -49,10 +50,16 @@ def readable(unit: str, size: float) -> tuple[str, float]:
     known = Prefixed.of(unit)
     if known is None or not math.isfinite(size) or 0.01 <= abs(size) < 1e4 or not size:
         return unit, 1.0
-    power = known.power + math.floor(math.log10(2 * abs(size)))
-    power = min(max(power // 3 * 3, min(SHOWN)), max(SHOWN))
+    power = known.power + math.floor(math.log10(abs(size)) + math.log10(2))
+    least, most = sorted(-power if known.inverse else power for power in (min(SHOWN), max(SHOWN)))
+    power = min(max(power // 3 * 3, least), most)
     prefix = SHOWN[-power if known.inverse else power]
     return str(known._replace(prefix=prefix)), 10.0 ** (known.power - power)
+
+
+def shifted(number: float, power: int) -> float:
+    """Multiply by a power of ten, without errors of rounding."""
+    return float(Decimal(repr(float(number))).scaleb(power))
 
 
 def conversion(unit: str, other: str) -> float | None:

@@ -46,9 +46,9 @@ def test_axes_and_facts(path):
     assert scales == {
         "t": ("", 1.0, 0.0),
         "c": ("", 1.0, 0.0),
-        "z": ("m", 5e-7, 0.0),
-        "y": ("m", 2e-7, pytest.approx(6e-6)),
-        "x": ("m", 1e-7, pytest.approx(-4e-6)),
+        "z": ("µm", 0.5, 0.0),
+        "y": ("µm", 0.2, pytest.approx(6)),
+        "x": ("µm", 0.1, pytest.approx(-4)),
     }
     assert desc.axes[1].labels == ("DAPI", "GFP", "BF")
     assert desc.metadata["czi"]["origin"] == (30, -40)
@@ -187,7 +187,7 @@ def test_pyramids(tmp_path):
     check_format(path, frame[None], cuts=4)
     check_format(path, frame[None, ::4, ::4], cuts=3, level=2)
     assert describe(path).metadata["czi"]["levels"] == (1, 2, 4)
-    assert describe(path, level=2).axes[-1].scale == pytest.approx(4e-7)
+    assert describe(path, level=2).axes[-1].scale == pytest.approx(0.4)
     with refused(path, "no such level", detailed=True):
         open_dataset(path, level=3)
 

@@ -9,7 +9,7 @@ TEXTS = {
     "x": Axis("x"),
     "x (steps of 2)": Axis("x", scale=2),
     "x (steps of 1 nm)": Axis("x", "nm"),
-    "x (steps of -1.2e-10 m)": Axis("x", "m", -1.2e-10),
+    "x (steps of -120 pm)": Axis("x", "m", -1.2e-10),
     "x (steps of 0.2 eV from -20 eV)": Axis("x", "eV", 0.2, -20),
     "x (steps of 1 from 5)": Axis("x", offset=5),
 }

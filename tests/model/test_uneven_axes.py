@@ -228,3 +228,10 @@ def test_expressions_of_hyperspy_are_a_doubt(tmp_path):
     assert [doubt.code for doubt in desc.doubts] == ["uneven-axis"]
     assert desc.axes[0] == Axis("w")
     assert desc.axes[1] == Axis("E", coordinates=tuple(ENERGIES), coordinate_units="eV")
+
+
+def test_scales_are_shown_in_a_readable_unit():
+    assert str(Axis("x", "m", 6.5e-8, -1.3e-6)) == "x (steps of 65 nm from -1300 nm)"
+    assert str(Axis("x", "1/m", 2e7)) == "x (steps of 20 1/µm)"
+    assert str(Axis("t", "s", 2e-6)) == "t (steps of 2 µs)"
+    assert str(Axis("x", "mrad", 0.4)) == "x (steps of 0.4 mrad)"

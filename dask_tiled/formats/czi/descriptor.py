@@ -30,6 +30,7 @@ from dask_tiled.formats.czi.tiles import pieces_of
 from dask_tiled.formats.czi.times import read_times
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.formats.tools.text import parse_xml, plain_tree
+from dask_tiled.model.axes import of_light_microscope
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import entries
 
@@ -111,7 +112,9 @@ def describe(
         "update_pending": bool(header["update_pending"]),
         **told,
     }
-    return tools.Description.of("czi", layout, {"czi": facts}, tuple(axes))
+    return tools.Description.of(
+        "czi", layout, {"czi": facts}, tuple(map(of_light_microscope, axes))
+    )
 
 
 def _scene(

@@ -26,6 +26,7 @@ from dask_tiled.formats.lif.container import (
 )
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, parse_keys, whole
 from dask_tiled.formats.tools.text import FILE_TIME, since_1601
+from dask_tiled.model.axes import of_light_microscope
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.pieces import piece_table
@@ -130,7 +131,7 @@ def describe(
     layout = tools.Layout(
         [file], grid, shape[nav:], table, decoders, overlapping=mosaic, partial=mosaic
     )
-    shown = tuple(one.axis for one in axes)
+    shown = tuple(of_light_microscope(one.axis) for one in axes)
     return tools.Description.of("lif", layout.show(shape[:nav]), {"lif": facts}, shown)
 
 
