@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.units import readable, shifted
+from dask_tiled.model.units import Prefixed, readable, shifted
 
+MOST_PRINTED = 1e6
+"""Larger offsets are printed with an exponent: such axes keep their unit."""
 MOST_SHOWN = 8
 """Maximum number of labels shown as text."""
 MOST_COORDINATES = 1 << 15
@@ -150,11 +152,17 @@ class Axis:
 
     @property
     def steps(self) -> str:
-        """The scale as text, in a readable unit, with its sign and the offset; empty if none."""
+        """The scale as text, with its sign and the offset; empty if the axis has none.
+
+        Lengths have a prefix that fits the scale.
+        """
         if self.coordinates or replace(self, labels=()) == Axis(self.name):
             return ""
-        unit, factor = readable(self.units, self.scale)
-        if not math.isfinite(self.offset * factor):
+        unit, factor = self.units, 1.0
+        known = Prefixed.of(unit)
+        if known is not None and known.base == "m":
+            unit, factor = readable(unit, self.scale)
+        if not abs(self.offset * factor) < MOST_PRINTED:
             unit, factor = self.units, 1.0
         units = unit and f" {unit}"
         start = f" from {self.offset * factor:g}{units}" if self.offset else ""

@@ -230,8 +230,9 @@ def test_expressions_of_hyperspy_are_a_doubt(tmp_path):
     assert desc.axes[1] == Axis("E", coordinates=tuple(ENERGIES), coordinate_units="eV")
 
 
-def test_scales_are_shown_in_a_readable_unit():
+def test_lengths_are_shown_with_a_prefix_that_fits():
     assert str(Axis("x", "m", 6.5e-8, -1.3e-6)) == "x (steps of 65 nm from -1300 nm)"
     assert str(Axis("x", "1/m", 2e7)) == "x (steps of 20 1/µm)"
-    assert str(Axis("t", "s", 2e-6)) == "t (steps of 2 µs)"
+    assert str(Axis("x", "m", 6.5e-8, 0.5)) == "x (steps of 6.5e-08 m from 0.5 m)"
+    assert str(Axis("E", "eV", 0.004, 8000)) == "E (steps of 0.004 eV from 8000 eV)"
     assert str(Axis("x", "mrad", 0.4)) == "x (steps of 0.4 mrad)"
