@@ -29,7 +29,7 @@ from dask_tiled.model.channels import channels_of, in_scan, left_after
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import BY_USER, VOLUMES, Description, facts_of
-from dask_tiled.model.doubts import INCOMPLETE, unsettled
+from dask_tiled.model.doubts import INCOMPLETE, inferred_scan, unsettled
 from dask_tiled.model.files import filling, following
 from dask_tiled.model.headers import Headers
 from dask_tiled.model.indexing import Array, Index
@@ -49,7 +49,7 @@ def describe(
     path: Path | Sequence[Path],
     format: str | None = None,
     *,
-    nav_shape: int | tuple[int, ...] | None = None,
+    nav_shape: int | tuple[int, ...] | str | None = None,
     sig_shape: tuple[int, ...] | None = None,
     dtype: npt.DTypeLike | None = None,
     sync_offset: int = 0,
@@ -92,6 +92,8 @@ def describe(
     >>> desc.format, desc.shape, desc.dtype
     ('mib', (60, 64, 128, 128), dtype('uint16'))
     """
+    automatic = isinstance(nav_shape, str) and nav_shape == AUTO
+    nav_shape = None if automatic else nav_shape
     scan, frame = _shape("nav_shape", nav_shape, open=True), _shape("sig_shape", sig_shape)
     is_open = scan is not None and OPEN in scan
     common = {"nav_shape": None if is_open else scan, "sig_shape": frame, "dtype": dtype}
@@ -107,7 +109,7 @@ def describe(
             )
             if scan is not None and is_open:
                 scan = common["nav_shape"] = _filled(scan, *_counted(ask, common), sync_offset)
-            desc = ask()
+            desc = _suggested(ask()) if automatic else ask()
             first_path = desc.files[0].path
             kept, saved = axes_file(first_path), None
             if not is_url(kept) and os.path.isfile(kept):
@@ -194,6 +196,8 @@ def _corrections(given: Any, desc: Description) -> Corrections | None:
 
 OPEN = -1
 """The size in nav_shape that is inferred from the number of frames."""
+AUTO = "auto"
+"""A nav_shape that is suggested by the frames."""
 
 
 def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | None:
@@ -207,6 +211,21 @@ def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | No
         OPEN if k == left_open else check_whole(f"every size in {name}", n, least=1)
         for k, n in enumerate(sizes)
     )
+
+
+def _suggested(desc: Description) -> Description:
+    """Return the frames in the first shape that they suggest, or that the files settle."""
+    path, about = desc.files[0].path, {"scan-shape", "left-over-frames"}
+    doubts = tuple(one for one in desc.doubts if one.code not in about)
+    for shape, first, why in facts_of(desc).get("suggested_scans", ()):
+        shown = desc.with_frames(shape, first).with_facts(nav_shape_from=f"inferred: {why}")
+        return replace(shown, doubts=(*doubts, inferred_scan(shape, why)))
+    unsettled = next((one for one in desc.doubts if one.code == "scan-shape"), None)
+    if unsettled is not None and desc.nav_shape == (desc.layout.n_frames,):
+        problem = "nothing suggests the shape of the scan"
+        hint = f"{unsettled.settle[:1].upper()}{unsettled.settle[1:]}."
+        raise DatasetError(problem, path=path, found=unsettled.text, hint=hint)
+    return desc
 
 
 def _counted(ask: Callable[[], Description], common: dict[str, Any]) -> tuple[int, Description]:
@@ -338,7 +357,8 @@ def _sentences(desc: Description) -> str:
 
 def is_settled(nav_shape: Any) -> bool:
     """Return whether the user passed the number of frames."""
-    return nav_shape is not None and OPEN not in np.atleast_1d(nav_shape)
+    is_open = nav_shape is None or isinstance(nav_shape, str)
+    return not is_open and OPEN not in np.atleast_1d(nav_shape)
 
 
 LARGEST = (1 << 63) - 1

@@ -32,7 +32,7 @@ def open_dataset(
     path: Path | Sequence[Path],
     format: str | None = None,
     *,
-    nav_shape: int | tuple[int, ...] | None = None,
+    nav_shape: int | tuple[int, ...] | str | None = None,
     sig_shape: tuple[int, ...] | None = None,
     dtype: npt.DTypeLike | None = None,
     sync_offset: int = 0,
@@ -66,7 +66,8 @@ def open_dataset(
     nav_shape : tuple of int, optional
         Shape of the scan, (y, x); by default from the file. If it has fewer frames than the file,
         the first ones are used; if it has more, the rest are missing. One size may be -1: it is
-        inferred from the number of frames.
+        inferred from the number of frames. "auto" takes the first shape that frame times or dark
+        frames suggest, if the files leave it open: ``describe`` lists them.
     sig_shape : tuple of int, optional
         Shape of a frame, (y, x), for formats that do not store it.
     dtype : dtype, optional

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from dask_tiled.command_line.values import CHUNKS, PAIR, PATH, SIZES, TILING, VALUE
+from dask_tiled.command_line.values import CHUNKS, PAIR, PATH, SCAN, SIZES, TILING, VALUE
 
 if TYPE_CHECKING:
     from dask_tiled.array.tiled_array import TiledArray
@@ -36,7 +36,7 @@ OPENING = (
     click.Option(
         ["--dataset", "-d"], type=VALUE, help="Number or name of the array, if a file has several."
     ),
-    click.Option(["--nav-shape"], type=SIZES, help="Shape of the scan, such as 64,64."),
+    click.Option(["--nav-shape"], type=SCAN, help="Shape of the scan, such as 64,64, or auto."),
     click.Option(
         ["--sig-shape"], type=SIZES, help="Shape of a frame, for formats that do not store it."
     ),

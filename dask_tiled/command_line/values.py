@@ -34,6 +34,11 @@ def read_sizes(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.split("[,x]", text)))
 
 
+def read_scan(text: str) -> tuple[int, ...] | str:
+    """Parse the sizes of a scan, or ``auto``."""
+    return text if text == "auto" else read_sizes(text)
+
+
 def read_value(text: str) -> Any:
     """Parse JSON or comma-separated numbers; any other text is returned unchanged."""
     with suppress(ValueError):
@@ -102,6 +107,7 @@ def read_levels(text: str) -> bool | int:
 
 
 SIZES = Typed("sizes", read_sizes, "64,64")
+SCAN = Typed("sizes", read_scan, "64,64 or auto")
 VALUE = Typed("value", read_value, "0")
 PAIR = Typed("key=value", read_pair, "key=value")
 CHUNKS = Typed("chunks", read_chunks, "64MiB, 16,16,-1,-1 or scan_y=16")

@@ -39,6 +39,11 @@ _NO_PATHS = (bytes, AbstractSet, Mapping, IOBase)
 """Iterables that are not lists of paths; a set, for example, has no order."""
 
 
+SHAPES = dict.fromkeys(("shape", "scan_shape", "scan_size", "navigation_shape"), "nav_shape")
+SHAPES |= dict.fromkeys(("frame_shape", "detector_shape", "image_shape"), "sig_shape")
+"""Names of shapes in other packages."""
+
+
 @contextmanager
 def expanded(
     path: Path | Sequence[Path], storage_options: Options = None
@@ -197,7 +202,8 @@ def describe_as(
     unknown = sorted(set(options) - set(known))
     if unknown:
         problem = f"format {format.name!r} has no option {unknown[0]!r}"
-        hint = nearest(unknown[0], (*known, *general))
+        meant = SHAPES.get(unknown[0])
+        hint = f"Pass {meant}=." if meant else nearest(unknown[0], (*known, *general))
         own = ", ".join(sorted(set(known) - set(common)))
         expected = f"one of {own}" if own else "no options"
         raise DatasetError(problem, path=paths[0], expected=expected, hint=hint)

@@ -14,7 +14,7 @@ import numpy as np
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.doubts import INCOMPLETE, Doubt, left_over, surplus
+from dask_tiled.model.doubts import INCOMPLETE, Doubt, Suggestion, left_over, suggested, surplus
 from dask_tiled.model.files import File, is_filling
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.instrument import Instrument
@@ -248,6 +248,15 @@ class Description:
         """Return the description with more doubts."""
         return replace(self, doubts=(*self.doubts, *doubts)) if doubts else self
 
+    def with_suggestions(self, shapes: Sequence[Suggestion]) -> Description:
+        """Return the description with shapes of the scan in the doubts about it."""
+        about = {"scan-shape", "left-over-frames"}
+        doubts = tuple(
+            suggested(one, self.layout.n_frames, shapes) if one.code in about else one
+            for one in self.doubts
+        )
+        return replace(self, doubts=doubts)
+
     def with_facts(self, **facts: Any) -> Description:
         """Return the description with more metadata of the format."""
         own = {**facts_of(self), **facts}
@@ -328,6 +337,9 @@ class Description:
             rows.append(("missing", f"{frames}, shown as {self.conversion.fill_value}"))
         if lost := facts_of(self).get("missing_files"):
             rows.append(("missing files", printable(", ".join(lost))))
+        if shapes := facts_of(self).get("suggested_scans"):
+            listed = "; ".join(str(Suggestion(*one)) for one in shapes)
+            rows.append(("suggested scans", printable(f"{self.layout.n_frames} frames: {listed}")))
         rows += [("doubt", printable(str(doubt))) for doubt in self.doubts]
         ignored = self.layout.selection.ignored()
         if ignored:

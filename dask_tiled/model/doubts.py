@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 ALIKE = 10
 """An array may be meant in place of one with at most this many times as many pixels."""
@@ -72,6 +72,28 @@ def inferred_scan(shape: tuple[int, ...], why: str) -> Doubt:
     """Return the doubt that a scan shape is inferred, with the reason."""
     text = f"the scan shape {shape} is inferred: {why}"
     return Doubt("scan-shape", text, f"pass nav_shape={shape}")
+
+
+class Suggestion(NamedTuple):
+    """A shape of the scan that the frames suggest."""
+
+    shape: tuple[int, ...]
+    first: int
+    """Number of the first frame of the scan."""
+    why: str
+
+    def __str__(self) -> str:
+        start = f" from frame {self.first} on" if self.first else ""
+        return f"{self.shape}{start}: {self.why}"
+
+
+def suggested(doubt: Doubt, frames: int, shapes: Sequence[Suggestion]) -> Doubt:
+    """Return a doubt about a scan with the shapes that the frames suggest."""
+    if not shapes:
+        return doubt
+    text = f"{doubt.text}; the {frames} frames suggest {'; '.join(map(str, shapes))}"
+    settle = f"pass nav_shape='auto' for {shapes[0].shape}; or {doubt.settle}"
+    return replace(doubt, text=text, settle=settle)
 
 
 def left_over(shape: tuple[int, ...], frames: int, told_by: str) -> tuple[Doubt, ...]:

@@ -321,6 +321,15 @@ def check_cut(sample, path, options):
     return True
 
 
+def check_open_size(sample):
+    """Infer a size from the frames that are there."""
+    desc = describe(**sample.options, nav_shape=(-1, 1), missing="fill")
+    assert desc.nav_shape[1:] == (1,)
+    shown = np.setdiff1d(np.arange(desc.nav_shape[0]), desc.missing)
+    arr = open_dataset(**sample.options, nav_shape=(-1, 1), missing="fill", doubts="ignore")
+    np.testing.assert_array_equal(arr.compute()[shown, 0], sample.frames[shown])
+
+
 @EVERY
 def test_truncated_files(tmp_path, name):
     """Files truncated at some twenty lengths have no wrong frames."""
@@ -334,6 +343,8 @@ def test_truncated_files(tmp_path, name):
         for length in np.linspace(len(whole) - 1, 0, max(5, 20 // len(cut)), dtype=int).tolist():
             os.truncate(path, length)
             opens = [check_cut(sample, path, options) for options in ways]
+            if opens[-1] and nav_shape:
+                check_open_size(sample)
             # Where a nav_shape shows what is left, the announced number of frames does, too.
             assert opens[1] or not (opens[-1] and sample.counted) or name in COUNTED_BY_LAST
         path.write_bytes(whole)

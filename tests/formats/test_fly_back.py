@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_tiled.formats.mib.fly_back import find_line
+from dask_tiled.formats.mib.fly_back import find_lines
 
 
 def times_of(rows, line, *, dwell=1_000_000, back=200_000, jitter=0, seed=0):
@@ -25,8 +25,9 @@ def line_of(times):
         assert first + distance * (number - 1) < len(times)
         return times[first : first + distance * number : distance]
 
-    line = find_line(times_at, len(times))
-    assert sum(read) <= 64 + 512 + 4096 + 2 * len(times) // (line or 2)
+    lines = find_lines(times_at, len(times))
+    line = lines.length if lines and lines.takes(len(times)) else None
+    assert sum(read) <= 64 + 512 + 4096 + 2 * len(times) // (lines.length if lines else 2)
     return line
 
 

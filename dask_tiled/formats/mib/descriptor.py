@@ -17,7 +17,7 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.mib.chips import RAW, raw_layout
 from dask_tiled.formats.mib.facts import INSTRUMENT, decode, facts_type
-from dask_tiled.formats.mib.fly_back import with_lines
+from dask_tiled.formats.mib.suggestions import with_suggestions
 from dask_tiled.formats.tools.files import Member, absolute, gather, is_file, names_in, natural_key
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.text import read_pairs
@@ -177,7 +177,8 @@ def describe(
     A ``.mib`` file includes the files that continue it, a ``.hdr`` file its series. Without scan
     shape in a ``.hdr`` file, the frame times of a single file may reveal it: if they show that the
     beam flies back after each of three lines or more, and nowhere else, the shape is inferred, and
-    the metadata record this.
+    the metadata record this. Other shapes that frame times or dark frames suggest are listed in the
+    doubt; ``nav_shape="auto"`` takes the first.
 
     Parameters
     ----------
@@ -215,9 +216,10 @@ def describe(
         desc = desc.with_doubts(*found.doubts)
     else:
         desc = desc.with_scan(shape, hdr)
-    if settled or desc.nav_shape != (layout.n_frames,):
+    left_over = math.prod(desc.nav_shape) < layout.n_frames
+    if settled or (desc.nav_shape != (layout.n_frames,) and not left_over):
         return desc
-    return with_lines(desc, header.nbytes, header.record_bytes)
+    return with_suggestions(desc, header.nbytes, header.record_bytes)
 
 
 def read_member(path: str) -> Member:

@@ -1,66 +1,56 @@
-"""Scan lines inferred from frame times: the beam needs longer to fly back to the next line."""
+"""Scan lines suggested by frame times: the beam needs longer to fly back to the next line."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.formats import tools
-from dask_tiled.formats.tools.files import is_url
-from dask_tiled.formats.tools.header import read_table
-from dask_tiled.model.doubts import inferred_scan, unknown_scan
-
-TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{9}")
 WINDOWS = 64, 512, 4096
-"""Numbers of frames to search for the first two lines."""
+"""Numbers of frames to search for the first lines."""
 MARGIN = 4
 """A fly-back exceeds other steps by this multiple of their spread."""
 
 Times = npt.NDArray[np.integer[Any]]
 
 
-def with_lines(desc: tools.Description, header_bytes: int, step: int) -> tools.Description:
-    """Show frames in scan lines, if their times show the beam's fly-back.
+class Lines(NamedTuple):
+    """Lines of equal length in a row of frames."""
 
-    Only for a single local file: reading headers that lie ``step`` bytes apart takes too long
-    otherwise. The description has a doubt, whether lines were found or not.
-    """
-    file, count = desc.files[0], desc.layout.n_frames
-    in_a_row = desc.with_doubts(*unknown_scan(count))
-    if len(desc.files) > 1 or file.grows or is_url(file.path):
-        return in_a_row
-    found = TIME.search(tools.read_head(file.path, header_bytes))
-    if found is None:
-        return in_a_row
-    fields = {"time": (found.start(), f"S{len(found[0])}")}
+    first: int
+    """Number of the first frame of the first line."""
+    length: int
+    rows: int
 
-    def read(first: int, distance: int, number: int) -> Times:
-        texts = read_table(file.path, fields, first * step, distance * step, number)["time"]
-        if not all(map(TIME.fullmatch, texts.tolist())):
-            raise ValueError("no times")  # numbers with more digits shift the times
-        return texts.astype("M8[ns]").astype(np.int64)
+    @classmethod
+    def at(cls, places: npt.NDArray[np.intp], frames: int) -> Lines | None:
+        """Return the lines that begin at some places, and cover the frames around them.
 
-    try:
-        line = find_line(read, count)
-    except ValueError:
-        return in_a_row
-    if line is None:
-        return in_a_row
-    shape = count // line, line
-    why = f"by the frame times, the beam flies back after every {line} frames"
-    return desc.with_scan(shape, f"inferred: {why}").with_doubts(inferred_scan(shape, why))
+        None unless the places are equally far apart, and the first frames are no longer line. Two
+        places are enough if the first line begins with the first frame, else three are needed.
+        """
+        if len(places) < 2 or np.ptp(np.diff(places)):
+            return None
+        length = int(places[1] - places[0])
+        first = int(places[0]) % length
+        if length < 2 or places[0] > length or len(places) < 2 + bool(first):
+            return None
+        return cls(first, length, (frames - first) // length)
+
+    def takes(self, frames: int) -> bool:
+        """Return whether the lines take all frames."""
+        return not self.first and self.rows * self.length == frames
 
 
-def find_line(read: Callable[[int, int, int], Times], count: int) -> int | None:
-    """Return the number of frames in a line, if it is certain.
+def find_lines(read: Callable[[int, int, int], Times], count: int) -> Lines | None:
+    """Return the lines of a scan, if they are certain.
 
     There must be three lines or more, with a fly-back between any two and nowhere else, clearly
     longer than the spread of other steps and the resolution of the times. After the first lines,
-    only the first and last frame of each line are read.
+    only the first and last frame of each line are read. Frames before the first fly-back and after
+    the last line may be left over.
 
     Parameters
     ----------
@@ -72,18 +62,17 @@ def find_line(read: Callable[[int, int, int], Times], count: int) -> int | None:
 
     Returns
     -------
-    int or None
-        Frames per line; None if the times are not conclusive.
+    Lines or None
+        None if the times are not conclusive.
     """
     for window in WINDOWS:
         times = read(0, 1, min(window, count))
         steps, found = np.diff(times), _longer(times)
         if found is not None:
             threshold, jump = found
-            places = np.flatnonzero(steps > threshold) + 1
-            line = int(places[0])
-            if len(places) > 1 and np.array_equal(places, line * np.arange(1, len(places) + 1)):
-                return line if _holds(read, count, line, threshold, jump) else None
+            lines = Lines.at(np.flatnonzero(steps > threshold) + 1, count)
+            if lines is not None:
+                return lines if _holds(read, lines, threshold, jump) else None
         if window >= count:
             break
     return None
@@ -109,12 +98,11 @@ def _rounding(times: Times) -> int:
 
 
 def _holds(
-    read: Callable[[int, int, int], Times], count: int, line: int, threshold: float, jump: float
+    read: Callable[[int, int, int], Times], lines: Lines, threshold: float, jump: float
 ) -> bool:
     """Return whether all lines are like the first ones."""
-    if line < 2 or count % line:
-        return False
-    first, last = (read(start, line, count // line) for start in (0, line - 1))
+    start, length, rows = lines
+    first, last = (read(k, length, rows) for k in (start, start + length - 1))
     lengths = last - first
     back = first[1:] - last[:-1]
     return bool((back > threshold).all() and np.ptp(lengths) < jump / 2)
