@@ -10,6 +10,7 @@ from checks import write_hdf5
 from manifest import by_file, manifest
 
 from dask_tiled import (
+    CorruptFileError,
     DatasetError,
     MissingFileError,
     TruncatedFileError,
@@ -415,6 +416,36 @@ def test_designations_that_lead_nowhere_come_before_the_largest_array(tmp_path, 
     with pytest.raises(MissingFileError, match=f", at {NOWHERE[write]}"):
         open_dataset(path, **options)
     assert open_dataset(path, dataset="largest", **options).shape == (99, 99)
+
+
+@pytest.mark.timeout(60)
+def test_deep_groups_and_many_lost_signals_are_read_in_bounded_time(tmp_path):
+    """Neither a path nor the search for lost signals takes time by the square of their number."""
+    with h5py.File(path := tmp_path / "deep.nxs", "w") as file:
+        group = file
+        for _ in range(1000):
+            group = group.create_group("a")
+        group["data"], file.attrs["default"] = SCAN, "/".join("a" * 1000)
+        group.attrs["signal"], file["largest"] = "data", np.ones((99, 99))
+    assert open_dataset(path).shape == SCAN.shape
+    with h5py.File(path := tmp_path / "many.nxs", "w") as file:
+        for k in range(1000):
+            group = file.create_group(f"entry_{k}")
+            group.attrs.update(NX_class="NXdata", signal="gone")
+            group["beside"] = h5py.SoftLink("/gone")
+        file["largest"] = np.ones((99, 99))
+    with pytest.raises(MissingFileError, match="/entry_0/gone; found 'gone' in /entry_0"):
+        open_dataset(path)
+
+
+def test_default_attributes_in_a_circle_raise(tmp_path):
+    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
+        file["largest"], file.attrs["default"] = np.ones((99, 99)), "a"
+        file.create_group("a").attrs["default"] = "/a/b"
+        file.create_group("a/b").attrs["default"] = "/a"
+    with pytest.raises(CorruptFileError, match="default attributes lead in a circle"):
+        open_dataset(path)
+    assert open_dataset(path, dataset="largest").shape == (99, 99)
 
 
 def test_a_lost_signal_without_a_link_leaves_the_others(tmp_path):

@@ -198,3 +198,17 @@ def test_a_linear_wavelength_is_an_offset_and_a_step(tmp_path):
         file["Acquisition0/ImageData/COffset"] = 4e-7
     axis = describe(path).axes[-1]
     assert (axis.units, axis.scale, axis.offset) == ("nm", pytest.approx(50), pytest.approx(400))
+
+
+def test_other_objects_of_such_names_are_no_acquisitions(tmp_path):
+    """A dataset, a group without an image, an image of unknown axes, and a circular link."""
+    import h5py
+
+    path = write_delmic(tmp_path / "a.h5", [SURVEY, {**KINDS["spectra"], "labels": "CTZQX"}])
+    with h5py.File(path, "a") as file:
+        file["Acquisition7"] = np.ones((600, 600))
+        file.create_group("Acquisition8/PhysicalData")
+        file["Acquisition9"] = h5py.SoftLink("/Acquisition9")
+    arr = open_dataset(path, doubts="raise")
+    np.testing.assert_array_equal(arr, SURVEY["data"][0, 0, 0])
+    assert len(arr.description.metadata["hdf5"]["datasets"]) == 1

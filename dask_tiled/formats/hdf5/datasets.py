@@ -194,9 +194,11 @@ class Found(NamedTuple):
 
     def raise_lost(self, file: str, path: str) -> None:
         """Raise a MissingFileError if a path, or one above it, is a link that leads nowhere."""
-        above = (place for place in self.lost if f"{path}/".startswith(f"{place}/"))
-        if (place := next(above, None)) is not None:
-            raise self._lost(file, place, self.lost[place])
+        place = path
+        while self.lost and place.strip("/"):
+            if place in self.lost:
+                raise self._lost(file, place, self.lost[place])
+            place = posixpath.dirname(place)
 
     def designated(self, tree: Tree, group: Any, path: str, name: str) -> Any:
         """Return the object that a file designates by a name in a group; None if it is damaged.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,8 +137,8 @@ class Delmic(Convention):
         if one is None or picture.path != one.picture.path:
             return None
         if picture.grid:  # axes of the camera are not angles
-            others = filter(None, map(partial(_acquisition, tree), _names(tree)))
-            scanned = next((x for x in others if x.title == SCANNED), one)
+            titled = (name for name in _names(tree) if _title(tree, name) == SCANNED)
+            scanned = _acquisition(tree, next(titled, "")) or one
             scan = (_axis(tree, scanned, name, "scan_") for name in BEAM)
             return Calibration((*scan, Axis("y"), Axis("x")), 2)
         prefix = "scan_" if one.spectral else ""
@@ -179,8 +178,11 @@ def _acquisition(tree: Tree, name: str) -> Acquisition | None:
     labels = labels if any(labels) else tuple(STORED)
     if picture is None or len(labels) != len(picture.shape) or not {*BEAM} <= {*labels} <= {*NAMES}:
         return None
-    title = text(_value(tree, group, "PhysicalData/Title"))
-    return Acquisition(group, title, picture, labels)
+    return Acquisition(group, _title(tree, name), picture, labels)
+
+
+def _title(tree: Tree, name: str) -> str:
+    return text(_value(tree, tree.root, f"{name}/PhysicalData/Title"))
 
 
 def _axis(tree: Tree, one: Acquisition, name: str, prefix: str) -> Axis:
@@ -224,7 +226,8 @@ def _value(tree: Tree, group: Any, path: str) -> Any:
     """Read a small dataset; None if it is missing, large or damaged."""
     try:
         item = tree.look(group, path)
-        return tree.read(item) if getattr(item, "size", None) in range(1, MOST_VALUES) else None
+        size = getattr(item, "size", None) or 0
+        return tree.read(item) if 0 < size <= MOST_VALUES else None
     except BROKEN:  # also errors of this package: the pixels may be readable
         return None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.hdf5.attributes import attribute, label, text, text_of, texts
 from dask_tiled.formats.hdf5.colours import SIG_DIMS, interpreted
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
@@ -77,7 +77,8 @@ class Nexus(Convention):
                 signals += filter(None, [_signal(tree, found, *one)])
             except DatasetError as error:
                 faults.append(error)
-        links = (error for error in faults if error.where in {*found.lost, *found.ragged})
+        known = found.lost.keys() | found.ragged.keys()
+        links = (error for error in faults if error.where in known)
         fault = next(links, None if signals else next(iter(faults), None))
         if fault is not None:
             raise fault
@@ -146,7 +147,7 @@ def _is_below(path: str, group: str) -> bool:
 
 
 def _default(tree: Tree, found: Found, path: str, group: Any) -> tuple[str, Any]:
-    """Follow ``default`` attributes from a group on."""
+    """Follow ``default`` attributes from a group on; raise a DatasetError if they lead nowhere."""
     from h5py import Group
 
     for _ in range(MOST_LINKS):
@@ -154,9 +155,10 @@ def _default(tree: Tree, found: Found, path: str, group: Any) -> tuple[str, Any]
         place = posixpath.normpath(posixpath.join(path or "/", name))
         following = found.designated(tree, group, place, name) if name else None
         if not isinstance(following, Group):
-            break
+            return path, group
         path, group = place, following
-    return path, group
+    problem = "default attributes lead in a circle"
+    raise CorruptFileError(problem, path=tree.file.path, where=path, expected="a group of data")
 
 
 def _signal(tree: Tree, found: Found, path: str, group: Any) -> Picture | None:
