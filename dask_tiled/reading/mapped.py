@@ -18,6 +18,7 @@ from dask_tiled.reading.backend import Files, Local
 from dask_tiled.reading.cluster import thread_limit
 from dask_tiled.reading.pages import Map
 from dask_tiled.reading.ranges import ReadRanges, Window
+from dask_tiled.system.files import HINDERS
 from dask_tiled.system.pages import HAS_PRIVATE_PAGES
 
 MAPPED_BYTES = 32 << 20
@@ -44,7 +45,8 @@ class Mapped(Local):
     """Maps a window of a file at a time, without a copy.
 
     Touching a page beyond the end of a file ends the process, so the file is checked before each
-    window is used. It is checked again afterwards, so that two versions of it never mix.
+    window is used, unless mapped files cannot be truncated. It is checked again afterwards, so that
+    two versions of it never mix.
     """
 
     def __init__(self, files: Files | None = None) -> None:
@@ -86,6 +88,8 @@ class Mapped(Local):
         mapped = self._files.maps.get(file)
         if mapped is None or start < mapped.start or stop > mapped.stop:
             mapped = self._files.maps[file] = self._map(file, start, stop, sparse=sparse)
+        elif HINDERS:  # a mapped file keeps its length
+            return mapped
         file.check(os.fstat(self._files.fd(file)))
         return mapped
 

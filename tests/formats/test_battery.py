@@ -235,6 +235,8 @@ def test_tiles(sample_of, name):
 
 ODD = " two  words [0-9] (1){a,b} größe 電子 e\u0301\U0001f52c\n2 *?[!a]%s{} #1&~$HOME.mib."
 """A file name of blanks, brackets, patterns, variables, other scripts, and a line break."""
+if os.name == "nt":  # forbids some characters, and removes dots at the end
+    ODD = ODD.translate(dict.fromkeys(map(ord, "*?\n"))).rstrip(".")
 
 
 @EVERY

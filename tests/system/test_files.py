@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 import zarr
 
-from dask_tiled import StaleFileError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.reading import decoding
+from dask_tiled import (
+    StaleFileError,
+    TilingRequest,
+    map_tiles,
+    open_dataset,
+    to_zarr,
+    verify_zarr,
+)
+from dask_tiled.model.files import File
+from dask_tiled.reading import decoding, mapped
 from dask_tiled.system import files, locks
 from dask_tiled.testing import counting_frames, write_raw
 
@@ -136,3 +144,21 @@ def test_paths_of_any_length(tmp_path, depth):
     assert {*os.listdir(folder)} == {"scan.raw", "out.zarr"}
     if depth == 1 or os.name != "nt":  # Wine finds no final path of long ones
         np.testing.assert_array_equal(open_dataset(folder / "out.zarr"), FRAMES)
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_mapped_files_that_keep_their_length_are_checked_once(tmp_path, monkeypatch):
+    """Elsewhere, each tile checks the file before it touches pages."""
+    path = write_raw(tmp_path / "scan.raw", FRAMES)
+    arr = open_dataset(path, io="mmap", **RAW)
+    tiles = TilingRequest("tile", depth=1)
+    checks, check = [], File.check
+    monkeypatch.setattr(File, "check", lambda *args: checks.append(args) or check(*args))
+    counts = []
+    for hinders in (True, False):
+        monkeypatch.setattr(mapped, "HINDERS", hinders)
+        checks.clear()
+        found = map_tiles(np.sqrt, arr, tiling=tiles).compute()
+        np.testing.assert_array_equal(found, np.sqrt(FRAMES))
+        counts.append(len(checks))
+    assert counts[1] - counts[0] == len(FRAMES) - 1

@@ -15,7 +15,6 @@ CLOSED = "on Windows, files are closed after each chunk, and none stays mapped"
 UNSUPPORTED = {
     "tests/array/test_graph.py::test_descriptors": "counts files in /proc",
     "tests/command_line/test_failures.py::test_interrupted": "sends SIGINT, which Windows lacks",
-    "tests/formats/test_battery.py::test_odd_names": "uses names that Windows forbids",
     "tests/reading/test_backends.py::test_direct_descriptors_are_separate": CLOSED,
     "tests/reading/test_backends.py::test_files_removed_or_replaced_during_compute": OPEN,
     "tests/reading/test_backends.py::test_forks_have_their_own_descriptors": FORKS,
