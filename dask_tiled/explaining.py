@@ -181,7 +181,8 @@ class Explanation:
         threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
         memory = f"{format_bytes(self.peak_memory)} in {threads}"
         others = ", ".join(self.unseen)
-        memory = f"{memory}, plus what {others} itself allocates" if others else f"at most {memory}"
+        allocate = "itself allocates" if len(self.unseen) == 1 else "themselves allocate"
+        memory = f"{memory}, plus what {others} {allocate}" if others else f"at most {memory}"
         yield "memory", memory, format_bytes(done.peak_memory) if done else ""
         if self.blocks:
             yield "blocks", self.blocks, ""

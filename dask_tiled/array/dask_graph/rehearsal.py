@@ -46,6 +46,7 @@ from dask_tiled.array.dask_graph.schedules import (
     Graph,
     Held,
     Memory,
+    Steps,
     first_of,
     memory_in,
     peak_of,
@@ -137,7 +138,7 @@ def rehearse(collections: Sequence[Any], threads: int) -> Rehearsed:
     noted = _noted(collections)
     found = _Rehearsal(noted)
     graph, keys, plans = _scheduled(collections)
-    done = found.evaluated(graph, {})
+    done = found.evaluated(graph, {}, steps(graph, 1, first_of))
     peak = max(peak_of(graph, done, keys, course) for course in schedules(graph, threads))
     # A thread may keep its last value, and reach shared chunks in another order.
     passed_on = (x.value for key, x in done.items() if key not in keys)
@@ -216,11 +217,11 @@ class _Rehearsal:
         """Functions of users."""
 
     def evaluated(
-        self, graph: Graph, given: Mapping[Any, Any], index: tuple[int, ...] = ()
+        self, graph: Graph, given: Mapping[Any, Any], course: Steps, index: tuple[int, ...] = ()
     ) -> dict[Any, Done]:
-        """Visit the tasks of a graph; keys without an index get ``index``."""
+        """Visit the tasks of a graph in order; keys without an index get ``index``."""
         values, found = dict(given), dict[Any, Done]()
-        for begins, key in steps(graph, 1, first_of):
+        for begins, key in course:
             if begins:
                 place = key[1:] if isinstance(key, tuple) else index
                 found[key] = self._task(graph[key], key, place, values)
@@ -268,7 +269,8 @@ class _Rehearsal:
             return found.value if isinstance(found, DataNode) else found
 
         given = {name: value_of(one) for name, one in zip(names, args, strict=True)}
-        done = self.evaluated(graph, given, place)
+        course = [*steps(graph, 1, first_of)]
+        done = self.evaluated(graph, given, course, place)
         value, results = done[wanted].value, dict[int, int]()
         for one in done.values():
             results |= one.results
@@ -280,7 +282,7 @@ class _Rehearsal:
         }
         # Memory that is lent waits for the next chunk of the thread.
         lenders = {key for key, one in graph.items() if getattr(one, "func", None) in LENDERS}
-        peak = peak_of(graph, inside, {wanted, *lenders}, steps(graph, 1, first_of))
+        peak = peak_of(graph, inside, {wanted, *lenders}, course)
         return Done(value, max(0, peak - sum(own.values())), results)
 
     def _call(

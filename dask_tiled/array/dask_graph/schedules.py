@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class Done(NamedTuple):
 
 
 Graph = Mapping[Any, Any]
-Steps = Iterator[tuple[bool, Any]]
+Steps = Iterable[tuple[bool, Any]]
 """Keys of tasks as they begin (True) and end (False), in order of time."""
 
 
