@@ -1,6 +1,5 @@
 """Operations of a soak: work on an array, a fault at the same time, and the allowed outcomes."""
 
-import gc
 import shutil
 import threading
 import time
@@ -360,7 +359,7 @@ class Run:
         fault, versions = self.operation.fault, self.versions
         shutil.rmtree(self.out, ignore_errors=True)
         self.cluster.end(self.operation.number)
-        gc.collect()  # dask returns the error of a task again while its future lives
+        self.cluster.forget_errors()
         faults.empty(self.disk)
         truths = {"replaced": versions.truths[1:], "rewritten": versions.truths[1:]}
         truths["put back"] = truths["rewritten shorter"] = truths["rewritten"]

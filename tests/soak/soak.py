@@ -95,6 +95,10 @@ def processes(mark):
     return found
 
 
+async def _turn():
+    """Run on an event loop after what was queued before."""
+
+
 class Cluster:
     """A scheduler and three workers.
 
@@ -160,6 +164,16 @@ class Cluster:
     def end(self, number):
         """End the fault of the failing worker in an operation."""
         (self.faults / str(number)).unlink(missing_ok=True)
+
+    def forget_errors(self):
+        """Release the futures of failed tasks: dask returns their errors while futures live.
+
+        The event loop of the client releases futures in turn: first that of the result, whose
+        error holds the frames of the call, and with them the futures of a persisted array.
+        """
+        self.client.sync(_turn)
+        gc.collect()
+        self.client.sync(_turn)
 
     def _pause(self, for_seconds):
         from distributed import Status
