@@ -41,10 +41,12 @@ def neutral(ufunc: np.ufunc, dtype: np.dtype) -> float:
 
 
 def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:
-    """Return the accumulator dtype for a sum of pixels in ``dtype``."""
+    """Return the accumulator dtype for a sum of pixels in ``dtype``; raise NoPrimitive if none."""
     if pixel.kind in "biu" and (dtype.kind in "iu" or pixel.itemsize <= 4):
         return np.dtype("i8" if pixel.kind == "i" else "u8")
-    return np.dtype(np.float64)
+    if pixel.kind == "c" != dtype.kind:
+        raise NoPrimitive(f"no kernel for sums of complex pixels as {dtype}")
+    return np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
 
 
 def accumulate(
@@ -148,6 +150,9 @@ def _reduce_groups(
 
 
 def _add_up(vectors: Vectors, value: Value, out: Value) -> None:
+    if out.dtype.kind == "c":
+        vectors.loop(np.add, [out, vectors.cast(value, out.dtype)], out)
+        return
     in_words = value.dtype.kind in "bu" and value.dtype.itemsize <= MOST_IN_WORDS
     row = "add_row_of_words" if in_words else "add_row"
     vectors.own("add_each" if out.is_dense else row, [value], out)

@@ -13,9 +13,11 @@ ODD = (-1.0, 200.0, 7e4, -7e4, 3e9, -3e9, 1e10, 1e19, 1e20, np.inf, -np.inf, np.
 def primitive_of(pixel: np.dtype, dtype: np.dtype) -> str | None:
     """Return the primitive that casts pixels as NumPy does.
 
-    None if NumPy casts floats out of range differently on this machine: C leaves them
-    undefined.
+    None for complex pixels cast to real ones, and if NumPy casts floats out of range differently on
+    this machine: C leaves them undefined.
     """
+    if pixel.kind == "c" != dtype.kind:  # NumPy warns that it discards imaginary parts
+        return None
     if dtype.kind == "b":
         return "truth"
     if pixel.kind != "f" or dtype.kind not in "iu":

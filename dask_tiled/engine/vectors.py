@@ -32,7 +32,7 @@ DENSE = {np.maximum, np.minimum, np.fmax, np.fmin}
 OWN = {np.sqrt, np.absolute, np.add, np.subtract, np.multiply, np.divide}
 """Ufuncs with our own primitives for float results: NumPy's loops are slower and need casts."""
 COMPLEX = {np.dtype(np.complex64), np.dtype(np.complex128)}
-"""Types that are cast only to one another."""
+"""Types with primitives of their own only for casts."""
 MOST_COUNTED = 2
 """Widest pixels, in bytes, that are counted by value or looked up in a table."""
 
@@ -200,7 +200,7 @@ class Vectors:
         if loop is None or loop.dtypes[-1] != step.to.dtype:
             raise NoPrimitive(_of_types(ufunc, types))
         *inner, result = loop.dtypes
-        if ufunc is np.power and result.kind == "i" and not _is_natural(step.operands[1]):
+        if ufunc is np.power and result.kind == "i" and not self._is_natural(step.operands[1]):
             raise NoPrimitive("integer powers raise an error for negative exponents")
         kinds = [x.dtype for x in step.operands if isinstance(x, (Register, Operand))]
         floats = result.kind == "f" and all(map(can_fold, (result, *kinds)))
@@ -219,15 +219,21 @@ class Vectors:
         self.add(loop.address, loop.data, [*operands, to])
         return to
 
+    def _is_natural(self, operand: Input) -> bool:
+        """Return whether an operand is known not to be negative."""
+        if isinstance(operand, Register):
+            return operand.dtype.kind in "bu"
+        values = self._arrays[operand.number] if isinstance(operand, Operand) else operand
+        return bool(np.greater_equal(values, 0).all())
+
     def _look_up(self, ufunc: np.ufunc, operands: Sequence[Input], to: Value) -> bool:
         """Look results up in a table of all pixel values, if these are few; return whether."""
         value = self.value(operands[0])
         kind, size = value.dtype.kind, value.dtype.itemsize
         if len(operands) > 1 or kind not in "iu" or size > MOST_COUNTED:
             return False
-        every = np.arange(256**size, dtype=f"u{size}").view(value.dtype)
         with np.errstate(all="ignore"):
-            table = self.fixed(ufunc(every))
+            table = self.fixed(ufunc(_every(value.dtype)))
         self.own("look_up", [value, table], to)
         return True
 
@@ -304,10 +310,15 @@ class Vectors:
         if value.dtype == dtype and to is None:
             return value
         to = to or self.register(("cast", number), dtype)
-        if value.dtype == np.float16 and dtype.kind == "f":  # unsupported by numba
-            bits = np.dtype(np.uint16)
-            table = self.fixed(np.arange(1 << 16, dtype=bits).view(value.dtype).astype(dtype))
-            self.own("look_up", [value._replace(dtype=bits), table], to)
+        is_half = np.float16 in (value.dtype, dtype)  # unsupported by numba
+        if is_half and dtype.kind == "f" and value.dtype.itemsize <= MOST_COUNTED:
+            every = _every(value.dtype)
+            with np.errstate(over="ignore"):
+                table = every.astype(dtype)
+            kind = np.dtype(np.uint16) if dtype == np.float16 else dtype
+            operands = [value._replace(dtype=np.dtype(f"u{every.itemsize}"))]
+            operands.append(self.fixed(table.view(kind)))
+            self.own("look_up", operands, to._replace(dtype=kind))
             return to
         name = primitive_of(value.dtype, dtype)
         if name is None:
@@ -339,8 +350,7 @@ class Vectors:
         """Append one of our own primitives, with operands as they are."""
         shown = operands + operands[-1:] * (3 - len(operands))
         dtypes = [*(types or [x.dtype for x in shown]), out.dtype]
-        if name != "cast" or not {*dtypes} <= COMPLEX:
-            dtypes = [pixel_type(x) for x in dtypes]
+        dtypes = [x if name == "cast" and x in COMPLEX else pixel_type(x) for x in dtypes]
         data = self._layout.FETCHES if name == "add_row_of_words" else self._layout.OWN
         self.add(self._address(name, *dtypes), data, [*shown, out], group)
 
@@ -389,6 +399,11 @@ class Rehearsal(Vectors):
         return np.empty(0, np.int64)
 
 
+def _every(dtype: np.dtype) -> Array:
+    """Return all values of pixels of one or two bytes, in the order of their bits."""
+    return np.arange(256**dtype.itemsize, dtype=f"u{dtype.itemsize}").view(dtype)
+
+
 def _of_types(ufunc: np.ufunc, types: Iterable[np.dtype | type]) -> str:
     names = (x.name if isinstance(x, np.dtype) else x.__name__ for x in types)
     return f"no kernel for {ufunc.__name__} of {' and '.join(names)}"
@@ -399,13 +414,6 @@ def _spread(block: Array, shape: tuple[int, ...], nav_ndim: int) -> Array:
     if math.prod(block.shape[nav_ndim:]) == 1:
         return block
     return np.broadcast_to(block, block.shape[:nav_ndim] + shape[nav_ndim:])
-
-
-def _is_natural(operand: Input) -> bool:
-    """Return whether an operand is known not to be negative."""
-    if isinstance(operand, (Register, Operand)):
-        return operand.dtype.kind in "bu"
-    return bool(np.greater_equal(operand, 0))
 
 
 def _group_of(shape: tuple[int, ...], nav_ndim: int, kept: tuple[bool, ...]) -> int:

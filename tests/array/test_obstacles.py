@@ -174,13 +174,16 @@ def test_whole_chunks_are_known_beforehand(tmp_path, whole, dtype):
 @pytest.mark.parametrize(
     ("make", "left"),
     [
-        (lambda a: a.round(-1).sum((2, 3)), ("sum", "no kernel for round of uint16")),
+        (lambda a: a.round(-20).sum((2, 3)), ("sum", "no kernel for round of uint16")),
         (
-            lambda a: (a.astype("i8") ** column("i8")).max(),
+            lambda a: (a.astype("i8") ** a.astype("i8")).max(),
             ("max", "integer powers raise an error for negative exponents"),
         ),
-        (lambda a: (a.astype("c8") * 1j).sum((2, 3)), ("sum", "no kernel for complex64 pixels")),
-        (lambda a: a.astype("f2").max((2, 3)), ("max", "no kernel for float16 pixels")),
+        (
+            lambda a: (a.astype("c8") * 1j).argmax(0),
+            ("argmax", "no kernel for maximum of complex64 pixels"),
+        ),
+        (lambda a: (a / 3).astype("f2").max((2, 3)), ("max", "no kernel for float16 pixels")),
     ],
 )
 def test_reasons(tmp_path, make, left):
@@ -195,7 +198,7 @@ def test_reasons(tmp_path, make, left):
 
 def test_parts_that_run_on_tiles_are_told_from_others(tmp_path):
     arr = open_dataset(write_npy(tmp_path / "scan.npy", np.ones(SHAPE, "u2"))).with_chunks(CHUNKS)
-    found = explain(arr.sum((2, 3)), arr.round(-1).sum((2, 3)))
+    found = explain(arr.sum((2, 3)), arr.round(-20).sum((2, 3)))
     (plan,) = found.plans
     assert plan.splitlines()[1:] == ["  reduce sum", "    read scan.npy (2, 3, 6, 64)"]
     assert found.left == (("sum", "no kernel for round of uint16"),)
@@ -220,7 +223,7 @@ def test_whole_chunks_are_not_merged(tmp_path, monkeypatch):
         write_npy(tmp_path / "scan.npy", np.ones((8, 6, 64), "u2")), chunks=(1, 6, 64)
     )
     graphs = [
-        x.__dask_optimize__(x.dask, x.__dask_keys__()) for x in (arr.sum(), arr.round(-1).sum())
+        x.__dask_optimize__(x.dask, x.__dask_keys__()) for x in (arr.sum(), arr.round(-20).sum())
     ]
     merged, apart = (
         len(graph.to_dict()) if hasattr(graph, "to_dict") else len(dict(graph)) for graph in graphs
@@ -235,7 +238,6 @@ def test_names_are_those_of_users(tmp_path):
     )
     for result, names in (
         (arr.std((0, 1)), {"sqrt", "var"}),
-        (arr.mean(), {"mean"}),
         (da.nanmin(arr.real), {"nanmin", "real"}),
         (da.topk(arr.real, 2, axis=0), {"topk", "real"}),
         (center_of_mass(arr.real), {"center_of_mass", "real"}),

@@ -80,9 +80,11 @@ def _converted(pixels: Pixels, astype_dtype: npt.DTypeLike) -> Pixels | None:
 
 
 def _rounded(pixels: Pixels, decimals: int = 0) -> Pixels | None:
-    if pixels.dtype.kind in "iu" and decimals >= 0:
+    is_whole = pixels.dtype.kind in "iu"
+    if is_whole and decimals >= 0:
         return pixels
-    if pixels.dtype.kind != "f" or abs(decimals) > np.finfo(np.float64).precision:
+    known = is_whole or pixels.dtype.kind == "f"
+    if not known or abs(decimals) > np.finfo(np.float64).precision:
         return None
     if not decimals:
         return call(np.rint, [pixels])
@@ -90,7 +92,7 @@ def _rounded(pixels: Pixels, decimals: int = 0) -> Pixels | None:
     found: Pixels | None = pixels
     for ufunc in (steps[0], np.rint, steps[1]):
         found = found and call(ufunc, [found, 10.0 ** abs(int(decimals))][: ufunc.nin])
-    return found
+    return found and _converted(found, pixels.dtype)
 
 
 def _finite(pixels: Pixels) -> Pixels | None:
