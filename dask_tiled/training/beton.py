@@ -31,6 +31,7 @@ from dask_tiled.model.paths import open_file
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.new_files import file_path, new_file
+from dask_tiled.storing.places import not_cancelled
 from dask_tiled.tiling import machine
 from dask_tiled.training.arrays import arrays_of
 from dask_tiled.training.fields import Encoders, field_of, kind_of
@@ -132,6 +133,7 @@ def to_beton(
         able_workers(read),
         new_file(target, _is_samples, overwrite=overwrite) as written,
         writing_to(target),
+        not_cancelled(target),
         open_file(written, "r+b", buffering=0) as file,
     ):
         writer, part = PageWriter(file.fileno(), [*encoders], order, page_size), page_size // 2

@@ -14,7 +14,7 @@ import numpy as np
 from dask.base import annotate, get_annotations
 
 from dask_tiled.array.tasks import Key
-from dask_tiled.array.tiled_array import read_once
+from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.completing import complete
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Index
@@ -119,14 +119,18 @@ def array_jobs(
 ) -> Iterator[EncodingJob | ClusterJob]:
     """Yield jobs for arrays, chunk by chunk; samples are written at their places in the order.
 
-    Chunks are those of the dask array with the most bytes; if all are in memory, of `most` bytes.
+    Chunks are those of the dask array with the most bytes, divided where that reads nothing twice;
+    if all are in memory, of `most` bytes.
     ``on_workers``: whether workers of a cluster compute and encode.
     """
     annotations = get_annotations()  # threads that compute jobs have none
     ranked = np.argsort(order, kind="stable")
     ascending = order[ranked]
     some = [arrays[field.name] for field in encoders]
-    whole = [read_once(_uncut(arr)) if isinstance(arr, da.Array) else arr for arr in some]
+    # No chunk ends inside a sample.
+    whole = [
+        aligned(arr, (1, *arr.shape[1:])) if isinstance(arr, da.Array) else arr for arr in some
+    ]
     lazy = [arr for arr in whole if isinstance(arr, da.Array)]
     total = len(whole[0])
     sample = sum(int(arr.nbytes) for arr in whole) // max(1, total)
@@ -148,11 +152,6 @@ def array_jobs(
             else:
                 load = partial(take, parts, numbers - first, "synchronous", views=True)
                 yield EncodingJob(*given, load)
-
-
-def _uncut(arr: da.Array) -> da.Array:
-    """Rechunk an array so that no chunk ends inside a sample."""
-    return arr.rechunk(dict.fromkeys(range(1, arr.ndim), -1))
 
 
 def dataset_jobs(
