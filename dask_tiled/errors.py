@@ -363,6 +363,18 @@ def check_whole(
     return int(value)
 
 
+def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
+    """Return a duration in seconds after checking it; ``zero``: whether it may be 0.
+
+    Raise a DatasetError if the value is not a positive number.
+    """
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not number or not (value > 0 or (zero and value == 0)):
+        expected = "seconds, 0 or more" if zero else "a positive number of seconds"
+        raise DatasetError(f"{name} must be a duration", expected=expected, found=repr(value))
+    return float(value)
+
+
 def check_flag(name: str, value: Any, *, path: str | os.PathLike[str] | None = None) -> None:
     """Raise an error unless an argument is True or False.
 

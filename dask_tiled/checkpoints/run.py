@@ -24,7 +24,7 @@ from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.completing import complete
 from dask_tiled.blocks.workers import able_workers
 from dask_tiled.checkpoints.folder import RESULT, Checkpoint, Small, claimed, load, path_of, store
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, check_seconds
 from dask_tiled.storing.places import not_cancelled
 
 VERSIONS = "dask-tiled", "dask", "numpy"
@@ -148,7 +148,7 @@ def run(
     arrays, repack = unpack_collections(x)
     if not arrays:
         raise DatasetError("nothing to compute", expected="dask arrays", found=type(x).__name__)
-    every = _checked(every)
+    every = check_seconds("every", every, zero=True)
     names = [sorted({str(_name(key)) for key in keys_in(one.__dask_keys__())}) for one in arrays]
     told = {"name": tokenize(names), "results": [*map(_told, arrays)]}
     largest = max(_block_bytes(one) for one in arrays)
@@ -300,16 +300,6 @@ def _nested(keys: Any, values: dict[Key, Any]) -> Any:
 
 def _name(key: Key) -> str:
     return key[0] if isinstance(key, tuple) else key
-
-
-def _checked(every: Any) -> float:
-    try:
-        found = float(every)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not found >= 0:
-        raise DatasetError("invalid every", expected="seconds, 0 or more", found=repr(every))
-    return found
 
 
 def _told(one: Any) -> str:

@@ -1,1 +1,1 @@
-"""Where exports are written, on disk or in object stores: claim, put, commit."""
+"""Where exports and checkpoints are written, on disk or in object stores: claim, put, commit."""

@@ -95,7 +95,7 @@ class Folder:
             os.replace(part, path)
         except FileNotFoundError as error:
             raise DatasetError(
-                "the export was stopped, or its temporary folder is not visible here",
+                "the folder was removed, or is not visible on this machine",
                 path=os.path.dirname(self.path),
                 hint="All workers must write to the same file system.",
             ) from error
@@ -107,7 +107,7 @@ class Folder:
             raise
 
     def _make_folders(self, path: str) -> None:
-        """Create subfolders, but not the folder itself, which no longer exists after the export."""
+        """Create subfolders, but not the folder itself, which no longer exists after the end."""
         if path != self.path and not os.path.isdir(path):
             self._make_folders(os.path.dirname(path))
             with suppress(FileExistsError):

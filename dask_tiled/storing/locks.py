@@ -28,7 +28,8 @@ def locked(path: str, make: Callable[[], None]) -> Iterator[int]:
         except FileNotFoundError:  # the previous holder has just removed it
             continue
         except BlockingIOError:
-            problem, hint = "another export is writing to this path", "Wait until it is finished."
+            problem = "another export or computation is writing to this path"
+            hint = "Wait until it is finished."
             raise DatasetError(problem, path=path, hint=hint) from None
         _held.add(descriptor)
         try:

@@ -165,12 +165,13 @@ class Place:
 
 @contextmanager
 def not_cancelled(path: str) -> Iterator[None]:
-    """Convert the cancellation of an export's tasks to a DatasetError."""
+    """Convert the cancellation of tasks to a DatasetError."""
     try:
         yield
     except CancelledError as error:
-        hint = "Call it again to resume."
-        raise DatasetError("tasks of the export were cancelled", path=path, hint=hint) from error
+        is_lost = getattr(error, "reason", "") == "scheduler-connection-lost"  # says distributed
+        problem = "the scheduler was lost" if is_lost else "tasks were cancelled"
+        raise DatasetError(problem, path=path, hint="Call it again.") from error
 
 
 def discard_warning(path: str, other: str, name: str) -> str:

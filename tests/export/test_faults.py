@@ -4,16 +4,21 @@
 """
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
+import clusters
 import numpy as np
 import pytest
 import zarr
+from checks import wait_for
 from conftest import ANY_PORT
 from distributed import Client, Future, LocalCluster
 from hypothesis import settings
@@ -96,6 +101,16 @@ def test_failing_workers(tmp_path):
     assert not found["left over"]
 
 
+def test_memory_of_workers():
+    """Workers hold no more memory the more they have written."""
+    program = Path(__file__).with_name("worker_memory.py")
+    amount = ["--gib", "1"] if LONG else ["--gib", "0.25", "--only", "plain"]
+    command = [sys.executable, program, *amount]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    sys.stdout.write(done.stdout)
+    assert done.returncode == 0, done.stdout
+
+
 def test_two_exports_to_one_path(stopped):
     """One export completes, the other is refused."""
     found = stopped["races"]
@@ -159,6 +174,43 @@ def test_cancelled_futures(scan, tmp_path):
             assert not out.exists()
             stored = to_zarr(slow, out, chunks=(1, 8, 16), layout="array")
             np.testing.assert_array_equal(stored[:], frames)
+
+
+def test_lost_schedulers(tmp_path):
+    """The error names the scheduler, and the next call resumes."""
+    frames = np.arange(6, dtype="u2")[:, None, None] * np.ones((1, 64, 64), "u2")
+    path = write_raw(tmp_path / "scan.raw", frames)
+    raw = {"format": "raw", "dtype": "u2", "sig_shape": (64, 64), "chunks": (1, 64, 64)}
+    gone, out = tmp_path / "gone", tmp_path / "out.zarr"
+
+    def wait(block):  # pickled by value, as workers do not find this module
+        while block.flat[0] == 4 and not gone.exists():
+            time.sleep(0.02)
+        return block
+
+    arr = open_dataset(path, **raw).map_blocks(wait, meta=np.empty((0, 0, 0), "u2"))
+    options = {"chunks": (1, 64, 64), "layout": "array"}
+
+    def kill(client):
+        wait_for(lambda: len([*tmp_path.glob("out.zarr.part/*/journal/*")]) >= 2)
+        os.kill(client.run_on_scheduler(os.getpid), signal.SIGKILL)
+
+    with ExitStack() as stack:
+        client = stack.enter_context(clusters.cluster(tmp_path))
+        address = str(client.folder / "scheduler.json")
+        worker = ["worker", "--scheduler-file", address, "--no-dashboard", "--nthreads", "2"]
+        stack.enter_context(clusters.started(client.folder / "w", *worker, "--no-nanny"))
+        thread = threading.Thread(target=kill, args=(client,))
+        thread.start()
+        with pytest.raises(DatasetError, match="the scheduler was lost") as caught:
+            to_zarr(arr, out, **options)
+        thread.join()
+    assert caught.value.path == f"{out}.part"
+    kept = {key: key.stat().st_ino for key in tmp_path.glob("out.zarr.part/*/store/c/*/0/0")}
+    assert len(kept) >= 2
+    gone.touch()
+    np.testing.assert_array_equal(to_zarr(arr, out, **options)[:], frames)
+    assert {*kept.values()} <= {key.stat().st_ino for key in out.glob("c/*/0/0")}
 
 
 CODECS = [

@@ -214,7 +214,7 @@ def test_late_tasks_do_not_recreate_a_removed_export(tmp_path, monkeypatch, late
         return file
 
     monkeypatch.setattr(folders, "open_file", opening)
-    with pytest.raises(DatasetError, match="stopped"):
+    with pytest.raises(DatasetError, match="folder was removed"):
         place.put("c/0/0/0", b"chunk") if late == "put" else place.note({"c/0/0/0": [5, 1]})
     assert not os.listdir(tmp_path)
 

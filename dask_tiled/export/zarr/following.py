@@ -31,18 +31,6 @@ _SAMPLES = 64
 """Maximum number of frames compared before an export is resumed."""
 
 
-def check_seconds(name: str, value: Any) -> float:
-    """Check a duration in seconds.
-
-    Raise a DatasetError if the value is not a positive number.
-    """
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not value > 0:
-        problem = f"{name} must be a duration"
-        raise DatasetError(problem, expected="a positive number of seconds", found=repr(value))
-    return float(value)
-
-
 def follow_files(
     arr: Any,
     store: Any,

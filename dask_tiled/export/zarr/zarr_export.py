@@ -16,8 +16,8 @@ from dask_tiled.array.inputs import attributes_in
 from dask_tiled.array.spec import Given
 from dask_tiled.array.tiled_array import read_once
 from dask_tiled.blocks.workers import able_workers
-from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.export.zarr.following import check_seconds, follow_files
+from dask_tiled.errors import DatasetError, TilingError, check_seconds
+from dask_tiled.export.zarr.following import follow_files
 from dask_tiled.export.zarr.group import own_attributes
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import Plan, plan_of
