@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from concurrent.futures import wait
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -127,11 +129,11 @@ def _on_cluster(
     running = {future.key: future for future in futures_of([first, *results])}
     del first  # it would keep all results
     try:
-        for future in _finished(client, [*running.values()], [*running.keys() - own]):
-            if future.cancelled():
-                future.result()  # raises
+        fetched = own if take is not None else set[Key]()
+        futures, others = [*running.values()], [*running.keys() - own]
+        for future, result in _finished(client, futures, others, fetched):
             if take is not None and future.key in own:
-                take(future.key, future.result())
+                take(future.key, result)
             del running[future.key]
             if future.key in own:
                 future.release()
@@ -143,10 +145,13 @@ def _on_cluster(
             future.release()
 
 
-def _finished(client: Any, futures: list[Any], results: Sequence[Key]) -> Iterator[Any]:
-    """Yield finished and cancelled futures; other workers try those that failed.
+def _finished(
+    client: Any, futures: list[Any], results: Sequence[Key], fetched: Container[Key]
+) -> Iterator[tuple[Any, Any]]:
+    """Yield finished futures and their results; other workers try those that failed.
 
-    ``results`` are keys of tasks that combine the results of others.
+    ``results`` are keys of tasks that combine the results of others. Only results of the keys in
+    ``fetched`` are fetched.
     """
     ended: SimpleQueue[Any] = SimpleQueue()
     failures, watch, left = Failures(client, results), _Watch(client), len(futures)
@@ -156,14 +161,17 @@ def _finished(client: Any, futures: list[Any], results: Sequence[Key]) -> Iterat
         futures, errors = [], {}
         watch.look()
         for future in _ended(ended):
+            if future.cancelled():
+                future.result()  # raises
+            if future.status == "finished":
+                found = _fetch(client, future, watch) if future.key in fetched else [None]
+                if found:
+                    left -= 1
+                    yield future, found.pop()
+                    continue
+            futures.append(future)  # started again meanwhile, or to be tried again
             if future.status == "error":
                 errors[future.key] = future.exception()
-                futures.append(future)
-            elif future.status == "pending":  # started again meanwhile
-                futures.append(future)
-            else:
-                left -= 1
-                yield future
         if errors:
             failures.move(errors)
 
@@ -178,13 +186,30 @@ def _ended(queue: SimpleQueue[Any]) -> Iterator[Any]:
         return
 
 
+def _fetch(client: Any, future: Any, watch: _Watch) -> list[Any]:
+    """Return the result of a finished task in a list, which is empty if its worker is lost.
+
+    dask would compute it again, and wait for as long as there is no worker.
+    """
+    loop = client.loop.asyncio_loop
+    result = asyncio.run_coroutine_threadsafe(client.gather([future], asynchronous=True), loop)
+    while future.status == "finished":
+        if wait([result], 1).done and (result.exception() is None or future.status == "finished"):
+            found: list[Any] = result.result()
+            return found
+        watch.look()
+    result.cancel()
+    return []
+
+
 class _Watch:
-    """Warns of workers that have paused, as a run may wait for them for ever."""
+    """Warns of workers that have paused, or are all lost: a run may wait for them for ever."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._due = time.monotonic() + LOOK_SECONDS
         self._paused: set[str] = set()
+        self._looks_without = 0
 
     def look(self) -> None:
         """Look at the workers if it is time."""
@@ -192,6 +217,9 @@ class _Watch:
             return
         self._due = time.monotonic() + LOOK_SECONDS
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        self._looks_without = 0 if workers else self._looks_without + 1
+        if self._looks_without == 2:  # a busy scheduler answers late, and dask tells of none then
+            warn("the cluster has no workers: tasks wait until one joins")
         paused = {name for name, told in workers.items() if told.get("status") == "paused"}
         for name in sorted(paused - self._paused):
             limit, used = workers[name]["memory_limit"], workers[name]["metrics"].get("memory", 0)

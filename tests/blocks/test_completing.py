@@ -164,6 +164,36 @@ def test_paused_workers_are_named(cluster, monkeypatch):
     assert len(done) == COUNT
 
 
+def test_clusters_without_workers_are_told(monkeypatch):
+    """Also if the workers are lost while a result is fetched, which the next one computes again."""
+    monkeypatch.setattr(completing, "LOOK_SECONDS", 0)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, **ANY_PORT}
+    with (
+        LocalCluster(**options, silence_logs="CRITICAL") as cluster,
+        Client(cluster) as client,
+    ):
+        blocks, keys = tasks(set(), full)
+        gather, lost, told, taken = client._gather, [], [], {}
+
+        async def lose(futures, **options):
+            if not lost:
+                lost.extend(cluster.workers.values())
+                for worker in lost:
+                    await worker.close()
+            return await gather(futures, **options)
+
+        def add_one(text):
+            told.append(text)
+            cluster.scale(3)
+
+        monkeypatch.setattr(client, "_gather", lose)
+        monkeypatch.setattr(completing, "warn", add_one)
+        complete(blocks, keys, done=lambda _: None, take=taken.__setitem__)
+    assert len(lost) == 2
+    assert told == ["the cluster has no workers: tasks wait until one joins"]
+    assert {key: int(*value) for key, value in taken.items()} == {key: key[1] for key in keys}
+
+
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes"])
 def test_without_a_cluster(scheduler, processes):
     blocks = da.arange(COUNT, chunks=1) + 1
