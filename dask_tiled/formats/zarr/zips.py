@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, NoReturn
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.model.files import File, RemoteFile, is_refusal
+from dask_tiled.model.files import File, RemoteFile, is_refusal, read_exactly
 
 MAGIC = b"PK\x03\x04"
 HEADER = struct.Struct("<4s22xHH")
@@ -124,7 +124,8 @@ class ZipIndex:
         if isinstance(self.file, RemoteFile):
             heads = [part.tobytes() for part in self.file.fetch(spans)] if spans else []
         else:
-            heads = [self.file.read(HEADER.size, start) for start, _ in spans]
+            path, what = self.file.path, "a header of the zip file"
+            heads = [read_exactly(path, HEADER.size, start, what) for start, _ in spans]
         for k, head in zip(unknown, heads, strict=True):
             magic, *lengths = HEADER.unpack(head)
             starts[k] = members[k].header + HEADER.size + sum(lengths)
