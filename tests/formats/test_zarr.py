@@ -312,7 +312,9 @@ def test_coordinates(tmp_path, name):
     group.create_array("data", data=FRAMES[0], dimension_names=["t", "y", "x"])
     t = group.create_array("t", shape=(4,), dtype="f8", fill_value=0.75, **options)
     t[:stop] = np.array([0.75, 1, 1.25, 1.5])[:stop]
-    expected = Axis("t", "", 0.25, 0.75) if stop is None else Axis("t")
+    expected = Axis("t", "", 0.25, 0.75)
+    if stop is not None:
+        expected = Axis("t", coordinates=(0.75, 1.0, 1.25, 0.75))
     assert open_dataset(tmp_path / "a.zarr").axes[0] == expected
 
 

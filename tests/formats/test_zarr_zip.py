@@ -71,6 +71,27 @@ def test_zspy_of_hyperspy_axes(tmp_path):
     assert desc.nav_ndim == 2
 
 
+def test_zspy_axes_that_are_no_scales(tmp_path):
+    """Values are coordinates; expressions, and values that are not numbers, are a doubt."""
+    told = {"E": [1.0, 2.0, 4.0, 8.0], "t": [0.0, 1.0, np.nan, 3.0, 4.0], "w": None}
+    for k, (name, values) in enumerate(told.items()):
+        place = f"Experiments/s/axis-{k}"
+        group = zarr.create_group(tmp_path / "a.zspy", path=place, zarr_format=2)
+        group.attrs.update({"name": name, "units": "eV", "navigate": k < 2})
+        if values is None:
+            group.attrs["expression"] = "a/x"
+        else:
+            group.create_array("axis", data=np.array(values))
+    array = zarr.create_array(
+        tmp_path / "a.zspy", name="Experiments/s/data", data=FRAMES[0], zarr_format=2
+    )
+    assert array.shape == (4, 5, 7)
+    desc = describe(tmp_path / "a.zspy")
+    energies = Axis("E", coordinates=(1.0, 2.0, 4.0, 8.0), coordinate_units="eV")
+    assert desc.axes == (energies, Axis("t"), Axis("w"))
+    assert [doubt.code for doubt in desc.doubts] == ["uneven-axis"] * 2
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("top", ["", "scan.zarr/"])
 @pytest.mark.parametrize("version", [2, 3])

@@ -19,6 +19,8 @@ class AxisFacts(NamedTuple):
     """Its number among the axes of the array."""
     navigate: bool | None
     """Whether it is a navigation axis."""
+    lost: str = ""
+    """Why positions in the file are not shown; empty if they are."""
 
 
 def in_order(facts: Sequence[AxisFacts]) -> tuple[AxisFacts, ...]:

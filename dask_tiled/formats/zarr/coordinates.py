@@ -24,6 +24,11 @@ class Positions(NamedTuple):
     """None if they are too many to read while opening."""
     units: str = ""
 
+    @property
+    def lost(self) -> str:
+        """Why an axis cannot have these positions."""
+        return "are too many to read" if self.points is None else "are not numbers"
+
     def axis(self, name: str) -> Axis | None:
         """Return the axis at these positions; None if it cannot have them."""
         return None if self.points is None else Axis.at(name, self.units, self.points)

@@ -142,8 +142,11 @@ def _describe(
     chunks = Chunks(array, document, folder, entry, int(not split), complete="written_by" in mark)
     unread: list[str] = []
     axes, uneven = _axes(array, document, folder, mark, axes_of(image, name), split, unread)
-    for k, one in enumerate(of_hyperspy):
-        axes = (*axes[:k], replace(one.axis, name=one.axis.name or axes[k].name), *axes[k + 1 :])
+    if of_hyperspy:
+        named = zip(of_hyperspy, axes, strict=True)
+        axes = tuple(replace(one.axis, name=one.axis.name or old.name) for one, old in named)
+        lost = zip(of_hyperspy, axes, strict=True)
+        uneven = tuple(uneven_axis(axis.name, one.lost) for one, axis in lost if one.lost)
     nav, sig = array.shape[:split], array.shape[split:]
     layout = Layout(chunks.files, nav or (1,), sig, chunks.table(), chunks.decoders)
     count = math.prod(-(-n // size) for n, size in zip(array.shape, chunks.chunk, strict=True))
@@ -210,8 +213,7 @@ def _axes(
             if positions.points is None:
                 unread.append(name)
             if one is None:
-                why = "are too many to read" if positions.points is None else "are not numbers"
-                doubts.append(uneven_axis(name, why))
+                doubts.append(uneven_axis(name, positions.lost))
         found.append(replace(one or axis, name=name or axis.name))
     return tuple(found), tuple(doubts)
 

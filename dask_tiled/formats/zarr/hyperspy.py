@@ -46,16 +46,19 @@ def _facts(part: Folder, told: Mapping[str, Any], k: int, shape: Sequence[int]) 
     step, offset = (_number(told.get(key)) for key in ("scale", "offset"))
     index = _number(told.get("index_in_array"))
     place = None if index is None else int(index)
-    axis = Axis(name)
+    axis, lost = Axis(name), ""
     if step is not None:
         axis = Axis.calibrated(name, units, step, offset or 0.0, signed=True)
+    elif "expression" in told:
+        lost = "follow from an expression"
     else:
         number = place if place is not None and 0 <= place < len(shape) else k
         positions = positions_in(part.inside("axis"), shape[number])
-        axis = (positions and positions._replace(units=units).axis(name)) or axis
+        if positions is not None:
+            found = positions._replace(units=units).axis(name)
+            axis, lost = found or axis, "" if found else positions.lost
     navigate = told.get("navigate")
-    navigate = navigate if isinstance(navigate, bool) else None
-    return AxisFacts(axis, place, navigate)
+    return AxisFacts(axis, place, navigate if isinstance(navigate, bool) else None, lost)
 
 
 def _label(value: Any) -> str:
