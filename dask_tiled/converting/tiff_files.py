@@ -83,11 +83,11 @@ def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> N
     metadata: dict[str, Any] = {"axes": f"{letters}YX{'S' * samples}"}
     others = []
     for letter, axis in known.items():
-        if axis is None or not axis.steps:
+        if axis is None or not axis.spacing:
             continue
         units: Collection[str] = TIME if letter == "T" else LENGTHS
         name = "TimeIncrement" if letter == "T" else f"PhysicalSize{letter}"
-        if letter != "C" and axis.units in units and axis.scale > 0:
+        if letter != "C" and axis.steps and axis.units in units and axis.scale > 0:
             unit = str(Prefixed.of(axis.units) or axis.units)
             metadata |= {name: axis.scale, f"{name}Unit": unit}
         elif not axis.labels:
@@ -95,7 +95,7 @@ def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> N
     channels = known.get("C")
     if channels is not None and channels.labels:
         metadata["Channel"] = {"Name": [*channels.labels]}
-    if any(axis and axis.steps for axis in axes):
+    if any(axis and axis.spacing for axis in axes):
         metadata["Description"] = _told(axes)
     if others:
         warn(f"{path}: OME-TIFF has no scale for {', '.join(others)}; it is in the description")
@@ -197,7 +197,7 @@ def _imagej(known: dict[str, Axis | None]) -> dict[str, Any]:
 
 
 def _info(axes: Axes) -> dict[str, str]:
-    return {"Info": _told(axes)} if any(axis and axis.steps for axis in axes) else {}
+    return {"Info": _told(axes)} if any(axis and axis.spacing for axis in axes) else {}
 
 
 def _told(axes: Axes) -> str:

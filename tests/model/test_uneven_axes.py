@@ -160,6 +160,19 @@ def test_files_of_hyperspy_and_back(uneven, tmp_path, suffix):
         assert np.asarray(found["axes"][0]["axis"]).tolist() == ENERGIES.tolist()
 
 
+def test_tiff_files_have_no_scale_for_uneven_axes(tmp_path):
+    """They have no place for coordinates: the description has their range."""
+    path = write_nexus(tmp_path / "a.nxs", ENERGIES, frames=FRAMES.astype("u2"))
+    arr = open_dataset(path, axes={"y": "2 nm", "x": "2 nm"}).with_axes(energy=Axis("t"))
+    uneven = arr.with_axes(t=Axis("t", coordinates=tuple(ENERGIES), coordinate_units="s"))
+    dask_tiled.convert(uneven, tmp_path / "a.tif", progress=False)
+    assert describe(tmp_path / "a.tif").axes[0] == Axis("t")
+    with pytest.warns(UserWarning, match="no scale for t; it is in the description"):
+        dask_tiled.convert(uneven, tmp_path / "a.ome.tif", progress=False)
+    assert describe(tmp_path / "a.ome.tif").axes[0] == Axis("t")
+    assert b"t (uneven steps from 1 to 17 s)" in (tmp_path / "a.ome.tif").read_bytes()
+
+
 def test_signals_of_hyperspy(uneven):
     axis = dask_tiled.to_hyperspy(uneven).axes_manager[0]
     assert axis.axis.tolist() == ENERGIES.tolist()
