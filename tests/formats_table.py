@@ -247,6 +247,18 @@ def make_eiger(folder, stem):
     return Sample({"path": master}, frames, [*members, master], counted=False, links=master)
 
 
+def make_colour_planes(folder, stem):
+    """Write a colour picture by the HDF5 Image Specification, plane by plane."""
+    picture = counting_frames((9, 11, 3), "u1")
+    path = folder / f"{stem}.h5"
+    with h5py.File(path, "w") as file:
+        image = file.create_dataset("picture", data=picture.transpose(2, 0, 1), chunks=(1, 4, 6))
+        kind = {"CLASS": "IMAGE", "IMAGE_SUBCLASS": "IMAGE_TRUECOLOR", "IMAGE_COLORMODEL": "RGB"}
+        for name, value in {**kind, "INTERLACE_MODE": "INTERLACE_PLANE"}.items():
+            image.attrs[name] = np.bytes_(value)
+    return Sample({"path": path}, picture, [path], sig_dims=3)
+
+
 def make_delmic(folder, stem, **storage):
     """Write spectra of a scan, beside two images of electrons and a thumbnail."""
     spectra = counting_frames((3, 4, 37), "u2")
@@ -620,6 +632,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "hdf5 chunks": partial(make_hdf5, dtype=">i4", chunks=(2, 2, 5, 4)),
     "hdf5 gzip": partial(make_hdf5, chunks=(1, 2, 5, 7), compression="gzip", shuffle=True),
     "hdf5 eiger": make_eiger,
+    "hdf5 colours": make_colour_planes,
     "hdf5 delmic": make_delmic,
     "hdf5 delmic chunks": partial(make_delmic, chunks=(8, 1, 1, 2, 3), compression="gzip"),
     "hdf5 dm5": make_dm5,
