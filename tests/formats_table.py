@@ -264,7 +264,11 @@ def make_delmic(folder, stem, **storage):
     spectra = counting_frames((3, 4, 37), "u2")
     stored = spectra.transpose(2, 0, 1)[:, None, None]
     images = [
-        {"data": counting_frames((1, 1, 1, *shape), "u2"), "title": f"Secondary electrons {name}"}
+        # Other values than those of spectra, which are not together in the file.
+        {
+            "data": 1000 + counting_frames((1, 1, 1, *shape), "u2"),
+            "title": f"Secondary electrons {name}",
+        }
         for name, shape in (("survey", (9, 8)), ("concurrent", (3, 4)))
     ]
     path = write_delmic(folder / f"{stem}.h5", [*images, {"data": stored, **storage}])
