@@ -325,19 +325,26 @@ def check_local(path: str) -> None:
 
 
 def warn_of(
-    desc: Description,
-    *,
+    *descs: Description,
     missing: str | None = None,
     doubts: str = "warn",
     follow: bool = False,
     **_: Any,
 ) -> None:
-    """Warn of missing frames and of doubts, unless the options of the user accept them."""
-    path = desc.files[-1].path
-    if absent := _absent(desc, missing, follow=follow):
-        warn(f"{path}: {absent}", MissingFramesWarning)
-    if desc.doubts and doubts == "warn":
-        warn(f"{path}: {_sentences(desc)}", DoubtWarning)
+    """Warn once of missing frames and of doubts, unless the options of the user accept them.
+
+    Several files that are opened together are told by the first in doubt, and by their number.
+    """
+    absent = [(desc, _absent(desc, missing, follow=follow)) for desc in descs]
+    in_doubt = [(desc, _sentences(desc)) for desc in descs if doubts == "warn"]
+    for told, kind, also in (
+        (absent, MissingFramesWarning, "more files lack frames"),
+        (in_doubt, DoubtWarning, "more files are in doubt"),
+    ):
+        found = [(desc.files[-1].path, text) for desc, text in told if text]
+        more = f" {len(found) - 1} {also}." if found[1:] else ""
+        for path, text in found[:1]:
+            warn(f"{path}: {text}{more}", kind)
 
 
 def _absent(desc: Description, missing: str | None, *, follow: bool) -> str:

@@ -91,8 +91,7 @@ def open_volumes(
         volumes = [describe(name, format, **options) for name in names]
     if isinstance(paths, (str, os.PathLike)):  # a pattern may match several files of one volume
         volumes = list({volume.files: volume for volume in volumes}.values())
-    for volume in volumes:
-        warn_of(volume, **options)
+    warn_of(*volumes, **options)
     desc = stacked(volumes)
     if axes is not None:
         found = calibrated(desc.axes, axes, desc.shape, desc.files[0].path)

@@ -11,8 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask_tiled
-from dask_tiled import DatasetError, StaleFileError, TiledArray, TilingRequest, open_volumes
-from dask_tiled.testing import write_gis, write_mib, write_mrc, write_npy, write_raw
+from dask_tiled import (
+    DatasetError,
+    DoubtWarning,
+    StaleFileError,
+    TiledArray,
+    TilingRequest,
+    open_volumes,
+)
+from dask_tiled.testing import (
+    counting_frames,
+    write_gis,
+    write_mib,
+    write_mrc,
+    write_npy,
+    write_raw,
+)
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -193,3 +207,15 @@ def test_volumes_of_other_scaling_are_refused(tmp_path):
     with pytest.raises(DatasetError, match="scaling; expected"):
         open_volumes(tmp_path / "*.nii", scaled=True)
     assert open_volumes(tmp_path / "*.nii").shape == (2, *PIXELS[0].T.shape)
+
+
+def test_doubts_and_missing_frames_are_told_once(tmp_path):
+    """One warning for each kind, however many files are in doubt."""
+    for k in range(4):
+        write_mib(tmp_path / f"{k}_a.mib", counting_frames((6, 4, 8), "u2"), hdr=False)
+    with pytest.warns(DoubtWarning, match=r"0_a\.mib: 6 frames .* 3 more files") as caught:
+        open_volumes(tmp_path / "*.mib")
+    assert len(caught) == 1
+    with pytest.warns(DoubtWarning) as caught:
+        open_volumes([tmp_path / "2_a.mib"])
+    assert "more files" not in str(caught[0].message)

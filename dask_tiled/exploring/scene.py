@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 import dask.array as da
 import numpy as np
 
+from dask_tiled.array.axes import shown_of
 from dask_tiled.array.tile_functions import reducible
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
@@ -39,6 +40,8 @@ class Scene(NamedTuple):
     units: str
     prepared: str
     """Code that derives the array from the opened one; empty if both are equal."""
+    doubts: tuple[str, ...]
+    """Choices that the files leave open, and frames that they lack."""
 
     @classmethod
     def of(cls, arr: da.Array) -> Self:
@@ -74,7 +77,10 @@ class Scene(NamedTuple):
             colours = None
         roles = tuple(scan), tuple(frame), colours, order
         told = subject.title, subject.subtitle, subject.units
-        return cls(shown, tuple(axes), *roles, *told, "\n".join(prepared))
+        of = shown_of(arr).of
+        lacking = (f"not complete: {desc.lacking()}" for desc in of if not desc.complete)
+        doubts = dict.fromkeys([*lacking, *(str(one) for desc in of for one in desc.doubts)])
+        return cls(shown, tuple(axes), *roles, *told, "\n".join(prepared), tuple(doubts))
 
     @property
     def sliders(self) -> tuple[int, ...]:
@@ -153,6 +159,7 @@ class Scene(NamedTuple):
             "title": self.title,
             "subtitle": self.subtitle,
             "units": self.units,
+            "doubts": self.doubts,
         }
 
 

@@ -28,7 +28,7 @@ from dask_tiled.formats.tools.files import (
 )
 from dask_tiled.formats.tools.text import local_time, plain_tree, read_xml, since_1970
 from dask_tiled.model.axes import nav_axes, sig_axes
-from dask_tiled.model.doubts import Doubt, inferred_scan
+from dask_tiled.model.doubts import Doubt, inferred_scan, unknown_scan
 from dask_tiled.model.files import is_filling
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.paths import in_folder
@@ -174,7 +174,7 @@ def describe(
         desc = desc.with_scan(shape, told_by, scan_axes(shape, root))
         return desc.with_doubts(*_smallest(shape, layout.n_frames, told))
     if not told:
-        return desc
+        return desc if nav_shape is not None else desc.with_doubts(*unknown_scan(layout.n_frames))
     truncated = layout.n_frames < min(math.prod(shape) for _, shape in told)
     raise (tools.TruncatedFileError if truncated else tools.CorruptFileError)(
         "the number of frames does not match the scan",

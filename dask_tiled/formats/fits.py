@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,8 +22,8 @@ from dask_tiled.codecs.packed_files import (
     read_start,
     unpacker,
 )
-from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
 from dask_tiled.formats.tools.volume import axis_names
 from dask_tiled.model.instrument import entries
@@ -87,7 +87,8 @@ def describe(
     """
     file = tools.File.only(paths, "fits")
     with content_reader(file.path) as read:
-        number, (header, values, shape, offset, _) = _choose(file, read, dataset)
+        (number, doubts), hdu = _choose(file, read, dataset)
+        header, values, shape, offset, _ = hdu
     kind, gain, zero = (values[key] for key in ("BITPIX", "BSCALE", "BZERO"))
     moved = MOVED.get((kind, zero)) if gain == 1 else None
     decoder: tools.Decoder | tools.BlockDecoder | None = None
@@ -102,35 +103,53 @@ def describe(
     if scaling or moved or (gain, zero) == (1, 0):
         facts["units"] = values["BUNIT"]
     dtype = np.dtype(kind)
-    return tools.describe_volume(
+    desc = tools.describe_volume(
         "fits", file, shape, dtype, axes, facts, skip=offset, decoder=decoder, scaling=scaling
     )
+    return desc.with_doubts(*doubts)
 
 
-def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[int, Hdu]:
-    """Read HDUs up to the first with pixels, or all of them to select one."""
-    hdus = [_read_hdu(file.path, read, 0)]
-    nbytes = 0
-    while not (dataset is None and hdus[-1].shape):
-        at = hdus[-1].end
-        if at > most_bytes("deflate", file.size) or read(8, at) != b"XTENSION":
-            break  # other data may follow the HDUs
-        hdus.append(_read_hdu(file.path, read, at))
-        nbytes += hdus[-1].offset - at
-        if nbytes > MAX_HEADERS:
-            problem, expected = "there are too many headers", f"{MAX_HEADERS} bytes at most"
-            raise tools.CorruptFileError(
-                problem, path=file.path, where=f"byte {at}", expected=expected
-            )
+def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[Chosen, Hdu]:
+    """Read all HDUs and select one, by default the first with pixels.
+
+    Those behind it are not read if the whole file would have to be decompressed.
+    """
+    packed_file = is_compressed(tools.read_head(file.path, 8))
+    hdus: list[Hdu] = []
+    try:
+        for hdu in _hdus(file, read):
+            hdus.append(hdu)
+            if dataset is None and hdu.shape and packed_file:
+                break
+    except tools.DatasetError:
+        if dataset is not None or not any(hdu.shape for hdu in hdus):
+            raise  # else the damage is behind the pixels
     names = [hdu.values["EXTNAME"] for hdu in hdus]
-    number = len(hdus) - 1 if dataset is None else choose_dataset(file.path, names, dataset)
+    default = next((k for k, hdu in enumerate(hdus) if hdu.shape), len(hdus) - 1)
+    sizes = [math.prod(hdu.shape) if hdu.shape else 0 for hdu in hdus]
+    number, doubts = choose_picture(file.path, names, dataset, sizes, default)
     header, where = hdus[number].header, f"HDU {number} {names[number]}"
     packed = "ZIMAGE" in header
     problem = "tile-compressed images are not supported" if packed else "there are no pixels"
     kind = header.get("ZCMPTYPE" if packed else "XTENSION", "no axes")
     if packed or not hdus[number].shape:
         raise tools.DatasetError(problem, path=file.path, where=where, found=kind)
-    return number, hdus[number]
+    return Chosen(number, doubts), hdus[number]
+
+
+def _hdus(file: tools.File, read: Read) -> Iterator[Hdu]:
+    """Yield the HDUs of a file."""
+    at = nbytes = 0
+    while not at or (at <= most_bytes("deflate", file.size) and read(8, at) == b"XTENSION"):
+        hdu = _read_hdu(file.path, read, at)
+        yield hdu
+        nbytes += hdu.offset - at
+        if nbytes > MAX_HEADERS:
+            problem, expected = "there are too many headers", f"{MAX_HEADERS} bytes at most"
+            raise tools.CorruptFileError(
+                problem, path=file.path, where=f"byte {at}", expected=expected
+            )
+        at = hdu.end
 
 
 def _read_hdu(path: str, read: Read, at: int) -> Hdu:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from dask_tiled.formats import tools
 from dask_tiled.formats.mrc.header import HEADER_BYTES, header_of
 from dask_tiled.formats.tools.files import is_file, read_exactly
+from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.header import Keys, Value, parse_keys, whole
 from dask_tiled.formats.tools.text import read_xml
 from dask_tiled.model.indexing import Array
@@ -90,14 +91,20 @@ def describe(
     start = 8192 if header["version"] >= 5 else 1024
     promised, by = header["allocated_frames"], "the header field allocated_frames"
     settled = nav_shape is not None
-    layout = tools.lay_out(
-        [file], record, start, promised=promised, promised_by=by, settled=settled
-    )
+    counts = count_frames([file], record, start, promised=promised, promised_by=by, settled=settled)
+    if 0 < promised < counts[0] and _is_free(file, start + promised * record.nbytes):
+        counts = [promised]
+    layout = tools.record_layout([file], counts, record, start)
     # The frame rate of the header is a playback rate.
     desc = tools.Description.of("seq", layout, {"seq": {"header": header}})
     if settled or not promised:
         return desc
     return desc.with_scan((promised,), by)
+
+
+def _is_free(file: tools.File, at: int) -> bool:
+    """Return whether a file has preallocated space at a place, filled with zeros."""
+    return not file.read(4096, at).strip(b"\0")
 
 
 STAMP: tools.Fields = {"seconds": (0, "u4"), "ms": (4, "u2"), "us": (6, "u2")}

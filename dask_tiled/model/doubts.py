@@ -118,21 +118,21 @@ def uneven_axis(name: str, why: str) -> Doubt:
     return Doubt("uneven-axis", text, settle)
 
 
-def by_size_only(first: str, others: Sequence[str], told_by: str) -> tuple[Doubt, ...]:
+def by_size_only(first: str | int, others: Sequence[str | int], told_by: str) -> tuple[Doubt, ...]:
     """Return the doubt that an array is not the one that is meant; none if there are no others.
 
     Parameters
     ----------
-    first : str
-        Name of the array that is shown.
-    others : sequence of str
-        Names of others that may be meant.
+    first : str or int
+        Name or number of the array that is shown.
+    others : sequence of str or int
+        Names or numbers of others that may be meant.
     told_by : str
         Why the first one is shown.
     """
     if not others:
         return ()
-    named = ", ".join(others[:MOST_RIVALS]) + ", ..." * (len(others) > MOST_RIVALS)
+    named = ", ".join(map(str, others[:MOST_RIVALS])) + ", ..." * (len(others) > MOST_RIVALS)
     count = len(others) + 1
     text = f"{count} arrays may be meant; {first} is shown, {told_by}; the others: {named}"
     return (Doubt("default-dataset", text, f"pass dataset={first!r}, or the name of another"),)

@@ -272,3 +272,21 @@ def test_page_shows_errors(chromium, served, tmp_path):
     tab.drag(place(tab, "scan", 0.2, 0.3), place(tab, "scan", 0.25, 0.35))
     tab.wait("document.querySelector('.error').textContent.includes('scan.mib')")
     tab.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*left out", "ignore:.*missing")
+def test_doubts_are_shown(chromium, served, tmp_path):
+    """Below the title: what files lack and leave open; nothing where they settle all."""
+    told = "document.querySelector('.doubts').innerText"
+    path = write_mib(tmp_path / "a.mib", scan_of((5, 6, 32, 32)), nav_shape=(5, 5), scan_keys=True)
+    tab = chromium.open(served(path).url)
+    shown(tab)
+    assert "the scan (5, 5) of a.hdr takes 25 of 30 frames; 5 are left out" in tab.run(told)
+    assert "pass nav_shape=(5, 5)" in tab.run(told)
+    tab = chromium.open(served(path, nav_shape=(8, 4)).url)
+    shown(tab)
+    assert tab.run(told) == "not complete: 30 of 32 frames"
+    tab = chromium.open(served(path, nav_shape=(5, 6)).url)
+    shown(tab)
+    assert tab.run("document.querySelector('.doubts').hidden")
+    assert not tab.errors()

@@ -108,3 +108,15 @@ def test_single_image_is_a_frame():
 def test_single_pixel_is_refused():
     with pytest.raises(DatasetError, match="nothing to draw"):
         Scene.of(da.zeros((1, 1)))
+
+
+@pytest.mark.filterwarnings("ignore:.*in a row", "ignore:.*missing")
+def test_doubts_of_the_files_are_shown(tmp_path):
+    """Also those of files that an array is computed from."""
+    path = write_mib(tmp_path / "a.mib", np.zeros((6, 8, 8), "u2"), hdr=False)
+    for arr in (open_dataset(path), open_dataset(path) + 1):
+        (doubt,) = Scene.of(arr).as_json()["doubts"]
+        assert doubt.startswith("6 frames are shown in a row")
+    whole = open_dataset(path, nav_shape=(2, 3))
+    assert Scene.of(whole).as_json()["doubts"] == ()
+    assert Scene.of(open_dataset(path, nav_shape=(3, 3))).doubts == ("not complete: 6 of 9 frames",)

@@ -671,6 +671,7 @@ class Page {
     });
     this.title = make("span", { className: "title" });
     this.subtitle = make("span", { className: "subtitle" });
+    this.doubts = make("ul", { className: "doubts", ariaLabel: "what the file leaves open", hidden: true });
     this.pictures = make("label", { hidden: true });
     this.sliders = make("div", { className: "row sliders" });
     this.plots = make("div", { className: "plots" }, this.scan.root, this.frame.root);
@@ -688,7 +689,7 @@ class Page {
     });
     this.root = make("div", { className: "dask-tiled-explore" },
       make("div", { className: "head" }, this.title, this.subtitle, make("span", { className: "grow" }), this.pictures, savePng, this.saveZarr),
-      this.error, this.sliders, this.plots, this.codeBox, this.keys);
+      this.doubts, this.error, this.sliders, this.plots, this.codeBox, this.keys);
     element.append(this.root);
     this.#fillTools();
     const again = () => { this.scan.draw(); this.frame.draw(); };
@@ -725,6 +726,8 @@ class Page {
     this.scene = scene;
     this.title.textContent = scene.title;
     this.subtitle.textContent = scene.subtitle;
+    this.doubts.replaceChildren(...scene.doubts.map((doubt) => make("li", { textContent: doubt })));
+    this.doubts.hidden = !scene.doubts.length;
     document.title = this.root.parentElement === document.body ? `${scene.title} - dask-tiled` : document.title;
     const axes = (places) => places.map((k) => scene.axes[k]);
     this.hasScan = scene.scan.length > 0;

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.codecs.chunks import needs_imagecodecs
-from dask_tiled.errors import check_whole, choose_dataset, require
+from dask_tiled.errors import check_whole, require
 from dask_tiled.formats import tools
 from dask_tiled.formats.czi.directory import (
     FILE,
@@ -28,6 +28,7 @@ from dask_tiled.formats.czi.directory import (
 )
 from dask_tiled.formats.czi.tiles import pieces_of
 from dask_tiled.formats.czi.times import read_times
+from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.formats.tools.text import parse_xml, plain_tree
 from dask_tiled.model.axes import of_light_microscope
@@ -78,7 +79,7 @@ def describe(
     check_whole("level", level, least=0, path=file.path)
     header = read_segment(file, 0, FILE, HEADER)
     every, told = read_directory(file, header["directory"]), _read_xml(file, header["metadata"])
-    names, number, whole = _scene(file, every, told, dataset)
+    names, (number, doubts), whole = _scene(file, every, told, dataset)
     ratio, ratios, tiles = _at_level(file, every, whole, level)
     corner = [int(whole.start[name].min()) for name in SIZED]
     corners = [(tiles.start[n] - first) // ratio for n, first in zip(SIZED, corner, strict=True)]
@@ -112,23 +113,25 @@ def describe(
         "update_pending": bool(header["update_pending"]),
         **told,
     }
-    return tools.Description.of(
-        "czi", layout, {"czi": facts}, tuple(map(of_light_microscope, axes))
-    )
+    every_axis = tuple(map(of_light_microscope, axes))
+    desc = tools.Description.of("czi", layout, {"czi": facts}, every_axis)
+    return desc.with_doubts(*doubts)
 
 
 def _scene(
     file: tools.File, every: Tiles, told: dict[str, Any], dataset: int | str | None
-) -> tuple[tuple[str, ...], int, Tiles]:
-    """Choose a scene; return the names of all, its number, and its tiles at full resolution."""
+) -> tuple[tuple[str, ...], Chosen, Tiles]:
+    """Choose a scene; return the names of all, the choice, and its tiles at full resolution."""
     whole = every.some(every.ratio == 1)
     if not len(whole.position):
         raise tools.CorruptFileError("no tile is at full resolution", path=file.path)
     scenes = whole.start.get("S", np.zeros_like(whole.position))
     numbers = np.unique(scenes).tolist()
     names = tuple(told["scenes"].get(str(one)) or f"scene {one}" for one in numbers)
-    number = choose_dataset(file.path, names, dataset)
-    return names, number, whole.some(scenes == numbers[number])
+    pixels = np.prod([size.astype(float) for size in whole.size.values()], axis=0)
+    sizes = [int(pixels[scenes == one].sum()) for one in numbers]
+    chosen = choose_picture(file.path, names, dataset, sizes)
+    return names, chosen, whole.some(scenes == numbers[chosen.number])
 
 
 def _at_level(

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.dm.instrument import INSTRUMENT
 from dask_tiled.formats.dm.order import Order, find_order, read_axes
 from dask_tiled.formats.dm.packed import PACKED, boxes, decoders, stored_bytes
 from dask_tiled.formats.dm.tags import Array, group, parse_header, read_tags
+from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.formats.tools.files import Member, in_sequence
 from dask_tiled.formats.tools.frames import Part
 from dask_tiled.model.axes import nav_axes
@@ -76,7 +76,8 @@ def describe(
     files = [tools.File.at(p) for p in paths]
     pictures = _list_pictures(read_tags(path))
     names = tuple(str(tags.get("Name", "")) for tags in pictures.values())
-    number = choose_dataset(path, names, dataset)
+    sizes = [_size_of(one) for one in pictures.values()]
+    number, doubts = choose_picture(path, names, dataset, sizes)
     key, tags = list(pictures.items())[number]
     further = (read_tags(other, ("ImageList", key, "ImageData")) for other in paths[1:])
     of_each = [tags, *(group(tree, "ImageList", key) for tree in further)]
@@ -99,7 +100,9 @@ def describe(
     axes = read_axes(tags, len(members[0].shape), order)
     if len(axes) < len(layout.shape):
         axes = nav_axes(1) + axes
-    return tools.Description.of("dm", layout, {"dm": metadata}, axes).with_doubts(*order.doubts)
+    return tools.Description.of("dm", layout, {"dm": metadata}, axes).with_doubts(
+        *doubts, *order.doubts
+    )
 
 
 def _units(brightness: dict[str, Any]) -> str:
@@ -113,6 +116,12 @@ def _list_pictures(tree: dict[str, Any]) -> dict[str, Any]:
     thumbnails = [group(t).get("ImageIndex") for t in group(tree, "Thumbnails").values()]
     pictures = enumerate(group(tree, "ImageList").items())
     return {k: v for i, (k, v) in pictures if i not in thumbnails and group(v, "ImageData")}
+
+
+def _size_of(tags: Any) -> int:
+    """Return the number of pixels of an image; 0 if it is unknown."""
+    sizes = group(tags, "ImageData", "Dimensions").values()
+    return math.prod(sizes) if sizes and all(type(n) is int for n in sizes) else 0
 
 
 def _read_picture(path: str, tags: Any) -> Picture:

@@ -32,6 +32,7 @@ from dask_tiled.formats.k2is.sectors import (
     synchronise,
 )
 from dask_tiled.formats.tools.files import absolute, common_stem
+from dask_tiled.model.doubts import Doubt, left_over, unknown_scan
 from dask_tiled.model.files import is_filling
 
 SECTORS = 8
@@ -93,13 +94,18 @@ def describe(
             found=f"{n_frames} frames",
             hint=f"Pass missing='fill', or nav_shape={scan or (n_frames - first,)}.",
         )
+    doubts: tuple[Doubt, ...] = ()
     if nav_shape is None:
+        if scan:
+            doubts = left_over(scan, n_frames - first, str(gtg))
+        elif gtg is None:  # a .gtg file without a scan is that of a series
+            doubts = unknown_scan(n_frames - first)
         shown = promised if is_filling() else n_frames
         nav_shape = scan or (max(shown, n_frames) - first,)
         facts["nav_shape_from"] = gtg if scan else "the number of frames"
     layout = _layout(sectors, starts, n_frames)
     desc = tools.Description.of("k2is", layout, {"k2is": facts}, base_shape=(1, ROWS, COLUMNS))
-    return desc.with_frames(nav_shape, first)
+    return desc.with_frames(nav_shape, first).with_doubts(*doubts)
 
 
 def _layout(sectors: Sequence[Sector], starts: Sequence[int], n_frames: int) -> tools.Layout:

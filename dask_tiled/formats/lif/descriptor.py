@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.lif.container import (
     BETWEEN,
@@ -24,6 +23,7 @@ from dask_tiled.formats.lif.container import (
     read_file,
     stamps_of,
 )
+from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, parse_keys, whole
 from dask_tiled.formats.tools.text import FILE_TIME, since_1601
 from dask_tiled.model.axes import of_light_microscope
@@ -93,7 +93,8 @@ def describe(
     if not images:
         raise tools.DatasetError("the file has no images", path=file.path)
     names = tuple(one.name for one in images)
-    number = choose_dataset(file.path, names, dataset)
+    lengths = [blocks.get(one.block, (0, 0))[1] for one in images]
+    number, doubts = choose_picture(file.path, names, dataset, lengths)
     image = images[number]
     channels = [
         parse_keys(file.path, one.attrib, CHANNEL)
@@ -132,7 +133,8 @@ def describe(
         [file], grid, shape[nav:], table, decoders, overlapping=mosaic, partial=mosaic
     )
     shown = tuple(of_light_microscope(one.axis) for one in axes)
-    return tools.Description.of("lif", layout.show(shape[:nav]), {"lif": facts}, shown)
+    desc = tools.Description.of("lif", layout.show(shape[:nav]), {"lif": facts}, shown)
+    return desc.with_doubts(*doubts)
 
 
 def _dtype(file: tools.File, image: Image, channels: Sequence[dict[str, Any]]) -> np.dtype:

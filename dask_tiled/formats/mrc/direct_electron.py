@@ -19,6 +19,7 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import opened
 from dask_tiled.formats.tools.text import local_time, read_pairs, since_1970
+from dask_tiled.model.doubts import inferred_scan, unknown_scan
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.paths import in_folder
 
@@ -119,7 +120,7 @@ def show_session(desc: tools.Description, session: Session, *, scan: bool) -> to
         return _raster(desc, session)
     if session.coordinates_file is None:
         told_by = "the number of frames; there is no _scan_coordinates.csv file"
-        return desc.with_facts(nav_shape_from=told_by)
+        return _in_a_row(desc.with_facts(nav_shape_from=told_by))
     return _custom(desc, session, session.coordinates_file)
 
 
@@ -138,12 +139,22 @@ def _show_picture(desc: tools.Description, session: Session) -> tools.Descriptio
 def _raster(desc: tools.Description, session: Session) -> tools.Description:
     y, x = session.scan_shape
     if min(y, x) < 1:
-        return desc
+        return _in_a_row(desc)
     frames = desc.layout.n_frames
     # Only the number of frames shows that a scan was repeated.
     repeats = frames // (y * x) if frames % (y * x) == 0 else 1
-    shape = (repeats, y, x) if repeats > 1 else (y, x)
+    if repeats > 1:
+        shape: tuple[int, ...] = repeats, y, x
+        why = f"the number of frames is {repeats} times that of the scan {(y, x)}"
+        desc = desc.with_doubts(inferred_scan(shape, why))
+    else:
+        shape = y, x
     return _named(desc.with_scan(shape, session.info_file), session)
+
+
+def _in_a_row(desc: tools.Description) -> tools.Description:
+    """Return the frames of a scan of unknown shape, in doubt."""
+    return desc.with_doubts(*unknown_scan(desc.layout.n_frames))
 
 
 def _custom(desc: tools.Description, session: Session, path: str) -> tools.Description:
@@ -161,7 +172,8 @@ def _custom(desc: tools.Description, session: Session, path: str) -> tools.Descr
     if not even:
         told_by = "the number of frames; positions are visited unequally often"
         coordinates = {"x": tuple(x.tolist()), "y": tuple(y.tolist())}
-        return desc.with_facts(nav_shape_from=told_by, scan_coordinates=coordinates)
+        desc = desc.with_facts(nav_shape_from=told_by, scan_coordinates=coordinates)
+        return _in_a_row(desc)
     numbers = np.full((repeats, math.prod(shape)), -1, dtype=np.int64)
     numbers[:, visited] = np.argsort(places, kind="stable").reshape(-1, repeats).T
     nav_shape = (repeats, *shape) if repeats > 1 else shape

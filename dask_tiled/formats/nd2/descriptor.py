@@ -32,6 +32,7 @@ from dask_tiled.formats.nd2.chunks import (
     read_tree,
 )
 from dask_tiled.formats.tools.text import number_in, since_1970
+from dask_tiled.model.doubts import left_over
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.pieces import axis_columns, piece_table
@@ -95,7 +96,9 @@ def describe(paths: Sequence[str]) -> tools.Description:
     facts = {"nav_shape_from": "the loops of the experiment" if total > 1 else "the frames", **told}
     facts["orientation"] = "rows as they are stored"
     every_axis = (*axes, *_sig_axes(told["picture"], frames))
-    return tools.Description.of("nd2", layout, {"nd2": facts}, every_axis)
+    desc = tools.Description.of("nd2", layout, {"nd2": facts}, every_axis)
+    more = left_over(nav, len(chunks.numbers), "the loops of the experiment") if nav else ()
+    return desc.with_doubts(*more)
 
 
 def _children(tree: Any, key: str) -> list[dict[str, Any]]:

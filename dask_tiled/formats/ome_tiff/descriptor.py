@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import check_whole, choose_dataset
+from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
 from dask_tiled.formats.ome_tiff.files import (
     Folder,
@@ -33,6 +33,7 @@ from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo
 from dask_tiled.formats.tiff.ifd import is_ome_tiff
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
+from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.files import absolute
 from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.indexing import Array
@@ -75,9 +76,7 @@ def describe(
     _check_listed(paths, document, folder)
     if not document.images:
         raise tools.CorruptFileError("the OME-XML has no image", path=document.path)
-    if dataset is None:
-        dataset = _number_of(paths[0], document, folder)
-    number = choose_dataset(document.path, [one.name for one in document.images], dataset)
+    number, doubts = _choose(paths[0], document, folder, dataset)
     image = document.images[number]
     stack = Stack.read(document, image, folder, level)
     modulo = next((document.modulo[i] for i in image.annotations if i in document.modulo), {})
@@ -89,14 +88,28 @@ def describe(
     facts = {"ome_tiff": {**_facts(stack, number, modulo), "level": level}}
     axes += _sig_axes(image, stack.kind)
     base_shape = base_shape_of(stack.kind)
-    return tools.Description.of("ome_tiff", layout, facts, axes, base_shape=base_shape)
+    desc = tools.Description.of("ome_tiff", layout, facts, axes, base_shape=base_shape)
+    return desc.with_doubts(*doubts)
 
 
-def _number_of(path: str, document: Document, folder: Folder) -> int:
+def _choose(path: str, document: Document, folder: Folder, dataset: int | str | None) -> Chosen:
+    """Choose an image, by default the one that holds the first plane of the file.
+
+    The default is in doubt if others have planes in the same file.
+    """
+    names = [one.name for one in document.images]
+    sizes, first = [0] * len(names), 0
+    if dataset is None and len(names) > 1:
+        own = numbers_of(path, document, folder)
+        first = _number_of(document, own)
+        inside = (bool(np.isin(one.runs.source, own).any()) for one in document.images)
+        pixels = (math.prod(one.sizes.values()) for one in document.images)
+        sizes = [n * there for n, there in zip(pixels, inside, strict=True)]
+    return choose_picture(document.path, names, dataset, sizes, first)
+
+
+def _number_of(document: Document, own: Sequence[int]) -> int:
     """Return the image that holds the first plane of a file; 0 if none does."""
-    if len(document.images) == 1:
-        return 0
-    own = numbers_of(path, document, folder)
     first_pages = []
     for number, image in enumerate(document.images):
         inside = np.isin(image.runs.source, own) & (image.runs.planes != 0)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import check_whole, choose_dataset
+from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.calibration import Page, is_jeol, read_calibration, read_report
 from dask_tiled.formats.tiff.dates import dates_of
@@ -27,6 +27,8 @@ from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import Series, find_series, is_one_frame
+from dask_tiled.formats.tools.choosing import choose_picture
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Array, Index
 
@@ -65,7 +67,7 @@ def describe(
     check_whole("level", level, least=0, path=paths[0])
     pages = Pages()
     settled = nav_shape is not None or is_filling()
-    found, rows = _choose_pages(pages, paths, dataset, level, settled=settled)
+    found, rows, doubts = _choose_pages(pages, paths, dataset, level, settled=settled)
     nav, letters, source = _nav_of([series[number] for _, series, number in found])
     chain, series, number = found[0]
     row, page = rows[0], chain[series[number].numbers[0]]
@@ -93,26 +95,35 @@ def describe(
     layout = layout_of(pages, rows).show(nav)
     base_shape = base_shape_of(kind)
     desc = tools.Description.of("tiff", layout, {"tiff": facts}, axes, base_shape=base_shape)
+    desc = desc.with_doubts(*doubts)
     promised = series[number].promised if len(found) == 1 and is_filling() else 0
     return desc.with_frames((promised,)) if promised else desc
 
 
 def _choose_pages(
     pages: Pages, paths: Sequence[str], dataset: int | str | None, level: int, *, settled: bool
-) -> tuple[list[tuple[Index, list[Series], int]], Index]:
-    """Read the pages of files: the series of each file, and the rows of all frames."""
+) -> tuple[list[tuple[Index, list[Series], int]], Index, tuple[Doubt, ...]]:
+    """Read the pages of files: the series of each file, the rows of all frames, and doubts."""
     found: list[tuple[Index, list[Series], int]] = []
     shared: list[Series] = []
+    doubts: tuple[Doubt, ...] = ()
     for path in paths:
         chain = pages.read(tools.File.at(path))
         # Often each file has a single frame; they share one description.
         alone = is_one_frame(pages, chain)
         series = (alone and shared) or find_series(pages, chain)
         shared = series if alone else shared
-        number = choose_dataset(path, [one.name for one in series], dataset)
+        sizes = [_pixels_of(pages, chain, one) for one in series]
+        number, own = choose_picture(path, [one.name for one in series], dataset, sizes)
+        doubts = doubts or own
         found.append((chain, series, number))
     rows = [series[n].rows(pages, chain, level, settled=settled) for chain, series, n in found]
-    return found, np.concatenate(rows)
+    return found, np.concatenate(rows), doubts
+
+
+def _pixels_of(pages: Pages, chain: Index, series: Series) -> int:
+    """Return the number of pixels of a series."""
+    return math.prod(series.nav_shape) * math.prod(pages.kind_of(chain[series.numbers[0]]).shape)
 
 
 def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
@@ -158,7 +169,7 @@ def read_headers(desc: tools.Description) -> Array:
     """Return the dates of the pages."""
     told, paths = desc.metadata["tiff"], [file.path for file in desc.files]
     pages = Pages(dated=True)
-    _, rows = _choose_pages(pages, paths, told["dataset"], told["level"], settled=True)
+    _, rows, _ = _choose_pages(pages, paths, told["dataset"], told["level"], settled=True)
     layout, opened = layout_of(pages, rows), desc.layout
     if (layout.files, *layout.pieces.content) != (opened.files, *opened.pieces.content):
         raise tools.DatasetError("the pages have changed since the file was opened", path=paths[0])

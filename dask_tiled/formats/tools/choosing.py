@@ -1,0 +1,60 @@
+"""Choice among the pictures of a file, and the doubt that another one is meant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dask_tiled.errors import choose_dataset
+from dask_tiled.model.doubts import ALIKE, Doubt, by_size_only
+
+
+class Chosen(NamedTuple):
+    """The number of a picture, and the doubt that another one is meant."""
+
+    number: int
+    doubts: tuple[Doubt, ...]
+
+
+def choose_picture(
+    path: str | os.PathLike[str],
+    names: Sequence[str],
+    dataset: int | str | None,
+    sizes: Sequence[int],
+    default: int = 0,
+) -> Chosen:
+    """Select a picture of a file: the one that the user asks for, or the default.
+
+    The default is in doubt if others have a tenth of its size or more.
+
+    Parameters
+    ----------
+    path : path
+    names : sequence of str
+        Names of the pictures; they may be empty, or occur more than once.
+    dataset : int or str, optional
+        Number or name that the user passed.
+    sizes : sequence of int
+        Size of each picture, in pixels or bytes.
+    default : int
+        Number of the picture to choose without ``dataset``.
+
+    Raises
+    ------
+    DatasetError
+        There is no such picture.
+    """
+    number = choose_dataset(path, names, default if dataset is None else dataset)
+    if dataset is not None:
+        return Chosen(number, ())
+    alike = [k for k, size in enumerate(sizes) if k != number and 0 < sizes[number] <= size * ALIKE]
+    first, *others = (_label(names, k) for k in (number, *alike))
+    where = "the first in the file" if number == 0 else f"number {number} in the file"
+    return Chosen(number, by_size_only(first, others, where))
+
+
+def _label(names: Sequence[str], number: int) -> str | int:
+    """Return the name by which a picture can be chosen, or else its number."""
+    name = names[number]
+    return name if name and names.count(name) == 1 else number
