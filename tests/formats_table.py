@@ -512,6 +512,13 @@ def make_edf(folder, stem, **options):
     return Sample({"path": path}, frames, [path], counted=False)
 
 
+def make_edf_of_ge(folder, stem, *, pack=bytes):
+    frames = counting_frames((12, 5, 7), "u2")
+    path = write_edf(folder / f"{stem}.edf", frames[:1], keys={"Num_Images": 12})
+    path.write_bytes(pack(path.read_bytes() + frames[1:].tobytes()))
+    return Sample({"path": path}, frames, [path])
+
+
 def make_fits(folder, stem, *, dtype, shape=(3, 4, 5, 7), before=()):
     frames = counting_frames(shape, dtype)
     path = write_fits(folder / f"{stem}.fits", *before, frames)
@@ -692,6 +699,8 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "nifti pair": partial(make_nifti, suffix=".img", order=">"),
     "nifti scaled": partial(make_nifti, scaled=True, order=">"),
     "edf": make_edf,
+    "edf one header": make_edf_of_ge,
+    "edf gzip": partial(make_edf_of_ge, pack=gzip.compress),
     "edf general block": partial(make_edf, order=">", general={"Title": "scan"}, gap=5),
     "fits": partial(make_fits, dtype="f4"),
     "fits unsigned": partial(make_fits, dtype="u2", shape=(12, 5, 7), before=[None]),

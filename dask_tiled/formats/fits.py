@@ -143,7 +143,7 @@ def _hdus(file: tools.File, read: Read) -> Iterator[Hdu]:
     while not at or (at <= most_bytes("deflate", file.size) and read(8, at) == b"XTENSION"):
         hdu = _read_hdu(file.path, read, at)
         yield hdu
-        nbytes += hdu.offset - at
+        nbytes += hdu.offset - at if at else 0
         if nbytes > MAX_HEADERS:
             problem, expected = "there are too many headers", f"{MAX_HEADERS} bytes at most"
             raise tools.CorruptFileError(

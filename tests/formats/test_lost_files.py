@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import (
+    DatasetError,
     MissingFramesWarning,
     TruncatedFileError,
     describe,
@@ -234,3 +235,32 @@ def test_a_lost_file_of_external_storage(tmp_path):
         file.create_dataset("data", FRAMES.shape, "u2", external=external)
     (tmp_path / "1.bin").unlink()
     check(tmp_path / "x.h5", "middle")
+
+
+@PLACES
+def test_a_numbered_series_of_sources_ends_at_a_lost_file(tmp_path, lost):
+    """As in the HDF5 library; a file behind the lost one leaves a doubt."""
+    from h5py import h5d, h5p, h5s, h5t
+
+    for k in range(3):
+        with h5py.File(tmp_path / f"f_{k}.h5", "w") as file:
+            file["d"] = FRAMES[4 * k : 4 * k + 4]
+    with h5py.File(tmp_path / "v.h5", "w", libver="latest") as file:
+        space, free = h5s.create_simple((12, 6, 8), (h5s.UNLIMITED, 6, 8)), h5s.UNLIMITED
+        space.select_hyperslab((0, 0, 0), (free, 1, 1), stride=(4, 1, 1), block=(4, 6, 8))
+        plist = h5p.create(h5p.DATASET_CREATE)
+        plist.set_virtual(space, b"f_%b.h5", b"d", h5s.create_simple((4, 6, 8)))
+        h5d.create(file.id, b"data", h5t.NATIVE_UINT16, space, dcpl=plist)
+    assert describe(tmp_path / "v.h5").doubts == ()
+    remove([tmp_path / f"f_{k}.h5" for k in range(3)], lost)
+    if lost == "first":
+        with pytest.raises(DatasetError, match="empty"):
+            describe(tmp_path / "v.h5")
+        return
+    desc = describe(tmp_path / "v.h5")
+    assert desc.shape[0] == {"middle": 4, "last": 8}[lost]
+    told = [one.text for one in desc.doubts]
+    assert told == ["the series may be longer: f_1.h5 is missing, but f_2.h5 is there"] * (
+        lost == "middle"
+    )
+    assert desc.complete == (lost == "last")

@@ -15,7 +15,7 @@ from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError, MissingFileError, require
 from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
-from dask_tiled.formats.tools.files import named_file
+from dask_tiled.formats.tools.files import may_be_longer, named_file
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.paths import is_url
@@ -150,9 +150,17 @@ class Tree(ExitStack):
                     member = tree.get(tree.open(path), inside)
                 except (MissingFileError, LookupError):
                     if numbered:  # the end of the series
+                        self._doubt_end(name, source.file_name.replace("%b", str(k + 1)), here)
                         return
                     raise
                 yield member
+
+    def _doubt_end(self, missing: str, following: str, path: str) -> None:
+        """Doubt that a numbered series of files ends, if the file after the missing one exists."""
+        if following == missing or named_file(following, path, "a virtual dataset") is None:
+            return
+        doubt = may_be_longer(f"{missing} is missing, but {following} is there")
+        self.doubts += [doubt] if doubt not in self.doubts else []
 
     @contextmanager
     def inside(self, dataset: Any) -> Iterator[None]:
