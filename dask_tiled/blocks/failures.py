@@ -6,14 +6,17 @@ scheduler runs no functions, failed tasks are not tried again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dask_tiled.array.tasks import Key
 from dask_tiled.errors import StaleFileError, warn_once
 
-MOST_TRIES = 3
+MOST_WORKERS = 3
 """Number of workers on which a task is tried."""
+MOST_TRIES = 12
+"""Number of tries: an idle worker may steal a task from another one, although it has failed."""
 
 
 class Failure(NamedTuple):
@@ -43,7 +46,8 @@ class Failures:
         self._client = client
         self._results = results
         self._workers: dict[Key, set[str]] = {}
-        self._notes: dict[Key, list[str]] = {}
+        self._notes: dict[Key, dict[str, str]] = {}
+        self._tries = Counter[Key]()
 
     def move(self, errors: Mapping[Key, BaseException]) -> None:
         """Let other workers try failed tasks.
@@ -60,7 +64,7 @@ class Failures:
             Notes name the workers on which the task has failed.
         """
         final = {key for key, error in errors.items() if not is_of_machine(error)}
-        final |= {key for key, notes in self._notes.items() if len(notes) >= MOST_TRIES - 1}
+        final |= {key for key, tries in self._tries.items() if tries >= MOST_TRIES - 1}
         try:
             found = self._client.run_on_scheduler(
                 move_on_scheduler, [*errors], final, self._workers, self._results
@@ -70,11 +74,12 @@ class Failures:
             raise next(iter(errors.values())) from None
         for key, failure in found.items():
             self._workers.setdefault(failure.key, set()).update(failure.workers)
-            notes = self._notes.setdefault(failure.key, [])
-            notes.append(f"failed on {failure.where}: {errors[key]}")
+            self._tries[failure.key] += 1
+            notes = self._notes.setdefault(failure.key, {})
+            notes[failure.where] = f"failed on {failure.where}: {errors[key]}"
         for key, failure in found.items():
             if not failure.is_moved:
-                for note in self._notes[failure.key]:
+                for note in self._notes[failure.key].values():
                     errors[key].add_note(note)
                 raise errors[key]
 
@@ -140,7 +145,8 @@ def move_on_scheduler(
         seen.add(cause.key)
         failed = {*(cause.erred_on or ())}
         tried = failed | before.get(cause.key, set())
-        is_moved = not {key, cause.key} & {*final} and _move(dask_scheduler, cause, tried, suspects)
+        is_final = {key, cause.key} & {*final} or len(tried) >= MOST_WORKERS
+        is_moved = not is_final and _move(dask_scheduler, cause, tried, suspects)
         if is_moved:
             moved.append(cause.key)
         told = ", ".join(_told(workers.get(address), address) for address in sorted(failed))

@@ -16,7 +16,7 @@ from distributed import Client, KilledWorker, LocalCluster, Status, get_worker
 from dask_tiled import DatasetError, StaleFileError, TilingError
 from dask_tiled.blocks import completing
 from dask_tiled.blocks.completing import complete
-from dask_tiled.blocks.failures import is_of_machine
+from dask_tiled.blocks.failures import Failure, Failures, is_of_machine
 from dask_tiled.storing.disk import writing_to
 
 COUNT = 12
@@ -107,6 +107,33 @@ def test_errors_of_all_workers_are_raised(client, fail, kind):
     assert {address for address in workers for note in notes if address in note} == {*workers}
     assert all(f"process {os.getpid()}): " in note and str(caught.value) in note for note in notes)
     assert len(notes) == len(workers) == 3
+
+
+def test_tasks_are_tried_on_three_of_four_workers():
+    options = {"n_workers": 4, "threads_per_worker": 1, "processes": False, **ANY_PORT}
+    blocks, keys = tasks({0, 1, 2, 3}, full)
+    with (
+        LocalCluster(**options, silence_logs="CRITICAL") as cluster,
+        Client(cluster),
+        pytest.raises(OSError, match="No space") as caught,
+    ):
+        complete(blocks, keys[:1], done=keys.remove)
+    assert len(caught.value.__notes__) == 3
+
+
+def test_stolen_tasks():
+    """Failures of one worker that steals a task again and again count once, but end some time."""
+
+    class Stealing:
+        def run_on_scheduler(self, _, keys, final, *__):
+            return {key: Failure(key, ("bad",), "bad", key not in final) for key in keys}
+
+    failures, error = Failures(Stealing(), []), OSError("no such disk")
+    for _ in range(11):
+        failures.move({"key": error})
+    with pytest.raises(OSError, match="no such disk") as caught:
+        failures.move({"key": error})
+    assert caught.value.__notes__ == ["failed on bad: no such disk"]
 
 
 @pytest.mark.usefixtures("client")
