@@ -10,7 +10,7 @@ def write_delmic(path, acquisitions):
     """Write acquisitions: mappings of ``data``, and optionally the rest of `add_acquisition`."""
     with h5py.File(path, "w") as file:
         thumbnail = np.full((512, 512, 3), 200, "u1")
-        add_image(file.create_group("Preview"), "Image", thumbnail, "YXC")
+        add_image(file.create_group("Preview"), "Image", thumbnail, "YXC", compression="gzip")
         for number, options in enumerate(acquisitions):
             add_acquisition(file, f"Acquisition{number}", **options)
     return path

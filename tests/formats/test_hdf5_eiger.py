@@ -160,6 +160,19 @@ def test_the_offset_counts_positions_of_all_channels(tmp_path, nav_shape):
     assert describe(path, nav_shape=(-1, 3), sync_offset=1).shape == (3, 3, 6, 8)
 
 
+@pytest.mark.parametrize(("energies", "shown"), [([4e3], 4e3), ([4e3, 8e3], None)])
+def test_a_threshold_is_a_fact_if_there_is_one(tmp_path, energies, shown):
+    names = [f"threshold_{k + 1}" for k in range(len(energies))]
+    path, _ = write_2024(tmp_path, names)
+    with h5py.File(path, "a") as file:
+        for name, energy in zip(names, energies, strict=True):
+            group = file.create_group(f"entry/instrument/detector/{name}_channel")
+            group["threshold_energy"] = energy / 1000
+            group["threshold_energy"].attrs["units"] = "keV"
+    found = describe(path).instrument.get("threshold")
+    assert (found and (found.value, found.unit)) == (shown and (pytest.approx(shown), "eV"))
+
+
 def test_masks_that_differ_are_for_one_channel(tmp_path):
     names = ["threshold_1", "threshold_2"]
     path, pixels = write_2024(tmp_path, names, masks=[mask_at(0, 1), mask_at(2, 3)])

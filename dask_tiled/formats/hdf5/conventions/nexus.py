@@ -27,6 +27,14 @@ INTERPRETATIONS = {"image": 2, "spectrum": 1, "vertex": 1}
 """Number of signal axes by ``interpretation``."""
 
 
+def _threshold(detector: Mapping[str, Any]) -> str:
+    """Return the threshold that all channels of a detector have; raise a ValueError if none."""
+    channels = [told for name, told in detector.items() if name.endswith("_channel")]
+    told = {(one["threshold_energy"], one.get("threshold_energy@units", "")) for one in channels}
+    ((value, units),) = told
+    return f"{value} {units}"
+
+
 class Nexus(Convention):
     """NeXus, all versions."""
 
@@ -55,7 +63,8 @@ class Nexus(Convention):
         Row("exposure_time", "**/count_time", "@"),
         Row("dwell_time", "**/dwell_time", "@"),
         Row("gain_setting", "**/detector/gain_setting"),
-        Row("threshold", "**/threshold_energy", "@"),
+        Row("threshold", "**/instrument/*/threshold_energy", "@"),
+        Row("threshold", "**/instrument/*", read=_threshold),
         Row("date", "*/start_time"),
         Row("date", "**/data_collection_date"),
     )
