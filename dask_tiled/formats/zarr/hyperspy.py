@@ -5,14 +5,13 @@ Layout facts: the specification of HyperSpy's files.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dask_tiled.errors import OutsideFolderError
 from dask_tiled.formats.tools.hyperspy import AxisFacts, in_order
-from dask_tiled.formats.tools.text import NOTHING
+from dask_tiled.formats.tools.text import NOTHING, number_in
 from dask_tiled.formats.zarr.coordinates import positions_in
 from dask_tiled.formats.zarr.documents import node_in
 from dask_tiled.formats.zarr.folders import Folder
@@ -43,12 +42,11 @@ def axes_beside(folder: Folder, shape: Sequence[int]) -> tuple[AxisFacts, ...]:
 
 def _facts(part: Folder, told: Mapping[str, Any], k: int, shape: Sequence[int]) -> AxisFacts:
     name, units = (_label(told.get(key)) for key in ("name", "units"))
-    step, offset = (_number(told.get(key)) for key in ("scale", "offset"))
-    index = _number(told.get("index_in_array"))
-    place = None if index is None else int(index)
+    place = int(number_in(told, "index_in_array", default=-1)) if "index_in_array" in told else None
     axis, lost = Axis(name), ""
-    if step is not None:
-        axis = Axis.calibrated(name, units, step, offset or 0.0, signed=True)
+    if "scale" in told:
+        step, offset = number_in(told, "scale"), number_in(told, "offset")
+        axis = Axis.calibrated(name, units, step, offset, signed=True)
     elif "expression" in told:
         lost = "follow from an expression"
     else:
@@ -63,8 +61,3 @@ def _facts(part: Folder, told: Mapping[str, Any], k: int, shape: Sequence[int]) 
 
 def _label(value: Any) -> str:
     return value if isinstance(value, str) and value not in NOTHING else ""
-
-
-def _number(value: Any) -> float | None:
-    number = isinstance(value, (int, float)) and math.isfinite(value)
-    return float(value) if number else None

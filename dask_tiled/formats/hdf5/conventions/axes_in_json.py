@@ -12,7 +12,7 @@ from dask_tiled.formats.hdf5.attributes import attribute, text
 from dask_tiled.formats.hdf5.convention import Calibration, Convention
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.tree import Tree
-from dask_tiled.formats.tools.text import parse_json
+from dask_tiled.formats.tools.text import number_in, parse_json
 from dask_tiled.model.axes import Axis
 
 MOST_TEXT = 1 << 20
@@ -72,17 +72,13 @@ def _list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else []
 
 
-def _number(value: Any, default: float) -> float:
-    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e300 else default
-
-
 def _tagged(tag: Any) -> Axis:
-    key, step = (_mapping(tag).get(name) for name in ("key", "resolution"))
+    key = _mapping(tag).get("key")
     name = key if isinstance(key, str) and key.isprintable() and key != "?" else ""
-    return Axis.calibrated(name, "", _number(step, 0.0) or 1.0)
+    return Axis.calibrated(name, "", number_in(tag, "resolution") or 1.0)
 
 
 def _calibrated(told: Any) -> Axis:
     units = _mapping(told).get("units")
-    step, offset = (_number(_mapping(told).get(name), 0.0) for name in ("scale", "offset"))
+    step, offset = number_in(told, "scale"), number_in(told, "offset")
     return Axis.calibrated("", units if isinstance(units, str) else "", step, offset, signed=True)
