@@ -263,6 +263,15 @@ OF_USERS = {
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+def test_memory_of_positions(tmp_path, threads):
+    """Positions in a chunk take one or two bytes, those in the whole array eight."""
+    pixels = np.random.default_rng(0).integers(0, 9, (32, 4, 128, 512), "u2")
+    arr = open_dataset(write_npy(tmp_path / "scan.npy", pixels), chunks=(2, 4, 128, 512))
+    found = explain_and_run(arr.argmax(0), threads=threads)
+    np.testing.assert_array_equal(found.results[0], pixels.argmax(0))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", OF_USERS)
 def test_memory_of_functions_of_users(large, name, threads):
     """Arguments and results are within a factor of two of what is measured."""

@@ -25,6 +25,7 @@ from dask_tiled.array.dask_graph.aggregation import (
     finished,
     finished_chunk,
     finished_later,
+    moved,
 )
 from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS, is_of_numpy
 from dask_tiled.array.dask_graph.lending import Spare, Unread, lent
@@ -255,8 +256,8 @@ class _Rehearsal:
         args = [value(x) for x in task.args]
         kwargs = {name: value(x) for name, x in task.kwargs.items()}
         done = self._call(task.func, args, kwargs, key, place)
-        below = sum(x.working + sum(m.nbytes for m in memory_in(x.value)) for x in nested)
-        return done._replace(working=done.working + below)
+        below = sum(m.nbytes for x in nested for m in memory_in(x.value))
+        return done._replace(working=max(done.working, *(x.working for x in nested), 0) + below)
 
     def _subgraph(self, task: Any, place: tuple[int, ...], values: Mapping[Any, Any]) -> Done:
         """Visit a fused subgraph, whose intermediate values are freed at its end."""
@@ -386,10 +387,9 @@ class _Rehearsal:
             return self._part(args[0], args[1], key, place, copies=inner is chunk.getitem)
         taken = sum(one.nbytes for one in given)
         shaped = _reduced(function, kwargs, given, self._shaped(key, place))
-        if inner in (combined, finished, finished_later):
-            width = np.dtype(args[0].dtype or "u1").itemsize if inner is finished_later else 0
-            first = max((max(one.nbytes, width * one.items) for one in given), default=0)
-            return Done(_new(first, shaped), 4 * first)
+        combining = _combining(inner, args, given, shaped)
+        if combining is not None:
+            return combining
         light = inner in LIGHT or inner in OPERATORS - {operator.pow} or isinstance(inner, np.ufunc)
         light = light or inner in ELEMENTWISE or name == "astype"
         if shaped is not None and light and PART.search(_layer_of(key)):
@@ -449,6 +449,21 @@ class _Rehearsal:
         if any(math.isnan(n) for n in sizes):
             return None
         return Shaped(tuple(map(int, sizes)), dtype)
+
+
+def _combining(
+    inner: Any, args: Sequence[Any], given: Sequence[Held], shaped: Shaped | None
+) -> Done | None:
+    """Visit a function that combines results of chunks; None for another function."""
+    if inner is moved and given[0].shaped is not None:  # positions in the whole array are int64
+        values = np.dtype([("value", given[0].shaped.dtype["value"]), ("place", np.int64)])
+        found = given[0].shaped._replace(dtype=values)
+        return Done(_new(found.nbytes, found), 4 * 8 * given[0].items)
+    if inner not in (combined, finished, finished_later):
+        return None
+    width = np.dtype(args[0].dtype or "u1").itemsize if inner is finished_later else 0
+    first = max((max(one.nbytes, width * one.items) for one in given), default=0)
+    return Done(_new(first, shaped), 4 * first)
 
 
 def _reduced(
