@@ -40,7 +40,7 @@ ENOUGH_CHUNKS = 16
 """Number of chunks that are as good as more."""
 PART_BYTES = 32 << 20
 """Bytes of a part of a chunk that is only cut: several tasks combine its results, and ``malloc``
-reuses their memory."""
+reuses their memory. Also the largest merged chunk that a task computes whole."""
 MOST_FILES = 8
 """Maximum number of files whose chunks are cut across: each task reads all of them."""
 LEAST_EVENT_BYTES = 16 << 20
@@ -138,7 +138,7 @@ def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict
     axes = {*range(min((len(x.chunks) for x in parts.values()), default=0))}
     for name, part in parts.items():
         beside = any(n > 1 for x in part.recipe.beside for n in x.numblocks)
-        if beside or part.obstacle is not None or _takes_whole_chunks(part):
+        if beside or _takes_whole_chunks(part):
             return {**parts}
         if name not in unseen:
             left = {*range(len(part.labels))} - {*part.gone}
@@ -147,9 +147,15 @@ def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict
     merged = {name: _merged(part, axes, most) for name, part in parts.items()}
     across = {_across(part) for part in merged.values()} if parts.keys() <= {*unseen} else set()
     chunks = across.pop() if len(across) == 1 else None
-    if chunks is None:
-        return merged
-    return {name: _in_chunks(part, chunks) for name, part in merged.items()}
+    if chunks is not None:
+        merged = {name: _in_chunks(part, chunks) for name, part in merged.items()}
+    return merged if all(map(_fits, merged.values())) else {**parts}
+
+
+def _fits(part: Known) -> bool:
+    """Return whether tasks work on tiles, or take the memory of small chunks only."""
+    nbytes = math.prod(map(max, part.chunks)) * part.source.dtype.itemsize
+    return part.obstacle is None or nbytes <= PART_BYTES
 
 
 def _takes_whole_chunks(part: Known) -> bool:

@@ -95,6 +95,12 @@ JOBS = {
 }
 
 
+def test_slices_of_results_of_ten_terabytes(large):
+    """Two pixels of each frame are few bytes, and few tasks, though rows are too short for tiles."""
+    tasks, _ = sent(JOBS["argmax"](large))
+    assert len(tasks) <= 100
+
+
 def test_sums_of_ten_terabytes_of_blocks(large):
     """Blocks need a task each; results are combined in three levels."""
     blocks = large.map_blocks(np.fft.fft2, dtype="c16")

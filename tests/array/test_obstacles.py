@@ -216,19 +216,15 @@ def test_chunks_of_other_shapes_are_listed(tmp_path, whole):
     assert whole["argmax"] == 1
 
 
-def test_whole_chunks_are_not_merged(tmp_path, monkeypatch):
-    """Merged chunks would take the memory of all."""
+def test_large_whole_chunks_are_not_merged(tmp_path, monkeypatch):
+    """A task would take the memory of all; small chunks are merged in any case."""
     monkeypatch.setattr("dask_tiled.array.plan.MOST_CHUNKS", 1)
-    arr = open_dataset(
-        write_npy(tmp_path / "scan.npy", np.ones((8, 6, 64), "u2")), chunks=(1, 6, 64)
-    )
-    graphs = [
-        x.__dask_optimize__(x.dask, x.__dask_keys__()) for x in (arr.sum(), arr.round(-20).sum())
-    ]
-    merged, apart = (
-        len(graph.to_dict()) if hasattr(graph, "to_dict") else len(dict(graph)) for graph in graphs
-    )
-    assert merged < 8 <= apart
+    path = write_npy(tmp_path / "scan.npy", np.ones((8, 6, 64), "u2"))
+    arr = open_dataset(path, chunks=(1, 6, 64))
+    on_tiles, whole = arr.max, (lambda: arr.round(-20).max())
+    assert explain(on_tiles()).tasks == explain(whole()).tasks < 8
+    monkeypatch.setattr("dask_tiled.array.plan.PART_BYTES", 1 << 10)
+    assert explain(on_tiles()).tasks < 8 <= explain(whole()).tasks
 
 
 def test_names_are_those_of_users(tmp_path):

@@ -456,8 +456,10 @@ def _combining(
 ) -> Done | None:
     """Visit a function that combines results of chunks; None for another function."""
     if inner is moved and given[0].shaped is not None:  # positions in the whole array are int64
-        values = np.dtype([("value", given[0].shaped.dtype["value"]), ("place", np.int64)])
-        found = given[0].shaped._replace(dtype=values)
+        noted = given[0].shaped.dtype
+        value = noted["value"] if noted.names else noted
+        places = np.dtype([("value", value), ("place", np.int64)])
+        found = given[0].shaped._replace(dtype=places)
         return Done(_new(found.nbytes, found), 4 * 8 * given[0].items)
     if inner not in (combined, finished, finished_later):
         return None
