@@ -69,7 +69,7 @@ def test_navigate_of_hyperspy_sets_the_signal_axes(tmp_path):
 
 
 def test_nexus_axes(tmp_path):
-    """Groups name the axes, datasets in older files; equally spaced values are scales."""
+    """Groups name the axes, datasets in older files; equally spaced values are scales, others coordinates."""
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         new = file.create_group("new")
         new.attrs.update(NX_class="NXdata", signal="d", axes=["t", ".", "q"])
@@ -81,10 +81,12 @@ def test_nexus_axes(tmp_path):
         old["d"], old["a"] = DATA[0, 0], np.linspace(3, 8, 6)
         old["d"].attrs.update(signal=1, axes="a:b")
     assert calibrations(path, dataset="new/d") == [
-        ("t", "s", 1.0, 0.0),
+        ("t", "", 1.0, 0.0),
         ("scan_x", "", 1.0, 0.0),
         ("q", "1/angstrom", 1.0, 0.0),
     ]
+    uneven = describe(path, dataset="new/d").axes[0]
+    assert (uneven.coordinates, uneven.coordinate_units) == ((0, 1, 4, 9, 16), "s")
     assert calibrations(path, dataset="/old") == [("a", "", 1.0, 3.0), ("b", "", 1.0, 0.0)]
 
 
