@@ -69,7 +69,7 @@ def test_navigate_of_hyperspy_sets_the_signal_axes(tmp_path):
 
 
 def test_nexus_axes(tmp_path):
-    """Groups name the axes, datasets in older files; equally spaced values are scales, others coordinates."""
+    """Groups name the axes, datasets in older files; uneven values are coordinates."""
     with h5py.File(path := tmp_path / "a.nxs", "w") as file:
         new = file.create_group("new")
         new.attrs.update(NX_class="NXdata", signal="d", axes=["t", ".", "q"])
