@@ -4,6 +4,7 @@ Run this module to rewrite the table of the documentation.
 """
 
 import json
+import os
 import re
 import tempfile
 import warnings
@@ -139,7 +140,7 @@ def table(folder):
     lines += ["     - what settles it"]
     for number, (code, (sample, _)) in enumerate(SAMPLES.items()):
         path, doubt = doubt_of(code, folder / str(number))
-        text = doubt.text.replace(f"{path.parent}/", "")
+        text = doubt.text.replace(os.path.join(path.parent, ""), "")
         lines += [f"   * - ``{doubt.code}``", f"     - {sample}", f"     - {text}"]
         lines += [f"     - {doubt.settle}"]
     return "\n".join(lines) + "\n"

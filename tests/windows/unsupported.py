@@ -38,6 +38,8 @@ UNSUPPORTED = {
     "tests/system/test_names.py::test_results": FORKS,
 }
 """Reasons by the beginning of the identifier of a test; the first that fits counts."""
+NOT_INSTALLED = {"hyperspy", "sparse"}
+"""Libraries that single tests need."""
 MISSING = re.compile(r"module '(os|signal|socket|select|time)' has no attribute '(\w+)'")
 
 
@@ -85,6 +87,10 @@ def _skipping():
         return (yield)
     except NoLinksError:
         pytest.skip("symbolic links need a right on Windows, and do not exist under Wine")
+    except ImportError as error:
+        if error.name in NOT_INSTALLED:
+            pytest.skip(f"{error.name} is not installed")
+        raise
     except (AttributeError, OSError) as error:
         last = error.__traceback__
         while last.tb_next is not None:
