@@ -1,1 +1,1 @@
-"""Zarr, format 3."""
+"""Zarr, formats 2 and 3, in folders, behind URLs and in zip files."""

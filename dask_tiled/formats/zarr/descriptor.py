@@ -27,7 +27,7 @@ from dask_tiled.formats.zarr.zips import MAGIC
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import Doubt, from_json, uneven_axis
-from dask_tiled.model.files import File
+from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.mark import MARK, told_instrument, with_missing
 from dask_tiled.model.ome_zarr import axes_of, image_in, levels_of
@@ -41,7 +41,12 @@ IMPLICIT = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 def sniff(path: str, head: bytes) -> str | None:
     """Check for the keys of a zarr document, its name, or documents in a zip file."""
     if head.startswith(MAGIC):
-        return None if holds_documents(path, head, DOCUMENTS) else "a zip file without zarr"
+        try:
+            return None if holds_documents(path, head, DOCUMENTS) else "a zip file without zarr"
+        except DatasetError as error:
+            if is_refusal(error):
+                raise
+            return error.problem
     if not head.lstrip().startswith(b"{"):
         return "not JSON"
     known = b'"zarr_format"' in head and b'"node_type"' in head
