@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -99,7 +100,7 @@ def _computing(numbers: Index) -> Iterator[None]:
     """Name the samples in errors of their computation."""
     try:
         yield
-    except DatasetError:
+    except (DatasetError, CancelledError):
         raise
     except Exception as error:
         where = f"samples {numbers[0]} to {numbers[-1]}"

@@ -385,6 +385,16 @@ def test_workers_compute_arrays_by_themselves(tmp_path):
     np.testing.assert_array_equal(open_dataset(other), np.arange(60) + 1)
 
 
+WAITING = threading.Event()
+"""Set once a task of `waits` runs."""
+
+
+def waits(block):
+    WAITING.set()
+    time.sleep(1)
+    return block
+
+
 def fails_on(block, names):
     if distributed.get_worker().name in names:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -419,6 +429,27 @@ def test_other_workers_try_failed_tasks(tmp_path):
     expected = (tmp_path / "here.beton").read_bytes()
     assert (tmp_path / "0.beton").read_bytes() == expected
     assert (tmp_path / "1.beton").read_bytes() == expected
+
+
+@pytest.mark.slow
+def test_cancelled_tasks(tmp_path):
+    """The error says so, and nothing is left."""
+    arr = da.arange(60, chunks=9).map_blocks(waits, meta=np.empty(0, int))
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, **ANY_PORT}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+
+        def cancel():
+            WAITING.wait(60)
+            some = [distributed.Future(key, client) for key in list(client.futures)]
+            client.cancel(some, force=True)
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        with pytest.raises(DatasetError, match="tasks were cancelled") as caught:
+            save(tmp_path / "a.beton", {"x": arr})
+        thread.join()
+    assert caught.value.path == str(tmp_path / "a.beton")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_invalid_paths_are_refused(tmp_path, monkeypatch):
