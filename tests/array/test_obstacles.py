@@ -108,7 +108,6 @@ OF = {
     "pixels": lambda a: a,
     "imaginary": ELEMENTWISE["imaginary"],
     "as f2": ELEMENTWISE["as f2"],
-    "compared": ELEMENTWISE["compare"],
 }
 CASES = {
     **ELEMENTWISE,
