@@ -48,7 +48,7 @@ def in_scan(desc: Description, nav_shape: tuple[int, ...], first: int) -> Descri
     count, size = len(channels), math.prod(nav_shape)
     if not channels:
         return desc.with_frames(nav_shape, first)
-    there = desc.layout.n_frames // count
+    there = max(desc.layout.n_frames, math.prod(desc.nav_shape)) // count
     if nav_shape[-1] == count and len(nav_shape) > 1 and size != there:
         shown, last = desc.with_frames(nav_shape, first * count), desc.axes[desc.nav_ndim - 1]
         if shown.axes[shown.nav_ndim - 1] == last:

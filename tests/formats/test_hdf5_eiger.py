@@ -229,6 +229,20 @@ def test_parts_that_cannot_be_combined_are_refused(tmp_path, kind):
         np.testing.assert_array_equal(arr, part)
 
 
+def test_announced_images_that_are_absent_are_positions_of_a_scan(tmp_path):
+    pixels = 1 + np.arange(10 * 2 * 48).reshape(10, 2, 6, 8)
+    path = write_parts(tmp_path, [pixels[:4], pixels[4:8], pixels[8:]])
+    with h5py.File(path, "a") as file:
+        specific = file.create_group("entry/instrument/detector/detectorSpecific")
+        specific["nimages"], specific["ntrigger"] = 10, 1
+    (tmp_path / "scan_data_000003.h5").unlink()
+    options = {"missing": "fill", "doubts": "ignore"}
+    expected = np.where(np.arange(10)[:, None, None] < 8, pixels[:, 0], 0)
+    scan = open_dataset(path, nav_shape=(2, 5), **options)
+    np.testing.assert_array_equal(scan, expected.reshape(2, 5, 6, 8))
+    assert scan.description.missing.tolist() == [8, 9]
+
+
 def test_channels_of_a_series_are_numbered_or_named_by_the_detector(tmp_path):
     path = write_parts(tmp_path, SHOWN["two thresholds"])
     assert describe(path).dims == ("frame", "channel", "y", "x")
