@@ -13,7 +13,7 @@ from dask_tiled import (
     frame_facts,
     open_dataset,
 )
-from dask_tiled.testing import counting_frames, write_mib_series
+from dask_tiled.testing import counting_frames, write_frms6, write_mib_series, write_tvips
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -264,3 +264,47 @@ def test_a_numbered_series_of_sources_ends_at_a_lost_file(tmp_path, lost):
         lost == "middle"
     )
     assert desc.complete == (lost == "last")
+
+
+@pytest.mark.parametrize("how", ["gone", "empty"])
+def test_a_lost_file_of_a_tvips_series(tmp_path, how):
+    """Files are numbered; the lost one had as many frames as the others."""
+    paths = write_tvips(tmp_path / "scan", FRAMES, frames_per_file=3)
+    paths[1].unlink() if how == "gone" else paths[1].write_bytes(b"")
+    arr = open_dataset(paths[0], missing="fill")
+    np.testing.assert_array_equal(arr.description.missing, [3, 4, 5])
+    expected = FRAMES.copy()
+    expected[3:6] = 0
+    np.testing.assert_array_equal(arr, expected)
+
+
+def test_a_lost_file_of_a_tvips_series_of_unknown_length(tmp_path):
+    paths = write_tvips(tmp_path / "scan", FRAMES, frames_per_file=3)
+    size = (paths[2].stat().st_size) // 3
+    with open(paths[2], "r+b") as file:
+        file.truncate(2 * size)
+    paths[1].unlink()
+    with pytest.raises(TruncatedFileError, match="number of frames is unknown"):
+        describe(paths[0], missing="fill")
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_lost_file_of_an_frms6_set(tmp_path, truncated):
+    """Headers have the number of frames; a truncated file in the middle lacks its last ones."""
+    frames = counting_frames((3, 4, 8, 8), "u2")
+    options = {"dark": frames[0], "scan_shape": (3, 4), "frames_per_file": 4}
+    paths = write_frms6(tmp_path / "scan", frames.reshape(12, 8, 8), **options)
+    middle = next(path for path in paths if path.name.endswith("_002.frms6"))
+    if truncated:
+        with open(middle, "r+b") as file:
+            file.truncate(middle.stat().st_size - 100)
+    else:
+        middle.unlink()
+    with pytest.raises(TruncatedFileError):
+        describe(paths[1])
+    arr = open_dataset(paths[1], missing="fill")
+    lost = [7] if truncated else [4, 5, 6, 7]
+    np.testing.assert_array_equal(arr.description.missing, lost)
+    expected = frames.reshape(12, 8, 8).copy()
+    expected[lost] = 0
+    np.testing.assert_array_equal(arr, expected.reshape(arr.shape))
