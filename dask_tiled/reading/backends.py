@@ -117,8 +117,6 @@ class Auto(Local):
         return self._of(file).fill(file, start, out)
 
     def _of(self, file: File) -> Backend:
-        if self._few and not isinstance(self._mapped, Kept):
-            return self._buffered
         if file not in self._chosen:
             self._chosen[file] = self._choose(file)
         chosen = self._chosen[file]

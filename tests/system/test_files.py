@@ -16,7 +16,7 @@ from dask_tiled import (
     verify_zarr,
 )
 from dask_tiled.model.files import File
-from dask_tiled.reading import backends, decoding, mapped
+from dask_tiled.reading import decoding, mapped
 from dask_tiled.system import files, locks
 from dask_tiled.testing import counting_frames, write_raw
 
@@ -162,11 +162,3 @@ def test_mapped_files_that_keep_their_length_are_checked_once(tmp_path, monkeypa
         np.testing.assert_array_equal(found, np.sqrt(FRAMES))
         counts.append(len(checks))
     assert counts[1] - counts[0] == len(FRAMES) - 1
-
-
-def test_few_bytes_are_read_where_no_file_stays_mapped(tmp_path, monkeypatch):
-    """Whether the file is at rest makes no difference there, and asking takes time."""
-    path = write_raw(tmp_path / "scan.raw", FRAMES)
-    monkeypatch.setattr(backends, "HINDERS", True)
-    monkeypatch.setattr(backends, "rests", None)
-    np.testing.assert_array_equal(open_dataset(path, **RAW)[3], FRAMES[3])
