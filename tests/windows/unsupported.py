@@ -10,10 +10,17 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 FORKS = "Windows has no forks"
+DEV = "Windows has no /dev"
+LINUX = "expects the text of Linux for an error of the system"
 OPEN = "on Windows, open files cannot be replaced, and mapped ones not be removed"
 CLOSED = "on Windows, files are closed after each chunk, and none stays mapped"
 UNSUPPORTED = {
     "tests/array/test_graph.py::test_descriptors": "counts files in /proc",
+    "tests/command_line/test_failures.py::test_bad_input_gives_one_line[convert scan.mib /d": DEV,
+    "tests/command_line/test_failures.py::test_bad_input_gives_one_line[info nothing.mib": LINUX,
+    "tests/command_line/test_failures.py::test_missing_extra_names_the_package": "Python of this "
+    "environment ignores PYTHONPATH",
+    "tests/command_line/test_page.py::test_page_shows_real_output": LINUX,
     "tests/command_line/test_failures.py::test_interrupted": "sends SIGINT, which Windows lacks",
     "tests/reading/test_backends.py::test_direct_descriptors_are_separate": CLOSED,
     "tests/reading/test_backends.py::test_files_removed_or_replaced_during_compute": OPEN,
