@@ -90,7 +90,7 @@ def test_axes_follow_the_coordinates(scan):
     assert held.axes == (
         Axis("slow", "nm", 0.5),
         Axis("scan_x", "nm", 0.25),
-        Axis("y"),  # its positions are not evenly spaced
+        Axis("y", coordinates=tuple(float(k * k) for k in range(16)), coordinate_units="mrad"),
         Axis("x", "mrad", 2.0, -1.0),
     )
     assert as_array(data.drop_vars("x")).axes[3] == Axis("x")
