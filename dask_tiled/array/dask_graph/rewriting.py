@@ -20,6 +20,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.dask_graph.aggregation import (
+    LEVELS,
     Ending,
     Listing,
     ending_of,
@@ -163,7 +164,8 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     why = {name: one for name, one in found.items() if not isinstance(one, Known)}
     users, steps = _users(graph.dependencies), last_steps(graph)
     finals = {x: task.key for x, task in steps.items() if len(users[x]) == 1 and x not in wanted}
-    graph = in_few_levels(graph, _chains(trees, known, users, wanted))
+    if long := [one for one in _chains(trees, known, users, wanted) if len(one) > LEVELS]:
+        graph = in_few_levels(graph, long)
     graph, taken = put_together(graph, known, steps, finals)
     known |= taken
     if all(x.is_read for x in known.values()):

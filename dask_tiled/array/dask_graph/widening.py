@@ -30,7 +30,7 @@ MOST_BYTES = 256 << 20
 def in_few_levels(graph: HighLevelGraph, chains: Iterable[Sequence[Combine]]) -> HighLevelGraph:
     """Combine the results of chunks in at most ``LEVELS`` levels, or as memory permits.
 
-    Each of the ``chains`` are the layers of dask that combine results, in order. What a user has
+    Each of the ``chains`` holds the layers of dask that combine results, in order. What a user has
     chosen, by ``split_every`` of a reduction or of dask's configuration, is kept.
     """
     layers: dict[str, Layer] = {**graph.layers}
@@ -38,7 +38,7 @@ def in_few_levels(graph: HighLevelGraph, chains: Iterable[Sequence[Combine]]) ->
     for chain in chains:
         first, last = chain[0], chain[-1]
         begun, ended = (layers[one.name].mapping for one in (first, last))
-        made = _levels(first, begun, ended) if len(chain) > LEVELS else None
+        made = _levels(first, begun, ended)
         if made is None:
             continue
         annotations, below = layers[last.name].annotations, first.of.name
