@@ -46,7 +46,7 @@ def arr(tmp_path):
 
 
 NO_CHUNKS = {
-    "mrc gzip", "nifti gzip", "mgh gzip", "gis text", "nrrd gzip", "metaimage",
+    "mrc gzip", "nifti gzip", "mgh gzip", "gis text", "nrrd gzip", "metaimage", "edf gzip",
 }  # fmt: skip
 EVENTS = {
     "raw_csr", "hdf5 velox", "hdf5 velox frames", "tpx3", "bcf", "bcf packed", "pts", "pts frames",
@@ -61,6 +61,9 @@ REFUSED = {
     "npy F": "are spread over",
     "dm transposed": "are spread over",
     "dm spectra": "are spread over",
+    "hdf5 dm5": "are spread over",
+    "hdf5 delmic": "are spread over",
+    "hdf5 delmic chunks": "in blocks of several frames",
 }
 
 
