@@ -57,7 +57,7 @@ MEMBERS = {
     "Axis": "calibrated",
     "Corrections": "check, dtype",
     "Description": "of, shape, nav_shape, sig_shape, dims, dtype, units, nbytes, files, missing, "
-    "doubts, calibrations, with_scan, with_frames, with_facts, shifted",
+    "complete, doubts, calibrations, with_scan, with_frames, with_facts, shifted",
     "Format": "options",
     "TiledArray": "axes, description, dims, instrument, metadata, refresh, save_axes, scheme, "
     "with_axes, with_chunks",
