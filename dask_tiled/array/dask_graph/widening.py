@@ -75,19 +75,22 @@ def _levels(
     level, name, lengths = 0, first.of.name, counts
     while (number := math.prod(lengths[axis] for axis in axes)) > some:
         below, name = name, f"{first.name}-{tokenize(some, level)}"
+        every = [*product(*(range(lengths[axis]) for axis in axes))]
         groups = [
             -(-number // some) if k == axes[0] else 1 if k in axes else n
             for k, n in enumerate(lengths)
         ]
         made[name] = {
-            (name, *place): (between, _listed(below, place, lengths, axes, some))
+            (name, *place): (between, _listed(below, place, axes, every[at : at + some]))
             for place in product(*map(range, groups))
+            for at in [place[axes[0]] * some]
         }
         lengths, level = groups, level + 1
+    every = [*product(*(range(lengths[axis]) for axis in axes))]
     made[final] = {
         (final, *(place if keepdims else (place[k] for k in kept))): (
             last,
-            _listed(name, place, lengths, axes, number),
+            _listed(name, place, axes, every),
         )
         for place in product(*(range(1 if k in axes else n) for k, n in enumerate(lengths)))
     }
@@ -103,13 +106,14 @@ def _is_as_usual(begun: Mapping[Key, Any], counts: Sequence[int], axes: Sequence
 
 
 def _listed(
-    name: str, place: Sequence[int], counts: Sequence[int], axes: Sequence[int], some: int
+    name: str, place: Sequence[int], axes: Sequence[int], some: Sequence[Sequence[int]]
 ) -> list[Any]:
-    """Return the keys of results that a task combines, nested as deep as axes are reduced."""
-    along = [range(counts[axis]) for axis in axes]
-    every = [*product(*along)][place[axes[0]] * some :][:some]
+    """Return the keys of results that a task combines, nested as deep as axes are reduced.
+
+    ``some`` are their numbers along the axes, at a place along the others.
+    """
     found = list[Any]()
-    for one in every:
+    for one in some:
         whole = dict(zip(axes, one, strict=True))
         nested: Any = (name, *(whole.get(axis, k) for axis, k in enumerate(place)))
         for _ in axes[1:]:
