@@ -10,7 +10,7 @@ import tracemalloc
 from contextlib import chdir, contextmanager, suppress
 
 import pytest
-from dask._task_spec import TaskRef
+from dask._task_spec import DataNode, TaskRef
 from dask.blockwise import Blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
@@ -123,6 +123,21 @@ def coarsened(function, x, sizes):
     return function(
         x.reshape([n for pair in parts for n in pair]), axis=tuple(range(1, 2 * x.ndim, 2))
     )
+
+
+def depth_of(tasks):
+    """Return the largest number of tasks that depend on one another."""
+    depths = {}
+    waiting = [*tasks]
+    while waiting:
+        below = [x for x in tasks[waiting[-1]].dependencies if x not in depths]
+        if below:
+            waiting += below
+            continue
+        key = waiting.pop()
+        inner = [depths[x] for x in tasks[key].dependencies]
+        depths[key] = max(inner, default=0) + (not isinstance(tasks[key], DataNode))
+    return max(depths.values())
 
 
 def recipe_of(result):

@@ -8,12 +8,12 @@ import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from dask_tiled.remote.stores import Place, Version
 from dask_tiled.remote.stream import Stream
 from dask_tiled.system.files import TO_READ, open_file, pread
 
+T = TypeVar("T")
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """First bytes of an HDF5 file."""
 
@@ -35,23 +36,22 @@ _seen: ContextVar[Mapping[str, File]] = ContextVar("seen", default=MappingProxyT
 
 
 @contextmanager
-def following(follow: bool) -> Iterator[None]:  # noqa: FBT001 - its only argument
+def _having(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def following(follow: bool) -> AbstractContextManager[None]:  # noqa: FBT001 - its only argument
     """Treat files looked up in this context as growing."""
-    token = _following.set(follow)
-    try:
-        yield
-    finally:
-        _following.reset(token)
+    return _having(_following, follow)
 
 
-@contextmanager
-def filling(fill: bool) -> Iterator[None]:  # noqa: FBT001 - its only argument
+def filling(fill: bool) -> AbstractContextManager[None]:  # noqa: FBT001 - its only argument
     """Show frames that are announced or lost as missing ones in this context, without errors."""
-    token = _filling.set(fill)
-    try:
-        yield
-    finally:
-        _filling.reset(token)
+    return _having(_filling, fill)
 
 
 def is_filling() -> bool:
@@ -59,14 +59,9 @@ def is_filling() -> bool:
     return _filling.get()
 
 
-@contextmanager
-def seen(files: Iterable[File]) -> Iterator[None]:
+def seen(files: Iterable[File]) -> AbstractContextManager[None]:
     """Reuse the versions of growing files seen before; the caller checks that they hold."""
-    token = _seen.set({file.path: file for file in files})
-    try:
-        yield
-    finally:
-        _seen.reset(token)
+    return _having(_seen, {file.path: file for file in files})
 
 
 def seen_files() -> tuple[File, ...]:

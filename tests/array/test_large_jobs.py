@@ -7,6 +7,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from checks import depth_of
 from dask._task_spec import DataNode
 from dask.core import flatten
 from distributed.protocol.core import dumps
@@ -61,21 +62,6 @@ def sent(arr):
     _, frames = serialize(to_serialize(graph), on_error="raise")
     tasks = _cull(_materialize_graph(graph, validate=False)[0], {*flatten([keys])})
     return tasks, sum(memoryview(frame).nbytes for frame in frames)
-
-
-def depth_of(tasks):
-    """Return the largest number of tasks that depend on one another."""
-    depths = {}
-    waiting = [*tasks]
-    while waiting:
-        below = [x for x in tasks[waiting[-1]].dependencies if x not in depths]
-        if below:
-            waiting += below
-            continue
-        key = waiting.pop()
-        inner = [depths[x] for x in tasks[key].dependencies]
-        depths[key] = max(inner, default=0) + (not isinstance(tasks[key], DataNode))
-    return max(depths.values())
 
 
 JOBS = {

@@ -4,7 +4,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from dask._task_spec import DataNode
+from checks import depth_of
 from dask.core import flatten
 
 import dask_tiled
@@ -30,17 +30,8 @@ def mapped(tmp_path):
 def shape_of(result):
     """Return the number of tasks, and how many of them depend on one another."""
     graph = optimize(result.dask, [*flatten(result.__dask_keys__())])
-    tasks, depths = graph.to_dict() if hasattr(graph, "to_dict") else dict(graph), {}
-    waiting = [*tasks]
-    while waiting:
-        below = [x for x in tasks[waiting[-1]].dependencies if x not in depths]
-        if below:
-            waiting += below
-            continue
-        key = waiting.pop()
-        inner = [depths[x] for x in tasks[key].dependencies]
-        depths[key] = max(inner, default=0) + (not isinstance(tasks[key], DataNode))
-    return len(depths), max(depths.values())
+    tasks = graph.to_dict() if hasattr(graph, "to_dict") else dict(graph)
+    return len(tasks), depth_of(tasks)
 
 
 REDUCTIONS = {

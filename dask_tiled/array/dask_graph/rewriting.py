@@ -277,16 +277,11 @@ def _chains(
     for name, tree in trees.items():
         if not isinstance(tree, Reduce) or tree.step is None or name in known:
             continue
-        found = _combined(tree.step, _following(name, trees, users, wanted))
-        if found is None:
-            continue
-        chain = list[Combine]()
-        for below, one in _following(name, trees, users, wanted):
-            assert isinstance(one, Combine)  # noqa: S101 - matched above
-            chain.append(one)
-            if below == found[0]:
-                break
-        yield chain
+        following = [*_following(name, trees, users, wanted)]
+        found = _combined(tree.step, iter(following))
+        if found is not None:
+            count = 1 + [below for below, _ in following].index(found[0])
+            yield [one for _, one in following[:count] if isinstance(one, Combine)]
 
 
 Following = Iterator[tuple[str, Tree | None]]

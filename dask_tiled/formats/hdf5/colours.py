@@ -39,7 +39,7 @@ class Colours(NamedTuple):
 
 def colours_of(dataset: Any, shape: tuple[int, ...]) -> Colours | None:
     """Return the colours of a true colour image of the Image Specification, or None."""
-    if label(attribute(dataset, "IMAGE_SUBCLASS")) != "IMAGE_TRUECOLOR" or len(shape) < SIG_DIMS:
+    if len(shape) < SIG_DIMS or label(attribute(dataset, "IMAGE_SUBCLASS")) != "IMAGE_TRUECOLOR":
         return None
     labels = MODELS.get(label(attribute(dataset, "IMAGE_COLORMODEL")), ())
     mode = label(attribute(dataset, "INTERLACE_MODE"))
