@@ -1,15 +1,15 @@
 """Schedulers and workers of dask, started from the command line."""
 
 import os
-import signal
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from checks import wait_for
 
 import dask_tiled
+from dask_tiled.system.processes import end
 
 TESTS = Path(__file__).parent
 
@@ -26,9 +26,7 @@ def started(folder, *arguments, **environment):
     try:
         yield process
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(60)
+        end(process)
 
 
 @contextmanager

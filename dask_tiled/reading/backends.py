@@ -23,7 +23,7 @@ from dask_tiled.reading.mapped import (
 )
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
-from dask_tiled.reading.rest import can_rest, rests
+from dask_tiled.reading.rest import can_rest, rest_seconds, rests
 from dask_tiled.system.changes import leased
 from dask_tiled.system.files import HINDERS, pread
 from dask_tiled.system.pages import is_cached
@@ -117,6 +117,9 @@ class Auto(Local):
         return self._of(file).fill(file, start, out)
 
     def _of(self, file: File) -> Backend:
+        if self._few and not isinstance(self._mapped, Kept):  # only leases or kept maps serve few
+            rest_seconds()
+            return self._buffered
         if file not in self._chosen:
             self._chosen[file] = self._choose(file)
         chosen = self._chosen[file]

@@ -28,11 +28,16 @@ def rests(file: File, fd: int) -> bool:
     DatasetError
         The configuration is not a number of seconds.
     """
-    name = "dask-tiled.rest-seconds"
-    seconds = check_whole(name, config.get(name, REST_SECONDS), least=0)
+    seconds = rest_seconds()
     age = time.time_ns() - max(file.mtime_ns, file.ctime_ns)
     young = age < 0 or age < seconds * 10**9
     return not (young or not can_rest(file) or is_written(fd))
+
+
+def rest_seconds() -> int:
+    """Return how long a file at rest has been unchanged; raise a DatasetError if it is no time."""
+    name = "dask-tiled.rest-seconds"
+    return check_whole(name, config.get(name, REST_SECONDS), least=0)
 
 
 def can_rest(file: File) -> bool:

@@ -16,7 +16,7 @@ CALIBRATIONS = [(0.0, 2.0, "nm"), (0.0, 2.0, "nm"), (-3.0, 0.5, "mrad"), (-3.0, 
 
 @pytest.fixture
 def arr(tmp_path):
-    path = tmp_path / "<scan>.dm4"
+    path = tmp_path / "&lt;scan&gt;.dm4"
     write_dm(path, np.ones((6, 4, 5), "u2"), nav_shape=(2, 3), calibrations=CALIBRATIONS)
     return dask_tiled.open_dataset(path)
 
@@ -49,7 +49,7 @@ def rows_of(page):
 
 def test_html_of_an_array(arr):
     rows, drawn = rows_of(arr._repr_html_())
-    assert rows["files"].endswith("<scan>.dm4")
+    assert rows["files"].endswith("&lt;scan&gt;.dm4")
     assert rows["navigation"] == "scan_y 2 (steps of 2 nm), scan_x 3 (steps of 2 nm)"
     assert rows["signal"].startswith("y 4 (steps of 0.5 mrad")
     assert (rows["dtype"], rows["size"], rows["io"]) == ("uint16", "240 B", "auto")

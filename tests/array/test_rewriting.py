@@ -42,7 +42,7 @@ SOURCES = {
 def paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sources")
     found = {
-        name: write_npy(folder / f"{name[-2:]}{k}.npy", x)
+        name: write_npy(folder / f"{np.dtype(x.dtype).name}{k}.npy", x)
         for k, (name, x) in enumerate(SOURCES.items())
     }
     found["packed"] = write_mib(folder / "packed.mib", SOURCES["packed"], kind="R64")

@@ -82,15 +82,17 @@ def test_any_chunks_and_shards(tmp_path_factory, data):
             np.testing.assert_array_equal(stored[:], source.compute())
 
 
-def test_paths_of_all_kinds(arr, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "path", ["a.zarr/", "./b.zarr", "new/folder/c.zarr", "with space [1] \u00b5.zarr", "a::b"]
+)
+def test_paths_of_all_kinds(arr, tmp_path, monkeypatch, path):
     """Paths may end with a slash, be relative, or lie below folders that do not exist yet."""
     monkeypatch.chdir(tmp_path)
-    for path in ("a.zarr/", "./b.zarr", "new/folder/c.zarr", "with space [1] \u00b5.zarr", "a::b"):
-        np.testing.assert_array_equal(to_zarr(arr, path)[:], FRAMES)
-        verify_zarr(path, arr)
-        to_zarr(arr[:1], path, overwrite=True)
-        stored = zarr.open_array(zarr.storage.LocalStore(path), mode="r")
-        np.testing.assert_array_equal(stored[:], FRAMES[:1])
+    np.testing.assert_array_equal(to_zarr(arr, path)[:], FRAMES)
+    verify_zarr(path, arr)
+    to_zarr(arr[:1], path, overwrite=True)
+    stored = zarr.open_array(zarr.storage.LocalStore(path), mode="r")
+    np.testing.assert_array_equal(stored[:], FRAMES[:1])
 
 
 @pytest.mark.parametrize("kind", [str, zarr.storage.LocalStore])

@@ -15,8 +15,9 @@ from strategies import cuts
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.engine.folding import FrameSink
+from dask_tiled.model.files import File
 from dask_tiled.model.requests import DEPTH, DONE, FD, IN_MEMORY
-from dask_tiled.reading import backend, buffered, descriptors, mapped, pages
+from dask_tiled.reading import backend, backends, buffered, descriptors, mapped, pages
 from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.reading.buffered import ALIGNMENT, BLOCK_BYTES
@@ -48,6 +49,23 @@ def close_idle():
 @pytest.fixture
 def path(tmp_path):
     return write_raw(tmp_path / "scan.raw", FRAMES.astype(">u2"), frame_header=3)
+
+
+def test_few_bytes_cost_few_questions_about_a_file(path, monkeypatch):
+    """Where an open file hinders others, it is opened and checked by its descriptor only."""
+    monkeypatch.setattr(backends, "HINDERS", True)
+    monkeypatch.setattr(descriptors, "HINDERS", True)
+    asked, look = [], File._found
+    monkeypatch.setattr(backends, "rests", lambda *_: pytest.fail("asked whether the file rests"))
+    monkeypatch.setattr(File, "_found", lambda file: asked.append(file) or look(file))
+    arr = open_dataset(path, **RAW)
+    asked.clear()
+    np.testing.assert_array_equal(arr[4].compute(), FRAMES[4])
+    assert not asked
+    path.unlink()
+    with pytest.raises(StaleFileError, match="removed"):
+        arr[4].compute()
+    assert len(asked) == 1
 
 
 # Equal results

