@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import sys
 import warnings
 from collections.abc import Sequence
 from functools import partial
 from io import TextIOWrapper
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import click
 
@@ -65,21 +64,9 @@ class _App(click.Group):
         except Exception as error:
             known = isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort))
             broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
-            if isinstance(error, OSError) and _is_invalid(sys.stdout):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed at exit
-                raise click.exceptions.Exit(1) from error
             if known or broken_pipe or ctx.params["traceback"]:
                 raise
             raise failure_of(error) from error
-
-
-def _is_invalid(output: TextIO) -> bool:
-    """Return whether a closed pipe holds back output, as Windows reports it."""
-    try:
-        output.flush()
-    except OSError as error:
-        return error.errno == errno.EINVAL
-    return False
 
 
 def _end(message: str | None, code: int) -> NoReturn:

@@ -23,7 +23,7 @@ def test_doctor_shows_workers(tmp_path):
     for name in ("hidden", "out"):
         (tmp_path / name).mkdir()
     path = write_npy(tmp_path / "hidden" / "scan.npy", counting_frames((3, 4, 5), "uint16"))
-    faults = f"unseen={tmp_path}/hidden,read_only={tmp_path}/out,clock=-9000"
+    faults = f"unseen={tmp_path / 'hidden'},read_only={tmp_path / 'out'},clock=-9000"
     with cluster(tmp_path) as client:
         address = client.scheduler.address
         assert "workers     0" in doctor("--scheduler", address)
@@ -38,7 +38,7 @@ def test_doctor_shows_workers(tmp_path):
     assert told[able]["differs in"] == {}
     assert (told[able]["threads"], told[able]["memory"]) == (2, 600_000_000)
     assert told[blind]["differs in"]["files"] == [
-        f"{path}: No such file or directory", f"{tmp_path}/out: not writable",
+        f"{path}: No such file or directory", f"{tmp_path / 'out'}: not writable",
     ]  # fmt: skip
     assert told[blind]["clock"] == pytest.approx(-9000, abs=30)
     assert re.search(rf"{able} .* {told[able]['process']} .* 572.2 MiB .*nothing", table)
