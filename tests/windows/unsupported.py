@@ -14,11 +14,13 @@ DEV = "Windows has no /dev"
 LINUX = "expects the text of Linux for an error of the system"
 OPEN = "on Windows, open files cannot be replaced, and mapped ones not be removed"
 CLOSED = "on Windows, files are closed after each chunk, and none stays mapped"
+CASTS = "NumPy for Windows casts floats beyond u8 unlike compiled code, so that dask casts them"
 PROC = "reads /proc of Linux, which Wine shows"
 UNSUPPORTED = {
     "tests/array/test_graph.py::test_descriptors": "counts files in /proc",
     "tests/array/test_lending.py::test_functions_get_private_pages": "Windows cannot make mapped "
     "pages independent of their file",
+    "tests/array/test_rewriting.py::test_cast_pixels_are_not_stored": CASTS,
     "tests/command_line/test_failures.py::test_bad_input_gives_one_line[convert scan.mib /d": DEV,
     "tests/command_line/test_failures.py::test_bad_input_gives_one_line[info nothing.mib": LINUX,
     "tests/command_line/test_failures.py::test_closed_pipe_prints_nothing": "Windows reports it as "
@@ -29,8 +31,7 @@ UNSUPPORTED = {
     "tests/command_line/test_failures.py::test_interrupted": "sends SIGINT, which Windows lacks",
     "tests/command_line/test_workers_table.py::test_doctor_shows_workers": "the imitated fault "
     "that hides a folder has no effect on Windows",
-    "tests/engine/test_complex_pixels.py::test_rounding_of_integers[u8]": "NumPy for Windows casts "
-    "floats beyond the largest u8 unlike compiled code, so that dask does it",
+    "tests/engine/test_complex_pixels.py::test_rounding_of_integers[u8]": CASTS,
     "tests/export/test_zarr_export.py::test_memory_of_exports": PROC,
     "tests/export/test_zarr_export.py::test_paths_of_all_kinds[a::b]": "no names with colons",
     "tests/reading/test_backends.py::test_direct_descriptors_are_separate": CLOSED,
