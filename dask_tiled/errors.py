@@ -150,9 +150,11 @@ class UnknownFormatError(DatasetError):
     >>> import dask_tiled
     >>> with open("notes.txt", "w") as file:
     ...     size = file.write("no pixels here")
-    >>> dask_tiled.open_dataset("notes.txt")
-    Traceback (most recent call last):
-    dask_tiled.errors.UnknownFormatError: notes.txt: ...
+    >>> try:
+    ...     dask_tiled.open_dataset("notes.txt")
+    ... except dask_tiled.errors.UnknownFormatError as error:
+    ...     print(error.problem)
+    no format recognises the file, which looks like text
     """
 
     _before_hint = "\n"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -103,8 +104,7 @@ def test_the_wheel_holds_only_the_package(built):
 
 def test_the_sdist_holds_what_its_tests_read(built, tmp_path):
     """Tests that read files of the checkout pass in the unpacked sdist."""
-    with tarfile.open(built[0]) as archive:
-        archive.extractall(tmp_path, filter="data")
+    subprocess.run([shutil.which("tar"), "-xf", built[0], "-C", tmp_path], check=True)
     (unpacked,) = tmp_path.iterdir()
     for path in ("examples/pieces.py", "examples/dask-tiled-spe/pyproject.toml"):
         assert (unpacked / path).read_bytes() == (ROOT / path).read_bytes()
