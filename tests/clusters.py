@@ -16,7 +16,7 @@ TESTS = Path(__file__).parent
 
 @contextmanager
 def started(folder, *arguments, **environment):
-    """Run a ``dask`` command in a new folder; on exit, kill it and its children."""
+    """Run a ``dask`` command in a new folder; on exit, end it and its forks if it still runs."""
     folder.mkdir()
     command = [sys.executable, "-m", "dask", *arguments]
     environment = {"PYTHONPATH": str(Path(dask_tiled.__file__).parents[1]), **environment}

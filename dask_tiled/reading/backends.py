@@ -118,7 +118,7 @@ class Auto(Local):
 
     def _of(self, file: File) -> Backend:
         if self._few and not isinstance(self._mapped, Kept):  # only leases or kept maps serve few
-            rest_seconds()
+            rest_seconds()  # raises for an invalid configuration, as when it is asked for
             return self._buffered
         if file not in self._chosen:
             self._chosen[file] = self._choose(file)

