@@ -6,10 +6,18 @@ import os
 import dask.array as da
 import numpy as np
 import pytest
+import tifffile
 import xarray as xr
 import zarr
 
-from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled import (
+    DatasetError,
+    VerificationError,
+    open_dataset,
+    to_xarray,
+    to_zarr,
+    verify_zarr,
+)
 from dask_tiled.testing import counting_frames, write_nrrd
 
 VOLUME = counting_frames((4, 6, 8), "uint16")
@@ -127,3 +135,28 @@ def test_invalid_groups_raise(arr, tmp_path):
     zarr.create_group(tmp_path / "out.zarr")
     with pytest.raises(VerificationError, match="no such array"):
         verify_zarr(tmp_path / "out.zarr", arr)
+
+
+def test_channels_are_selected_by_name(tmp_path):
+    """The names of channels are coordinates in xarray, its engine, and exported groups."""
+    path = tmp_path / "names.ome.tif"
+    pixels, names = counting_frames((3, 16, 20), "uint16"), ["DAPI", "GFP", "RFP"]
+    tifffile.imwrite(path, pixels, metadata={"axes": "CYX", "Channel": {"Name": names}})
+    arr = open_dataset(path)
+    to_zarr(arr, tmp_path / "out.zarr")
+    engine = xr.open_dataset(path, engine="dask_tiled")["data"]
+    for found in (to_xarray(arr), engine, opened(tmp_path / "out.zarr")["data"]):
+        assert found["c"].values.tolist() == names
+        np.testing.assert_array_equal(found.sel(c="GFP"), pixels[1])
+    again = open_dataset(tmp_path / "out.zarr")
+    assert again.axes[0].labels == tuple(names)
+    verify_zarr(tmp_path / "out.zarr", arr)
+    to_zarr(arr[1:], tmp_path / "out.zarr", overwrite=True)
+    assert opened(tmp_path / "out.zarr")["c"].values.tolist() == names[1:]
+
+
+def test_a_result_may_have_the_name_of_a_folder_of_chunks(arr, tmp_path):
+    """The group itself has no chunks: a result called c is one of its arrays."""
+    to_zarr(arr, tmp_path / "out.zarr", with_results={"c": arr.sum(0)})
+    np.testing.assert_array_equal(opened(tmp_path / "out.zarr")["c"], VOLUME.sum(0))
+    to_zarr(arr, tmp_path / "out.zarr", overwrite=True)

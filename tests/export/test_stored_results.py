@@ -237,7 +237,6 @@ REFUSED = {
     "empty": {"": "sum"},
     "dot": {".a": "sum"},
     "document": {"zarr.json": "sum"},
-    "chunks": {"c": "sum"},
     "backslash": {"a\\b": "sum"},
     "nul": {"a\0b": "sum"},
     "half": {"\ud800": "sum"},

@@ -110,7 +110,7 @@ def names_an_array(name: str, others: Sequence[str]) -> bool:
 
     zarr treats a backslash as a slash; file names are limited in length, and have no NUL.
     """
-    taken = DATA, "c", "zarr.json", *others
+    taken = DATA, "zarr.json", *others
     return bool(_NAME.fullmatch(name)) and len(name.encode()) < 256 and name not in taken
 
 
