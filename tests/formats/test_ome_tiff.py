@@ -194,6 +194,40 @@ def test_files_that_take_turns(tmp_path):
         np.testing.assert_array_equal(arr.compute(), planes[:, 0])
 
 
+@pytest.mark.parametrize("inner", ["", "<MetadataOnly/>"])
+@pytest.mark.parametrize("order", ["XYCZT", "XYZTC"])
+def test_pages_in_no_tiffdata_follow_the_order_of_dimensions(tmp_path, inner, order):
+    """The recipe of libvips: tiles and pyramids, sizes in the XML, and no TiffData."""
+    planes = counting_frames((2, 3, 4, 32, 48), "u2")
+    slow_first = ["TCZ".index(axis) for axis in reversed(order[2:])]
+    pages = planes.transpose(*slow_first, 3, 4).reshape(-1, 32, 48)
+    xml = document(image(planes.shape, inner, order=order))
+    path, options = tmp_path / "a.ome.tif", {"metadata": None, "tile": (16, 16)}
+    with tifffile.TiffWriter(path) as writer:
+        for k, page in enumerate(pages):
+            told = {"description": None if k else xml, "subifds": 1, **options}
+            writer.write(page, compression="lzw", photometric="minisblack", **told)
+            writer.write(page[::2, ::2], subfiletype=1, photometric="minisblack", **options)
+    arr = open_dataset(path, doubts="raise")
+    assert arr.description.dims == ("t", "c", "z", "y", "x")
+    np.testing.assert_array_equal(arr.compute(), planes)
+    np.testing.assert_array_equal(read(path, level=1), planes[..., ::2, ::2])
+    np.testing.assert_array_equal(read([path]), planes)
+
+
+def test_no_tiffdata_where_the_pages_are_unknown(tmp_path):
+    """XML without pages, and one of several images, are refused."""
+    xml = document(image(SHAPE, ""))
+    (tmp_path / "a.companion.ome").write_bytes(xml)
+    with refused(tmp_path / "a.companion.ome", "all planes of the image 'img' are missing"):
+        open_dataset(tmp_path / "a.companion.ome")
+    both = image(SHAPE, "<TiffData/>") + image(SHAPE, "", name="other", number=1)
+    path = write_pages(tmp_path / "a.ome.tif", FLAT, document(both))
+    np.testing.assert_array_equal(read(path), PLANES)
+    with pytest.raises(TruncatedFileError, match=r"'other' are missing.*format=.tiff."):
+        open_dataset(path, dataset=1)
+
+
 def test_planes_that_are_equally_spaced_are_one_piece(tmp_path):
     path = single(
         tmp_path, PLANES, "".join(tiff_data(k) for k in range(24)), sizes=(24, 1, 1, 5, 7)
@@ -580,7 +614,6 @@ INVALID = {
     "no end": document(valid())[:-12] + b"<a></OME>",
     "another root": document(valid()).replace(b"OME", b"xOME"),
     "nothing": document(""),
-    "no TiffData": document(image(SHAPE, "")),
     "no Pixels": document("<Image/>"),
     "a size of 0": document(image((0, 1, 1, 5, 7), "<TiffData/>")),
     "a negative size": document(image((-3, 1, 1, 5, 7), "<TiffData/>")),

@@ -18,6 +18,7 @@ from dask_tiled.model.paths import absolute, file_size, in_folder, names_in, rea
 HEAD_BYTES = 1 << 12  # enough for the UUID of the document
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
 """Suffixes of files that may belong to a set under another name."""
+PAGES_HINT = 'With format="tiff" the pages are read without the XML.'
 _SPACE = b"\0 \t\r\n"
 # Possessive and atomic, to avoid exponential backtracking on comments.
 _PROLOG = rb"(?:\xef\xbb\xbf)?\s*+(?>(?:<\?.*?\?>|<!--.*?-->)\s*)*+"
@@ -66,8 +67,15 @@ class Folder:
 
 
 def read_document(path: str, planes_of: int | None = None) -> Document:
-    """Read the OME-XML in a TIFF file, or in a separate file."""
-    return Document.parse(path, read_text(path), planes_of)
+    """Read the OME-XML in a TIFF file, or in a separate file.
+
+    The only image in a TIFF file without TiffData has all of its pages, as in Bio-Formats.
+    """
+    document = Document.parse(path, read_text(path), planes_of)
+    unplaced = len(document.images) == 1 and not len(document.images[0].runs.page)
+    if unplaced and is_tiff(read_head(path, HEAD_BYTES)):
+        return document.with_own_pages()
+    return document
 
 
 def open_document(path: str, folder: Folder) -> Document:

@@ -125,6 +125,14 @@ class Document(NamedTuple):
             None if planes_of is None else reader.planes(),
         )
 
+    def with_own_pages(self) -> Document:
+        """Return the document with all pages of its file as the planes of its only image."""
+        numbers = ([len(self.sources)], [0], [WHOLE_FILE], [[0, 0, 0]])
+        runs = Runs(*(np.array(column, np.int64) for column in numbers))
+        (image,) = self.images
+        sources = (*self.sources, Source("", ""))
+        return self._replace(images=(image._replace(runs=runs),), sources=sources)
+
     def name_of(self, source: int) -> str:
         """Return the name of a file in the XML."""
         uuid, name = self.sources[source]
