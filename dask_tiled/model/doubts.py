@@ -50,6 +50,7 @@ SETTLED_BY: Mapping[str, frozenset[str]] = {
     "first-channel": frozenset(),
     "left-over-frames": frozenset({"nav_shape", "sync_offset"}),
     "lost-files": frozenset({"nav_shape", "missing"}),
+    "lost-frames": frozenset({"missing"}),
     "scan-shape": frozenset({"nav_shape"}),
     "uneven-axis": frozenset({"axes"}),
     "unfinished": frozenset({"missing", "follow"}),
@@ -145,6 +146,26 @@ def surplus(announced: int, frames: int, told_by: str) -> tuple[Doubt, ...]:
     text = f"{frames} frames are shown, {frames - announced} more than {told_by} announce"
     settle = f"pass nav_shape=({announced},), or nav_shape=({frames},) for all"
     return (Doubt("left-over-frames", text, settle),)
+
+
+def lost_frames(lost: Sequence[tuple[str, int]]) -> tuple[Doubt, ...]:
+    """Return the doubt that frames are shown in file order although some are lost; or none.
+
+    Parameters
+    ----------
+    lost : sequence of (str, int)
+        Paths, and numbers of frames that are lost inside these files.
+    """
+    if not lost:
+        return ()
+    (path, _), count = lost[0], sum(frames for _, frames in lost)
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    text = (
+        f"frames are shown in file order, although by their sequence numbers {count} are lost"
+        f" inside {os.path.basename(path)}{more}"
+    )
+    settle = f"pass a nav_shape of {count} positions more to show each frame at its place"
+    return (Doubt("lost-frames", text, settle),)
 
 
 def unfinished(why: str) -> Doubt:

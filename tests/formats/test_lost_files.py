@@ -1,10 +1,13 @@
-"""One lost file of a series, part of a master or source of a virtual dataset."""
+"""One lost file of a series, part of a master or source of a virtual dataset; lost frames."""
+
+from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
 from dask_tiled import (
+    CorruptFileError,
     DatasetError,
     MissingFramesWarning,
     TruncatedFileError,
@@ -13,7 +16,13 @@ from dask_tiled import (
     frame_facts,
     open_dataset,
 )
-from dask_tiled.testing import counting_frames, write_frms6, write_mib_series, write_tvips
+from dask_tiled.testing import (
+    counting_frames,
+    write_frms6,
+    write_mib,
+    write_mib_series,
+    write_tvips,
+)
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -308,3 +317,103 @@ def test_a_lost_file_of_an_frms6_set(tmp_path, truncated):
     expected = frames.reshape(12, 8, 8).copy()
     expected[lost] = 0
     np.testing.assert_array_equal(arr, expected.reshape(arr.shape))
+
+
+def remove_frames(path, frames, numbers):
+    """Remove frames from a file of so many frames."""
+    records = np.split(np.frombuffer(path.read_bytes(), "u1"), frames)
+    path.write_bytes(b"".join(r.tobytes() for k, r in enumerate(records) if k not in numbers))
+
+
+LOST_FRAMES = {
+    "first": [0, 1],
+    "middle": [3, 6, 7],
+    "last": [11],
+    "all of these": [0, 4, 5, 7, 10, 11],
+}
+
+
+@pytest.mark.parametrize("kind", [{}, {"kind": "R64"}, {"kind": "R64", "quad": True}])
+@pytest.mark.parametrize("lost", LOST_FRAMES.values(), ids=LOST_FRAMES)
+def test_lost_frames_inside_a_file(tmp_path, lost, kind):
+    """Frame headers have sequence numbers; the .hdr file tells how many there were."""
+    frames = counting_frames((12, 4, 8), "u2", bits=6 if kind else 16)
+    path = write_mib(tmp_path / "scan.mib", frames.reshape(3, 4, 4, 8), scan_keys=True, **kind)
+    remove_frames(path, 12, lost)
+    frames[lost] = 0
+    arr = open_dataset(path, missing="fill")
+    np.testing.assert_array_equal(arr, frames.reshape(3, 4, 4, 8))
+    np.testing.assert_array_equal(arr.description.missing, lost)
+    assert [Path(one.path).name for one in arr.description.files] == ["scan.mib"]
+    assert arr.description.doubts == ()
+    numbers = np.delete(np.arange(1, 13), lost)
+    told = frame_facts(arr).compute()["sequence_number"].ravel()
+    np.testing.assert_array_equal(told[told > 0], numbers)
+    np.testing.assert_array_equal(np.flatnonzero(told == 0), lost)
+    again = open_dataset(path, missing="fill", nav_shape=(12,), sync_offset=1)
+    np.testing.assert_array_equal(again[:11], frames[1:])
+    np.testing.assert_array_equal(arr[1:, ::-2].sum(0), frames.reshape(arr.shape)[1:, ::-2].sum(0))
+    with pytest.raises(TruncatedFileError, match="missing"):
+        describe(path)
+
+
+@pytest.mark.parametrize("lost", [[1], [4, 7], [9, 10], [1, 5, 6, 10]])
+def test_lost_frames_inside_files_of_a_series(tmp_path, lost):
+    """The files that follow stay at their places; no .hdr file is needed."""
+    paths = write_scan(tmp_path, hdr=False)
+    for k, path in enumerate(paths):
+        remove_frames(path, 4, [n - 4 * k for n in lost])
+    arr = open_dataset(paths[1], missing="fill", doubts="ignore")
+    frames = FRAMES.copy()
+    frames[lost] = 0
+    np.testing.assert_array_equal(arr, frames)
+    np.testing.assert_array_equal(arr.description.missing, lost)
+    with pytest.raises(TruncatedFileError, match="Pass missing='fill'"):
+        describe(tmp_path / "scan*.mib")
+
+
+def test_lost_frames_in_file_order_are_in_doubt(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", FRAMES, hdr=False)
+    remove_frames(path, 12, [3, 6])
+    desc = describe(path, nav_shape=(10,))
+    (doubt,) = desc.doubts
+    text = "by their sequence numbers 2 are lost inside scan.mib"
+    assert doubt.code == "lost-frames"
+    assert text in doubt.text
+    assert "nav_shape of 2 positions more" in doubt.settle
+    np.testing.assert_array_equal(
+        open_dataset(path, nav_shape=(10,), doubts="ignore"), np.delete(FRAMES, [3, 6], 0)
+    )
+    scan = describe(path, nav_shape=(3, 4))
+    assert scan.doubts == ()
+    np.testing.assert_array_equal(scan.missing, [3, 6])
+
+
+def test_lost_frames_whose_numbers_go_back(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", FRAMES, hdr=False)
+    remove_frames(path, 12, [3, 6])
+    step = path.stat().st_size // 10
+    data = bytearray(path.read_bytes())
+    data[4 * step + 4 : 4 * step + 10] = b"000002"
+    path.write_bytes(data)
+    with pytest.raises(CorruptFileError, match=rf"byte {4 * step}.*more than 5.*2") as caught:
+        describe(path, missing="fill")
+    assert "as many positions as frames" in str(caught.value)
+    np.testing.assert_array_equal(
+        open_dataset(path, nav_shape=(2, 5), doubts="ignore"),
+        np.delete(FRAMES, [3, 6], 0).reshape(2, 5, 6, 8),
+    )
+
+
+def test_frames_in_a_series_of_numbers_far_apart(tmp_path):
+    """A wrong number is no reason to run out of memory."""
+    path = write_mib(tmp_path / "scan.mib", FRAMES, hdr=False)
+    data = bytearray(path.read_bytes())
+    at = len(data) // 12 * 11
+    data[at + 4 : at + 10] = b"999999"
+    path.write_bytes(data)
+    arr = open_dataset(path, missing="fill", doubts="ignore")
+    assert arr.shape[0] == 999_999
+    assert arr.description.layout.selection.absent() == 999_987
+    shown = np.concatenate([FRAMES[[0, 10]], 0 * FRAMES[:1], FRAMES[11:]])
+    np.testing.assert_array_equal(arr[[0, 10, 11, -1]], shown)

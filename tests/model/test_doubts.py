@@ -49,6 +49,13 @@ def lost_file(folder):
     return paths[0]
 
 
+def lost_frame(folder):
+    path = no_scan(folder)
+    data, step = path.read_bytes(), path.stat().st_size // 12
+    path.write_bytes(data[: 5 * step] + data[6 * step :])
+    return path
+
+
 def two_arrays(folder):
     path = folder / "scan.h5"
     with h5py.File(path, "w") as file:
@@ -113,6 +120,7 @@ SAMPLES = {
     "first-channel": ("an Eiger master with two thresholds, opened as a scan", two_channels),
     "left-over-frames": ("12 frames, of which a .hdr file describes 3 x 3", longer_lines),
     "lost-files": ("a series of which a file in the middle is missing", lost_file),
+    "lost-frames": ("Merlin frames of which one is missing, opened with a shape", lost_frame),
     "scan-shape": ("Merlin frames without a .hdr file", no_scan),
     "uneven-axis": ("NeXus positions of which some are not numbers", not_numbers),
     "scan-shape ": ("the same with pauses after every fourth frame", fly_backs),
@@ -120,7 +128,7 @@ SAMPLES = {
     "unfinished": ("an export of sums, made when frames were lacking", part_of_a_scan),
 }
 """What a file of each code looks like, and a function that writes one; blanks make keys differ."""
-OPTIONS = {"first-channel": {"nav_shape": (3, 4)}}
+OPTIONS = {"first-channel": {"nav_shape": (3, 4)}, "lost-frames": {"nav_shape": (11,)}}
 """Options that lead to a doubt."""
 
 

@@ -28,6 +28,7 @@ def raw_layout(
     depth: int,
     chips: int,
     arrangement: str,
+    starts: Sequence[int],
     *,
     lost: Sequence[int],
 ) -> tools.Layout:
@@ -45,6 +46,8 @@ def raw_layout(
         Bits per counter, and number of chips.
     arrangement : str
         Name of the arrangement in the file.
+    starts : sequence of int
+        Byte at which the frames of each file begin.
     lost : sequence of int
         Number of lost frames before each file.
     """
@@ -65,9 +68,9 @@ def raw_layout(
     decoders = [tools.Decoder(kernel, np.dtype(dtype), 8, pixels, lag) for kernel in kernels]
     if chips == 1:
         record = tools.Record((height, width), decoders[0], header, lag)
-        return tools.record_layout(files, counts, record, lost=lost)
+        return tools.record_layout(files, counts, record, starts, lost=lost)
     parts = _quad(header, (height, width // 4), 8 * width // 4 // pixels)
-    return part_layout(files, counts, parts, header + nbytes, decoders, lost=lost)
+    return part_layout(files, counts, parts, header + nbytes, decoders, starts, lost=lost)
 
 
 def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[Part]:

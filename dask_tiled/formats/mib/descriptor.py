@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -20,7 +20,9 @@ from dask_tiled.formats.mib.facts import INSTRUMENT, decode, facts_type
 from dask_tiled.formats.mib.suggestions import with_suggestions
 from dask_tiled.formats.tools.files import Member, absolute, gather, is_file, names_in, natural_key
 from dask_tiled.formats.tools.frames import count_frames
+from dask_tiled.formats.tools.header import read_table
 from dask_tiled.formats.tools.text import read_pairs
+from dask_tiled.model.doubts import Doubt, lost_frames
 from dask_tiled.model.files import is_filling
 from dask_tiled.model.paths import in_folder
 
@@ -33,6 +35,18 @@ NAMES = (
     "sequence number", "header bytes", "chips", "width", "height", "pixel type", "layout",
     "chip select", "time", "shutter (s)", "counter", "colour mode", "gain mode",
 )  # fmt: skip
+
+
+SEQUENCE_NUMBER: tools.Fields = {"number": (4, "S19")}
+
+
+class Run(NamedTuple):
+    """Consecutive frames in a file, from a byte on, and the number of lost frames before."""
+
+    file: tools.File
+    frames: int
+    start: int
+    lost: int
 
 
 class Geometry(NamedTuple):
@@ -205,11 +219,18 @@ def describe(
         shape = scan_shape(keys)
     record = tools.Record((header.pixel_bytes,), tools.plain(np.dtype("u1")), header.nbytes)
     counts = count_frames(files, record, settled=settled or (filled and shape is not None))
-    _check_last(members, counts, header, whole=not settled)
+    # A shape for just the frames that are there shows them in file order.
+    ordered = nav_shape is not None and math.prod(nav_shape) == sum(counts)
+    doubts = _check_last(members, counts, header, settled=settled, filled=filled and not ordered)
     if filled and shape is not None:
         lost[0] = found.before or _before(members, math.prod(shape))
-    layout = _layout(files, counts, header, lost)
-    desc = tools.Description.of("mib", layout, {"mib": facts})
+    runs = [
+        run
+        for member, count, gap in zip(members, counts, lost, strict=True)
+        for run in _runs(member, count, gap, ordered=ordered)
+    ]
+    layout = _layout(runs, header)
+    desc = tools.Description.of("mib", layout, {"mib": facts}).with_doubts(*doubts)
     shape = None if settled else shape
     # No warning if the frames that the .hdr file promises are present.
     if hdr is None or shape is None:
@@ -223,16 +244,33 @@ def describe(
 
 
 def read_member(path: str) -> Member:
-    """Read the properties that decide whether a file belongs to a series."""
+    """Read the properties that decide whether a file belongs to a series.
+
+    If lost frames are filled, those inside the file are counted too, by its last sequence number.
+    """
     file = tools.File.at(path)
-    sequence, geometry = read_header(file.path)
-    return Member(file, sequence, file.size // geometry.record_bytes, geometry)
+    first, geometry = read_header(file.path)
+    count = file.size // geometry.record_bytes
+    frames = count
+    if is_filling() and count > 1:
+        last, _ = read_header(file.path, (count - 1) * geometry.record_bytes)
+        frames = max(count, last - first + 1)
+    return Member(file, first, frames, geometry)
 
 
 def _check_last(
-    members: Sequence[Member], counts: Sequence[int], header: Geometry, *, whole: bool
-) -> None:
-    """Check that each file ends with a frame of the same kind, and that no frame is missing."""
+    members: Sequence[Member],
+    counts: Sequence[int],
+    header: Geometry,
+    *,
+    settled: bool,
+    filled: bool,
+) -> tuple[Doubt, ...]:
+    """Check that each file ends with a frame of the same kind, and that no frame is missing.
+
+    Return the doubt that frames are missing where they are shown in file order.
+    """
+    lost: list[tuple[str, int]] = []
     for member, count in zip(members, counts, strict=True):
         if count <= 1:
             continue
@@ -247,15 +285,51 @@ def _check_last(
                 found=geometry,
             )
         # Captures may restart at 1; a number that jumps ahead means lost frames.
-        if whole and sequence > member.first + count - 1:
+        if filled or sequence <= member.first + count - 1:
+            continue
+        lost.append((path, sequence - member.first + 1 - count))
+        if not settled:
             raise tools.TruncatedFileError(
                 "frames are missing inside the file",
                 path=path,
                 where=f"the sequence number of the frame header at byte {at}",
                 expected=member.first + count - 1,
                 found=sequence,
-                hint="Pass a nav_shape to read the existing frames in file order.",
+                hint="Pass missing='fill' to show them as missing, or"
+                f" nav_shape=({sum(counts)},) to read the existing frames in file order.",
             )
+    return lost_frames(lost)
+
+
+def _runs(member: Member, count: int, gap: int, *, ordered: bool) -> Iterator[Run]:
+    """Yield the frames of a file between lost ones, of which ``gap`` are before the file.
+
+    Raises
+    ------
+    CorruptFileError
+        Frames are lost inside the file, but its sequence numbers do not increase.
+    """
+    if ordered or member.frames <= count:
+        yield Run(member.file, count, 0, gap)
+        return
+    path, step = member.file.path, member.geometry.record_bytes
+    texts = read_table(path, SEQUENCE_NUMBER, 0, step, count)["number"].tolist()
+    numbers = np.array([int(text.partition(b",")[0]) for text in texts], np.int64)
+    steps = np.diff(numbers)
+    if (steps < 1).any():
+        at = int(np.argmax(steps < 1)) + 1
+        raise tools.CorruptFileError(
+            "the sequence numbers do not increase, although frames are missing inside the file",
+            path=path,
+            where=f"the frame header at byte {at * step}",
+            expected=f"more than {numbers[at - 1]}",
+            found=int(numbers[at]),
+            hint="Pass a nav_shape of as many positions as frames to read them in file order.",
+        )
+    starts = [0, *(np.flatnonzero(steps > 1) + 1).tolist()]
+    gaps = [gap, *(steps[steps > 1] - 1).tolist()]
+    for start, stop, lost in zip(starts, [*starts[1:], count], gaps, strict=True):
+        yield Run(member.file, stop - start, start * step, lost)
 
 
 def _before(members: Sequence[Member], announced: int) -> int:
@@ -265,15 +339,14 @@ def _before(members: Sequence[Member], announced: int) -> int:
     return first - 1 if 1 < first <= last <= announced and held < announced else 0
 
 
-def _layout(
-    files: Sequence[tools.File], counts: Sequence[int], header: Geometry, lost: Sequence[int]
-) -> tools.Layout:
+def _layout(runs: Sequence[Run], header: Geometry) -> tools.Layout:
     shape = header.height, header.width
+    files, counts, starts, lost = (list(column) for column in zip(*runs, strict=True))
     if header.kind == "R64":
         kind = header.depth, header.chips, header.layout
-        return raw_layout(files, counts, header.nbytes, shape, *kind, lost=lost)
+        return raw_layout(files, counts, header.nbytes, shape, *kind, starts, lost=lost)
     record = tools.Record(shape, tools.plain(np.dtype(UNSIGNED[header.kind])), header.nbytes)
-    return tools.record_layout(files, counts, record, lost=lost)
+    return tools.record_layout(files, counts, record, starts, lost=lost)
 
 
 def _find_pair(path: str) -> tuple[str, str | None]:

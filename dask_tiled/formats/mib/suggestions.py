@@ -24,13 +24,16 @@ def with_suggestions(desc: tools.Description, header_bytes: int, step: int) -> t
     """Add the suggested shapes to a description in doubt, or show frames in lines that are certain.
 
     Only for a single local file: reading parts of it that lie ``step`` bytes apart takes too long
-    otherwise. The description has a doubt, whether lines were found or not.
+    otherwise, and with lost frames they do not. The description has a doubt, whether lines were
+    found or not.
     """
     file, count = desc.files[0], desc.layout.n_frames
     found: list[tuple[Lines, str]] = []
-    if len(desc.files) == 1 and not file.grows and not is_url(file.path):
+    even = not desc.layout.selection.lost
+    if even and len(desc.files) == 1 and not file.grows and not is_url(file.path):
         found = [*_by_times(file, count, header_bytes, step)]
-        found += _by_dark_frames(file, count, header_bytes, step)
+        if not (found and found[0][0].takes(count)):  # else the scan is settled
+            found += _by_dark_frames(file, count, header_bytes, step)
     suggested = tuple(
         Suggestion((lines.rows, lines.length), lines.first, why) for lines, why in found
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -193,7 +194,8 @@ def part_layout(
     Parameters
     ----------
     files : sequence of File
-        In the order of their frames.
+        In the order of their frames. A file with lost frames inside occurs once for each run of
+        consecutive frames.
     counts : sequence of int
         Frames in each file.
     parts : sequence of Part
@@ -211,6 +213,7 @@ def part_layout(
     starts = _for_each(files, file_header)
     if not counts[-1]:  # the last file has no frame yet
         files, counts, starts = files[:-1], counts[:-1], starts[:-1]
+    distinct, index = _distinct(files)
     frames = np.repeat(np.array(counts, np.int64), len(parts))
     gaps = list(lost)[: len(files)] or [0] * len(files)
     numbers = np.cumsum([0, *counts[:-1]]) + np.cumsum(gaps)
@@ -222,13 +225,20 @@ def part_layout(
         axis_columns(frames, np.tile(shape, (len(files), 1))),
         headers + np.tile(offset, len(files)),
         axis_columns(np.full(len(first), nbytes), np.tile(strides, (len(files), 1))),
-        file=np.repeat(np.arange(len(files)), len(parts)),
+        file=np.repeat(index, len(parts)),
         decoder=np.tile(decoder, len(files)),
     )
     sig_shape = tuple(np.add(start, shape).max(axis=0).tolist())
     absent = [(n - gap, n) for n, gap in zip(numbers.tolist(), gaps, strict=True) if gap]
     grid = (sum(counts) + sum(gaps),)
-    return Layout(files, grid, sig_shape, pieces, decoders, repeats=repeats, lost=absent)
+    return Layout(distinct, grid, sig_shape, pieces, decoders, repeats=repeats, lost=absent)
+
+
+def _distinct(files: Sequence[File]) -> tuple[list[File], list[int]]:
+    """Return files without repetitions of the previous one, and the index of each."""
+    runs = [(file, sum(1 for _ in run)) for file, run in groupby(files)]
+    index = [k for k, (_, length) in enumerate(runs) for _ in range(length)]
+    return [file for file, _ in runs], index
 
 
 def beside_frames(layout: Layout, dtype: np.dtype, at: int) -> Layout:
