@@ -137,6 +137,8 @@ def _frames(number: int, file: tools.File) -> Frames:
             if len(found) == 1 and "num_images" in keys and not START.match(read(4096, at)):
                 told = parse_keys(path, keys, {"num_images": whole(tools.POSITIVE)})["num_images"]
                 packed = is_compressed(tools.read_head(path, 8))
+                if packed:
+                    packed_by(file, at + (told - 1) * stored)
                 there = told if packed else 1 + max(0, file.size - at) // stored
                 more = [found[0]._replace(offset=at + k * stored) for k in range(there - 1)]
                 return Frames(found + more, told)

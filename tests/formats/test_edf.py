@@ -158,6 +158,14 @@ def test_fewer_images_than_announced_are_missing(tmp_path):
     assert len(arr.description.missing) == 2
 
 
+def test_more_images_than_a_compressed_file_can_hold(tmp_path):
+    """They are refused before a list of them is made."""
+    frames = counting_frames((3, 5, 7), "u2")
+    path = write_ge(tmp_path / "dark.edf.gz", frames, announced=2**32 - 1, pack=gzip.compress)
+    with pytest.raises(dask_tiled.TruncatedFileError, match="of this size cannot hold"):
+        dask_tiled.describe(path)
+
+
 @pytest.mark.parametrize("announced", [None, 3])
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress], ids=["gzip", "bzip2"])
 def test_compressed_files(tmp_path, pack, announced):
