@@ -405,15 +405,32 @@ def test_lost_frames_whose_numbers_go_back(tmp_path):
     )
 
 
-def test_frames_in_a_series_of_numbers_far_apart(tmp_path):
-    """A wrong number is no reason to run out of memory."""
+@pytest.mark.parametrize("number", [b"001201", b"999999", b"9" * 18])
+def test_damaged_last_sequence_number(tmp_path, number):
+    """A damaged number does not make a long array of frames that never were."""
     path = write_mib(tmp_path / "scan.mib", FRAMES, hdr=False)
     data = bytearray(path.read_bytes())
     at = len(data) // 12 * 11
-    data[at + 4 : at + 10] = b"999999"
+    comma = data.index(b",", at + 4)
+    grown = len(number) - (comma - at - 4)
+    data[at + 4 : comma] = number
+    del data[at + 384 : at + 384 + grown]  # padding: the header keeps its length
+    path.write_bytes(data)
+    with pytest.raises(TruncatedFileError, match=rf"expected 12.*found {int(number)}") as caught:
+        describe(path, missing="fill")
+    assert "Pass nav_shape=(12,)" in str(caught.value)
+    arr = open_dataset(path, missing="fill", nav_shape=(12,), doubts="ignore")
+    np.testing.assert_array_equal(arr, FRAMES)
+
+
+def test_most_frames_that_may_be_lost(tmp_path):
+    """One frame in a hundred is there."""
+    path = write_mib(tmp_path / "scan.mib", FRAMES, hdr=False)
+    data = bytearray(path.read_bytes())
+    at = len(data) // 12 * 11
+    data[at + 4 : at + 10] = b"001200"
     path.write_bytes(data)
     arr = open_dataset(path, missing="fill", doubts="ignore")
-    assert arr.shape[0] == 999_999
-    assert arr.description.layout.selection.absent() == 999_987
+    assert arr.shape[0] == 1200
     shown = np.concatenate([FRAMES[[0, 10]], 0 * FRAMES[:1], FRAMES[11:]])
     np.testing.assert_array_equal(arr[[0, 10, 11, -1]], shown)

@@ -39,6 +39,9 @@ NAMES = (
 
 SEQUENCE_NUMBER: tools.Fields = {"number": (4, "S19")}
 
+# A file with fewer of its frames, one in so many, has a damaged sequence number.
+FEWEST = 100
+
 
 class Run(NamedTuple):
     """Consecutive frames in a file, from a byte on, and the number of lost frames before."""
@@ -246,7 +249,8 @@ def describe(
 def read_member(path: str) -> Member:
     """Read the properties that decide whether a file belongs to a series.
 
-    If lost frames are filled, those inside the file are counted too, by its last sequence number.
+    If lost frames are filled, those inside the file are counted too, by its last sequence number,
+    unless that is damaged.
     """
     file = tools.File.at(path)
     first, geometry = read_header(file.path)
@@ -254,7 +258,8 @@ def read_member(path: str) -> Member:
     frames = count
     if is_filling() and count > 1:
         last, _ = read_header(file.path, (count - 1) * geometry.record_bytes)
-        frames = max(count, last - first + 1)
+        told = last - first + 1
+        frames = told if count < told <= FEWEST * count else count
     return Member(file, first, frames, geometry)
 
 
@@ -285,18 +290,19 @@ def _check_last(
                 found=geometry,
             )
         # Captures may restart at 1; a number that jumps ahead means lost frames.
-        if filled or sequence <= member.first + count - 1:
+        if sequence <= member.first + count - 1 or (filled and member.frames > count):
             continue
         lost.append((path, sequence - member.first + 1 - count))
         if not settled:
+            fill = "" if is_filling() else "missing='fill' to show them as missing, or "
             raise tools.TruncatedFileError(
                 "frames are missing inside the file",
                 path=path,
                 where=f"the sequence number of the frame header at byte {at}",
                 expected=member.first + count - 1,
                 found=sequence,
-                hint="Pass missing='fill' to show them as missing, or"
-                f" nav_shape=({sum(counts)},) to read the existing frames in file order.",
+                hint=f"Pass {fill}nav_shape=({sum(counts)},) to read the existing frames in file"
+                " order.",
             )
     return lost_frames(lost)
 
