@@ -91,9 +91,9 @@ class Parser:
         from zarr.errors import ZarrUserWarning
 
         manifests = require("virtualizarr", "virtualizarr", url).manifests
-        scheme, _, path, *_ = urlsplit(url)
+        scheme = urlsplit(url).scheme
         if scheme in {"", "file"}:
-            there: dict[str, Any] = {"path": unquote(path) if scheme else os.path.abspath(url)}
+            there: dict[str, Any] = {"path": _path_in(url) if scheme else os.path.abspath(url)}
         else:
             there = {"path": url, "storage_options": _store_of(url, registry)}
         arr = open_dataset(**there, format=self.format, **self.options)
@@ -114,6 +114,12 @@ class Parser:
                 numbers = _inlined(group[f"{name}/c/0"].to_bytes())
                 arrays[name] = manifests.ManifestArray(known[name], numbers)
         return manifests.ManifestStore(manifests.ManifestGroup(arrays), registry=registry)
+
+
+def _path_in(url: str) -> str:
+    """Return the path in a file URL, of which VirtualiZarr quotes a current folder twice."""
+    path = unquote(urlsplit(url).path)
+    return unquote(path) if not os.path.exists(path) and os.path.exists(unquote(path)) else path
 
 
 def _register(metadata: Any) -> None:

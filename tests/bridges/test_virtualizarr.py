@@ -130,6 +130,18 @@ def test_axes_are_kept(tmp_path):
         assert list(shown.variables) == ["data"]
 
 
+@pytest.mark.parametrize("folder", ["a b", "a%20b", "50% ä"])
+def test_relative_paths_in_any_folder(tmp_path, monkeypatch, folder):
+    """VirtualiZarr quotes the current folder twice, and the name once."""
+    (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / folder)
+    write_mib("my scan.mib", FRAMES)
+    for url in ("my scan.mib", str(tmp_path / folder / "my scan.mib")):
+        shown = virtualizarr.open_virtual_dataset(url, LOCAL, Parser(nav_shape=(5, 7)))
+        found = group_of(shown.vz.to_kerchunk(format="dict"))["data"]
+        np.testing.assert_array_equal(found, FRAMES)
+
+
 def test_missing_frames_have_no_reference(tmp_path):
     path = write_mib(tmp_path / "scan.mib", FRAMES)
     store = Parser(nav_shape=(6, 7), fill_value=9)(str(path), LOCAL)
