@@ -107,7 +107,7 @@ def _matching(names: Iterable[str], pattern: str) -> list[str]:
 
 
 def _matches(text: str) -> tuple[tuple[str, ...], bool]:
-    if not glob.has_magic(text) or os.path.lexists(text):  # brackets also occur in names
+    if not _is_pattern(text) or os.path.lexists(text):  # brackets also occur in names
         return (text,), False
     matches = tuple(sorted(_found_by(text), key=natural_key))
     if not matches:
@@ -115,10 +115,15 @@ def _matches(text: str) -> tuple[tuple[str, ...], bool]:
     return matches, True
 
 
+def _is_pattern(path: str) -> bool:
+    r"""Return whether a path has wildcards after its drive, which may be ``\\?\C:``."""
+    return glob.has_magic(os.path.splitdrive(path)[1])
+
+
 def _found_by(pattern: str) -> Iterator[str]:
     """List the paths that match a pattern; unlike glob, raise if a folder cannot be listed."""
     folder, name = os.path.split(pattern)
-    literal = os.path.isdir(folder) or not glob.has_magic(folder)  # brackets also occur in names
+    literal = os.path.isdir(folder) or not _is_pattern(folder)  # brackets also occur in names
     for place in [folder] if literal else _found_by(folder):
         if not glob.has_magic(name):
             found = [name] if os.path.lexists(in_folder(place, name)) else []

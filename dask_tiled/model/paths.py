@@ -48,7 +48,10 @@ def is_url(path: str | os.PathLike[str]) -> bool:
 
 def absolute(path: str | os.PathLike[str]) -> str:
     """Return an absolute path; URLs are returned unchanged."""
-    return os.fspath(path) if is_url(path) else os.path.abspath(path)
+    if is_url(path):
+        return os.fspath(path)
+    # On Windows, the path of the current folder of a drive, C:, may end with a separator.
+    return os.path.normpath(os.path.abspath(path))
 
 
 def without_scheme(text: str) -> str:

@@ -1,6 +1,7 @@
 """What only Windows has: drives, names of devices, paths without case, other consoles."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -81,9 +82,40 @@ def test_shares_are_network_files(path):
     assert not changes.is_network(str(path))
 
 
-def test_missing_shares_raise():
-    with pytest.raises(OSError, match=r"scan\.mib"):
-        open_dataset(r"\\localhost\no share\scan.mib")
+ON_SHARES = {
+    "of a server": r"\\localhost\C${}",
+    "with the prefix of absolute paths": r"\\?\UNC\localhost\C${}",
+}
+
+
+@pytest.mark.parametrize("name", ["Scan.mib", "S*.mib"])
+@pytest.mark.parametrize("spelling", ON_SHARES)
+def test_files_on_shares(path, spelling, name):
+    drive, rest = os.path.splitdrive(path.with_name(name))
+    share = ON_SHARES[spelling].format(rest)
+    if drive != "C:" or not os.path.exists(os.path.dirname(share)):
+        pytest.skip("only administrators have the share of the drive")
+    np.testing.assert_array_equal(open_dataset(share, nav_shape=(2, 3)), FRAMES)
+
+
+MISSING = r"\\localhost\no share", r"\\?\UNC\localhost\no share", "\\\\?\\Q:", "Q:", "C:no ", "*:"
+
+
+@pytest.mark.parametrize("name", ["scan.mib", "*.mib"])
+@pytest.mark.parametrize("folder", MISSING)
+def test_missing_files_raise(folder, name):
+    with pytest.raises(OSError, match=re.escape(name)):
+        open_dataset(f"{folder}{name}" if folder[-1] in ": " else rf"{folder}\{name}")
+
+
+FOLDERS = "C:", "C:\\", "\\", "\\\\?\\C:\\"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.usefixtures("path")
+def test_drives_are_folders(folder):
+    with pytest.raises(DatasetError, match=r"not a file; .* found a directory"):
+        open_dataset(folder)
 
 
 @pytest.mark.slow

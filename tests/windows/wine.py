@@ -42,6 +42,8 @@ import time
 exact = time.time
 time.time = lambda: exact() // 0.015625 * 0.015625
 """
+SHARE = "C$"
+"""Name by which the drive C: is a share of localhost, as on Windows for administrators."""
 
 
 def missing():
@@ -79,7 +81,7 @@ def pip(*arguments):
 def make():
     """Make the environment, unless what it is made from is unchanged."""
     stamp, site, python = HOME / "installed", HOME / "site", HOME / "python"
-    state = hashlib.sha256(repr((EMBEDDED, CLOCK, requirements())).encode()).hexdigest()
+    state = hashlib.sha256(repr((EMBEDDED, CLOCK, SHARE, requirements())).encode()).hexdigest()
     if stamp.is_file() and stamp.read_text("ascii") == state:
         return
     print(f"making {HOME} with {EMBEDDED}, some minutes", flush=True)
@@ -99,6 +101,9 @@ def make():
     describe(site)
     (site / "sitecustomize.py").write_text(CLOCK, "ascii")
     wine("python", "-c", "")  # makes the prefix
+    shares = HOME / "prefix" / "dosdevices" / "unc" / "localhost"
+    shares.mkdir(parents=True)
+    (shares / SHARE).symlink_to(HOME / "prefix" / "drive_c")
     system = HOME / "prefix" / "drive_c" / "windows" / "system32"
     runtime.complete(system / "ucrtbase.dll", HOME)
     for name in ("ucrtbase.dll", "ucrtwine.dll"):
