@@ -602,6 +602,17 @@ def test_text_in_latin_1(tmp_path):
     assert describe(path).axes[-1].units == "µm"
 
 
+@pytest.mark.parametrize("padding", [b" " * 60, b"\n" * 200, b"\0" * 5000, b" \r\t\0" * 30_000])
+def test_text_that_is_padded(tmp_path, padding):
+    xml = document(image((24, 1, 1, 5, 7), "<TiffData/>", TimeIncrement=2))
+    path = write_pages(tmp_path / "a.tif", FLAT, xml + padding)
+    desc = describe(path)
+    assert (desc.format, desc.dims, desc.axes[0].scale) == ("ome_tiff", ("t", "y", "x"), 2.0)
+    np.testing.assert_array_equal(read(path), FLAT)
+    blank = write_pages(tmp_path / "blank.tif", FLAT, padding)
+    assert describe(blank).format == "tiff"
+
+
 # Invalid XML
 
 

@@ -34,6 +34,10 @@ OFFSETS, COUNTS = (324, 273, 513), (325, 279, 514)
 SUB_IFDS = 330  # the tag of pyramid levels
 DESCRIPTION = 270  # the tag of a free text
 MOST_TEXT = 1 << 26
+END_OF_OME, BLANK = b"OME>", b"\0 \t\r\n"
+"""End of the last tag of OME-XML, and the bytes that may follow it."""
+PADDED = 64, 1 << 12, 1 << 20
+"""Look for the end in this many bytes, one after the other."""
 
 
 class Flavour(NamedTuple):
@@ -227,5 +231,8 @@ def is_ome_tiff(path: str, head: bytes) -> bool:
         start, nbytes = find_description(path) if is_tiff(head) else (0, 0)
     except DatasetError:
         return False
-    tail = min(nbytes, 64)
-    return read_head(path, tail, start + nbytes - tail).rstrip(b"\0 \t\r\n").endswith(b"OME>")
+    for tail in PADDED:
+        end = read_head(path, min(nbytes, tail), start + max(0, nbytes - tail)).rstrip(BLANK)
+        if len(end) >= len(END_OF_OME):
+            return end.endswith(END_OF_OME)
+    return False
