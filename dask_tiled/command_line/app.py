@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import sys
 import warnings
@@ -22,6 +21,7 @@ from dask_tiled.command_line.info import info
 from dask_tiled.command_line.opening import OPENING
 from dask_tiled.command_line.preview import preview
 from dask_tiled.command_line.verify import verify
+from dask_tiled.system.pipes import discard_output, is_broken_pipe
 
 
 class _App(click.Group):
@@ -55,6 +55,11 @@ class _App(click.Group):
                 _end(error.format_message(), error.exit_code)
             except click.Abort:
                 _end("interrupted", INTERRUPTED)
+            except OSError as error:  # of the output: click handles only EPIPE
+                if not is_broken_pipe(error):
+                    raise
+                discard_output()
+                _end(None, 1)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -63,8 +68,7 @@ class _App(click.Group):
             return super().invoke(ctx)
         except Exception as error:
             known = isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort))
-            broken_pipe = isinstance(error, OSError) and error.errno == errno.EPIPE
-            if known or broken_pipe or ctx.params["traceback"]:
+            if known or is_broken_pipe(error) or ctx.params["traceback"]:
                 raise
             raise failure_of(error) from error
 

@@ -26,7 +26,7 @@ READ = 0x80000000  # right to request
 SHARE_READ, SHARE_WRITE, SHARE_DELETE = 1, 2, 4  # rights that others keep
 OPEN_EXISTING, OPEN_ALWAYS = 3, 4
 DELETE_ON_CLOSE, NO_BUFFERING = 0x04000000, 0x20000000  # flags
-ACCESS_DENIED, SHARING_VIOLATION, END_OF_FILE = 5, 32, 38  # errors
+ACCESS_DENIED, SHARING_VIOLATION, END_OF_FILE, NO_READER = 5, 32, 38, 232  # errors
 NETWORK_DRIVE, NO_ROOT = 4, 1
 MOST_BYTES = 1 << 30
 """Bytes of one call: sizes have 32 bits."""
@@ -134,6 +134,16 @@ def _moved(call: Any, fd: int, buffer: ctypes.Array[Any], at: int) -> int:
     if not done and get_last_error() != END_OF_FILE:
         raise _raised()
     return count.value
+
+
+def lacks_reader(fd: int) -> bool:
+    """Return whether a descriptor is a pipe whose reader has closed it."""
+    try:
+        handle = get_osfhandle(fd)
+    except OSError:  # the descriptor is closed
+        return False
+    done = _kernel32.WriteFile(handle, None, 0, ctypes.byref(c_uint32()), None)
+    return not done and get_last_error() == NO_READER
 
 
 def extended(path: str) -> str:

@@ -227,12 +227,13 @@ def test_missing_extra_names_the_package(library, tmp_path):
 
 
 @pytest.mark.slow
-def test_closed_pipe_prints_nothing():
+@pytest.mark.parametrize("words", ["formats", "--help", "--traceback formats"])
+def test_closed_pipe_prints_nothing(words):
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as gone:
         done = subprocess.run(
-            [*COMMAND, "formats"], stdout=gone, stderr=subprocess.PIPE, text=True, check=False
+            [*COMMAND, *words.split()], stdout=gone, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (1, "")
 

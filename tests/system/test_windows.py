@@ -118,6 +118,19 @@ def test_drives_are_folders(folder):
         open_dataset(folder)
 
 
+def test_pipes_without_readers(path):
+    from dask_tiled.system.windows import lacks_reader
+
+    read, write = os.pipe()
+    assert not lacks_reader(write)
+    os.close(read)
+    assert lacks_reader(write)
+    os.close(write)
+    assert not lacks_reader(write)
+    with open(path, "ab") as file:
+        assert not lacks_reader(file.fileno())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["cp1252", "cp437", "utf8"])
 def test_consoles_that_lack_characters(path, encoding):

@@ -23,8 +23,6 @@ UNSUPPORTED = {
     "tests/array/test_rewriting.py::test_cast_pixels_are_not_stored": CASTS,
     "tests/command_line/test_failures.py::test_bad_input_gives_one_line[convert scan.mib /d": DEV,
     "tests/command_line/test_failures.py::test_bad_input_gives_one_line[info nothing.mib": LINUX,
-    "tests/command_line/test_failures.py::test_closed_pipe_prints_nothing": "Windows reports it as "
-    "an invalid argument, which the command prints",
     "tests/command_line/test_failures.py::test_missing_extra_names_the_package": "Python of this "
     "environment ignores PYTHONPATH",
     "tests/command_line/test_page.py::test_page_shows_real_output": LINUX,
