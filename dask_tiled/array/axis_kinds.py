@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dask_tiled.array.views import View
 from dask_tiled.model.axes import Axis
@@ -18,10 +19,14 @@ NEAR = 1e-6
 class Unplaced(Axis):
     """An axis with a name, and perhaps labels, but without known positions."""
 
+    @classmethod
+    def of(cls, axis: Axis) -> Unplaced:
+        """Return an axis without its positions."""
+        return cls(axis.name, labels=axis.labels, colours=axis.colours)
+
     def cut(self, start: int, step: int, length: int | None = None) -> Axis:
         """Return a part of the axis: its labels remain, its positions are dropped."""
-        labels = self.labels[start::step][:length] if start >= 0 else ()
-        return Unplaced(self.name, labels=labels)
+        return Unplaced.of(Axis.cut(self, start, step, length))
 
     def binned(self, count: int) -> Axis:
         """Return the axis; labels are lost unless bins have one position."""
@@ -45,9 +50,10 @@ def as_axis(axis: Axis | None) -> Axis | None:
     """Convert to a public Axis."""
     if axis is None or type(axis) is Axis:
         return axis
+    lists: dict[str, Any] = {"labels": axis.labels, "colours": axis.colours}
     if isinstance(axis, Unplaced):
-        return Axis(axis.name, labels=axis.labels)
-    return Axis(axis.name, axis.units, axis.scale, axis.offset, axis.labels)
+        return Axis(axis.name, **lists)
+    return Axis(axis.name, axis.units, axis.scale, axis.offset, **lists)
 
 
 def at_places(axis: Axis, places: Array) -> Axis:
@@ -55,7 +61,8 @@ def at_places(axis: Axis, places: Array) -> Axis:
     steps = {*(places[1:] - places[:-1]).tolist()} if len(places) > 1 else {1}
     if len(steps) == 1 and len(places) and 0 not in steps:
         return axis.cut(int(places[0]), steps.pop(), len(places))
-    return Unplaced(axis.name, labels=tuple(axis.labels[k] for k in places) if axis.labels else ())
+    labels, colours = (tuple(one[k] for k in places if one) for one in (axis.labels, axis.colours))
+    return Unplaced(axis.name, labels=labels, colours=colours)
 
 
 def same(axes: Sequence[Axis | None], *, neighbours: bool = False) -> Axis | None:
@@ -83,15 +90,13 @@ def joined(axes: Sequence[Axis | None], lengths: Sequence[int]) -> Axis | None:
     if any(axis is None for axis in axes) or len({axis.name for axis in axes if axis}) != 1:
         return None
     parts = [axis for axis in axes if axis is not None]
-    labels = tuple(label for axis in parts for label in axis.labels)
-    labels = labels if all(len(x.labels) == n for x, n in zip(parts, lengths, strict=True)) else ()
+    lists: dict[str, Any] = {name: _joined(parts, name, lengths) for name in ("labels", "colours")}
     if any(axis.coordinates for axis in parts):
-        points = tuple(point for axis in parts for point in axis.coordinates)
-        whole = all(len(x.coordinates) == n for x, n in zip(parts, lengths, strict=True))
-        if not whole or len({axis.coordinate_units for axis in parts}) > 1:
-            return Unplaced(parts[0].name, labels=labels)
-        return replace(parts[0], labels=labels, coordinates=points)
-    first, *others = (replace(axis, labels=()) for axis in parts)
+        points = _joined(parts, "coordinates", lengths)
+        if not points or len({axis.coordinate_units for axis in parts}) > 1:
+            return Unplaced(parts[0].name, **lists)
+        return replace(parts[0], **lists, coordinates=points)
+    first, *others = (replace(axis, labels=(), colours=()) for axis in parts)
     position, wraps = 0, False
     for axis, length in zip(others, lengths, strict=False):
         position += length
@@ -100,11 +105,18 @@ def joined(axes: Sequence[Axis | None], lengths: Sequence[int]) -> Axis | None:
             if not isinstance(axis, Frequencies) or not _are_close(
                 _again(axis, expected), expected
             ):
-                return Unplaced(first.name, labels=labels)
+                return Unplaced(first.name, **lists)
             wraps = True
     if wraps and isinstance(first, Frequencies):
         first = from_negative(first)
-    return replace(first, labels=labels)
+    return replace(first, **lists)
+
+
+def _joined(parts: Sequence[Axis], name: str, lengths: Sequence[int]) -> tuple[Any, ...]:
+    """Return the concatenated lists of axes; empty unless all are complete."""
+    lists = [getattr(axis, name) for axis in parts]
+    complete = all(len(one) == n for one, n in zip(lists, lengths, strict=True))
+    return tuple(x for one in lists for x in one) if complete else ()
 
 
 def _again(axis: Frequencies, near: Axis) -> Axis:

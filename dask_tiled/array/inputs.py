@@ -124,10 +124,13 @@ def _axis(name: str, coordinate: Any, known: Axis | None, k: int) -> Axis | None
     same = known if known is not None and known.name == name else None
     if coordinate is None:
         unnamed = known is None and name == f"dim_{k}"  # a default name of xarray
-        return None if unnamed else Axis(name, labels=same.labels if same else ())
+        known = same or Axis(name)
+        return None if unnamed else Axis(name, labels=known.labels, colours=known.colours)
     points, units = coordinate.values, str(coordinate.attrs.get("units", ""))
     if points.dtype.kind in "UT":
-        return Axis(name, labels=tuple(map(str, points)))
+        labels = tuple(map(str, points))
+        colours = same.colours if same is not None and same.labels == labels else ()
+        return Axis(name, labels=labels, colours=colours)
     if not points.size or points.dtype.kind not in "iuf":
         return Axis(name)
     if same is not None and (same.units or same.coordinate_units) == units and _is_at(points, same):

@@ -41,6 +41,9 @@ class Axis:
         Calibration; 1 and 0 if unknown, or if the axis has coordinates.
     labels : tuple of str
         Names of the positions, for example of channels or components; empty if unnamed.
+    colours : tuple of str
+        Colours in which channels are drawn, as "#rrggbb", or "" where one is unknown; empty if none
+        is known.
     coordinates : tuple of float
         Coordinates of positions that are not equally spaced; empty otherwise.
     coordinate_units : str
@@ -59,6 +62,7 @@ class Axis:
     scale: float = 1.0
     offset: float = 0.0
     labels: tuple[str, ...] = ()
+    colours: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
     coordinates: tuple[float, ...] = field(default=(), repr=False)
     coordinate_units: str = field(default="", repr=False)
 
@@ -107,26 +111,25 @@ class Axis:
     def cut(self, start: int, step: int, length: int | None = None) -> Axis:
         """Return the axis of every ``step``-th position from ``start`` on, of ``length`` at most.
 
-        Positions before the first one have no labels and no coordinates.
+        Positions before the first one have no labels, no colours and no coordinates.
         """
-        if (start, step) == (0, 1) and not self.labels and not self.coordinates:
+        if (start, step) == (0, 1) and not (self.labels or self.colours or self.coordinates):
             return self
-        offset, scale = self.offset + self.scale * start, self.scale * step
-        labels = self.labels[start::step][:length] if start >= 0 else ()
-        points = self.coordinates[start::step][:length] if start >= 0 else ()
+        kept, most = slice(start, None, step) if start >= 0 else slice(0), slice(length)
+        axis = replace(self, labels=self.labels[kept][most], colours=self.colours[kept][most])
         if self.coordinates:
-            return _moved(replace(self, labels=labels), points)
-        return replace(self, offset=offset, scale=scale, labels=labels)
+            return _moved(axis, self.coordinates[kept][most])
+        return replace(axis, offset=self.offset + self.scale * start, scale=self.scale * step)
 
     def binned(self, count: int) -> Axis:
         """Return the axis of bins of ``count`` positions, each at the middle of its positions."""
         middle = self.offset + self.scale * (count - 1) / 2
-        labels = self.labels if count == 1 else ()
+        axis = self if count == 1 else replace(self, labels=(), colours=())
         if self.coordinates:
             whole = len(self.coordinates) // count * count
             means = np.reshape(self.coordinates[:whole], (-1, count)).mean(axis=1)
-            return _moved(replace(self, labels=labels), tuple(means.tolist()))
-        return replace(self, offset=middle, scale=self.scale * count, labels=labels)
+            return _moved(axis, tuple(means.tolist()))
+        return replace(axis, offset=middle, scale=self.scale * count)
 
     def points(self, size: int) -> Array:
         """Return the coordinates of ``size`` positions, by the scale or one by one."""
@@ -136,13 +139,20 @@ class Axis:
         return points
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON values, without coordinates if there are none."""
+        """Return the fields as JSON values, without colours and coordinates if there are none."""
         told = {"name": self.name, "units": self.units, "scale": self.scale, "offset": self.offset}
         told |= {"labels": [*self.labels]}
+        if self.colours:
+            told |= {"colours": [*self.colours]}
         if self.coordinates:
             units = self.coordinate_units
             told |= {"coordinates": [*self.coordinates], "coordinate_units": units}
         return told
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the axis has a scale, an offset or units."""
+        return (self.units, self.scale, self.offset) != ("", 1.0, 0.0)
 
     @property
     def listed(self) -> str:
@@ -156,7 +166,7 @@ class Axis:
 
         Lengths have a prefix that fits the scale.
         """
-        if self.coordinates or replace(self, labels=()) == Axis(self.name):
+        if self.coordinates or not self.is_calibrated:
             return ""
         unit, factor = self.units, 1.0
         known = Prefixed.of(unit)

@@ -12,6 +12,7 @@ from typing import Any
 
 from dask_tiled.errors import DatasetError, nearest
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.colours import is_sound_list
 from dask_tiled.model.units import Prefixed
 
 Calibration = Axis | str | float | tuple[float, str] | tuple[float, str, float]
@@ -92,6 +93,10 @@ def described(axis: Axis, value: Any, path: str) -> Axis:
     if found is None or not _is_sound(found):
         problem = f"invalid calibration of the axis {axis.name!r}"
         raise DatasetError(problem, path=path, expected=FORMS, found=repr(value))
+    if not is_sound_list(found.colours):
+        problem = f"invalid colours of the axis {axis.name!r}"
+        expected = 'a tuple of "#rrggbb", or "" for unknown colours'
+        raise DatasetError(problem, path=path, expected=expected, found=repr(found.colours))
     found = replace(found, scale=float(found.scale), offset=float(found.offset))
     if found.units != axis.units and (not _UNIT.fullmatch(found.units) or is_unknown(found.units)):
         problem = f"invalid unit of the axis {axis.name!r}"
@@ -144,13 +149,12 @@ def _checked(
             expected, found = "a different name for each Axis", ", ".join(names)
             problem = f"two axes are called {new.name!r}"
             raise DatasetError(problem, path=path, expected=expected, found=found)
-        if len(new.labels) not in (0, size):
-            problem, expected = f"wrong labels of the axis {old.name!r}", f"{size} labels, or none"
-            raise DatasetError(problem, path=path, expected=expected, found=len(new.labels))
-        if len(new.coordinates) not in (0, size):
-            problem = f"wrong coordinates of the axis {old.name!r}"
-            expected, found = f"{size} coordinates, or none", str(len(new.coordinates))
-            raise DatasetError(problem, path=path, expected=expected, found=found)
+        for kind in ("labels", "colours", "coordinates"):
+            count = len(getattr(new, kind))
+            if count not in (0, size):
+                problem = f"wrong {kind} of the axis {old.name!r}"
+                expected = f"{size} {kind}, or none"
+                raise DatasetError(problem, path=path, expected=expected, found=count)
     return tuple(after)
 
 

@@ -107,7 +107,7 @@ def _axis(name: str, told: Any, path: str) -> Axis:
     """Return an axis as it was saved, or as a user writes it: ``"0.5 nm"``."""
     if not isinstance(told, dict):
         return described(Axis(name), told, path)
-    lists = {key: tuple(told.get(key, ())) for key in ("labels", "coordinates")}
+    lists = {key: tuple(told.get(key, ())) for key in ("labels", "colours", "coordinates")}
     axis = Axis(**{"name": name, **told, **lists})
     return described(axis, axis, path)  # checks the unit
 

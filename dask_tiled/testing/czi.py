@@ -43,6 +43,7 @@ def write_czi(
     compression: int = 0,
     scaling: Mapping[str, float] | None = None,
     channels: Sequence[str] = (),
+    colours: Sequence[str] = (),
     scenes: Mapping[int, str] | None = None,
     facts: str = "",
     times: Sequence[float] = (),
@@ -59,6 +60,8 @@ def write_czi(
         Pixel sizes in m, by dimension.
     channels, scenes
         Names of channels, and of scenes by their numbers.
+    colours
+        Colours of channels in the display settings, as ``#AARRGGBB``.
     facts
         XML to insert below ``Information``.
     times
@@ -84,7 +87,7 @@ def write_czi(
         content = struct.pack("<i", len(entries)).ljust(128, b"\0") + b"".join(entries)
         file.write(_segment(b"ZISRAWDIRECTORY", content))
         metadata = file.tell()
-        xml = _xml(scaling or {}, channels, scenes or {}, facts).encode()
+        xml = _xml(scaling or {}, channels, colours, scenes or {}, facts).encode()
         content = struct.pack("<ii", len(xml), 0).ljust(256, b"\0") + xml
         file.write(_segment(b"ZISRAWMETADATA", content))
         attachments = 0
@@ -129,7 +132,11 @@ def _entry(
 
 
 def _xml(
-    scaling: Mapping[str, float], channels: Sequence[str], scenes: Mapping[int, str], facts: str
+    scaling: Mapping[str, float],
+    channels: Sequence[str],
+    colours: Sequence[str],
+    scenes: Mapping[int, str],
+    facts: str,
 ) -> str:
     items = "".join(
         f'<Distance Id="{axis}"><Value>{value!r}</Value></Distance>'
@@ -142,7 +149,9 @@ def _xml(
     image += f"<Dimensions>{dimensions}</Dimensions>"
     information = f"<Information><Image>{image}</Image>{facts}</Information>"
     scales = f"<Scaling><Items>{items}</Items></Scaling>"
-    return f"<ImageDocument><Metadata>{information}{scales}</Metadata></ImageDocument>"
+    shown = "".join(f"<Channel><Color>{colour}</Color></Channel>" for colour in colours)
+    display = f"<DisplaySetting><Channels>{shown}</Channels></DisplaySetting>" if colours else ""
+    return f"<ImageDocument><Metadata>{information}{scales}{display}</Metadata></ImageDocument>"
 
 
 def _plain(pixels: npt.NDArray[Any]) -> bytes:

@@ -26,6 +26,7 @@ def write_ims(
     extent: Extent = ((0.0, 1.0), (0.0, 1.0), (0.0, 1.0)),
     unit: str = "um",
     channels: Sequence[str] = (),
+    colours: Sequence[tuple[float, float, float]] = (),
     times: Sequence[str] = (),
     facts: Mapping[str, str] | None = None,
 ) -> Path:
@@ -47,6 +48,8 @@ def write_ims(
         Unit of the coordinates; empty for none.
     channels, times
         Names of the channels, and a date with time for each time point.
+    colours
+        Red, green and blue of each channel, from 0 to 1.
     facts
         Further attributes of the image.
     """
@@ -59,6 +62,9 @@ def write_ims(
         _say_facts(file, array.shape[::-1], extent, {"Unit": unit} if unit else {}, facts or {})
         for k, name in enumerate(channels):
             _say(file.require_group(f"DataSetInfo/Channel {k}"), {"Name": name})
+        for k, colour in enumerate(colours):
+            told = {"Color": " ".join(f"{part:.3f}" for part in colour)}
+            _say(file.require_group(f"DataSetInfo/Channel {k}"), told)
         told = {f"TimePoint{k}": time for k, time in enumerate(times, 1)}
         _say(file.require_group("DataSetInfo/TimeInfo"), told)
         for level in range(levels):

@@ -23,6 +23,7 @@ def write_nd2(
     axes: str,
     *,
     channels: Sequence[str] = (),
+    colours: Sequence[int] = (),
     positions: Sequence[str] = (),
     pixel_size: float = 0.25,
     step: float = 2.0,
@@ -41,6 +42,8 @@ def write_nd2(
         A letter for each axis: some of t, p and z, optionally c, then y and x, optionally s.
     channels, positions
         Names of channels and of positions.
+    colours
+        Colours of the channels, as 0xBBGGRR.
     pixel_size, step, period
         Pixel size and distance of planes in µm, and time between frames in seconds.
     padding
@@ -64,7 +67,11 @@ def write_nd2(
     row = width * count * samples * dtype.itemsize + padding
     names = list(channels) or [f"channel {k}" for k in range(count)]
     told = {"a0": names[0]} if count == 1 else {f"a{k}": name for k, name in enumerate(names)}
-    planes = {key: {"uiCompCount": samples, "sDescription": name} for key, name in told.items()}
+    planes: dict[str, dict[str, Any]] = {
+        key: {"uiCompCount": samples, "sDescription": name} for key, name in told.items()
+    }
+    for plane, colour in zip(planes.values(), colours, strict=False):
+        plane["uiColor"] = colour
     trees = {
         "ImageAttributesLV!": {
             "SLxImageAttributes": {

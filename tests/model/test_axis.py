@@ -71,3 +71,13 @@ def test_labels_as_text():
     assert Axis("c", labels=("y", "x")).listed == " (y, x)"
     assert Axis("c", labels=tuple("abcdefghij")).listed == " (a, b, c, d, e, f, g, h, ...)"
     assert not Axis("c").listed
+
+
+def test_colours_of_parts():
+    axis = Axis("c", colours=("#ff0000", "#00ff00", ""))
+    assert axis.cut(0, 1, 2).colours == ("#ff0000", "#00ff00")
+    assert axis.cut(2, -1).colours == ("", "#00ff00", "#ff0000")
+    assert axis.binned(1) == axis
+    assert axis.cut(-1, 1).colours == axis.binned(3).colours == ()
+    assert axis.as_json()["colours"] == ["#ff0000", "#00ff00", ""]
+    assert "colours" not in Axis("c").as_json()

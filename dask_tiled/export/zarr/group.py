@@ -101,7 +101,7 @@ def coordinates_of(
             units = {"units": axis.coordinate_units} if axis.coordinate_units else {}
             if len(axis.coordinates) == size:
                 yield Coordinate(name, axis.points(size), units)
-        elif axis.scale and axis != Axis(axis.name, labels=axis.labels):
+        elif axis.scale and axis.is_calibrated:
             yield Coordinate(name, axis.points(size), units)
 
 

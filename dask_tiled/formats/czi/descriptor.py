@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.formats.tools.text import parse_xml, plain_tree
 from dask_tiled.model.axes import of_light_microscope
+from dask_tiled.model.colours import of_channels, rgb_in
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import entries
 
@@ -43,7 +45,7 @@ XML: tools.Fields = {**SEGMENT, "length": (32, "i4")}
 XML_STARTS = 288
 """Offset of the XML in its segment."""
 MOST_XML, MOST_COUNT, DEEPEST = 1 << 26, 1 << 20, 512
-DROPPED = "CustomAttributes", "DisplaySetting", "Experiment", "HardwareSetting", "Layers"
+DROPPED = "CustomAttributes", "Experiment", "HardwareSetting", "Layers"
 """Large XML elements that are not used."""
 NAV = "VRIHTCZ"
 """Dimensions in the order of axes, slow ones first. Unknown dimensions precede them."""
@@ -83,7 +85,7 @@ def describe(
     ratio, ratios, tiles = _at_level(file, every, whole, level)
     corner = [int(whole.start[name].min()) for name in SIZED]
     corners = [(tiles.start[n] - first) // ratio for n, first in zip(SIZED, corner, strict=True)]
-    axes, shape, frames = _frames(file, tiles, told["channels"])
+    axes, shape, frames = _frames(file, tiles, told["channels"], told["colours"])
     if not mosaic:
         numbers, which = _numbers_of(file, tiles)
         axes, shape = [*axes, tools.Axis("m")], [*shape, len(numbers)]
@@ -155,7 +157,7 @@ def _at_level(
 
 
 def _frames(
-    file: tools.File, tiles: Tiles, channels: tuple[str, ...]
+    file: tools.File, tiles: Tiles, channels: tuple[str, ...], colours: tuple[str, ...]
 ) -> tuple[list[tools.Axis], list[int], Index]:
     """Return the axes of frames, their lengths, and the index of the frame of each tile."""
     others = sorted({*tiles.start} - NO_AXES - {*NAV})
@@ -169,8 +171,9 @@ def _frames(
             what, where = "nearly all frames are missing", f"dimension {name}"
             found = f"{len(frames)} tiles for {math.prod(shape)} frames"
             raise tools.CorruptFileError(what, path=file.path, where=where, found=found)
-        labels = channels if name == "C" and len(channels) == shape[-1] else ()
-        axes.append(tools.Axis(name.lower(), labels=labels))
+        named = name == "C" and len(channels) == shape[-1]
+        known = (channels, colours) if named else ((), ())
+        axes.append(tools.Axis(name.lower(), labels=known[0], colours=known[1]))
         frames = frames * shape[-1] + start
     return axes, shape, frames
 
@@ -217,7 +220,7 @@ def _layout(
 
 def _read_xml(file: tools.File, at: int) -> dict[str, Any]:
     """Read the metadata in XML; if it is damaged, report that, as pixels may be intact."""
-    told: dict[str, Any] = {"scaling": {}, "channels": (), "scenes": {}, "image": {}}
+    told: dict[str, Any] = {"scaling": {}, "channels": (), "colours": (), "scenes": {}, "image": {}}
     told |= {"instrument": "", "problem": ""}
     try:
         length = read_segment(file, at, METADATA, XML)["length"]
@@ -238,7 +241,17 @@ def _read_xml(file: tools.File, at: int) -> dict[str, Any]:
     image, inner = root.find("Metadata/Information/Image"), "Dimensions/Channels/Channel"
     if image is not None:
         channels = image.findall(inner)
-        told["channels"] = tuple(one.get("Name") or one.get("Id") or "" for one in channels)
+        shown = _shown_channels(root, channels)
+        told["channels"] = tuple(
+            one.get("Name") or other.get("Name") or one.get("Id") or ""
+            for one, other in zip(channels, shown, strict=True)
+        )
+        told["colours"] = of_channels(
+            [
+                rgb_in(other.findtext("Color")) or rgb_in(one.findtext("Color"))
+                for one, other in zip(channels, shown, strict=True)
+            ]
+        )
         for one in image.findall("Dimensions/S/Scenes/Scene"):
             told["scenes"][one.get("Index", "")] = one.get("Name", "")
         told["image"] = {one.tag: (one.text or "").strip() for one in image if not len(one)}
@@ -248,6 +261,16 @@ def _read_xml(file: tools.File, at: int) -> dict[str, Any]:
     if instrument is not None:
         told["instrument"] = plain_tree(instrument)
     return told
+
+
+def _shown_channels(root: Element, channels: Sequence[Element]) -> list[Element]:
+    """Return the display settings of channels: by identifier, or else by number."""
+    settings = root.findall("Metadata/DisplaySetting/Channels/Channel")
+    known = {one.get("Id"): one for one in settings}
+    own = {one.get("Id") for one in channels}
+    free = [Element("Channel") if one.get("Id") in own else one for one in settings]
+    free += [Element("Channel")] * len(channels)
+    return [known.get(one.get("Id"), free[k]) for k, one in enumerate(channels)]
 
 
 def read_headers(desc: tools.Description) -> Array:

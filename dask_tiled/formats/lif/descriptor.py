@@ -27,6 +27,7 @@ from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, parse_keys, whole
 from dask_tiled.formats.tools.text import FILE_TIME, since_1601
 from dask_tiled.model.axes import of_light_microscope
+from dask_tiled.model.colours import of_channels
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.pieces import piece_table
@@ -45,6 +46,11 @@ NAMES = {
     1: "x", 2: "y", 3: "z", 4: "t", 5: "emission", 6: "rotation", 7: "xt_slice", 8: "t_slice",
     9: "excitation", 10: "m", 11: "loop",
 }  # fmt: skip
+COLOURS = {
+    "red": "#ff0000", "green": "#00ff00", "blue": "#0000ff", "cyan": "#00ffff",
+    "magenta": "#ff00ff", "yellow": "#ffff00", "gray": "#ffffff", "grey": "#ffffff",
+}  # fmt: skip
+"""Colours of look-up tables, which also name the channels."""
 BLUE = 3
 """Channel tag of blue: if the first sample has it, samples are stored as blue, green, red."""
 
@@ -109,7 +115,8 @@ def describe(
         axes, boxes = _assembled(file, image, axes, boxes)
     samples, last = axes[-1].axis.name == "s", axes[-1]
     if samples and channels[0]["ChannelTag"] == BLUE:
-        axis = replace(last.axis, labels=last.axis.labels[::-1])
+        names, colours = last.axis.labels[::-1], last.axis.colours[::-1]
+        axis = replace(last.axis, labels=names, colours=colours)
         axes[-1] = last._replace(axis=axis, step=-last.step)
         boxes = [box._replace(offset=box.offset + last.step * (last.size - 1)) for box in boxes]
     stamps = stamps_of(image)
@@ -184,7 +191,8 @@ def _axes(
         labels = tuple(one["LUTName"] for one in channels)
         name = "s" if step * len(channels) <= axes[-1].step else "c"
         told = all(labels) and len({*labels}) == len(labels)
-        axis = tools.Axis(name, labels=labels if told else ())
+        colours = of_channels([COLOURS.get(one.casefold(), "") for one in labels])
+        axis = tools.Axis(name, labels=labels if told else (), colours=colours)
         axes.append(Stored(axis, len(channels), step))
         axes.sort(key=lambda one: -one.step)
     return axes

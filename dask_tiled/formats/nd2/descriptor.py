@@ -32,6 +32,7 @@ from dask_tiled.formats.nd2.chunks import (
     read_tree,
 )
 from dask_tiled.formats.tools.text import number_in, since_1970
+from dask_tiled.model.colours import of_channels, rgb
 from dask_tiled.model.doubts import left_over
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import entries
@@ -92,7 +93,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
     if frames.channels == 1:
         layout = layout.show(nav, numbers=layout.selection.numbers)
     else:
-        axes.append(tools.Axis("c", labels=_channel_names(told["picture"], frames.channels)))
+        axes.append(_channels(told["picture"], frames.channels))
     facts = {"nav_shape_from": "the loops of the experiment" if total > 1 else "the frames", **told}
     facts["orientation"] = "rows as they are stored"
     every_axis = (*axes, *_sig_axes(told["picture"], frames))
@@ -236,10 +237,21 @@ def _loop(kind: Any, told: Any, level: dict[str, Any]) -> tuple[int, tools.Axis 
     return count, tools.Axis(name)
 
 
-def _channel_names(picture: dict[str, Any], count: int) -> tuple[str, ...]:
+def _channels(picture: dict[str, Any], count: int) -> tools.Axis:
+    """Return the axis of channels, with their names and colours."""
     planes = _children(picture.get("sPicturePlanes"), "sPlaneNew")
+    if len(planes) != count:
+        return tools.Axis("c")
     names = tuple(str(one.get("sDescription") or "") for one in planes)
-    return names if len(names) == count and all(names) else ()
+    colours = of_channels([_colour(one.get("uiColor")) for one in planes])
+    return tools.Axis("c", labels=names if all(names) else (), colours=colours)
+
+
+def _colour(number: Any) -> str:
+    """Convert an integer, 0xBBGGRR; empty if it is another value."""
+    if not isinstance(number, int):
+        return ""
+    return rgb(int.from_bytes((number & 0xFFFFFF).to_bytes(3, "little"), "big"))
 
 
 def _sig_axes(picture: dict[str, Any], frames: Frames) -> tuple[tools.Axis, ...]:

@@ -180,9 +180,10 @@ def _sig_axes(image: Image, kind: Kind) -> tuple[tools.Axis, ...]:
 def _axis(image: Image, letter: str, factor: float = 1.0) -> tools.Axis:
     """Return an axis whose positions are ``factor`` times as far apart as in the XML."""
     scale, units = image.scales.get(letter, (math.nan, ""))
-    named = letter == "C" and factor == 1 and all(image.channels)
-    labels = image.channels if named and len(image.channels) == image.sizes["C"] else ()
-    return replace(tools.Axis.calibrated(letter.lower(), units, scale * factor), labels=labels)
+    whole = letter == "C" and factor == 1 and len(image.channels) == image.sizes["C"]
+    labels = image.channels if whole and all(image.channels) else ()
+    axis = tools.Axis.calibrated(letter.lower(), units, scale * factor)
+    return replace(axis, labels=labels, colours=image.colours if whole else ())
 
 
 def _inner_axis(letter: str, inner: Modulo, taken: set[str]) -> tools.Axis:

@@ -17,6 +17,7 @@ import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.text import local_name, number_in, parse_xml, plain_tree
+from dask_tiled.model.colours import of_channels, rgb
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import converted
 
@@ -66,6 +67,7 @@ class Image(NamedTuple):
     runs: Runs
     scales: dict[str, tuple[float, str]]  # step and unit, by axis
     channels: tuple[str, ...]
+    colours: tuple[str, ...]
     annotations: tuple[str, ...]  # their identifiers
     devices: dict[str, Any]  # its instrument, and the first objective and detector
     facts: dict[str, Any]
@@ -220,6 +222,7 @@ class _Reader:
                 Runs(runs[:, 0], runs[:, 1], runs[:, 2], runs[:, 3:]),
                 _scales(pixels),
                 tuple(channel.get("Name", "") for channel in channels),
+                of_channels([_colour(channel.get("Color")) for channel in channels]),
                 tuple(c.get("ID", "") for c in element if local_name(c) == "AnnotationRef"),
                 devices,
                 plain_tree(element),
@@ -264,6 +267,12 @@ def _of_plane(text: str, name: str) -> float:
 _factor = cache(partial(converted, 1.0))
 _number = partial(number_in, default=math.nan)
 """Optional values may be wrong."""
+
+
+def _colour(text: str | None) -> str:
+    """Convert a signed 32-bit integer, 0xRRGGBBAA; empty if it is absent or invalid."""
+    number = _number(text)
+    return rgb(int(number) >> 8) if abs(number) < LARGEST else ""
 
 
 def _scales(pixels: Element) -> dict[str, tuple[float, str]]:

@@ -25,6 +25,7 @@ from dask_tiled.formats.zarr.hyperspy import axes_beside
 from dask_tiled.formats.zarr.members import Choice, default_in, names_in
 from dask_tiled.formats.zarr.zips import MAGIC
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
+from dask_tiled.model.colours import is_sound_list
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import Doubt, from_json, uneven_axis
 from dask_tiled.model.files import File, is_refusal
@@ -228,11 +229,14 @@ def _told(name: str, given: Any, size: int) -> Axis:
     numbers = (float(given[key]) for key in ("scale", "offset"))
     axis = Axis.calibrated(name, str(given["units"]), *numbers, signed=True)
     labels = tuple(map(str, given.get("labels", ())))
+    colours = tuple(map(str, given.get("colours", ())))
     points = tuple(map(float, given.get("coordinates", ())))
     if len(points) == size and all(map(math.isfinite, points)):
         units = str(given["coordinate_units"])
         axis = replace(axis, coordinates=points, coordinate_units=units)
-    return replace(axis, labels=labels if len(labels) == size else ())
+    known = len(colours) == size and is_sound_list(colours)
+    labels = labels if len(labels) == size else ()
+    return replace(axis, labels=labels, colours=colours if known else ())
 
 
 FORMAT = Format(

@@ -23,6 +23,7 @@ from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.tools.text import local_time, number_in
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.colours import of_channels, rgb
 
 LEVEL, TIME, CHANNEL = "ResolutionLevel", "TimePoint", "Channel"
 PICTURE = re.compile(rf"(.*)/{LEVEL} \d+")
@@ -69,9 +70,11 @@ class Imaris(Convention):
             low, high = (number_in(told, f"{end}{number}", default=nan) for end in ENDS)
             step = (high - low) / size
             axes.append(Axis.calibrated(name, unit, step, low + step / 2))
-        names = (_group(tree, f"{CHANNEL} {k}").get("Name", "") for k in range(picture.grid[1]))
-        labels = tuple(names) if picture.grid[1] <= MOST_CHANNELS else ()
-        channels = Axis("c", labels=labels if all(labels) else ())
+        count = picture.grid[1] if picture.grid[1] <= MOST_CHANNELS else 0
+        every = [_group(tree, f"{CHANNEL} {k}") for k in range(count)]
+        labels = tuple(one.get("Name", "") for one in every)
+        colours = of_channels([_colour(one.get("Color", "")) for one in every])
+        channels = Axis("c", labels=labels if all(labels) else (), colours=colours)
         return Calibration((_times(tree, picture.grid[0]), channels, *axes), 2)
 
     def facts(self, tree: Tree, picture: Picture) -> Mapping[str, Any]:
@@ -100,6 +103,15 @@ def _group(tree: Tree, name: str) -> dict[str, str]:
     found = tree.look(tree.root, f"{_info(tree)}/{name}")
     names = [] if found is None else list(found.attrs)[:MOST_VALUES]
     return {key: value[:LONGEST_TEXT] for key in names if (value := text_attribute(found, key))}
+
+
+def _colour(text: str) -> str:
+    """Convert red, green and blue between 0 and 1; empty if they are invalid."""
+    with suppress(ValueError):
+        red, green, blue = (round(255 * float(one)) for one in text.split())
+        if all(0 <= one < 256 for one in (red, green, blue)):
+            return rgb(red << 16 | green << 8 | blue)
+    return ""
 
 
 def _numbers(tree: Tree, path: str, name: str) -> list[int]:
