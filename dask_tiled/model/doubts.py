@@ -168,6 +168,16 @@ def lost_frames(lost: Sequence[tuple[str, int]]) -> tuple[Doubt, ...]:
     return (Doubt("lost-frames", text, settle),)
 
 
+def left_out(shape: tuple[int, ...], pages: int) -> tuple[Doubt, ...]:
+    """Return the doubt that OME-XML lists pages beyond the sizes of its image; none without any."""
+    if not pages:
+        return ()
+    sizes = f"SizeT * SizeC * SizeZ = {math.prod(shape)}"
+    text = f"TiffData lists {pages} pages beyond {sizes}, which are left out"
+    settle = f"pass nav_shape={shape}, or format='tiff' for all pages"
+    return (Doubt("left-over-frames", text, settle),)
+
+
 def unfinished(why: str) -> Doubt:
     """Return the doubt that more frames may come."""
     settle = "pass follow=True to add the frames that arrive, or missing='fill' to leave it so"

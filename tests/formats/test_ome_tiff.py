@@ -1,6 +1,7 @@
 """OME-TIFF sets: real ones from each of their files, and every form of the specification."""
 
 import itertools
+import math
 import os
 
 import numpy as np
@@ -611,6 +612,38 @@ def test_text_that_is_padded(tmp_path, padding):
     np.testing.assert_array_equal(read(path), FLAT)
     blank = write_pages(tmp_path / "blank.tif", FLAT, padding)
     assert describe(blank).format == "tiff"
+
+
+@pytest.mark.parametrize(
+    ("inner", "sizes", "more"),
+    [
+        ("".join(tiff_data(k, 1, {"C": k}) for k in range(4)), (1, 1, 1), 3),  # multi-camera
+        (tiff_data(0, 24), (3, 1, 5), 9),
+        ("<TiffData/>", (2, 2, 4), 8),
+        ("", (2, 2, 4), 8),
+        (tiff_data(0, 8) + tiff_data(8, 1, {"T": 2}), (2, 1, 4), 1),
+        (tiff_data(0, 8) + tiff_data(7, 1, {"T": 2}), (2, 1, 4), 0),  # shown at another place
+    ],
+)
+def test_pages_beyond_the_sizes_are_a_doubt(tmp_path, inner, sizes, more):
+    path = single(tmp_path, PLANES, inner, (*sizes, 5, 7))
+    count = math.prod(sizes)
+    desc = describe(path)
+    told = [(one.code, one.text.split(" beyond")[0]) for one in desc.doubts]
+    assert told == [("left-over-frames", f"TiffData lists {more} pages")] * (more > 0)
+    shown = read(path, squeeze=False, doubts="ignore")
+    np.testing.assert_array_equal(shown.reshape(-1, 5, 7), FLAT[:count])
+    assert describe(path, nav_shape=desc.nav_shape).doubts == ()
+    np.testing.assert_array_equal(read(path, format="tiff"), FLAT)
+
+
+def test_samples_that_are_listed_as_channels_are_no_doubt(tmp_path):
+    """One page holds three channels, each with its own TiffData."""
+    inner = "".join(tiff_data(0, 1, {"C": k}) for k in range(3))
+    xml = document(image((1, 3, 1, 5, 7), inner, dtype="u1", samples=3))
+    frame = counting_frames((1, 5, 7, 3), "u1")
+    path = write_pages(tmp_path / "a.ome.tif", frame, xml, photometric="rgb")
+    np.testing.assert_array_equal(read(path, doubts="raise"), frame[0])
 
 
 # Invalid XML

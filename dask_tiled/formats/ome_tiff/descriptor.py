@@ -36,6 +36,7 @@ from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.files import absolute
 from dask_tiled.model.axes import nav_axes
+from dask_tiled.model.doubts import left_out
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import Border, within
 
@@ -81,6 +82,7 @@ def describe(
     stack = Stack.read(document, image, folder, level)
     modulo = next((document.modulo[i] for i in image.annotations if i in document.modulo), {})
     axes, shape = _nav_axes(image, stack.shape, modulo, squeeze=squeeze)
+    doubts += left_out(shape, stack.left_out)
     if nav_shape is not None and nav_shape != shape:
         axes, shape = nav_axes(len(nav_shape)), nav_shape
     numbers = None if stack.there.all() else stack.frame_numbers(math.prod(shape))

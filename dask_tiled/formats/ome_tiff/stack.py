@@ -40,6 +40,7 @@ class Stack(NamedTuple):
     pages: Pages
     rows: Index  # row of each plane's page, in C order, or -1
     missing: tuple[int, ...]  # missing sources
+    left_out: int  # pages that the XML lists beyond the sizes of the image
 
     @classmethod
     def read(cls, document: Document, image: Image, folder: Folder, level: int) -> Stack:
@@ -50,11 +51,13 @@ class Stack(NamedTuple):
         kind = members.first_kind(image.runs)
         if kind is not None:
             shape = _plane_shape(image, kind, document.path, level)
-            planes = _place_planes(image, members.count_planes(image.runs), shape, document.path)
+            counts = members.count_planes(image.runs)
+            planes, left_out = _place_planes(image, counts, shape, document.path)
             rows = np.full(math.prod(shape), -1, np.int64)
             rows[planes.place] = members.rows_of(planes)
             if (rows >= 0).any():
-                return cls(document, image, kind, shape, planes, members.pages, rows, missing)
+                pages = members.pages
+                return cls(document, image, kind, shape, planes, pages, rows, missing, left_out)
         names = ", ".join(document.name_of(source) for source in missing[:5])
         raise tools.TruncatedFileError(
             f"all planes of the image {image.name!r} are missing",
@@ -120,7 +123,7 @@ class _Members:
 
     def rows_of(self, planes: Planes) -> Index:
         """Return the rows of the planes' pages; -1 for missing pages."""
-        keys = self._numbers[planes.source] << 32 | np.minimum(planes.page, FAR)
+        keys = _keys(self._numbers[planes.source], planes.page)
         wanted, places = np.unique(keys, return_inverse=True)
         rows = np.full(len(wanted), -1, np.int64)
         # keys before the first file belong to missing files
@@ -165,8 +168,19 @@ def _plane_shape(image: Image, kind: Kind, path: str, level: int) -> tuple[int, 
     return shape
 
 
-def _place_planes(image: Image, count: Index, shape: tuple[int, int, int], path: str) -> Planes:
-    """Return the position of every plane in the runs, which have ``count`` planes each."""
+def _keys(files: Index, pages: Index) -> Index:
+    """Return a number for each page of each file."""
+    return files << 32 | np.minimum(pages, FAR)
+
+
+def _place_planes(
+    image: Image, listed: Index, shape: tuple[int, int, int], path: str
+) -> tuple[Planes, int]:
+    """Return the position of every plane in the runs, and the number of pages beyond the sizes.
+
+    The runs have ``listed`` planes each. Pages that are listed within the sizes, too, as those with
+    several samples may be, do not count as beyond.
+    """
     runs = image.runs
     sizes = dict(zip("TCZ", shape, strict=True))
     slow_first = [sizes[axis] for axis in reversed(image.order)]
@@ -174,7 +188,7 @@ def _place_planes(image: Image, count: Index, shape: tuple[int, int, int], path:
     inside = (first < slow_first).all(axis=1)
     start = np.zeros(len(first), np.int64)
     start[inside] = np.ravel_multi_index(first[inside].T, slow_first)
-    count = np.where(inside, np.minimum(count, math.prod(shape) - start), 0)
+    count = np.where(inside, np.minimum(listed, math.prod(shape) - start), 0)
     total = int(count.sum())
     if total > 2 * MAX_PLANES:
         problem, expected = "planes are listed too often", f"{math.prod(shape)} planes"
@@ -183,7 +197,11 @@ def _place_planes(image: Image, count: Index, shape: tuple[int, int, int], path:
     at = np.unravel_index(np.repeat(start, count) + within, slow_first)
     along = dict(zip(reversed(image.order), at, strict=True))
     place = np.ravel_multi_index([along[axis] for axis in "TCZ"], shape)
-    return Planes(place, np.repeat(runs.source, count), np.repeat(runs.page, count) + within)
+    pages = np.repeat(runs.page, count) + within
+    planes = Planes(place, np.repeat(runs.source, count), pages)
+    shown = np.isin(_keys(runs.source, runs.page + count), _keys(planes.source, pages))
+    left_out = np.where(shown, 0, np.minimum(listed - count, FAR))
+    return planes, int(left_out.sum())
 
 
 def _contradiction(
