@@ -21,6 +21,7 @@ from dask_tiled import (
     TruncatedFileError,
     describe,
     open_dataset,
+    open_volumes,
 )
 from dask_tiled.model import files
 from dask_tiled.testing import counting_frames
@@ -365,8 +366,10 @@ def test_lists_of_files(tmp_path):
     np.testing.assert_array_equal(read(members[::-1]), PLANES)
     np.testing.assert_array_equal(read(tmp_path / "a*.ome.tif"), PLANES)
     stray = single(tmp_path, PLANES, "<TiffData/>", name="stray.ome.tif")
-    with refused(stray, "not of one set"):
+    with refused(stray, r"not of one set.*open_volumes\(\)"):
         open_dataset([*members, stray])
+    stacked = open_volumes([stray, single(tmp_path, PLANES + 1, "<TiffData/>", name="b.ome.tif")])
+    np.testing.assert_array_equal(stacked.compute(), [PLANES, PLANES + 1])
 
 
 def test_members_are_opened_once(tmp_path, monkeypatch):
@@ -683,11 +686,15 @@ INVALID = {
 @pytest.mark.parametrize("xml", INVALID.values(), ids=list(INVALID))
 def test_invalid_xml_raises(tmp_path, xml):
     path = write_pages(tmp_path / "bad.ome.tif", FLAT, xml)
-    with refused(path):
+    with refused(path) as caught:
         open_dataset(path)
+    if xml.endswith(b"OME>") and b"<UUID" not in xml:
+        assert caught.value.hint == 'With format="tiff" the pages are read without the XML.'
+    np.testing.assert_array_equal(read(path, format="tiff"), FLAT)
     (tmp_path / "bad.companion.ome").write_bytes(xml)
-    with refused(tmp_path / "bad.companion.ome"):
+    with refused(tmp_path / "bad.companion.ome") as caught:
         open_dataset(tmp_path / "bad.companion.ome", format="ome_tiff")
+    assert caught.value.hint is None
 
 
 def test_huge_counts_end_with_the_planes(tmp_path):

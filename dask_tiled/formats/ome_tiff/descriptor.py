@@ -26,6 +26,7 @@ from dask_tiled.formats.ome_tiff.files import (
     is_document,
     numbers_of,
     open_document,
+    pages_hint,
     read_document,
 )
 from dask_tiled.formats.ome_tiff.stack import Stack
@@ -76,7 +77,8 @@ def describe(
     document = open_document(paths[0], folder)
     _check_listed(paths, document, folder)
     if not document.images:
-        raise tools.CorruptFileError("the OME-XML has no image", path=document.path)
+        hint = pages_hint(document.path)
+        raise tools.CorruptFileError("the OME-XML has no image", path=document.path, hint=hint)
     number, doubts = _choose(paths[0], document, folder, dataset)
     image = document.images[number]
     stack = Stack.read(document, image, folder, level)
@@ -128,8 +130,9 @@ def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> N
     known = {absolute(document.path), *members.values()}
     stray = next((path for path in paths if absolute(path) not in known), None)
     if stray is not None:
+        hint = "Stack files of one shape by open_volumes()."
         raise tools.DatasetError(
-            "the files are not of one set", path=stray, expected=f"a file of {paths[0]}"
+            "the files are not of one set", path=stray, expected=f"a file of {paths[0]}", hint=hint
         )
 
 

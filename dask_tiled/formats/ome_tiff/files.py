@@ -18,7 +18,6 @@ from dask_tiled.model.paths import absolute, file_size, in_folder, names_in, rea
 HEAD_BYTES = 1 << 12  # enough for the UUID of the document
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")
 """Suffixes of files that may belong to a set under another name."""
-PAGES_HINT = 'With format="tiff" the pages are read without the XML.'
 _SPACE = b"\0 \t\r\n"
 # Possessive and atomic, to avoid exponential backtracking on comments.
 _PROLOG = rb"(?:\xef\xbb\xbf)?\s*+(?>(?:<\?.*?\?>|<!--.*?-->)\s*)*+"
@@ -71,11 +70,28 @@ def read_document(path: str, planes_of: int | None = None) -> Document:
 
     The only image in a TIFF file without TiffData has all of its pages, as in Bio-Formats.
     """
-    document = Document.parse(path, read_text(path), planes_of)
+    text = read_text(path)
+    try:
+        document = Document.parse(path, text, planes_of)
+    except CorruptFileError as error:
+        raise CorruptFileError(
+            error.problem,
+            path=path,
+            expected=error.expected,
+            found=error.found,
+            hint=pages_hint(path),
+        ) from error
     unplaced = len(document.images) == 1 and not len(document.images[0].runs.page)
     if unplaced and is_tiff(read_head(path, HEAD_BYTES)):
         return document.with_own_pages()
     return document
+
+
+def pages_hint(path: str) -> str | None:
+    """Return the hint that a file opens without its XML; None if the XML has no pages."""
+    if is_tiff(read_head(path, HEAD_BYTES)):
+        return 'With format="tiff" the pages are read without the XML.'
+    return None
 
 
 def open_document(path: str, folder: Folder) -> Document:
@@ -89,7 +105,12 @@ def open_document(path: str, folder: Folder) -> Document:
     if master is None:
         expected, found = f"a file {name!r} in {folder.path}", "no such file"
         raise DatasetError(
-            f"{what} is missing", path=path, where=where, expected=expected, found=found
+            f"{what} is missing",
+            path=path,
+            where=where,
+            expected=expected,
+            found=found,
+            hint=pages_hint(path),
         )
     document = read_document(master)
     if document.elsewhere is not None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.ome_tiff.files import PAGES_HINT, Folder, find_members
+from dask_tiled.formats.ome_tiff.files import Folder, find_members, pages_hint
 from dask_tiled.formats.ome_tiff.xml import WHOLE_FILE, Document, Image, Runs
 from dask_tiled.formats.tiff.kind import Kind
 from dask_tiled.formats.tiff.pages import Pages
@@ -63,7 +63,7 @@ class Stack(NamedTuple):
             f"all planes of the image {image.name!r} are missing",
             path=document.path,
             expected=f"the files {names}" if missing else "TiffData for existing pages",
-            hint=None if missing else PAGES_HINT,
+            hint=None if missing else pages_hint(document.path),
         )
 
     @property
@@ -213,5 +213,5 @@ def _contradiction(
         where=f"{field} in the OME-XML",
         expected=expected,
         found=found,
-        hint=PAGES_HINT,
+        hint=pages_hint(path),
     )
