@@ -57,6 +57,13 @@ EXPORT = (
         help="Number of pyramid levels for viewers, or auto.",
     ),
     click.Option(
+        ["--pyramid-method"],
+        type=click.Choice(["mean", "nearest"]),
+        default="mean",
+        show_default=True,
+        help="Pixels of levels: means, or the nearest pixels, for images of labels.",
+    ),
+    click.Option(
         ["--rest"],
         type=float,
         default=10.0,

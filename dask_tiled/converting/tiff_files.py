@@ -16,7 +16,6 @@ from dask_tiled.converting.flat_files import FlatArray, write_flat
 from dask_tiled.errors import DatasetError, require, warn
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.instrument import converted
-from dask_tiled.model.ome_zarr import TIME
 from dask_tiled.model.units import Prefixed
 from dask_tiled.storing.disk import writing_to
 
@@ -33,6 +32,7 @@ LETTERS = dict.fromkeys(("t", "time", "frame"), "T")
 LETTERS |= dict.fromkeys(("z", "depth", "slice"), "Z") | dict.fromkeys(("c", "channel"), "C")
 """Axis names, before the image axes, that viewers recognise."""
 COLOURS = {"s", "component", "colour", "rgb"}
+TIMES = {"ns", "us", "µs", "ms", "s", "min", "h"}
 LENGTHS = ("m", "cm", "mm", "µm", "um", "nm", "Å")
 """Units that OME knows."""
 FINEST = 1 << 32
@@ -85,7 +85,7 @@ def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> N
     for letter, axis in known.items():
         if axis is None or not axis.spacing:
             continue
-        units: Collection[str] = TIME if letter == "T" else LENGTHS
+        units: Collection[str] = TIMES if letter == "T" else LENGTHS
         name = "TimeIncrement" if letter == "T" else f"PhysicalSize{letter}"
         if letter != "C" and axis.steps and axis.units in units and axis.scale > 0:
             unit = str(Prefixed.of(axis.units) or axis.units)
@@ -186,7 +186,7 @@ def _imagej(known: dict[str, Axis | None]) -> dict[str, Any]:
             continue
         if letter == "Z":
             told["spacing"] = axis.scale
-        elif letter == "T" and axis.units in TIME:
+        elif letter == "T" and axis.units in TIMES:
             told["finterval"] = axis.scale
             told["tunit"] = axis.units.replace("µ", "\\u00B5")
         if letter in "YZ" and axis.units and axis.units != told.get("unit"):

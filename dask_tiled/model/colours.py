@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
+PALETTE = "#00ffff", "#ff00ff", "#ffff00", "#00ff00", "#ff0000", "#0000ff"
+"""Colours of channels without colours: cyan, magenta, yellow, green, red, blue."""
+WHITE, BLACK = "#ffffff", "#000000"
 _COLOUR = re.compile("#[0-9a-f]{6}")
 _STORED = re.compile("#?(?:[0-9a-fA-F]{2})?([0-9a-fA-F]{6})")
 
@@ -20,7 +25,22 @@ def rgb_in(text: str | None) -> str:
     return f"#{known[1].lower()}" if known else ""
 
 
-def of_channels(colours: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+def drawn(colours: Sequence[str], count: int) -> list[str]:
+    """Return the colours in which channels are drawn.
+
+    Those of the file, unless two channels or more have the same one, as in files whose writer
+    stored a default; unknown ones are the next of the palette.
+    """
+    known = [*colours] if len(colours) == count else [""] * count
+    if count == 1:
+        return [known[0] if known[0] not in ("", BLACK) else WHITE]
+    if len({*known} - {"", BLACK}) < 2:
+        known = [""] * count
+    free = cycle([one for one in PALETTE if one not in known] or PALETTE)
+    return [one if one not in ("", BLACK) else next(free) for one in known]
+
+
+def of_channels(colours: Sequence[str]) -> tuple[str, ...]:
     """Return the colours of all channels; empty if none is known."""
     return tuple(colours) if any(colours) else ()
 

@@ -7,39 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.colours import drawn
+from dask_tiled.model.ome_axes import CHANNEL, types_of, unit_of, word_of
+from dask_tiled.model.pyramids import Halving
 
-SPACE = {
-    "pm": "picometer",
-    "A": "angstrom",
-    "Å": "angstrom",
-    "nm": "nanometer",
-    "um": "micrometer",
-    "µm": "micrometer",
-    "μm": "micrometer",
-    "mm": "millimeter",
-    "cm": "centimeter",
-    "m": "meter",
-}
-TIME = {"ns": "nanosecond", "us": "microsecond", "µs": "microsecond", "ms": "millisecond"}
-TIME |= {"s": "second", "min": "minute", "h": "hour"}
-_SYMBOLS = {name: unit for unit, name in (SPACE | TIME).items()} | {"micrometer": "µm"}
-_FULL_NAMES = SPACE | TIME
-_TYPES: dict[int, list[str | None]] = {
-    2: ["space", "space"],
-    3: [None, "space", "space"],
-    4: [None, "space", "space", "space"],
-}
-"""Axis types by number of axes: two or three space axes come last, after at most one untyped
-axis."""
+MOST_CHANNELS = 64
+"""More channels are not listed for viewers: they are a spectrum."""
 
 
 def image_of(
-    paths: Sequence[str], names: Sequence[str], axes: Sequence[Axis | None], binned: int = 0
+    paths: Sequence[str],
+    names: Sequence[str],
+    axes: Sequence[Axis | None],
+    dtype: np.dtype,
+    halving: Halving | None = None,
 ) -> dict[str, Any]:
     """Return OME-Zarr metadata of an image: an array of a group and its pyramid levels.
 
@@ -51,47 +38,55 @@ def image_of(
         Names of its dimensions.
     axes : sequence of Axis or None
         Axes of the dimensions; None if unknown.
-    binned : int
-        Number of trailing axes that are halved from one level to the next.
+    dtype : dtype
+        Type of the pixels.
+    halving : Halving, optional
+        How the levels are computed.
 
     Returns
     -------
     dict
         Attributes of the group; empty for images that the specification does not support: with
-        fewer than two or more than four axes, repeated names, or an axis of negative scale.
+        fewer than two or more than five axes, in another order than time, channels, space, with
+        repeated names, or an axis of negative scale.
     """
-    scaled = [axis or Axis(one) for one, axis in zip(names, axes, strict=True)]
-    types = list(_TYPES.get(len(names), ()))
-    if not types or len({*names}) < len(names) or any(axis.scale <= 0 for axis in scaled):
+    scaled = [replace(axis or Axis(one), name=one) for one, axis in zip(names, axes, strict=True)]
+    types = types_of(scaled)
+    if types is None or len({*names}) < len(names) or any(axis.scale <= 0 for axis in scaled):
         return {}
-    if scaled[0].units in TIME and types[0] is None:
-        types[0] = "time"
-    elif len(names) == 3 and (names[0] == "z" or scaled[0].units in SPACE):
-        types[0] = "space"
     told = []
-    for one, axis, kind in zip(names, scaled, types, strict=True):
-        unit = _FULL_NAMES.get(axis.units, axis.units)
-        told.append(
-            {"name": one, **({"type": kind} if kind else {}), **({"unit": unit} if unit else {})}
-        )
+    for axis, kind in zip(scaled, types, strict=True):
+        unit = word_of(axis.units)
+        told.append({"name": axis.name, "type": kind, **({"unit": unit} if unit else {})})
     datasets = []
     for k, path in enumerate(paths):
-        shown = [axis or Axis("") for axis in at_level(scaled, binned, k)]
+        at_level = scaled if halving is None else halving.at_level(scaled, k)
+        shown = [axis or Axis("") for axis in at_level]
         moved = [
             {"type": "scale", "scale": [float(axis.scale) for axis in shown]},
             {"type": "translation", "translation": [float(axis.offset) for axis in shown]},
         ]
         datasets.append({"path": path, "coordinateTransformations": moved})
     image: dict[str, Any] = {"axes": told, "datasets": datasets}
-    if len(paths) > 1:
-        image["type"] = "mean"
-    return {"ome": {"version": "0.5", "multiscales": [image]}}
+    if halving is not None and len(paths) > 1:
+        image["type"] = halving.method
+    found: dict[str, Any] = {"version": "0.5", "multiscales": [image]}
+    channels = _channels(scaled[types.index(CHANNEL)], dtype) if CHANNEL in types else []
+    return {"ome": found | ({"omero": {"channels": channels}} if channels else {})}
 
 
-def at_level(axes: Sequence[Axis | None], binned: int, level: int) -> tuple[Axis | None, ...]:
-    """Return the axes of a level, whose pixels lie at the centres of those they average."""
-    first = len(axes) - binned
-    return (*axes[:first], *(axis and axis.binned(1 << level) for axis in axes[first:]))
+def _channels(axis: Axis, dtype: np.dtype) -> list[dict[str, Any]]:
+    """List the channels of an axis with names or colours for viewers, with the range of a dtype."""
+    count = len(axis.labels or axis.colours)
+    if count > MOST_CHANNELS or dtype.kind not in "iuf":
+        return []
+    names, colours = axis.labels or map(str, range(count)), drawn(axis.colours, count)
+    low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if dtype.kind in "iu" else (0, 1)
+    window = {"min": low, "max": high, "start": low, "end": high}
+    return [
+        {"label": name, "color": colour[1:].upper(), "active": True, "window": window}
+        for name, colour in zip(names, colours, strict=True)
+    ]
 
 
 def image_in(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -123,12 +118,12 @@ def axes_of(image: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
         if np.isfinite([scale, offset]).all() and (scale > 0).all():
             columns = told, scale.tolist(), offset.tolist()
             return [
-                {"name": one["name"], "units": _symbol(one), "scale": size, "offset": start}
+                {
+                    "name": one["name"],
+                    "units": unit_of(str(one.get("unit", ""))),
+                    "scale": size,
+                    "offset": start,
+                }
                 for one, size, start in zip(*columns, strict=True)
             ]
     return None
-
-
-def _symbol(axis: Mapping[str, Any]) -> str:
-    unit = str(axis.get("unit", ""))
-    return _SYMBOLS.get(unit, unit)

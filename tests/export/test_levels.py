@@ -1,7 +1,7 @@
 """Levels are rounded means of two pixels along each axis."""
 
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -10,21 +10,23 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dask_tiled.export.zarr.levels import halved
+from dask_tiled.model.pyramids import Halving
 
 HALF = settings(max_examples=settings.default.max_examples // 2)
 WHOLE = ["?", "i1", "u1", "<i2", ">u2", "i4", "u4", "i8", "u8"]
 
+AXES = st.sampled_from([axes for n in (1, 2, 3) for axes in combinations(range(4), n)])
 
-def bins(pixels, binned):
+
+def bins(pixels, axes):
     """Yield each position in the next level, and the pixels whose mean it holds."""
-    first = pixels.ndim - binned
-    shape = [-(-n // 2) if axis >= first else n for axis, n in enumerate(pixels.shape)]
+    shape = [-(-n // 2) if axis in axes else n for axis, n in enumerate(pixels.shape)]
     for place in product(*map(range, shape)):
         yield (
             place,
             pixels[
                 tuple(
-                    slice(2 * k, 2 * k + 2) if axis >= first else k for axis, k in enumerate(place)
+                    slice(2 * k, 2 * k + 2) if axis in axes else k for axis, k in enumerate(place)
                 )
             ],
         )
@@ -37,10 +39,10 @@ def test_integers(data):
     dtype = np.dtype(data.draw(st.sampled_from(WHOLE)))
     shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=4)
     pixels = data.draw(arrays.arrays(dtype, shape))
-    binned = data.draw(st.integers(1, min(3, pixels.ndim)))
-    found = halved(pixels, binned)
+    axes = data.draw(AXES.filter(lambda axes: axes[-1] < pixels.ndim))
+    found = halved(pixels, Halving(axes))
     assert found.dtype == dtype
-    for place, some in bins(pixels, binned):
+    for place, some in bins(pixels, axes):
         mean = Fraction(sum(map(int, some.ravel())), some.size)
         assert int(found[place]) == round(mean)
 
@@ -54,15 +56,15 @@ def test_floats(data):
     numbers = arrays.from_dtype(dtype.newbyteorder("="), allow_subnormal=False)
     pixels = data.draw(arrays.arrays(dtype.newbyteorder("="), shape, elements=numbers))
     pixels = pixels.astype(dtype)
-    binned = data.draw(st.integers(1, min(3, pixels.ndim)))
-    found = halved(pixels, binned)
+    axes = data.draw(AXES.filter(lambda axes: axes[-1] < pixels.ndim))
+    found = halved(pixels, Halving(axes))
     assert found.dtype == dtype
     parts = [(pixels, found)]
     if dtype.kind == "c":
         parts = [(pixels.real, found.real), (pixels.imag, found.imag)]
     for given_pixels, means in parts:
         limits = np.finfo(means.dtype)
-        for place, some in bins(given_pixels, binned):
+        for place, some in bins(given_pixels, axes):
             with np.errstate(all="ignore"):
                 scaled = np.array(some, np.float64) / some.size
                 mean, size = scaled.sum(), np.abs(scaled).sum()
@@ -78,5 +80,16 @@ def test_pixels_are_not_changed(dtype):
     """Pixels may be read-only and in any order."""
     pixels = np.arange(4 * 6 * 8, dtype=dtype).reshape(8, 6, 4).T[:, ::2]
     pixels.flags.writeable = False
-    for place, some in bins(pixels, 2):
-        assert halved(pixels, 2)[place] == np.rint(some.mean()) or dtype == "f4"
+    for place, some in bins(pixels, (1, 2)):
+        assert halved(pixels, Halving((1, 2)))[place] == np.rint(some.mean()) or dtype == "f4"
+
+
+@pytest.mark.parametrize("dtype", ["u2", "c8", "?"])
+def test_nearest_pixels(dtype):
+    """Labels are never averaged: a pixel is the first of each pair."""
+    pixels = np.arange(3 * 5 * 6 * 2).reshape(3, 5, 6, 2).astype(dtype)
+    found = halved(pixels, Halving((1, 2), "nearest"))
+    np.testing.assert_array_equal(found, pixels[:, ::2, ::2])
+    out = np.zeros((3, 3, 2, 3), dtype).transpose(0, 1, 3, 2)
+    halved(pixels, Halving((1, 2), "nearest"), out)
+    np.testing.assert_array_equal(out, pixels[:, ::2, ::2])

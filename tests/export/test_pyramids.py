@@ -15,26 +15,29 @@ from checks import stop_export
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled import Axis, DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.zarr import grids, levels
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd, write_raw
 
+LAST = {2: (0, 1), 3: (1, 2), 4: (2, 3)}
 SCAN = np.random.default_rng(3).poisson(3, (3, 4, 22, 37)).astype("u2")
 
 
-def expected(pixels, binned, count):
+def expected(pixels, axes, count, method="mean"):
     """Return the levels as NumPy computes them."""
     found = [pixels]
     for _ in range(count):
         one = found[-1]
-        for axis in range(one.ndim - binned, one.ndim):
+        if method == "nearest":
+            found.append(one[tuple(np.s_[::2] if k in axes else np.s_[:] for k in range(one.ndim))])
+            continue
+        for axis in axes:
             if one.shape[axis] % 2:  # the mean of a pixel and its copy is the pixel
                 one = np.concatenate([one, one.take([-1], axis)], axis)
-        first = one.ndim - binned
-        halves = [n for k in one.shape[first:] for n in (k // 2, 2)]
-        means = one.reshape(*one.shape[:first], *halves).mean(
-            axis=tuple(range(first + 1, first + 2 * binned, 2)), dtype="f8"
+        halves = [[n // 2, 2] if k in axes else [n, 1] for k, n in enumerate(one.shape)]
+        means = one.reshape(np.concatenate(halves)).mean(
+            axis=tuple(range(1, 2 * one.ndim, 2)), dtype="f8"
         )
         found.append((np.rint(means) if pixels.dtype.kind in "iu" else means).astype(pixels.dtype))
     return found
@@ -49,11 +52,11 @@ def stored(place):
     return [group[level["path"]] for level in image["datasets"]], image
 
 
-def check(place, arr, pixels, binned, count):
+def check(place, arr, pixels, axes, count, method="mean"):
     """Compare all levels with NumPy's, and by verify_zarr."""
     found, image = stored(place)
     assert len(found) == count + 1
-    for one, level in zip(found, expected(pixels, binned, count), strict=True):
+    for one, level in zip(found, expected(pixels, axes, count, method), strict=True):
         np.testing.assert_array_equal(one[...], level)
         assert one.dtype == pixels.dtype
         assert one.metadata.dimension_names == tuple(axis["name"] for axis in image["axes"])
@@ -96,17 +99,82 @@ def test_any_chunks(opened, data):
         patch.setattr(levels, "BLOCK_BYTES", data.draw(st.sampled_from([1, 1 << 11, 1 << 26])))
         patch.setattr(grids, "LEAST_BYTES", data.draw(st.sampled_from([1, 1 << 7, 1 << 17])))
         to_zarr(arr, place, pyramid=count, **options)
-        check(place, arr, pixels, 2, count)
+        check(place, arr, pixels, LAST[arr.ndim], count)
 
 
-def test_volumes_and_series(tmp_path):
-    """All axes of a volume are halved; a series keeps its length."""
+@pytest.mark.parametrize(
+    ("steps", "units", "axes"),
+    [
+        ("0.5 0.5 0.6", '"nm" "nm" "nm"', (0, 1, 2)),
+        ("0.5 0.5 0.26", '"nm" "nm" "nm"', (0, 1, 2)),
+        ("0.5 0.5 1.0", '"nm" "nm" "nm"', (1, 2)),
+        ("0.5 0.5 0.25", '"nm" "nm" "nm"', (1, 2)),
+        ("0.5 0.5 0.5", '"nm" "nm" "s"', (1, 2)),
+        ("NaN NaN NaN", '"" "" ""', (0, 1, 2)),
+    ],
+)
+def test_depths_are_halved_if_their_step_is_near(tmp_path, steps, units, axes):
+    """Steps of a volume become alike, or stay so; a series keeps its length."""
     volume = counting_frames((11, 20, 30), "uint16")
-    for name, units, binned in (("volume", '"nm" "nm" "nm"', 3), ("series", '"nm" "nm" "s"', 2)):
-        fields = {"spacings": "0.5 0.5 2", "units": units}
-        arr = open_dataset(write_nrrd(tmp_path / f"{name}.nrrd", volume, fields=fields)[0])
-        to_zarr(arr, tmp_path / name, pyramid=2)
-        check(tmp_path / name, arr, volume, binned, 2)
+    fields = {"spacings": steps, "units": units}
+    arr = open_dataset(write_nrrd(tmp_path / "volume.nrrd", volume, fields=fields)[0])
+    to_zarr(arr, tmp_path / "out.zarr", pyramid=2)
+    check(tmp_path / "out.zarr", arr, volume, axes, 2)
+
+
+KINDS = {
+    "t c z y x": (3, 4),
+    "c y x": (1, 2),
+    "t z y x": (2, 3),
+    "z c y x": (2, 3),
+    "p c y x": (2, 3),
+    "y x s": (0, 1),
+    "s y x": (1, 2),
+    "c z y x s": (2, 3),
+}
+"""Halved axes by dimensions, of 5 planes 2 nm apart."""
+SIZES = {"t": 2, "c": 3, "z": 5, "p": 2, "y": 13, "x": 22, "s": 3}
+
+
+@pytest.mark.parametrize("dims", KINDS)
+@pytest.mark.parametrize("method", ["mean", "nearest"])
+def test_colours_channels_and_times_are_never_halved(tmp_path, monkeypatch, dims, method):
+    names = dims.split()
+    pixels = np.random.default_rng(1).integers(0, 99, [SIZES[name] for name in names], "u2")
+    steps = {"z": 2.0, "y": 0.5, "x": 0.5}
+    axes = [Axis(n, "nm", steps[n]) if n in steps else Axis(n) for n in names]
+    monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
+    place, arr = tmp_path / "out.zarr", da.from_array(pixels, chunks=2)
+    to_zarr(arr, place, pyramid=2, dimension_names=axes, pyramid_method=method)
+    found = zarr.open_group(place, mode="r")
+    for k, level in enumerate(expected(pixels, KINDS[dims], 2, method)):
+        name = f"level_{k}/data" if k else "data"
+        np.testing.assert_array_equal(found[name][...], level)
+    verify_zarr(place, arr)
+    # A wrong pixel of a level is found.
+    writable = zarr.open_group(place, mode="r+")["level_1/data"]
+    first = (0,) * arr.ndim
+    writable[first] = writable[first] + 1
+    with pytest.raises(VerificationError, match="a pixel differs"):
+        verify_zarr(place, arr)
+
+
+def test_levels_of_labels_lie_at_their_pixels(tmp_path):
+    """The first pixel of each pair keeps its place; means lie between their pixels."""
+    axes = [Axis("y", "nm", 0.5, 1.0), Axis("x", "nm", 0.5)]
+    for method, offset in (("nearest", 1.0), ("mean", 1.25)):
+        path = tmp_path / method
+        to_zarr(
+            da.ones((8, 8), dtype="u2"),
+            path,
+            pyramid=1,
+            dimension_names=axes,
+            pyramid_method=method,
+        )
+        _, image = stored(path)
+        scale, translation = image["datasets"][1]["coordinateTransformations"]
+        assert (scale["scale"], translation["translation"]) == ([1, 1], [offset, offset - 1])
+        assert image["type"] == method
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "f4", "c8", "i8"])
@@ -148,7 +216,7 @@ def test_positions(tmp_path):
     np.testing.assert_allclose(halves["x"], x.values.reshape(-1, 2).mean(1))
     assert halves["x"].attrs["units"] == "nm"
     level = open_dataset(path, dataset="level_1/data")
-    np.testing.assert_array_equal(level, expected(volume, 2, 1)[1])
+    np.testing.assert_array_equal(level, expected(volume, (1, 2), 1)[1])
     one, other = (some.description.axes[2] for some in (arr, level))
     assert (other.scale, other.units) == (2 * one.scale, one.units)
     assert open_dataset(path).shape == volume.shape
@@ -187,7 +255,7 @@ def test_stopped_exports_are_resumed(opened, tmp_path, monkeypatch, written, aft
         file.write_bytes(data)
     written.clear()
     to_zarr(arr, path, **options)
-    check(path, arr, pixels, 2, 3)
+    check(path, arr, pixels, (2, 3), 3)
     assert {*damaged} <= {*written}
     if not damaged:
         assert not done & {*written}
@@ -210,10 +278,10 @@ def test_any_store(opened, tmp_path, monkeypatch, kind):
         assert zipfile.ZipFile(tmp_path / "out.zip").testzip() is None
         place = zarr.storage.ZipStore(tmp_path / "out.zip", mode="r")
         found = zarr.open_group(place, mode="r")
-        for k, level in enumerate(expected(pixels, 2, 3)[1:], 1):
+        for k, level in enumerate(expected(pixels, (2, 3), 3)[1:], 1):
             np.testing.assert_array_equal(found[f"level_{k}/data"][...], level)
         return
-    check(place, arr, pixels, 2, 3)
+    check(place, arr, pixels, (2, 3), 3)
     to_zarr(arr, place, overwrite=True)  # removes all levels
     group = zarr.open_group(place, mode="r+")
     assert [*group.group_keys()] == []
@@ -278,10 +346,11 @@ def test_invalid_pyramids_raise(opened, tmp_path):
     arr, _ = opened["raw"]
     line = da.ones(300)
     cases = [
-        (arr, {"pyramid": True, "layout": "array"}, "form an OME-Zarr image"),
-        (arr, {"pyramid": True, "dimension_names": ["y", "x", "y", "x"]}, "form an OME-Zarr image"),
-        (line, {"pyramid": 1}, "form an OME-Zarr image"),
-        (da.ones((2, 2, 2, 2, 2)), {"pyramid": 1}, "form an OME-Zarr image"),
+        (arr, {"pyramid": True, "layout": "array"}, "do not form an image"),
+        (arr, {"pyramid": True, "dimension_names": ["y", "x", "y", "x"]}, "do not form an image"),
+        (line, {"pyramid": 1}, "do not form an image"),
+        (arr, {"pyramid": 1, "pyramid_method": "median"}, "invalid pyramid_method"),
+        (arr, {"pyramid_method": "median"}, "invalid pyramid_method"),
         (arr.astype("M8[s]"), {"pyramid": 1}, "pixels that are numbers"),
         (arr, {"pyramid": 7}, "whole number"),
         (arr, {"pyramid": -1}, "whole number"),

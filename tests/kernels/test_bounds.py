@@ -10,6 +10,7 @@ from dask_tiled import open_dataset
 from dask_tiled.engine import evaluation, folding, vectors
 from dask_tiled.export.zarr.levels import halved
 from dask_tiled.kernels import folds
+from dask_tiled.model.pyramids import Halving
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 FRAMES = counting_frames((6, 5, 20, 32), "uint16", bits=12)
@@ -138,7 +139,7 @@ def test_halving_stays_inside():
     def work():
         bounds.watch()
         for dtype in ("u1", "i8", "f4"):
-            halved(np.arange(5 * 7 * 9, dtype=dtype).reshape(5, 7, 9), 2)
+            halved(np.arange(5 * 7 * 9, dtype=dtype).reshape(5, 7, 9), Halving((1, 2)))
         assert bounds.check_of("halve_floats") is bounds.check_halve
         return bounds.violations
 

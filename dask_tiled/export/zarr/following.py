@@ -17,6 +17,7 @@ from dask_tiled.export.zarr.grids import ChunkGrid, grids_of
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import StoreStep, plan_of
 from dask_tiled.export.zarr.targets import Target, write_blocks
+from dask_tiled.export.zarr.windows import with_windows
 from dask_tiled.model.description import Description
 from dask_tiled.model.growth import Sample
 from dask_tiled.model.layout import Layout
@@ -88,7 +89,7 @@ def follow_files(
             write_blocks(blocks, Target(step.stack, place), done, show=False, rows=some)
             bar.total = nbytes
             bar.update((rows.stop - rows.first) * nbytes // rows.arr.shape[0])
-        place.commit(step.documents, step.keys())
+        place.commit(with_windows(step.documents, step.stack, place), step.keys())
 
 
 def _attempt_of(step: StoreStep, desc: Description, settings: Settings) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError, TilingError, check_whole
-from dask_tiled.export.zarr.levels import BLOCK_BYTES, halved_shape
+from dask_tiled.export.zarr.levels import BLOCK_BYTES
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.ome_axes import halved_axes
+from dask_tiled.model.pyramids import METHODS, Halving
 from dask_tiled.tiling.bases import Chunks, largest_divisor
 from dask_tiled.tiling.sizes import divided, equal_chunks, grown
 
@@ -34,8 +38,7 @@ class ChunkGrid(NamedTuple):
 class Pyramid(NamedTuple):
     """The levels of a pyramid except the first."""
 
-    binned: int = 0
-    """Number of last axes that are halved from level to level."""
+    halving: Halving = Halving()
     levels: tuple[ChunkGrid, ...] = ()
 
 
@@ -86,7 +89,8 @@ def divides(grid: Sequence[int], chunks: Chunks) -> bool:
 def pyramid_of(
     given: Given,
     wanted: Any,
-    image: Mapping[str, Any],
+    method: Any,
+    names: Sequence[str] | None,
     first: ChunkGrid,
     *,
     like: bool,
@@ -101,8 +105,10 @@ def pyramid_of(
     wanted : bool or int
         Number of levels besides the array; True adds levels until halved axes have at most
         ``SMALL`` pixels.
-    image : mapping
-        OME-Zarr attributes; empty if the array is not an image.
+    method : {"mean", "nearest"}
+        How levels are computed.
+    names : sequence of str, optional
+        Names of the dimensions of an array in a group.
     first : ChunkGrid
         Chunks and shards of the array itself.
     like : bool
@@ -113,18 +119,26 @@ def pyramid_of(
     Raises
     ------
     DatasetError
-        The number is invalid, or the array is not an image of numbers.
+        The number or the method is invalid, or the array is not an image of numbers.
     """
+    if method not in METHODS:
+        found = repr(method)
+        raise DatasetError("invalid pyramid_method", expected=" or ".join(METHODS), found=found)
     if wanted is False:
         return Pyramid()
-    if not image:
-        problem = "the axes do not form an OME-Zarr image, which a pyramid needs"
-        expected = "layout='group', and 2 to 4 axes with different names and positive scales"
+    if given.ndim < 2 or names is None or len({*names}) < given.ndim:
+        problem = "the axes do not form an image, which a pyramid needs"
+        expected = "layout='group', and 2 axes or more with different names"
         raise DatasetError(problem, expected=expected, found=f"an array of {given.ndim} axes")
     if given.dtype.kind not in "biufc":
         raise DatasetError("a pyramid needs pixels that are numbers", found=str(given.dtype))
-    binned = _binned_axes(given, image)
-    longest = max(given.shape[given.ndim - binned :])
+    desc = given.description
+    axes = [
+        replace(x or Axis(name), name=name) for x, name in zip(given.shown.axes, names, strict=True)
+    ]
+    sig_ndim = 2 if desc is None else len(desc.sig_shape) or 2
+    halving = Halving(halved_axes(axes, sig_ndim), method)
+    longest = max(given.shape[k] for k in halving.axes)
     if wanted is True:
         count = max(0, -(-longest // SMALL) - 1).bit_length()
     else:
@@ -132,34 +146,25 @@ def pyramid_of(
         count = check_whole("pyramid", wanted, least=0, most=most)
     levels, grows = [first], given.description is not None and not keeps and not like
     while len(levels) <= count:
-        most = BLOCK_BYTES >> binned * len(levels) if grows else 0
-        levels.append(_next(given, levels[-1], binned, first.chunk if like else None, most))
-    return Pyramid(binned, tuple(levels[1:]))
-
-
-def _binned_axes(given: Given, image: Mapping[str, Any]) -> int:
-    """Count the halved axes: those of a frame or of a volume."""
-    (described,) = image["ome"]["multiscales"]
-    if given.ndim == 3 and all(axis.get("type") == "space" for axis in described["axes"]):
-        return 3
-    desc = given.description
-    return 2 if desc is None else min(3, len(desc.sig_shape) or 2)
+        most = BLOCK_BYTES >> len(halving.axes) * len(levels) if grows else 0
+        levels.append(_next(given, levels[-1], halving, first.chunk if like else None, most))
+    return Pyramid(halving, tuple(levels[1:]))
 
 
 def _next(
-    given: Given, before: ChunkGrid, binned: int, chunk: Sequence[int] | None, most: int
+    given: Given, before: ChunkGrid, halving: Halving, chunk: Sequence[int] | None, most: int
 ) -> ChunkGrid:
     """Choose the shape, chunks and shards of the next level; ``chunk`` overrides the chunks.
 
     Shards grow up to ``most`` bytes: creating a file takes longer than writing its pixels.
     """
-    first, size = given.ndim - binned, given.dtype.itemsize
-    shape, kept = halved_shape(before.shape, binned), before.shard or before.chunk
+    axes, size = halving.axes, given.dtype.itemsize
+    shape, kept = halving.shape(before.shape), before.shard or before.chunk
     covers = [n >= length for n, length in zip(kept, before.shape, strict=True)]
-    kept = tuple(max(1, shape[k]) if covers[k] and k >= first else n for k, n in enumerate(kept))
+    kept = tuple(max(1, shape[k]) if covers[k] and k in axes else n for k, n in enumerate(kept))
     inner = (1,) * given.ndim if chunk is None else chunk
     halves = tuple(
-        n if covers[k] or k < first or n % 2 or n // 2 % min(inner[k], n // 2) else n // 2
+        n if covers[k] or k not in axes or n % 2 or n // 2 % min(inner[k], n // 2) else n // 2
         for k, n in enumerate(kept)
     )
     stored = halves if math.prod(map(min, halves, shape)) * size >= LEAST_BYTES else kept

@@ -18,7 +18,7 @@ from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.results import Result, check_names
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.mark import MARK, attributes_of, json_value
-from dask_tiled.model.ome_zarr import at_level, image_of
+from dask_tiled.model.ome_zarr import image_of
 from dask_tiled.tiling.sizes import divided
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Settings(NamedTuple):
     names: Any = None
     attributes: Mapping[str, Any] | None = None
     pyramid: bool | int = False
+    pyramid_method: str = "mean"
 
     @property
     def member(self) -> str:
@@ -121,14 +122,14 @@ def layout_of(
             _write_coordinates(group, coordinates, small)
         _consolidate(store)
     documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
-    return Layout(documents, Stack(tuple(levels), pyramid.binned), tuple(beside))
+    return Layout(documents, Stack(tuple(levels), pyramid.halving), tuple(beside))
 
 
 def _nodes(
     given: Given, settings: Settings, pyramid: Pyramid, results: Sequence[Result]
 ) -> list[_Node]:
     """Return the nodes of an array and of the levels of its pyramid."""
-    shown, desc, binned = given.shown, given.description, pyramid.binned
+    shown, desc, halving = given.shown, given.description, pyramid.halving
     mark = attributes_of(shown.axes, shown.of)[MARK] | {"written_by": WRITER}
     small = {key: mark[key] for key in ("version", "written_by")}
     signal = {} if desc is None else {"sig_dims": len(desc.sig_shape)}
@@ -136,14 +137,16 @@ def _nodes(
     of_data = {**units, **(settings.attributes or {}), MARK: mark | signal}
     nodes = [_Node("", shown.axes, json_value(of_data), {MARK: small})]
     for k in range(1, len(pyramid.levels) + 1):
-        axes = at_level(shown.axes, binned, k)
+        axes = halving.at_level(shown.axes, k)
         of_level = {MARK: attributes_of(axes, ())[MARK] | small | signal}
         nodes.append(_Node(f"{LEVEL}{k}", axes, json_value(of_level), {MARK: small}))
     if settings.member:
-        image = image_of([node.path for node in nodes], settings.names, shown.axes, binned)
-        halved = {"binned": binned} if pyramid.levels else {}
+        paths = [node.path for node in nodes]
+        image = image_of(paths, settings.names, shown.axes, given.dtype, halving)
+        of_levels = {"pyramid": {"levels": paths, **halving._asdict()}} if pyramid.levels else {}
         listed = {"results": [one.name for one in results]} if results else {}
-        nodes[0] = nodes[0]._replace(of_group=json_value({MARK: small | halved | listed, **image}))
+        told = json_value({MARK: small | of_levels | listed, **image})
+        nodes[0] = nodes[0]._replace(of_group=told)
     return nodes
 
 

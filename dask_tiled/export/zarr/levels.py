@@ -11,6 +11,7 @@ import numpy as np
 from dask_tiled.export.zarr.encoding import Encoder, Region
 from dask_tiled.export.zarr.parts import Part, Pixels
 from dask_tiled.model.indexing import Array, Box
+from dask_tiled.model.pyramids import Halving
 
 BLOCK_BYTES = 64 << 20
 """Size of the largest block from which several levels are computed in one pass; a shard may be
@@ -44,8 +45,7 @@ class Stack(NamedTuple):
     """Levels written in one pass; all but the first are computed from the level before."""
 
     levels: tuple[Level, ...]
-    binned: int = 0
-    """Number of last axes that are halved from one level to the next."""
+    halving: Halving = Halving()
     stored: bool = False
     """Whether the first level already exists and is only read."""
 
@@ -66,9 +66,8 @@ class Stack(NamedTuple):
         """Extend blocks to whole blocks of level ``k``."""
         base = self.base.encoder
         axes = zip(unit, stored, base.stored, base.shape, strict=True)
-        first = len(base.shape) - self.binned
         return tuple(
-            n if whole >= size else math.lcm(n, other << k if axis >= first else other)
+            n if whole >= size else math.lcm(n, other << k if axis in self.halving.axes else other)
             for axis, (n, other, whole, size) in enumerate(axes)
         )
 
@@ -77,7 +76,8 @@ class Stack(NamedTuple):
         for level in self.levels:
             level.encoder.prepare()
         if len(self.levels) > 1:
-            halved(np.zeros((2,) * self.binned, self.base.encoder.dtype), self.binned)
+            encoder = self.base.encoder
+            halved(np.zeros((2,) * len(encoder.shape), encoder.dtype), self.halving)
 
     def passes(self, fits: Callable[[tuple[int, ...]], bool] | None = None) -> list[Stack]:
         """Divide the levels into passes; each begins with the last level of the previous pass.
@@ -93,16 +93,16 @@ class Stack(NamedTuple):
         levels, found = self.levels, list[Stack]()
         while True:
             count = min(2, len(levels))
-            if fits and not found and not fits(Stack(levels[:count], self.binned).unit):
+            if fits and not found and not fits(Stack(levels[:count], self.halving).unit):
                 count = 1
             most = max(BLOCK_BYTES, _nbytes(levels[0].encoder, levels[0].encoder.stored))
             while count < len(levels):
-                more = Stack(levels[: count + 1], self.binned)
+                more = Stack(levels[: count + 1], self.halving)
                 large = _nbytes(levels[0].encoder, more.unit) > most
                 if large or (fits and not found and not fits(more.unit)):
                     break
                 count += 1
-            found.append(Stack(levels[:count], self.binned, stored=self.stored or bool(found)))
+            found.append(Stack(levels[:count], self.halving, stored=self.stored or bool(found)))
             if count == len(levels):
                 return found
             levels = levels[count - 1 :]
@@ -112,7 +112,7 @@ class Stack(NamedTuple):
         for k, level in enumerate(self.levels):
             if k or not self.stored:
                 yield from (level.prefix + key for key, _ in level.encoder.keys(box))
-            box = _halved_box(box, self.binned)
+            box = _halved_box(box, self.halving)
 
     def parts(self, pixels: Pixels) -> Iterator[tuple[Level, str, Region, Iterator[Part]]]:
         """Yield the zarr chunks of a block of the first level, and of the levels computed from it.
@@ -132,10 +132,10 @@ class Stack(NamedTuple):
         passing = not self.stored and self._is_even(chunk, box)
         means: Array | None = None
         if above and passing:
-            shape = [stop - start for start, stop in _halved_box(box, self.binned)]
+            shape = [stop - start for start, stop in _halved_box(box, self.halving)]
             means = np.empty(shape, base.encoder.dtype)
         elif above:
-            means = halved(pixels.load(), self.binned)
+            means = halved(pixels.load(), self.halving)
         if not self.stored:
             for key, region in base.encoder.keys(box):
                 parts = pixels.parts(region, chunk)
@@ -145,29 +145,28 @@ class Stack(NamedTuple):
                 yield base, key, region, parts
         for k, level in enumerate(above):
             assert means is not None  # noqa: S101 - for the type checker
-            means = halved(means, self.binned) if k else means
-            box = _halved_box(box, self.binned)
+            means = halved(means, self.halving) if k else means
+            box = _halved_box(box, self.halving)
             block = Pixels(means, box, pixels.workspace)
             for key, region in level.encoder.keys(box):
                 yield level, key, region, block.parts(region, level.encoder.chunk)
 
     def _is_even(self, chunk: Sequence[int], box: Box) -> bool:
         """Return whether each mean lies within one zarr chunk."""
-        first = len(box) - self.binned
-        axes = zip(chunk[first:], box[first:], strict=True)
-        return all(not n % 2 or n >= stop - start for n, (start, stop) in axes)
+        ends = ((chunk[k], *box[k]) for k in self.halving.axes)
+        return all(not n % 2 or n >= stop - start for n, start, stop in ends)
 
     def _halving(
         self, parts: Iterator[Part], corner: Sequence[int], means: Array
     ) -> Iterator[Part]:
         """Yield zarr chunks, and average each while it is in the cache."""
-        chunk, first = self.base.encoder.chunk, means.ndim - self.binned
+        chunk, axes = self.base.encoder.chunk, self.halving.axes
         for place, given in parts:
             pixels = np.ascontiguousarray(given)
             begins = (low + k * n for low, k, n in zip(corner, place, chunk, strict=True))
-            starts = [n // 2 if axis >= first else n for axis, n in enumerate(begins)]
-            ends = zip(starts, halved_shape(pixels.shape, self.binned), strict=True)
-            halved(pixels, self.binned, means[tuple(slice(n, n + size) for n, size in ends)])
+            starts = [n // 2 if axis in axes else n for axis, n in enumerate(begins)]
+            ends = zip(starts, self.halving.shape(pixels.shape), strict=True)
+            halved(pixels, self.halving, means[tuple(slice(n, n + size) for n, size in ends)])
             yield place, pixels
 
 
@@ -175,27 +174,22 @@ def _nbytes(encoder: Encoder, block: Sequence[int]) -> int:
     return math.prod(map(min, block, encoder.shape)) * encoder.dtype.itemsize
 
 
-def _halved_box(box: Box, binned: int) -> Box:
-    first = len(box) - binned
-    ends = ((start // 2, -(-stop // 2)) for start, stop in box[first:])
-    return (*box[:first], *ends)
+def _halved_box(box: Box, halving: Halving) -> Box:
+    return tuple(
+        (start // 2, -(-stop // 2)) if k in halving.axes else (start, stop)
+        for k, (start, stop) in enumerate(box)
+    )
 
 
-def halved_shape(shape: Sequence[int], binned: int) -> tuple[int, ...]:
-    """Return the shape of the next level."""
-    first = len(shape) - binned
-    return (*shape[:first], *(-(-n // 2) for n in shape[first:]))
-
-
-def halved(pixels: Array, binned: int, to: Array | None = None) -> Array:
-    """Average pairs of pixels along each of the last axes.
+def halved(pixels: Array, halving: Halving, to: Array | None = None) -> Array:
+    """Compute the pixels of the next level.
 
     Parameters
     ----------
     pixels : ndarray
         Of numbers or booleans.
-    binned : int
-        Number of axes, at most 3.
+    halving : Halving
+        Of at most 3 axes.
     to : ndarray, optional
         Output array.
 
@@ -205,26 +199,49 @@ def halved(pixels: Array, binned: int, to: Array | None = None) -> Array:
         Of the same dtype: means of integers are rounded to nearest, ties to even. At the end of an
         axis of odd length, the mean is of the pixels that exist.
     """
+    if halving.method == "nearest":
+        steps = (2 if k in halving.axes else 1 for k in range(pixels.ndim))
+        nearest = pixels[tuple(slice(None, None, step) for step in steps)]
+        if to is None:
+            return np.ascontiguousarray(nearest)
+        to[...] = nearest
+        return to
+    axes = halving.axes
+    last = tuple(range(pixels.ndim - len(axes), pixels.ndim))
+    if axes == last:
+        return _means(pixels, len(axes), to)
+    # Colours of a pixel, for example, follow the halved axes.
+    means = _means(np.moveaxis(pixels, axes, last), len(axes))
+    turned = np.moveaxis(means, last, axes)
+    if to is None:
+        return np.ascontiguousarray(turned)
+    to[...] = turned
+    return to
+
+
+def _means(pixels: Array, count: int, to: Array | None = None) -> Array:
+    """Average pairs of pixels along each of the last ``count`` axes."""
     from dask_tiled.kernels.halving import halving_kernel
 
-    dtype = pixels.dtype
+    dtype, axes = pixels.dtype, range(pixels.ndim - count, pixels.ndim)
     if to is not None and not to.flags.c_contiguous:
-        to[...] = halved(pixels, binned)
+        to[...] = _means(pixels, count)
         return to
-    out = np.empty(halved_shape(pixels.shape, binned), dtype) if to is None else to
+    shape = Halving(tuple(axes)).shape(pixels.shape)
+    out = np.empty(shape, dtype) if to is None else to
     if dtype.kind == "c":
-        out.real, out.imag = halved(pixels.real, binned), halved(pixels.imag, binned)
+        out.real, out.imag = _means(pixels.real, count), _means(pixels.imag, count)
     elif dtype.kind == "b":
-        out[...] = halved(pixels.astype("u1"), binned)
+        out[...] = _means(pixels.astype("u1"), count)
     elif dtype.char == "e" or not dtype.isnative:
         wide = np.dtype("f8") if dtype.char == "e" else dtype.newbyteorder("=")
-        out[...] = halved(pixels.astype(wide), binned)
+        out[...] = _means(pixels.astype(wide), count)
     elif out.size:
-        ones = (1,) * (3 - binned)
-        frames, first = math.prod(pixels.shape[:-binned]), pixels.ndim - binned
+        ones = (1,) * (3 - count)
+        frames, first = math.prod(pixels.shape[:-count]), pixels.ndim - count
         inner, small = ((frames, *ones, *some.shape[first:]) for some in (pixels, out))
         row = np.empty(inner[-1], "f8")
-        depth, height, _ = *ones, *(2,) * binned
+        depth, height, _ = *ones, *(2,) * count
         given = np.ascontiguousarray(pixels).reshape(inner)
         halving_kernel(dtype)(given, out.reshape(small), depth, height, row)
     return out

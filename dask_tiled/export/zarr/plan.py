@@ -14,13 +14,12 @@ from dask_tiled.array.spec import Given
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.grids import ChunkGrid, Pyramid, divides, grids_of, pyramid_of
-from dask_tiled.export.zarr.group import DATA, dimension_names
+from dask_tiled.export.zarr.group import dimension_names
 from dask_tiled.export.zarr.layout import Layout, Settings, layout_of
 from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.relay import relayed
 from dask_tiled.export.zarr.results import Result
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.ome_zarr import image_of
 from dask_tiled.tiling.bases import Chunks, split
 
 
@@ -143,9 +142,9 @@ def plan_of(
     if first is None:
         grids = grids_of(given, settings.chunks, settings.shards, keeps=keeps)
         first = ChunkGrid(given.shape, *grids)
-    image = image_of([DATA], names or (), given.shown.axes) if settings.member else {}
-    like = settings.chunks is not None
-    pyramid = pyramid_of(given, settings.pyramid, image, first, like=like, keeps=keeps)
+    called, like = names if settings.member else None, settings.chunks is not None
+    wanted = settings.pyramid, settings.pyramid_method
+    pyramid = pyramid_of(given, *wanted, called, first, like=like, keeps=keeps)
     layout = layout_of(given, settings._replace(names=names), first, pyramid, results, own)
     step = _step(given, layout, company)
     between = relayed(given, step.passes[0].chunks, keeps=keeps) if relay else None

@@ -19,12 +19,14 @@ from dask_tiled.blocks.workers import able_workers
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
 from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.group import DATA
-from dask_tiled.export.zarr.levels import Level, Stack, halved_shape
+from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.parts import Pixels, Place
 from dask_tiled.export.zarr.stored_chunks import StoredChunks
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Box
+from dask_tiled.model.layout import MAX_NDIM
 from dask_tiled.model.mark import MARK
+from dask_tiled.model.pyramids import METHODS, Halving
 from dask_tiled.opening import opened
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.storing.folders import FileReader, local_path
@@ -78,7 +80,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
     arr = opened(arr)
     path = local_path(store) or str(store)
     with _reading_of(path):
-        arrays, binned = _opened(store, path)
+        arrays, halving = _opened(store, path)
         levels = tuple(Level(f"{x.path}/".lstrip("/"), Encoder(x)) for x in arrays)
         if any(0 in level.encoder.stored for level in levels):
             raise ValueError("the array has empty chunks")
@@ -99,8 +101,8 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
                     expected=expected,
                     found=found,
                 )
-        shape = halved_shape(shape, binned)
-    stack = Stack(levels, binned)
+        shape = halving.shape(shape)
+    stack = Stack(levels, halving)
     by_level = dict(zip(levels, arrays, strict=True))
     with able_workers(shown_of(arr).of, beside=_documents_of(arrays[0])):
         for part in stack.passes():
@@ -139,8 +141,8 @@ def _reading_of(path: str) -> Iterator[None]:
         raise VerificationError(problem, path=path, found=found) from error
 
 
-def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
-    """Open an array and the levels of its pyramid; return the number of halved axes, too."""
+def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], Halving]:
+    """Open an array and the levels of its pyramid; return how these were computed, too."""
     import zarr
     from zarr.storage import LocalStore
 
@@ -154,7 +156,9 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
             opened = zarr.open(place, mode="r" if read_only else "r+")
         except FileNotFoundError:
             raise VerificationError("the store is empty or does not exist", path=path) from None
-    names, binned = _levels_of(opened, path) if isinstance(opened, zarr.Group) else ([""], 0)
+    names, halving = [""], Halving()
+    if isinstance(opened, zarr.Group):
+        names, halving = _levels_of(opened, path)
     arrays: list[Any] = []
     for name in names:
         array: Any = opened.get(name) if isinstance(opened, zarr.Group) else opened
@@ -169,19 +173,21 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], int]:
             except FileNotFoundError:  # listed in the group, but deleted
                 raise none from None
         arrays.append(array)
-    return arrays, binned
+    return arrays, halving
 
 
-def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], int]:
-    """Return the paths of the levels in the metadata of a group, and the number of halved axes."""
+def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], Halving]:
+    """Return the paths of the levels in the metadata of a group, and how they were computed."""
     mark = group.attrs.get(MARK)
-    if not isinstance(mark, Mapping) or "binned" not in mark:
-        return [DATA], 0
+    if not isinstance(mark, Mapping) or "pyramid" not in mark:
+        return [DATA], Halving()
     try:
-        told: Any = group.attrs["ome"]
-        names = [level["path"] for level in told["multiscales"][0]["datasets"]]
-        return names, check_whole("binned", mark["binned"], least=1, most=3)
-    except (KeyError, TypeError, IndexError, DatasetError) as error:
+        told: Any = mark["pyramid"]
+        axes = tuple(check_whole("axes", axis, least=0, most=MAX_NDIM) for axis in told["axes"])
+        method = METHODS[METHODS.index(told["method"])]
+        check_whole("number of halved axes", len(axes), least=1, most=3)
+        return [*map(str, told["levels"])], Halving(axes, method)
+    except (KeyError, TypeError, ValueError) as error:
         problem = "invalid pyramid metadata of the group"
         raise VerificationError(problem, path=path, found=str(error)) from error
 

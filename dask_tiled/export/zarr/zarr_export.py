@@ -26,7 +26,9 @@ from dask_tiled.export.zarr.sources import may_read
 from dask_tiled.export.zarr.stored_chunks import level_array
 from dask_tiled.export.zarr.targets import Target, write_blocks
 from dask_tiled.export.zarr.tile_writer import write_and_compute
+from dask_tiled.export.zarr.windows import with_windows
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.pyramids import Method
 from dask_tiled.opening import opened
 from dask_tiled.storing.beginning import begin
 from dask_tiled.storing.folders import local_path
@@ -51,6 +53,7 @@ def to_zarr(
     dimension_names: Sequence[str | Axis] | None = None,
     attributes: Mapping[str, Any] | None = None,
     pyramid: bool | int = False,
+    pyramid_method: Method = "mean",
     with_results: Mapping[str, Any] | None = None,
     follow: bool = False,
     rest: float = 10.0,
@@ -103,9 +106,13 @@ def to_zarr(
         attributes of an xarray object. Values without a form in JSON are written as text.
     pyramid : bool or int
         Also write levels for viewers: this many or, if True, until no halved axis is longer than
-        256 pixels. Each level consists of means of pairs of pixels of the one before, along the
-        axes of frames or of a volume: the signal axes of an opened array, the last two axes of any
-        other, all three of a volume. Means have the dtype of the pixels: those of integers are
+        256 pixels. Each level halves y and x of the one before, and z if its step is less than
+        twice as long or short; never channels, colours or times. Without axes of these names, the
+        signal axes of an opened array are halved, the last two axes of any other, all three of a
+        volume.
+    pyramid_method : {"mean", "nearest"}
+        Pixels of levels: means of pairs of pixels along each halved axis, or the first pixel of
+        each pair, for images of labels. Means have the dtype of the pixels: those of integers are
         rounded to nearest, ties to even. At the end of an axis of odd length, the mean is of the
         pixels that exist.
     with_results : mapping of str to array, optional
@@ -183,7 +190,8 @@ def to_zarr(
     _check_results(results, layout, follow=follow)
     given, names = Given.of(arr), dimension_names
     attributes = own_attributes(of_xarray, given) | dict(attributes or {})
-    settings = Settings(chunks, shards, compressors, layout, names, attributes, pyramid)
+    levels = pyramid, pyramid_method
+    settings = Settings(chunks, shards, compressors, layout, names, attributes, *levels)
     read = chain(given.shown.of, *(shown_of(one).of for one in results.values()))
     codecs = compressors if isinstance(compressors, Sequence) else [compressors]
     libraries = {type(codec).__module__.partition(".")[0] for codec in codecs}
@@ -237,7 +245,8 @@ def _export(
                 write_blocks(blocks, target, done, show=show)
             # Results are stored together with the metadata that makes them visible.
             stored = (encoded(level, made[level.name]) for level in step.results)
-            place.commit(dict(chain(step.documents.items(), *stored)), step.keys())
+            documents = with_windows(step.documents, step.stack, place)
+            place.commit(dict(chain(documents.items(), *stored)), step.keys())
 
 
 def _opened(store: Any, member: str) -> zarr.Array[Any]:

@@ -1,0 +1,54 @@
+"""Windows of channels, in which viewers show the pixels: chosen from those that are stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from dask_tiled.export.zarr.levels import Stack
+from dask_tiled.export.zarr.stored_chunks import StoredChunks
+from dask_tiled.model.indexing import Box
+from dask_tiled.model.ome_axes import CHANNEL
+from dask_tiled.panels import contrast
+from dask_tiled.storing.places import Place
+
+SAMPLED = 1024
+"""Windows are chosen from the centres of images, at most this many pixels along an axis."""
+ROOT = "zarr.json"
+"""Key of the document of the group."""
+
+
+def with_windows(documents: Mapping[str, bytes], stack: Stack, place: Place) -> dict[str, bytes]:
+    """Return the documents of an export, with windows that fit the pixels of the last level.
+
+    Each is chosen from three images of its channel. Documents without channels are unchanged.
+    """
+    document = json.loads(documents.get(ROOT, b"{}"))
+    told = document.get("attributes", {}).get("ome", {})
+    channels = told.get("omero", {}).get("channels", ())
+    level = stack.levels[-1]
+    for k, channel in enumerate(channels):
+        types = [axis["type"] for axis in told["multiscales"][0]["axes"]]
+        stored = StoredChunks(place.reader(), level.prefix, level.encoder)
+        boxes = _boxes(level.encoder.shape, types.index(CHANNEL), k)
+        values = np.concatenate([stored.box(box).reshape(-1) for box in boxes])
+        low, high, _ = contrast(values)
+        window = {"start": low, "end": high}
+        if level.encoder.dtype.kind == "f":
+            window |= {"min": low, "max": high}
+        channel["window"] |= window
+    return {**documents, ROOT: json.dumps(document).encode()} if channels else {**documents}
+
+
+def _boxes(shape: Sequence[int], axis: int, channel: int) -> Iterator[Box]:
+    """Yield the centres of three images of a channel."""
+    centre = []
+    for n in shape[-2:]:
+        size = min(n, SAMPLED)
+        centre.append(((n - size) // 2, (n + size) // 2))
+    places = {tuple(n * k // 4 for n in shape[:-2]) for k in (1, 2, 3)}
+    found = {(*place[:axis], channel, *place[axis + 1 :]) for place in places}
+    for place in sorted(found):
+        yield (*((k, k + 1) for k in place), *centre)
