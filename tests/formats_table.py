@@ -19,6 +19,7 @@ import numpy as np
 import tifffile
 import zarr
 from delmic_writer import write_delmic
+from metamorph_writer import write_stk
 from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
 from zarr.codecs import BloscCodec, TransposeCodec
 
@@ -606,6 +607,15 @@ def make_tiff_series(folder, stem):
     return Sample({"path": members}, frames, members)
 
 
+def make_stk(folder, stem):
+    """Write a stack of MetaMorph, whose planes follow one page."""
+    frames = counting_frames((12, 5, 7), "u2")
+    distances, wavelengths = [(1, 4)] * 12, [488] * 12
+    options = {"pixel": ((1, 8), (1, 8)), "distances": distances, "wavelengths": wavelengths}
+    path = write_stk(folder / f"{stem}.stk", frames, rows=2, **options)
+    return Sample({"path": path}, frames, [path])
+
+
 # The first word of a key is the name of the format.
 TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw": make_raw,
@@ -665,6 +675,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     ),
     "tiff ImageJ": partial(make_tiff, shape=(3, 4, 5, 7), imagej=True, metadata={"axes": "TZYX"}),
     "tiff series": make_tiff_series,
+    "tiff MetaMorph": make_stk,
     "nd2": make_nd2,
     "nd2 padded rows": partial(make_nd2, shape=(6, 3, 5, 7), axes="pcyx", padding=6),
     "nd2 zlib": partial(make_nd2, shape=(12, 5, 7), axes="zyx", compressed=True),

@@ -18,6 +18,7 @@ import numpy as np
 
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.ifd import read_description
+from dask_tiled.formats.tiff.metamorph import read_stack
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.formats.tools.text import number_in, parse_pairs, parse_xml, plain_tree
 from dask_tiled.model.units import wavelength
@@ -125,6 +126,27 @@ def _imagej(page: Page) -> Calibration | None:
     )
 
 
+def _metamorph(page: Page) -> Calibration | None:
+    """Read the pixel sizes, and the positions and wavelengths of the planes of a stack."""
+    stack = read_stack(page.file, page.ifd)
+    if stack is None:
+        return None
+    axes = {}
+    for name, (unit, places) in stack.axes.items():
+        steps = name in page.sizes
+        axis = (
+            tools.Axis.calibrated(name, _unit(unit), float(places[0]))
+            if steps
+            else tools.Axis.at(name, unit, places)
+        )
+        if axis is not None:
+            axes[name] = axis
+    if stack.letter == "c":
+        labels = tuple(f"{wave:g} nm" for wave in stack.wavelengths)
+        axes["c"] = tools.Axis("c", labels=labels)
+    return Calibration(axes)
+
+
 def _digital_micrograph(page: Page) -> Calibration | None:
     if not any(page.text(str(tag)) for tag in (65003, 65004, 65005)):
         return None
@@ -216,6 +238,7 @@ def _resolution(page: Page) -> Calibration | None:
 
 WAYS = {
     "the description of ImageJ": _imagej,
+    "tags 33628 to 33631 of MetaMorph": _metamorph,
     "tags 65003 to 65011 of Digital Micrograph": _digital_micrograph,
     "tag 34680 or 34682 of FEI": _fei,
     "tag 34118 of Zeiss": _zeiss,

@@ -115,7 +115,7 @@ def _choose_pages(
         shared = series if alone else shared
         sizes = [_pixels_of(pages, chain, one) for one in series]
         number, own = choose_picture(path, [one.name for one in series], dataset, sizes)
-        doubts = doubts or own
+        doubts = doubts or (*own, *series[number].doubts)
         found.append((chain, series, number))
     rows = [series[n].rows(pages, chain, level, settled=settled) for chain, series, n in found]
     return found, np.concatenate(rows), doubts
@@ -180,9 +180,9 @@ def read_headers(desc: tools.Description) -> Array:
 
 FORMAT = tools.Format(
     name="tiff",
-    extensions=(".tif", ".tiff", ".btf", ".tf8"),
-    summary="TIFF and BigTIFF: stacks, pyramids, tiles, compressed pages, ImageJ hyperstacks",
-    nav_shape_from="ImageJ's or tifffile's description, else the number of pages",
+    extensions=(".tif", ".tiff", ".btf", ".tf8", ".stk"),
+    summary="TIFF and BigTIFF: stacks, pyramids, tiles, compressed pages, ImageJ, MetaMorph stacks",
+    nav_shape_from="ImageJ, tifffile or MetaMorph, else the number of pages",
     sniff=sniff,
     describe=describe,
     headers=read_headers,

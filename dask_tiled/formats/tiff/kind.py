@@ -16,6 +16,7 @@ from dask_tiled.codecs.chunks import unwritten
 from dask_tiled.errors import require
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, Source, Values
+from dask_tiled.formats.tiff.metamorph import UIC_TAGS
 from dask_tiled.formats.tiff.storage import decoder_of
 
 LAYOUT_TAGS = {
@@ -23,7 +24,15 @@ LAYOUT_TAGS = {
     *(32997, 32998, 42113, 65007, 65008, 65009),
 }
 """Tags of the pixel layout; pages with equal values are of one kind."""
-LINKS = {34665, 34853, 40965, SUB_IFDS, *OFFSETS, *COUNTS}  # tags that refer to other data
+LINKS = {
+    34665,
+    34853,
+    40965,
+    SUB_IFDS,
+    *UIC_TAGS,
+    *OFFSETS,
+    *COUNTS,
+}  # tags that refer to other data
 MOST_PLACES_BYTES = 1 << 26
 MOST_VALUE_BYTES = 1 << 16
 MOST_LISTED = 256  # longer values are summarised

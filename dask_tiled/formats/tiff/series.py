@@ -1,8 +1,8 @@
 """Series of TIFF pages: those that are frames of one array, and its shape.
 
 Pages of one shape and dtype are a series, wherever they are in the file, unless the first page has
-a description by ImageJ or tifffile. Both programs write files in which further frames follow the
-only page.
+a description by ImageJ or tifffile, or the tags of MetaMorph. These programs write files in which
+further frames follow the only page.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.calibration import IMAGEJ
 from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.kind import Kind
+from dask_tiled.formats.tiff.metamorph import Stack, read_stack
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tools.text import parse_json, parse_pairs
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.indexing import Index
 
 SHAPED = ('{"shape":', "shape=(")  # beginnings of tifffile's descriptions
@@ -34,6 +36,7 @@ class Series(NamedTuple):
     letters: str  # one per axis; "i" or "q" for axes without a meaning
     source: str  # of the shape
     promised: int = 0  # number of frames, if some are missing
+    doubts: tuple[Doubt, ...] = ()
 
     def rows(self, pages: Pages, chain: Index, level: int, *, settled: bool) -> Index:
         """Return the rows of the frames in the table; pages of a level are added to it.
@@ -67,6 +70,8 @@ def find_series(pages: Pages, chain: Index) -> list[Series]:
         series = _imagej(pages, chain, description)
     elif description.startswith(SHAPED):
         series = _shaped(pages, chain)
+    elif len(chain) == 1:
+        series = _metamorph(pages, chain)
     return series or _by_image(pages, chain)
 
 
@@ -146,6 +151,32 @@ def _shaped(pages: Pages, chain: Index) -> list[Series] | None:
         series.append(Series(name, numbers, nav, axes, source))
         at += len(own)
     return series
+
+
+def _metamorph(pages: Pages, chain: Index) -> list[Series] | None:
+    """Return the planes of a stack of MetaMorph; None for other pages."""
+    ifd = pages[chain[0]].ifd
+    stack = read_stack(pages.file_of(chain[0]), ifd)
+    if stack is None or stack.planes < 2:
+        return None
+    source = "tags 33629 to 33631 of MetaMorph"
+    there = min(stack.planes, _room(pages, chain[0]))
+    kind, start = pages.kind_of(chain[0]), int(pages.segments(chain[:1])[0][0, 0])
+    if start < ifd:
+        there = max(1, min(there, (ifd - start) // kind.nbytes(kind.full)))
+    promised = stack.planes if there < stack.planes else 0
+    doubts = _mixed(stack)
+    return [Series("", np.arange(1), (there,), stack.letter, source, promised, doubts)]
+
+
+def _mixed(stack: Stack) -> tuple[Doubt, ...]:
+    """Return the doubt that planes along z or t are of several wavelengths; none otherwise."""
+    waves = len(set(stack.wavelengths))
+    if waves < 2 or stack.letter == "c":
+        return ()
+    shown = {"q": "in a row"}.get(stack.letter, f"along {stack.letter}")
+    text = f"{stack.planes} planes of {waves} wavelengths are shown {shown}"
+    return (Doubt("scan-shape", text, "pass nav_shape, such as (planes, wavelengths)"),)
 
 
 def _nav(
