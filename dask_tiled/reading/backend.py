@@ -16,6 +16,7 @@ from dask_tiled.reading.descriptors import lend, take_back
 from dask_tiled.reading.pages import Map
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
+from dask_tiled.system.files import fstat_again
 
 OPEN_FILES = 8
 """Files held open at once for a chunk."""
@@ -105,6 +106,10 @@ class Files:
                 self.close()
             self._fds[file] = lend(file, direct=self._direct, release=self.close)
         return self._fds[file]
+
+    def check(self, file: File) -> None:
+        """Check that a file is unchanged."""
+        file.check(fstat_again(self.fd(file), file.inode))
 
     def close(self, *error: Any) -> None:
         """Release all descriptors, and the maps, which hold some; after an error, close them."""

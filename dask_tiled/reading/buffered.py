@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -74,7 +73,7 @@ class Buffered(Local):
             while wanted[DONE] < len(part.offsets):
                 wanted[FD], wanted[CALL] = self._files.fd(file), PREAD_ADDRESS
                 yield Window(part, self._buffer, 0, wanted)
-                file.check(os.fstat(self._files.fd(file)))
+                self._files.check(file)
                 if wanted[DONE] < len(part.offsets):
                     # Repeated to raise its error, unless a signal interrupted the kernel.
                     self._read(file, int(wanted[START]), int(wanted[STOP]))
@@ -104,7 +103,7 @@ class Buffered(Local):
             offsets, frames = part.offsets[some], part.frames[some]
             places = np.empty_like(offsets)
             if gather(wanted, data, offsets, places):
-                part.file.check(os.fstat(self._files.fd(part.file)))
+                self._files.check(part.file)
                 yield Window(part._replace(offsets=places, frames=frames), data, 0)
                 wanted[DONE] += len(offsets)
 
@@ -139,7 +138,7 @@ class Buffered(Local):
                     found=f"{start + done} bytes",
                 )
             done += count
-        file.check(os.fstat(fd))
+        self._files.check(file)
 
 
 class Direct(Buffered):

@@ -13,7 +13,7 @@ from operator import attrgetter
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import GIVES_BACK, SHORT, allowed, with_room
-from dask_tiled.system.files import DIRECT, HINDERS, TO_READ, open_file
+from dask_tiled.system.files import DIRECT, HINDERS, TO_READ, fstat_again, open_file
 from dask_tiled.system.forks import after_fork
 
 IDLE = 32
@@ -56,21 +56,21 @@ def lend(file: File, *, direct: bool = False, release: Callable[[], None] = lamb
         except (OSError, DatasetError):
             file.check()
             raise
-    _check(file, fd)
+    _check(file, fd, os.fstat)
     return fd
 
 
 def take_back(file: File, fd: int, *, direct: bool = False) -> None:
     """Keep a descriptor for the next chunk, and check that the file is still unchanged."""
-    _check(file, fd)
+    _check(file, fd, lambda fd: fstat_again(fd, file.inode))
     _idle.append(((*_version(file), direct), fd))
     _shorten(0 if HINDERS else allowed(IDLE))
 
 
-def _check(file: File, fd: int) -> None:
+def _check(file: File, fd: int, status: Callable[[int], os.stat_result]) -> None:
     """Check that a file is unchanged; close its descriptor if not."""
     try:
-        file.check(os.fstat(fd))
+        file.check(status(fd))
     except BaseException:
         os.close(fd)
         raise

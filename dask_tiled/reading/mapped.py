@@ -90,7 +90,7 @@ class Mapped(Local):
             mapped = self._files.maps[file] = self._map(file, start, stop, sparse=sparse)
         elif HINDERS:  # a mapped file keeps its length
             return mapped
-        file.check(os.fstat(self._files.fd(file)))
+        self._files.check(file)
         return mapped
 
     def _map(self, file: File, start: int, stop: int, *, sparse: bool) -> Map:
@@ -103,7 +103,7 @@ class Mapped(Local):
         try:
             return with_room(make, file.path, self._files.close)
         except ValueError:  # raised by mmap for a file that is too short
-            file.check(os.fstat(self._files.fd(file)))
+            self._files.check(file)
             raise
 
 
@@ -131,13 +131,13 @@ class Resting(Mapped):
         if not HAS_PRIVATE_PAGES:
             return None
         mapped = self._made(file, start, stop, access=mmap.ACCESS_COPY)
-        file.check(os.fstat(self._files.fd(file)))
+        self._files.check(file)
         self._populate(mapped, file, start, stop)
         return mapped.data[start - mapped.start :]
 
     def _populate(self, mapped: Map, file: File, start: int, stop: int) -> None:
         if not mapped.populate(start, stop):
-            file.check(os.fstat(self._files.fd(file)))
+            self._files.check(file)
             raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
 
 

@@ -8,8 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from dask_tiled import DatasetError, open_dataset, to_beton, to_references, to_zarr
+from dask_tiled import DatasetError, StaleFileError, open_dataset, to_beton, to_references, to_zarr
+from dask_tiled.reading import buffered
 from dask_tiled.system import changes
+from dask_tiled.system.files import fstat_again, open_file, preadv
 from dask_tiled.testing import counting_frames, write_mib
 
 pytestmark = pytest.mark.skipif(os.name != "nt", reason="for Windows")
@@ -116,6 +118,58 @@ FOLDERS = "C:", "C:\\", "\\", "\\\\?\\C:\\"
 def test_drives_are_folders(folder):
     with pytest.raises(DatasetError, match=r"not a file; .* found a directory"):
         open_dataset(folder)
+
+
+def append(path):
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+CHANGES = {
+    "nothing": os.fspath,
+    "new bytes": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "more bytes": append,
+    "times": lambda path: os.utime(path, ns=(10**18 + 100, 10**18 + 12345600)),
+    "a second name": lambda path: os.link(path, path.with_name("link")),
+    "another name": lambda path: os.rename(path, path.with_name("other")),
+    "no name": os.remove,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_status_of_open_files(path, change):
+    fd = open_file(str(path), 0)
+    inode = os.fstat(fd).st_ino
+    CHANGES[change](path)
+    wanted, found = os.fstat(fd), fstat_again(fd, inode)
+    for name in ("size", "ino", "nlink", "atime_ns", "mtime_ns", "ctime_ns"):
+        assert getattr(found, f"st_{name}") == getattr(wanted, f"st_{name}")
+    os.close(fd)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        fstat_again(fd, inode)
+
+
+@pytest.mark.parametrize("change", ["new bytes", "more bytes", "times"])
+def test_changes_between_opening_and_reading(path, change, monkeypatch):
+    os.utime(path, (0, 0))  # the clock of Windows advances in steps
+    arr = open_dataset(path, io="buffered")
+
+    def read_late(*arguments):
+        CHANGES[change](path)
+        return preadv(*arguments)
+
+    monkeypatch.setattr(buffered, "preadv", read_late)
+    with pytest.raises(StaleFileError):
+        arr[0, 0].compute(scheduler="sync")
+
+
+def test_a_frame_asks_once_for_the_whole_status(path, monkeypatch):
+    calls, status = [], os.fstat
+    arr = open_dataset(path, io="buffered")
+    arr[0, 1].compute(scheduler="sync")  # reads compiled code, too
+    monkeypatch.setattr(os, "fstat", lambda fd: calls.append(fd) or status(fd))
+    np.testing.assert_array_equal(arr[0, 0].compute(scheduler="sync"), FRAMES[0, 0])
+    assert len(calls) == 1
 
 
 def test_pipes_without_readers(path):
