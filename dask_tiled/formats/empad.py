@@ -172,7 +172,7 @@ def describe(
     desc = tools.Description.of("empad", layout, {"empad": facts}, axes)
     for told_by, shape in _fitting(told, layout.n_frames, grows=file.grows):
         desc = desc.with_scan(shape, told_by, scan_axes(shape, root))
-        return desc.with_doubts(*_smallest(shape, layout.n_frames, told))
+        return desc.with_doubts(*_contradicted(shape, layout.n_frames, told))
     if not told:
         return desc if nav_shape is not None else desc.with_doubts(*unknown_scan(layout.n_frames))
     truncated = layout.n_frames < min(math.prod(shape) for _, shape in told)
@@ -199,12 +199,14 @@ def _fitting(
     return sorted(larger, key=lambda one: math.prod(one[1])) if is_filling() else []
 
 
-def _smallest(
+def _contradicted(
     shape: tuple[int, ...], frames: int, told: Sequence[tuple[str, tuple[int, ...]]]
 ) -> tuple[Doubt, ...]:
-    """Return the doubt that another of several shapes is meant, where frames are missing."""
-    others = {str(one) for _, one in told if math.prod(one) > frames} - {str(shape)}
-    if frames == math.prod(shape) or not others:
+    """Return the doubt that another shape is meant, of those that suit the frames as well."""
+    exact = frames == math.prod(shape)
+    larger = (one for _, one in told if math.prod(one) >= frames)
+    others = {str(one) for one in larger if not exact or math.prod(one) == frames} - {str(shape)}
+    if not others:
         return ()
     why = f"{frames} frames are there, and the file also says {' and '.join(sorted(others))}"
     return (inferred_scan(shape, why),)

@@ -14,9 +14,15 @@ from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.testing import (
     counting_frames,
     write_direct_electron,
+    write_empad,
+    write_frms6,
+    write_jeol_image,
+    write_jeol_list,
     write_k2is,
     write_nd2,
     write_seq,
+    write_ser,
+    write_tvips,
 )
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -24,8 +30,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 FORMATS = Path(dask_tiled.__file__).parent / "formats"
 SETTLED = {
     "beton/descriptor.py": "the fields of a sample belong together; the first is its data",
-    "jeol/descriptor.py": "a list names files, and the description names the one that is shown",
-    "ser/emi.py": "an .emi file is a list of files, and the description names the one shown",
+    "jeol/descriptor.py": "only of files that are no list, which have one picture",
     "hdf5/choice.py": "only by the number that a user passes",
 }
 """Modules that call choose_dataset without a doubt, and why none is needed."""
@@ -50,8 +55,8 @@ def test_pictures_are_chosen_with_a_doubt():
     assert doubted == {
         f"{name}.py"
         for name in (
-            "czi/descriptor", "dm/descriptor", "fits", "lif/descriptor", "ome_tiff/descriptor",
-            "tiff/descriptor",
+            "czi/descriptor", "dm/descriptor", "fits", "jeol/descriptor", "lif/descriptor",
+            "ome_tiff/descriptor", "ser/emi", "tiff/descriptor",
         )
     }  # fmt: skip
 
@@ -65,7 +70,7 @@ def test_options_that_choose_are_known():
     }
     by_rank = {"hdf5", "zarr"}
     modules = {module.split("/")[0].removesuffix(".py") for module in SETTLED}
-    doubted = {"czi", "dm", "fits", "lif", "ome_tiff", "tiff"}
+    doubted = {"czi", "dm", "fits", "lif", "ome_tiff", "ser", "tiff"}
     assert named == by_rank | doubted | (modules - {"hdf5"})
 
 
@@ -188,3 +193,128 @@ def test_nd2_files_with_more_frames_than_their_loops(tmp_path):
     path.write_bytes(data[:at] + (4).to_bytes(4, "little") + data[at + 4 :])
     assert "takes 4 of 6 frames" in one_doubt(path).text
     assert open_dataset(path, nav_shape=(6,), doubts="raise").shape == (6, 8, 8)
+
+
+FRAMES = counting_frames((10, 4, 6), "u2")
+
+
+def test_scans_of_frms6_sets(tmp_path):
+    """A set without a .hdr file, and one with more frames than the scan in it."""
+    path = write_frms6(tmp_path / "a", FRAMES, dark=FRAMES[:3], scan_shape=(3, 3))[1]
+    doubt = one_doubt(path)
+    assert doubt.text == "the scan (3, 3) of a.hdr takes 9 of 10 frames; 1 are left out"
+    np.testing.assert_array_equal(
+        open_dataset(path, doubts="ignore"), FRAMES[:9].reshape(3, 3, 4, 6)
+    )
+    assert open_dataset(path, doubts="raise", nav_shape=(2, 5)).shape == (2, 5, 4, 6)
+    (tmp_path / "a.hdr").unlink()
+    assert one_doubt(path).text.startswith(f"10 {IN_A_ROW}")
+    assert describe(path, dark=True).doubts == ()
+    assert describe(path, nav_shape=(10,)).doubts == ()
+
+
+def test_scans_of_tvips_series(tmp_path):
+    """Frames without positions, a square by its number of positions, and a part of a row."""
+    path = write_tvips(tmp_path / "a", FRAMES)[0]
+    assert one_doubt(path).text.startswith(f"10 {IN_A_ROW}")
+    assert describe(path, scan="none").doubts == describe(path, nav_shape=(10,)).doubts == ()
+    path = write_tvips(tmp_path / "b", FRAMES, rotator=range(1, 10))[0]
+    assert one_doubt(path).settle == "pass nav_shape=(3, 3)"
+    raster = [(float(y), float(x)) for y, x in np.ndindex(4, 3)]
+    path = write_tvips(tmp_path / "c", FRAMES, positions=raster[:9])[0]
+    assert describe(path).doubts == ()
+    path = write_tvips(tmp_path / "d", FRAMES, positions=[*raster[:4], *raster[6:9]])[0]
+    assert "takes 9 of 10 frames" in one_doubt(path).text
+
+
+def test_dimensions_of_ser_files_that_do_not_fit(tmp_path):
+    path = write_ser(tmp_path / "a.ser", FRAMES, nav_shape=(2, 5))
+    assert describe(path).doubts == ()
+    data = bytearray(path.read_bytes())
+    data[34:38] = (7).to_bytes(4, "little")  # the size of the first dimension
+    path.write_bytes(data)
+    assert IN_A_ROW in one_doubt(path).text
+
+
+def test_scans_of_empad_that_contradict_each_other(tmp_path):
+    frames = np.zeros((2, 3, 128, 128), "f4")
+    path = write_empad(tmp_path / "a.xml", frames)
+    assert describe(path).doubts == ()
+    text = path.read_text().replace("</root>", "<pix_y>3</pix_y><pix_x>2</pix_x></root>")
+    path.write_text(text)
+    doubt = one_doubt(path)
+    assert doubt.settle == "pass nav_shape=(2, 3)"
+    assert "the file also says (3, 2)" in doubt.text
+
+
+def test_series_of_an_emi_file(tmp_path):
+    """The doubt is about files of similar size only; a .ser file is settled by its name."""
+    (tmp_path / "a.emi").write_bytes(b"JK\0\2")
+    frames = counting_frames((10, 64, 64), "u2")
+    first = write_ser(tmp_path / "a_1.ser", frames)
+    write_ser(tmp_path / "a_2.ser", frames[0, :32])
+    assert describe(tmp_path / "a.emi").doubts == ()
+    write_ser(tmp_path / "a_3.ser", frames[:5])
+    doubt = one_doubt(tmp_path / "a.emi")
+    assert (
+        doubt.text == "2 arrays may be meant; a_1 is shown, the first in the file; the others: a_3"
+    )
+    assert describe(first).doubts == describe(tmp_path / "a.emi", dataset="a_1").doubts == ()
+
+
+def test_lists_of_jeol(tmp_path):
+    for name, size in (("a.img", 200), ("b.img", 150), ("c.img", 2)):
+        write_jeol_image(tmp_path / name, np.ones((size, size), "u1"))
+    path = write_jeol_list(tmp_path / "a.ASW", ["a.img", "b.img", "c.img", "lost.img"])
+    doubt = one_doubt(path)
+    assert "a.img is shown, the first in the file; the others: b.img" in doubt.text
+    assert describe(path, dataset="b.img").doubts == ()
+    alone = write_jeol_list(tmp_path / "b.ASW", ["a.img", "c.img"])
+    assert describe(alone).doubts == ()
+
+
+def hyperspy(file, name, frames):
+    file[f"Experiments/{name}/data"] = frames
+
+
+def emd(file, name, frames):
+    group = file.create_group(name)
+    group.attrs["emd_group_type"] = 1
+    group["data"] = frames
+
+
+def nexus(file, name, frames):
+    group = file.create_group(name)
+    group.attrs.update({"NX_class": "NXdata", "signal": "counts"})
+    group["counts"] = frames
+
+
+def eiger(file, name, frames):
+    file[f"{name}/data_000001"] = frames
+
+
+@pytest.mark.parametrize("write", [hyperspy, emd, nexus, eiger])
+def test_the_largest_of_several_designated_arrays_is_in_doubt(tmp_path, write):
+    """A convention that lists several arrays does not tell which one; their sizes may differ."""
+    path = tmp_path / "a.h5"
+    for names, others in (("a", 0), ("ac", 0), ("abc", 1)):
+        with h5py.File(path, "w") as file:
+            for name, count in zip("abc", (10, 9, 1), strict=True):
+                if name in names:
+                    write(file, name, FRAMES[:count, :2] if name == "c" else FRAMES[:count])
+        found = describe(path).doubts
+        assert [doubt.code for doubt in found] == ["default-dataset"] * others, names
+    assert "2 arrays may be meant" in found[0].text
+    (chosen,) = {one for one in describe(path).metadata["hdf5"]["datasets"] if "b" in one[-20:]}
+    assert describe(path, dataset=chosen).doubts == ()
+
+
+def test_the_largest_array_of_no_convention_is_in_doubt(tmp_path):
+    """One of a tenth of the pixels may be meant."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["a"], file["b"] = FRAMES, FRAMES[:1, 1:]
+    assert describe(path).doubts == ()
+    with h5py.File(path, "w") as file:
+        file["a"], file["b"] = FRAMES, FRAMES[:1]
+    assert one_doubt(path).text.endswith("the others: /b")

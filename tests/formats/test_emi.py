@@ -24,7 +24,10 @@ def test_an_emi_file_opens_its_ser_files(data):
     names = [emi.stem + "_1.ser", emi.stem + "_2.ser"]
     for dataset, name in [(None, 0), (0, 0), (1, 1), (names[1], 1), (names[0][:-4], 0)]:
         desc = dask_tiled.describe(emi, dataset=dataset)
-        assert desc == dask_tiled.describe(emi.with_name(names[name]))
+        codes = [doubt.code for doubt in desc.doubts]
+        assert codes == ["default-dataset"] * (dataset is None)
+        opened = dask_tiled.describe(emi.with_name(names[name]))
+        assert desc == opened.with_doubts(*desc.doubts)
     for dataset in (2, -1, "other", True, 1.5):
         with pytest.raises(DatasetError, match="no such dataset"):
             dask_tiled.open_dataset(emi, dataset=dataset)

@@ -10,7 +10,7 @@ import zarr
 from checks import refused
 from range_server import serving
 
-from dask_tiled import Axis, DatasetError, describe, open_dataset
+from dask_tiled import Axis, DatasetError, describe, open_dataset, to_zarr
 from dask_tiled.testing import counting_frames
 
 FRAMES = counting_frames((2, 3, 4), "u2")
@@ -60,6 +60,19 @@ def test_several_arrays_are_a_doubt(tmp_path):
         tmp_path / "a.zarr" / "zarr.json", "no such array; expected small, b/first, b/sec"
     ):
         open_dataset(tmp_path / "a.zarr", dataset="none")
+
+
+def test_data_beside_others_is_in_doubt_unless_an_export_has_it(tmp_path):
+    group = zarr.create_group(tmp_path / "a.zarr")
+    for name in ("data", "raw"):
+        group.create_array(name, data=FRAMES)
+    group.create_array("small", data=FRAMES[:1, :1, :2])
+    (doubt,) = describe(tmp_path / "a.zarr").doubts
+    assert doubt.text == "2 arrays may be meant; data is shown, by its name; the others: raw"
+    assert not describe(tmp_path / "a.zarr", dataset="data").doubts
+    arr = open_dataset(tmp_path / "a.zarr", dataset="raw")
+    to_zarr(arr, tmp_path / "b.zarr", with_results={"more": arr + 1})
+    assert not describe(tmp_path / "b.zarr").doubts
 
 
 @pytest.mark.parametrize("version", [2, 3])

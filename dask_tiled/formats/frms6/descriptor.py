@@ -32,6 +32,7 @@ from dask_tiled.formats.tools.files import (
 )
 from dask_tiled.formats.tools.frames import Part, part_layout
 from dask_tiled.formats.tools.text import parse_pairs
+from dask_tiled.model.doubts import unknown_scan
 from dask_tiled.model.files import is_filling, is_following
 from dask_tiled.model.paths import in_folder
 
@@ -108,8 +109,10 @@ def describe(
         lost[k] += told[k - 1] - counts[k - 1]  # frames that the file before lacks at its end
     layout = _layout(list(parts.values()), counts, facts["binning"], lost)
     desc = tools.Description.of("frms6", layout, {"frms6": facts})
-    if nav_shape is not None or hdr is None or dark:
+    if dark or nav_shape is not None:
         return desc
+    if hdr is None:
+        return desc.with_doubts(*unknown_scan(desc.nav_shape[0]))
     return desc.with_scan(keys["stemimagesize"], hdr)
 
 

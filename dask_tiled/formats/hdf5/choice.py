@@ -144,27 +144,32 @@ def _ranked(tree: Tree, found: Found) -> Ranking:
         told = next((one for one in lists if one.pictures or one.alone), Meant())
     except DatasetError as error:  # no matter if the user names another array
         told, fault = Meant(), error
-    told_by, meant, alone, settled = told
+    told_by, meant, alone, settled, by_size_alone = told
     known = {picture.members for picture in meant}
     others = by_size(one for one in found.pictures.values() if one.members not in known)
     listed = [*meant] if alone else [*meant, *others]
     some, told_by = meant or listed, told_by or "the largest in the file"
-    equal = 1 if settled else sum(picture.size == some[0].size for picture in some)
-    told_by += f", the first of {equal} of its size" if equal > 1 else ""
-    doubts = () if meant and equal < 2 else _chosen_by_size(some, told_by)
+    equal = [picture for picture in some if picture.size == some[0].size][: 1 if settled else None]
+    told_by += f", the first of {len(equal)} of its size" if len(equal) > 1 else ""
+    rivals = meant[:by_size_alone] if by_size_alone else equal if meant else listed
+    doubts = _chosen_by_size(rivals, told_by)
     return Ranking(listed, told_by, doubts, is_meant=bool(meant), fault=fault)
 
 
 def _chosen_by_size(listed: Sequence[Picture], told_by: str) -> tuple[Doubt, ...]:
     """Return the doubt that another array is meant, if one has a tenth of the pixels or more."""
     levels = {path for picture in listed[:1] for path in picture.levels}
+    own = listed[0].members if listed else ()
     others = (
         picture.title or picture.path
         for picture in listed[1:]
         if len(picture.shape) > 1
-        and picture.size * ALIKE >= listed[0].size
+        and picture.members != own
+        and picture.size[1] * ALIKE >= listed[0].size[1]
         and picture.path not in levels
     )
     first = listed[0].title or listed[0].path if listed else ""
-    rivals = [name for name in others if not name.startswith(f"{first} ")]  # its parts, "EDS 1"
+    rivals = [
+        name for name in others if not name.startswith((f"{first} ", f"{first}/"))
+    ]  # its parts
     return by_size_only(first, rivals, told_by)

@@ -30,6 +30,8 @@ class Meant(NamedTuple):
     """Whether only these arrays are listed, even if there are none."""
     settled: bool = False
     """Whether the first one is meant, even if others have its size."""
+    by_size: int = 0
+    """Number of the first arrays of which only the size tells the default one."""
 
 
 class Calibration(NamedTuple):

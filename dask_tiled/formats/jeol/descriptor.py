@@ -15,6 +15,7 @@ import numpy as np
 from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import pts, tools
 from dask_tiled.formats.jeol.entries import BEFORE_TREE, Array, inside, read_tree
+from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.formats.tools.files import named_file
 from dask_tiled.formats.tools.text import number_in, serial_date
 from dask_tiled.model.instrument import entries
@@ -60,15 +61,17 @@ def describe(paths: Sequence[str], *, dataset: int | str | None = None) -> tools
     names = _names(read_tree(file.path, file.read(MOST_TREE, BEFORE_TREE)))
     if not names:
         raise tools.DatasetError("the list names no files", path=file.path)
-    number = choose_dataset(file.path, names, dataset)
-    path = named_file(names[number], file.path, "the list")
+    found = [named_file(name, file.path, "the list") for name in names]
+    sizes = [0 if path is None else tools.File.at(path).size for path in found]
+    number, doubts = choose_picture(file.path, names, dataset, sizes)
+    path = found[number]
     if path is None:
         what, hint = "a file that the list names is missing", "Choose another one by dataset=."
         raise tools.TruncatedFileError(what, path=file.path, expected=names[number], hint=hint)
     desc = _described(tools.File.at(path))
     facts = {**desc.metadata.get("jeol", {}), "dataset": number, "datasets": names}
     metadata = {"jeol": {}} | dict(desc.metadata) | {"jeol": facts}  # those of a .pts come second
-    return replace(desc, metadata=metadata)
+    return replace(desc, metadata=metadata).with_doubts(*doubts)
 
 
 def _names(tree: dict[str, Any]) -> tuple[str, ...]:

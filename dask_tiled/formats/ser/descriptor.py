@@ -16,6 +16,7 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.ser import emi
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.model.axes import nav_axes
+from dask_tiled.model.doubts import Doubt, unknown_scan
 from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import entries
@@ -88,9 +89,9 @@ def describe(
         The ``.ser`` file of an ``.emi`` file, by position or name. By default the
         first.
     """
-    file = tools.File.only(paths, "ser")
+    file, doubts = tools.File.only(paths, "ser"), tuple[Doubt, ...]()
     if tools.read_head(file.path, len(emi.MAGIC)) == emi.MAGIC:
-        file = tools.File.at(emi.ser_of(file.path, dataset))
+        file, doubts = emi.ser_of(file.path, dataset)
     elif dataset is not None:
         problem = "a .ser file has one dataset: open the .emi file to choose"
         raise tools.DatasetError(problem, path=file.path)
@@ -106,7 +107,7 @@ def describe(
     table = run_table(first, record.sig_shape, strides)
     count = len(offsets)
     valid = max(count, header["valid_elements"]) if is_filling() else count
-    scan, told_by, axes = _scan(header, dimensions, valid)
+    scan, told_by, axes, in_doubt = _scan(header, dimensions, valid)
     layout = tools.Layout([file], (count,), record.sig_shape, table, [record.decoder]).show(scan)
     facts = header | {"element": element}
     facts |= {f"dimension_{k}": dimension for k, dimension in enumerate(dimensions, 1)}
@@ -119,7 +120,8 @@ def describe(
         objects = emi.read_objects(sidecar)
         own = emi.object_of(objects, file.path)
         metadata["emi"] = objects | ({"of_this_file": own} if own else {})
-    return tools.Description.of("ser", layout, metadata, axes + _sig_axes(element))
+    desc = tools.Description.of("ser", layout, metadata, axes + _sig_axes(element))
+    return desc.with_doubts(*doubts, *in_doubt)
 
 
 def _read_header(file: tools.File) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -214,8 +216,8 @@ def _read_elements(
 
 def _scan(
     header: Mapping[str, Any], dimensions: Sequence[Mapping[str, Any]], count: int
-) -> tuple[tuple[int, ...], str, tuple[tools.Axis, ...]]:
-    """Return the shape of the scan, its source, and its axes."""
+) -> tuple[tuple[int, ...], str, tuple[tools.Axis, ...], tuple[Doubt, ...]]:
+    """Return the shape of the scan, its source, its axes, and doubts about it."""
     slowest_first = dimensions[::-1]
     shape = tuple(dimension["size"] for dimension in slowest_first)
     told_by = "the sizes of the dimensions"
@@ -224,9 +226,9 @@ def _scan(
         told_by = "the number of valid elements: a stopped series is shorter"
     elif math.prod(shape) != header["total_elements"]:
         told_by = "the number of valid elements: the dimensions do not match the total"
-        return (count,), told_by, nav_axes(1)
+        return (count,), told_by, nav_axes(1), unknown_scan(count)
     if math.prod(shape) == 1:
-        return (), "one element has no navigation axes", ()
+        return (), "one element has no navigation axes", (), ()
     names = nav_axes(len(shape))
     if len(shape) == 1 and dimensions[0]["description"] == "Position":
         names = (tools.Axis("position"),)
@@ -234,7 +236,7 @@ def _scan(
         _axis(name.name, "m" if dim["units"] == "meters" else dim["units"], dim)
         for name, dim in zip(names, slowest_first, strict=True)
     )
-    return shape, told_by, axes
+    return shape, told_by, axes, ()
 
 
 def _sig_axes(element: Mapping[str, Any]) -> tuple[tools.Axis, ...]:

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.formats.tools.files import absolute, is_file, names_in, natural_key
 from dask_tiled.formats.tools.text import MAX_COUNT, local_time, parse_xml
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.paths import in_folder
 
 MAGIC = b"JK\x00\x02"
@@ -26,8 +27,8 @@ SKIPPED = {"TrueImageHeaderInfo"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def ser_of(emi: str, dataset: int | str | None) -> str:
-    """Return the ``.ser`` file of an ``.emi`` file with a number or name; by default the first."""
+def ser_of(emi: str, dataset: int | str | None) -> tuple[tools.File, tuple[Doubt, ...]]:
+    """Return the ``.ser`` file of an ``.emi`` file with a number or name, or the first in doubt."""
     folder, name = os.path.split(absolute(emi))
     stem = os.path.splitext(name)[0]
     pattern = re.compile(re.escape(stem) + r"_\d+\.ser", re.IGNORECASE)
@@ -38,7 +39,9 @@ def ser_of(emi: str, dataset: int | str | None) -> str:
         raise tools.DatasetError("no .ser file beside the .emi file", path=emi, hint=hint)
     stems = [os.path.splitext(entry)[0] for entry in names]
     by_name = names if dataset in names else stems
-    return in_folder(folder, names[choose_dataset(emi, by_name, dataset)])
+    files = [tools.File.at(in_folder(folder, entry)) for entry in names]
+    number, doubts = choose_picture(emi, by_name, dataset, [file.size for file in files])
+    return files[number], doubts
 
 
 def emi_of(ser: str) -> str | None:

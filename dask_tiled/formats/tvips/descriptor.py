@@ -20,6 +20,7 @@ from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.header import Allowed, read_table
 from dask_tiled.formats.tools.text import since_1970
 from dask_tiled.formats.tvips.scan import Headers, Scan, find_scan, snake
+from dask_tiled.model.doubts import unknown_scan
 from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Array
 
@@ -137,7 +138,11 @@ def describe(
     start = find_scan(first, last, n_frames) if searches else None
     if start is not None:
         desc = desc.with_facts(scan_start=start.first, scan_from=start.told_by)
-    return _show(desc, start or Scan(), nav_shape, hysteresis if winding else None)
+    start = start or Scan()
+    if scan == "auto":  # of "none", the frames are a series
+        in_a_row = () if start.shape else unknown_scan(desc.nav_shape[0] - start.first)
+        desc = desc.with_doubts(*start.doubts, *in_a_row)
+    return _show(desc, start, nav_shape, hysteresis if winding else None)
 
 
 def _member(path: str) -> Member:

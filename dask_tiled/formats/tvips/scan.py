@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_tiled.model.doubts import Doubt, inferred_scan, left_over
 from dask_tiled.model.indexing import Array, Index
 
 Headers = Mapping[str, Array]
@@ -23,6 +24,7 @@ class Scan(NamedTuple):
     shape: tuple[int, int] | None = None
     numbers: Index | None = None
     told_by: str = ""
+    doubts: tuple[Doubt, ...] = ()
 
 
 def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
@@ -46,11 +48,14 @@ def by_position(y: Array, x: Array, n_frames: int) -> Scan | None:
         return None
     first = int(seconds[0]) - 1
     row = x[first + 1 :]
-    ends = np.flatnonzero(row < np.maximum.accumulate(row))
-    width = int(row[: ends[0]].max()) + 1 if len(ends) else 0
+    backs = np.flatnonzero(row < np.maximum.accumulate(row))
+    width = int(row[: backs[0]].max()) + 1 if len(backs) else 0
     height = (n_frames - first) // width if width else 0
-    shape = (height, width) if height else None
-    return Scan(first, shape, told_by="Scan_x and Scan_y of the frame headers")
+    shape, told_by = (height, width) if height else None, "Scan_x and Scan_y of the frame headers"
+    last = first + height * width - 1
+    is_complete = last < len(y) and (y[last], x[last]) == (height - 1, width - 1)
+    doubts = () if is_complete or shape is None else left_over(shape, n_frames - first, told_by)
+    return Scan(first, shape, None, told_by, doubts)
 
 
 def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
@@ -70,13 +75,15 @@ def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
     if side * side != count or side < 2 or not count / 2 <= used <= 2 * count:
         return None  # the index counts something else
     told_by = "Index_of_rotator of the frame headers"
+    why = f"{told_by} counts {count} positions, which make a square"
+    shape, doubts = (side, side), (inferred_scan((side, side), why),)
     advances = np.diff(indices)
     if not complete:
         regular = indices[0] == 1 and (advances == 1).all() and count <= used
-        return Scan(first, (side, side), None, told_by) if regular else None
+        return Scan(first, shape, None, told_by, doubts) if regular else None
     if (advances < 0).any():
         return None
-    return Scan(first, (side, side), _place(indices, count, first), told_by)
+    return Scan(first, shape, _place(indices, count, first), told_by, doubts)
 
 
 def _place(indices: Index, count: int, first: int) -> Index:

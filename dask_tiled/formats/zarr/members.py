@@ -16,6 +16,7 @@ from dask_tiled.formats.zarr.documents import DOCUMENT, node_in
 from dask_tiled.formats.zarr.folders import Folder
 from dask_tiled.formats.zarr.hyperspy import SIGNAL
 from dask_tiled.model.doubts import ALIKE, Doubt, by_size_only
+from dask_tiled.model.mark import MARK
 from dask_tiled.model.ome_zarr import image_in, levels_of
 
 MOST_FOLDERS = 5_000
@@ -42,7 +43,7 @@ def default_in(folder: Folder, document: Mapping[str, Any], path: str) -> Choice
     Raise a DatasetError if there is none; ``path`` is the group's document.
     """
     if DATA in _listed(document) or (not folder.is_remote and folder.inside(DATA).entry(DOCUMENT)):
-        return Choice(DATA)
+        return Choice(DATA, _beside_data(folder, document))
     for level in levels_of(image_in(document)):
         return Choice(level)
     if "bioformats2raw.layout" in document.get("attributes", ()):
@@ -58,11 +59,33 @@ def default_in(folder: Folder, document: Mapping[str, Any], path: str) -> Choice
         found = ", ".join([*arrays][:MOST_NAMED]) or "no arrays"
         hint = "Pass dataset=, the path of an array in the group."
         raise DatasetError(problem, path=path, found=found if listed else None, hint=hint)
-    sizes = {name: (len(shape) > 1, math.prod(shape)) for name, shape in shapes.items()}
-    first, *others = sorted(sizes, key=sizes.__getitem__, reverse=True)
-    least = sizes[first][1] / ALIKE
-    alike = [name for name in others if sizes[name][0] and sizes[name][1] >= least]
-    return Choice(first, by_size_only(first, alike, "the largest in the group"))
+    first = max(shapes, key=lambda name: (len(shapes[name]) > 1, math.prod(shapes[name])))
+    return Choice(first, _rivals(first, shapes, "the largest in the group"))
+
+
+def _rivals(first: str, shapes: Mapping[str, tuple[float, ...]], told_by: str) -> tuple[Doubt, ...]:
+    """Return the doubt that another array is meant, if one has a tenth of the pixels or more."""
+    least = math.prod(shapes[first]) / ALIKE
+    others = {name: math.prod(shape) for name, shape in shapes.items() if len(shape) > 1}
+    ordered = sorted(others, key=others.__getitem__, reverse=True)
+    return by_size_only(first, [n for n in ordered if n != first and others[n] >= least], told_by)
+
+
+def _beside_data(folder: Folder, document: Mapping[str, Any]) -> tuple[Doubt, ...]:
+    """Return the doubt that another array than ``data`` is meant, unless it is of an export."""
+    if _is_export(document):
+        return ()
+    arrays = arrays_in(folder, document)
+    if _is_export(arrays.get(DATA, {})):
+        return ()
+    shapes = {name: _shape(one) for name, one in arrays.items() if _is_numeric(one)}
+    return _rivals(DATA, shapes, "by its name") if DATA in shapes else ()
+
+
+def _is_export(document: Mapping[str, Any]) -> bool:
+    """Return whether a document is of an export of this package."""
+    attributes = document.get("attributes")
+    return isinstance(attributes, Mapping) and MARK in attributes
 
 
 def names_in(folder: Folder, document: Mapping[str, Any]) -> str | None:

@@ -59,7 +59,8 @@ class Eiger(Convention):
         """List series, including those with a single part."""
         frames = [one for one in found.pictures.values() if len(one.shape) >= FRAME]
         named = (x for x in frames if x.is_series or SERIES.fullmatch(posixpath.basename(x.path)))
-        return Meant("names of an Eiger master", by_size(named))
+        series = by_size(named)
+        return Meant("names of an Eiger master", series, by_size=len(series))
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
         """Read the pixel size of the detector, and the names of channels of a series."""

@@ -53,7 +53,7 @@ class Emd(Convention):
                 inner = [one for one, name in names.items() if not re.fullmatch(r"dim\d+", name)]
                 named = [one for one in inner if names[one] == "data"]
                 arrays += (named or by_size(inner))[:1]
-        return Meant("emd_group_type", by_size(arrays))
+        return Meant("emd_group_type", by_size(arrays), by_size=len(arrays))
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
         """Read ``dim1``, ``dim2``, ...; emdfile starts at ``dim0``."""

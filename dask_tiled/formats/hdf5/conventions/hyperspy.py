@@ -87,7 +87,7 @@ class HyperSpy(Convention):
             found.raise_lost(tree.file.path, path)
         for path in filter(DATA.fullmatch, () if signals else found.ragged):
             found.raise_ragged(tree.file.path, path)
-        return Meant("Experiments of HyperSpy", signals)
+        return Meant("Experiments of HyperSpy", signals, by_size=len(signals))
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
         """Read the groups ``axis-0``, ``axis-1``, ..."""

@@ -93,7 +93,8 @@ class Nexus(Convention):
             raise fault
         signals = by_size(signals)
         signals.sort(key=lambda one: not _is_below(one.path, path))
-        return Meant("signal of NXdata", signals)
+        near = sum(_is_below(one.path, path) for one in signals)
+        return Meant("signal of NXdata", signals, by_size=near or len(signals))
 
     def calibration(self, tree: Tree, picture: Picture) -> Calibration | None:
         """Read the ``axes`` of the group or, in older files, of the dataset."""
