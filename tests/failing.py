@@ -11,10 +11,11 @@ import importlib.util
 import os
 import sys
 import time
+from pathlib import Path
 
 
 def below(path, folder):
-    return isinstance(path, str) and bool(folder) and f"{path}/".startswith(f"{folder}/")
+    return isinstance(path, str) and bool(folder) and Path(path).is_relative_to(folder)
 
 
 def install(faults):

@@ -27,8 +27,6 @@ UNSUPPORTED = {
     "environment ignores PYTHONPATH",
     "tests/command_line/test_page.py::test_page_shows_real_output": LINUX,
     "tests/command_line/test_failures.py::test_interrupted": "sends SIGINT, which Windows lacks",
-    "tests/command_line/test_workers_table.py::test_doctor_shows_workers": "the imitated fault "
-    "that hides a folder has no effect on Windows",
     "tests/engine/test_complex_pixels.py::test_rounding_of_integers[u8]": CASTS,
     "tests/export/test_zarr_export.py::test_memory_of_exports": PROC,
     "tests/export/test_zarr_export.py::test_paths_of_all_kinds[a::b]": "no names with colons",
