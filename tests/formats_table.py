@@ -19,6 +19,7 @@ import numpy as np
 import tifffile
 import zarr
 from delmic_writer import write_delmic
+from lsm_writer import write_lsm
 from metamorph_writer import write_stk
 from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
 from zarr.codecs import BloscCodec, TransposeCodec
@@ -616,6 +617,13 @@ def make_stk(folder, stem):
     return Sample({"path": path}, frames, [path])
 
 
+def make_lsm(folder, stem):
+    """Write planes of three channels, in turns with thumbnails."""
+    frames = counting_frames((6, 3, 5, 7), "u2")
+    path = write_lsm(folder / f"{stem}.lsm", frames, lzw=True)
+    return Sample({"path": path}, frames, [path], 3)
+
+
 # The first word of a key is the name of the format.
 TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw": make_raw,
@@ -676,6 +684,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "tiff ImageJ": partial(make_tiff, shape=(3, 4, 5, 7), imagej=True, metadata={"axes": "TZYX"}),
     "tiff series": make_tiff_series,
     "tiff MetaMorph": make_stk,
+    "tiff LSM": make_lsm,
     "nd2": make_nd2,
     "nd2 padded rows": partial(make_nd2, shape=(6, 3, 5, 7), axes="pcyx", padding=6),
     "nd2 zlib": partial(make_nd2, shape=(12, 5, 7), axes="zyx", compressed=True),

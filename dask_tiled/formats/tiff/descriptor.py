@@ -122,8 +122,10 @@ def _choose_pages(
 
 
 def _pixels_of(pages: Pages, chain: Index, series: Series) -> int:
-    """Return the number of pixels of a series."""
-    return math.prod(series.nav_shape) * math.prod(pages.kind_of(chain[series.numbers[0]]).shape)
+    """Return the number of pixels of a series; 0 for thumbnails, which nobody opens by default."""
+    row = chain[series.numbers[0]]
+    pixels = math.prod(series.nav_shape) * math.prod(pages.kind_of(row).shape)
+    return 0 if pages.is_reduced(row) else pixels
 
 
 def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:

@@ -15,11 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, opened, size_of
+from dask_tiled.formats.tiff.ifd import (
+    COUNTS,
+    OFFSETS,
+    SUB_IFDS,
+    Ifd,
+    opened,
+    size_of,
+)
 from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, Kind, read_kind, read_tags
+from dask_tiled.formats.tiff.lsm import BITS_PER_SAMPLE, LSM_INFO, Strips, bits_of_two
 from dask_tiled.model.indexing import Index
 
 MOST_LAYOUT_BYTES = 1 << 20
+SUBFILE_TYPE = 254
 DATE_TIME, MOST_DATE_BYTES = 306, 64  # the tag DateTime
 
 
@@ -72,6 +81,9 @@ class Pages:
             room = len(self._offsets) + file.size
             if numbers is None:
                 rows = [self._add(source.ifd(at), number, level, room) for at in source.chain()]
+                first = source.ifd(next(source.chain()))
+                if LSM_INFO in first.entries:
+                    self._place_strips(np.array(rows, np.int64), first)
                 return np.array(rows, np.int64)
             last = max(numbers, default=-1)
             chain = [*islice(source.chain(), last + 1)]
@@ -107,6 +119,14 @@ class Pages:
                 if at == ifd:
                     return f"page {number}"
         return f"the page at byte {ifd}"
+
+    def is_reduced(self, row: int) -> bool:
+        """Return whether a page is a smaller version of another one, such as a thumbnail."""
+        with opened(self.file_of(row)) as source, suppress(tools.DatasetError):
+            ifd = source.ifd(self[row].ifd)
+            values = ifd.small_values((SUBFILE_TYPE,), 4)
+            return any(source.numbers(entry)[0] & 1 for entry, _ in values.values())
+        return False
 
     def tags(self, row: int) -> dict[str, Any]:
         """Read the entries of a page as plain values, by name."""
@@ -146,6 +166,16 @@ class Pages:
         self._rows.extend((file, number, ifd.at, levels, first, 1))
         return len(self) - 1
 
+    def _place_strips(self, rows: Index, first: Ifd) -> None:
+        """Correct the offsets and sizes of the strips of an LSM file, given its first page."""
+        kinds, starts = self.columns(rows)[[1, 4]]
+        counts = np.array([kind.n_segments for kind in self.kinds])[kinds]
+        packed = np.array([not isinstance(k.decoder, tools.Decoder) for k in self.kinds])[kinds]
+        own = slice(int(starts[0]), int(starts[-1] + counts[-1]))
+        places, sizes = (np.frombuffer(c, np.int64)[own] for c in (self._offsets, self._nbytes))
+        pages, packed = (np.repeat(column, counts) for column in (np.arange(len(rows)), packed))
+        places[:], sizes[:] = Strips(pages, places, sizes, packed).placed(first)
+
     def _number_of_kind(self, ifd: Ifd) -> int:
         """Return the index of a page's kind, by its layout entries and their values."""
         telling = [entry for tag, entry in ifd.entries.items() if tag in LAYOUT_TAGS]
@@ -158,7 +188,11 @@ class Pages:
             most, found = f"at most {MOST_LAYOUT_BYTES} bytes", f"{longest} bytes"
             raise ifd.corrupt("an entry has too many values", expected=most, found=found)
         values = {entry[0]: (entry, source.value(entry)) for entry in telling}
-        if longest > source.flavour.word.size:  # entries hold offsets of long values
+        bits = bits_of_two(ifd) if LSM_INFO in ifd.entries else None
+        if bits is not None:
+            values[BITS_PER_SAMPLE] = values[BITS_PER_SAMPLE][0], bits
+        # Entries hold offsets of long values.
+        if bits is not None or longest > source.flavour.word.size:
             key = order, *((entry[:3], value) for entry, value in values.values())
         if key not in self._known:
             kind = read_kind(ifd, values)
