@@ -1,19 +1,21 @@
 """Metadata of OME-Zarr groups: pyramid levels, axes, scales and units.
 
-Follows the OME-NGFF specification, version 0.5.
+Follows the OME-NGFF specification: 0.5 for what is written, 0.1 to 0.5 for what is read.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.colours import drawn
+from dask_tiled.model.colours import drawn, of_channels, rgb_in
+from dask_tiled.model.indexing import Array
 from dask_tiled.model.ome_axes import CHANNEL, types_of, unit_of, word_of
 from dask_tiled.model.pyramids import Halving
 
@@ -89,41 +91,102 @@ def _channels(axis: Axis, dtype: np.dtype) -> list[dict[str, Any]]:
     ]
 
 
-def image_in(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first image of a group; empty if there is none or it is invalid."""
+KEYS = (
+    "multiscales", "omero", "plate", "well", "labels", "image-label", "series",
+    "bioformats2raw.layout",
+)  # fmt: skip
+"""Attributes of groups, which version 0.5 keeps below "ome"."""
+FIRST_VERSIONS = "0.1", "0.2"
+"""Versions whose images have five axes without names, in the order t, c, z, y, x."""
+
+
+class StoredImage(NamedTuple):
+    """The metadata of an image in a group, as far as they are valid."""
+
+    levels: tuple[str, ...] = ()
+    """Paths of its arrays, from the largest to the smallest; empty without an image."""
+    told: Mapping[str, Any] = {}
+    """The element of ``multiscales``."""
+    omero: Mapping[str, Any] = {}
+
+    def axes(self, path: str, ndim: int) -> list[dict[str, Any]] | None:
+        """Return names, units, scales, labels and colours of the axes of an array of the image.
+
+        None if their number differs; what is invalid is left out.
+        """
+        named = self._named(ndim)
+        if named is None:
+            return None
+        scale, offset = self._moved(path, ndim)
+        names, colours = self._channels()
+        found = []
+        for k, (name, kind, unit) in enumerate(named):
+            axis = {"name": name, "units": unit_of(unit), "scale": scale[k], "offset": offset[k]}
+            if kind == CHANNEL or (not kind and name == "c"):
+                axis |= {"labels": names, "colours": colours}
+            found.append(axis)
+        return found
+
+    def _named(self, ndim: int) -> list[tuple[str, str, str]] | None:
+        """Return name, type and unit of each axis."""
+        told = self.told.get("axes")
+        if told is None and self.told.get("version") in FIRST_VERSIONS and ndim == 5:
+            told = [*"tczyx"]
+        if not isinstance(told, list) or len(told) != ndim:
+            return None
+        dicts = [one if isinstance(one, Mapping) else {"name": one} for one in told]
+        keys = "name", "type", "unit"
+        texts = ([one.get(key) for key in keys] for one in dicts)
+        return [tuple(x if isinstance(x, str) else "" for x in text) for text in texts]  # type: ignore[misc]
+
+    def _moved(self, path: str, ndim: int) -> tuple[list[float], list[float]]:
+        """Return the scales and offsets of a level; NaN and 0 if they are invalid."""
+        scale, offset = np.ones(ndim), np.zeros(ndim)
+        with suppress(KeyError, TypeError, ValueError):
+            level = self.told["datasets"][self.levels.index(path)]
+            of_all = self.told.get("coordinateTransformations", ())
+            for step in (*level["coordinateTransformations"], *of_all):
+                if step["type"] == "scale":
+                    factor = _numbers(step["scale"], ndim)
+                    scale, offset = scale * factor, offset * factor
+                elif step["type"] == "translation":
+                    offset = offset + _numbers(step["translation"], ndim)
+            return np.where(scale > 0, scale, math.nan).tolist(), offset.tolist()
+        return [math.nan] * ndim, [0.0] * ndim
+
+    def _channels(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the names and colours of the channels that viewers show; empty if unknown."""
+        listed = self.omero.get("channels")
+        told = [
+            one if isinstance(one, Mapping) else {}
+            for one in (listed if isinstance(listed, list) else ())
+        ]
+        names = tuple(str(one.get("label") or "") for one in told)
+        colours = of_channels([rgb_in(str(one.get("color", ""))) for one in told])
+        return names if all(names) else (), colours
+
+
+def _numbers(listed: Any, count: int) -> Array:
+    """Return a list of numbers; raise a ValueError if there are fewer or more."""
+    numbers = np.array(listed, float)
+    if numbers.shape != (count,):
+        raise ValueError(f"expected {count} numbers, found {numbers.shape}")
+    return numbers
+
+
+def ome_in(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the attributes of OME-Zarr in a document; empty if there are none."""
+    attributes = document.get("attributes")
+    told = attributes.get("ome") if isinstance(attributes, Mapping) else None
+    return told if isinstance(told, Mapping) else {}
+
+
+def image_in(document: Mapping[str, Any]) -> StoredImage:
+    """Return the first image of a group; without levels if there is none or it is invalid."""
+    told = ome_in(document)
     with suppress(KeyError, TypeError, IndexError):
-        image = document["attributes"]["ome"]["multiscales"][0]
-        if all(isinstance(one["path"], str) for one in image["datasets"]):
-            return image
-    return {}
-
-
-def levels_of(image: Mapping[str, Any]) -> tuple[str, ...]:
-    """List the arrays of an image, from the largest to the smallest."""
-    return tuple(one["path"] for one in image.get("datasets", ()))
-
-
-def axes_of(image: Mapping[str, Any], path: str) -> list[dict[str, Any]] | None:
-    """Return name, unit, scale and offset of each axis of an image's array; None if invalid."""
-    with suppress(KeyError, TypeError, ValueError):
-        told = image["axes"]
-        scale, offset = np.ones(len(told)), np.zeros(len(told))
-        level = image["datasets"][levels_of(image).index(path)]
-        of_all = image.get("coordinateTransformations", ())
-        for step in (*level["coordinateTransformations"], *of_all):
-            if step["type"] == "scale":
-                scale, offset = scale * step["scale"], offset * step["scale"]
-            elif step["type"] == "translation":
-                offset = offset + step["translation"]
-        if np.isfinite([scale, offset]).all() and (scale > 0).all():
-            columns = told, scale.tolist(), offset.tolist()
-            return [
-                {
-                    "name": one["name"],
-                    "units": unit_of(str(one.get("unit", ""))),
-                    "scale": size,
-                    "offset": start,
-                }
-                for one, size, start in zip(*columns, strict=True)
-            ]
-    return None
+        image, omero = told["multiscales"][0], told.get("omero")
+        levels = tuple(one["path"] for one in image["datasets"])
+        if all(isinstance(path, str) for path in levels):
+            return StoredImage(levels, image, omero if isinstance(omero, Mapping) else {})
+    return StoredImage()

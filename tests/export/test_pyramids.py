@@ -151,6 +151,9 @@ def test_colours_channels_and_times_are_never_halved(tmp_path, monkeypatch, dims
         name = f"level_{k}/data" if k else "data"
         np.testing.assert_array_equal(found[name][...], level)
     verify_zarr(place, arr)
+    opened = open_dataset(place)
+    assert opened.dims == (*names,)
+    assert opened.metadata["zarr"]["levels"] == ("data", "level_1/data", "level_2/data")
     # A wrong pixel of a level is found.
     writable = zarr.open_group(place, mode="r+")["level_1/data"]
     first = (0,) * arr.ndim

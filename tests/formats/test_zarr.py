@@ -609,11 +609,16 @@ def test_images_in_format_2(tmp_path):
     coarse = (Axis("z", "µm", 3.0), Axis("y", "nm", 1.0), Axis("x", "", 2.0))
     image, part = tmp_path / "a.zarr" / "0", FRAMES[0, :, ::2, ::2]
     with serving(tmp_path) as server:
-        for path in (str(image), server.url(image) + "/", server.url(tmp_path / "a.zarr")):
+        stores = {
+            str(image): "",
+            server.url(image) + "/": "",
+            server.url(tmp_path / "a.zarr"): "0/",
+        }
+        for path, inside in stores.items():
             found = open_dataset(path)
             np.testing.assert_array_equal(found.compute(), FRAMES[0])
             assert found.axes == axes
-            assert found.metadata["zarr"]["levels"] == ("0", "1")
+            assert found.metadata["zarr"]["levels"] == (f"{inside}0", f"{inside}1")
     for path, name in ((image, "1"), (tmp_path / "a.zarr", "0/1")):
         found = open_dataset(path, dataset=name)
         np.testing.assert_array_equal(found.compute(), part)

@@ -47,7 +47,7 @@ class Chunks:
     folder, entry : Folder, Entry
         The folder and the file of the document.
     lead : int
-        Number of axes of length 1 that precede the array's axes in pieces.
+        Number of axes of length 1 that precede the array's axes in pieces, at most 1.
     complete : bool
         Whether all chunks must exist.
     """
@@ -97,10 +97,23 @@ class Chunks:
         whole = isinstance(self.decoders[0], BlockDecoder) or len(self.decoders) > DEFLATED
         return (1,) * self.lead + self.chunk if whole else ()
 
-    def table(self) -> PieceTable:
+    @property
+    def unwritten(self) -> int:
+        """Number of chunks that are not stored, once they were listed."""
+        counts = zip(self.array.shape, self.chunk, strict=True)
+        return math.prod(-(-n // size) for n, size in counts) - self.found
+
+    def table(self, number: int = 0, files: int = 0, decoders: int = 0) -> PieceTable:
         """Return the pieces of all chunks.
 
         Missing chunks are filled: few large pieces, whatever their number.
+
+        Parameters
+        ----------
+        number : int
+            Position along the leading axis.
+        files, decoders : int
+            Number of files and of decoders of the arrays before.
 
         Raise a DatasetError if there are too many chunks to ask a server for, and a
         TruncatedFileError or CorruptFileError if a required chunk is missing, a chunk is too short,
@@ -128,12 +141,12 @@ class Chunks:
         filled = (0, len(holes))
         shape = np.minimum(self.chunk, np.array(self.array.shape, np.int64) - start)
         return piece_table(
-            wide(np.concatenate((start, holes))),
+            wide(np.concatenate((start, holes)), number),
             wide(np.concatenate((shape, sizes)), 1),
             np.pad(offset, filled),
             wide(np.pad(strides, (filled, (0, 0)))),
-            file=np.pad(file, filled),
-            decoder=np.pad(decoder, filled, constant_values=MISSING),
+            file=np.pad(file, filled) + files,
+            decoder=np.pad(decoder, filled, constant_values=MISSING) + decoders,
             nbytes=np.pad(nbytes, filled),
         )
 

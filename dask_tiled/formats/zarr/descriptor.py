@@ -8,33 +8,33 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from dask_tiled.codecs.array_codecs import NUMBERS
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats.registry import Format
-from dask_tiled.formats.tools.hyperspy import signal_dims
+from dask_tiled.formats.tools.hyperspy import AxisFacts, signal_dims
+from dask_tiled.formats.zarr.choice import Member, Node, choose
 from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.coordinates import positions_beside
-from dask_tiled.formats.zarr.documents import DOCUMENTS, member_of, node_in, opened, read
+from dask_tiled.formats.zarr.documents import DOCUMENTS, opened, read
 from dask_tiled.formats.zarr.folders import Entry, Folder, folder_of, holds_documents
 from dask_tiled.formats.zarr.hyperspy import axes_beside
-from dask_tiled.formats.zarr.members import Choice, default_in, names_in
 from dask_tiled.formats.zarr.zips import MAGIC
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.colours import is_sound_list
+from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import Doubt, from_json, uneven_axis
 from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.mark import MARK, told_instrument, with_missing
-from dask_tiled.model.ome_zarr import axes_of, image_in, levels_of
+from dask_tiled.model.pieces import PieceTable, joined
 
-MOST_GROUPS = 8
-"""Search at most this many nested groups for an array."""
+FIELDS = "field"
+"""Name of the axis of the fields of a well."""
 IMPLICIT = {"zarr_format": 3, "node_type": "group", "attributes": {}}
 """Document of a zip file whose outermost folder has none."""
 
@@ -58,7 +58,7 @@ def describe(
     paths: tuple[str, ...],
     *,
     nav_shape: tuple[int, ...] | None = None,
-    dataset: str | None = None,
+    dataset: int | str | None = None,
     sig_dims: int | None = None,
 ) -> Description:
     """Describe an array in a folder.
@@ -70,9 +70,10 @@ def describe(
         folder is sufficient. Or a zip file with zarr: ``.zarr.zip``, ``.ozx`` or ``.zspy``.
     nav_shape : tuple of int, optional
         Another shape for the frames; missing frames stay missing.
-    dataset : str, optional
-        Path of the array in its group; by default ``data``, or else the first that a pyramid lists,
-        or the largest with two axes or more.
+    dataset : int or str, optional
+        Path of an array or image in its group, or number or name of an image that the group lists;
+        by default ``data``, or else the first image or the first level of a pyramid, or the largest
+        array with two axes or more. The fields of a well are an axis.
     sig_dims : int, optional
         How many of the last axes are signal axes; by default from the export, or 2.
     """
@@ -80,56 +81,20 @@ def describe(
     folder, first = folder_of(file, DOCUMENTS)
     entry = first or Entry.of(file)
     document = read(folder, entry) if first else dict(IMPLICIT)
-    name, image = "", image_in({})
-    doubts: tuple[Doubt, ...] = ()
-    listed = _results(document)
     if document["node_type"] == "array" and dataset is not None:
         raise DatasetError("the path is an array, not a group", path=entry.path, found=dataset)
-    for _ in range(MOST_GROUPS):
-        if document["node_type"] == "array":
-            break
-        chosen = default_in(folder, document, entry.path) if dataset is None else Choice(dataset)
-        name, image, doubts = chosen.name, image_in(document), (*doubts, *chosen.doubts)
-        inside = member_of(folder, name, entry.path)
-        node = node_in(inside)
-        if node is None:
-            known, problem = names_in(folder, document), "the group has no such array"
-            raise DatasetError(problem, path=entry.path, expected=known, found=name)
-        folder, (entry, document), dataset = inside, node, None
-    else:
-        raise DatasetError("groups are nested too deeply", path=entry.path, expected=MOST_GROUPS)
-    if not levels_of(image) and "/" in name and folder.above:
-        above = node_in(folder.above)
-        image, name = image_in(above[1] if above else {}), os.path.basename(name)
-    desc = _describe(folder, entry, document, nav_shape, sig_dims, image, name)
-    desc = desc.with_doubts(*doubts)
-    if name not in listed:
+    chosen = choose(Node(folder, entry, document), dataset)
+    desc = _describe(chosen.members, nav_shape, sig_dims).with_doubts(*chosen.doubts)
+    if chosen.name not in chosen.listed:
         return desc
-    facts = {**desc.metadata["zarr"], "dataset": name, "datasets": listed}
+    facts = {**desc.metadata["zarr"], "dataset": chosen.name, "datasets": chosen.listed}
     return replace(desc, metadata={**desc.metadata, "zarr": facts})
 
 
-def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """List the array of an export and its results, if they are numeric arrays."""
-    found = {}
-    with suppress(KeyError, TypeError, AttributeError, ValueError, OverflowError):
-        members = document["consolidated_metadata"]["metadata"]
-        for name in ("data", *document["attributes"][MARK]["results"]):
-            shape = tuple(map(int, members[name]["shape"]))
-            if 0 < len(shape) < MAX_NDIM and all(shape) and members[name]["data_type"] in NUMBERS:
-                found[name] = {"name": name, "shape": shape}
-    return found if len(found) > 1 else {}
-
-
 def _describe(
-    folder: Folder,
-    entry: Entry,
-    document: dict[str, Any],
-    nav_shape: tuple[int, ...] | None,
-    sig_dims: int | None,
-    image: Mapping[str, Any],
-    name: str,
+    members: Sequence[Member], nav_shape: tuple[int, ...] | None, sig_dims: int | None
 ) -> Description:
+    folder, entry, document, image, _ = members[0]
     array = opened(entry, document)
     if array.ndim >= MAX_NDIM:
         most = MAX_NDIM - 1
@@ -145,38 +110,92 @@ def _describe(
         told = mark.get("sig_dims") or (signal_dims(of_hyperspy) if of_hyperspy else None)
         sig_dims = told if isinstance(told, int) and told > 0 else 2
     split = max(0, array.ndim - check_whole("sig_dims", sig_dims, least=1, path=entry.path))
-    chunks = Chunks(array, document, folder, entry, int(not split), complete="written_by" in mark)
+    several = len(members) > 1
+    lead, complete = int(several or not split), "written_by" in mark
+    every = [
+        Chunks(_alike(array, one), one.document, one.folder, one.entry, lead, complete=complete)
+        for one in members
+    ]
     unread: list[str] = []
-    axes, uneven = _axes(array, document, folder, mark, axes_of(image, name), split, unread)
+    of_image = image.axes(members[0].level, array.ndim)
+    axes, doubts = _axes(array, document, folder, mark, of_image, split, unread)
     if of_hyperspy:
-        named = zip(of_hyperspy, axes, strict=True)
-        axes = tuple(replace(one.axis, name=one.axis.name or old.name) for one, old in named)
-        lost = zip(of_hyperspy, axes, strict=True)
-        uneven = tuple(uneven_axis(axis.name, one.lost) for one, axis in lost if one.lost)
+        axes, doubts = _named(of_hyperspy, axes)
     nav, sig = array.shape[:split], array.shape[split:]
-    layout = Layout(chunks.files, nav or (1,), sig, chunks.table(), chunks.decoders)
-    count = math.prod(-(-n // size) for n, size in zip(array.shape, chunks.chunk, strict=True))
+    if several:
+        nav = len(members), *nav
+        axes = _fields_axis(members, axes)
+    layout = _layout(every, nav or (1,), sig)
     facts = {
         "chunks": array.chunks,
         "shards": array.shards,
-        "codecs": [codec["name"] for codec in chunks.codecs],
+        "codecs": [codec["name"] for codec in every[0].codecs],
         "attributes": attributes,
         "missing": mark.get("missing"),
+        "unwritten_chunks": sum(one.unwritten for one in every) or None,
+        "unread_coordinates": unread or None,
+        "positions": _positions(members, array.ndim) if several else None,
+        "levels": (not several and members[0].levels) or None,
+        "omero": image.omero or None,
     }
     if isinstance(attributes.get("units"), str):
         facts["units"] = attributes["units"]
-    if count > chunks.found:
-        facts["unwritten_chunks"] = count - chunks.found
-    if unread:
-        facts["unread_coordinates"] = unread
-    if name in levels_of(image):
-        facts["levels"] = levels_of(image)
     told = mark.get("metadata")
     metadata = _plain({**(told if isinstance(told, dict) else {}), "zarr": facts})
-    desc = Description.of("zarr", layout.show(nav), metadata, axes, base_shape=chunks.base_shape)
+    desc = Description.of("zarr", layout.show(nav), metadata, axes, base_shape=every[0].base_shape)
     told = from_json(mark.get("doubts"))
-    desc = replace(desc, instrument=told_instrument(mark), doubts=(*desc.doubts, *uneven, *told))
+    desc = replace(desc, instrument=told_instrument(mark), doubts=(*desc.doubts, *doubts, *told))
     return with_missing(desc, mark, nav_shape)
+
+
+def _named(
+    facts: Sequence[AxisFacts], axes: Sequence[Axis]
+) -> tuple[tuple[Axis, ...], tuple[Doubt, ...]]:
+    """Return the axes that HyperSpy describes."""
+    pairs = [*zip(facts, axes, strict=True)]
+    found = [replace(one.axis, name=one.axis.name or old.name) for one, old in pairs]
+    lost = zip(facts, found, strict=True)
+    return tuple(found), tuple(uneven_axis(axis.name, one.lost) for one, axis in lost if one.lost)
+
+
+def _alike(array: Any, member: Member) -> Any:
+    """Open the array of a field; raise a DatasetError if it differs from the first one."""
+    other = opened(member.entry, member.document)
+    expected, found = ((one.shape, str(one.dtype)) for one in (array, other))
+    if found != expected:
+        problem = "the fields of the well differ"
+        hint = "Pass dataset=, the path of one of them."
+        raise DatasetError(
+            problem, path=member.entry.path, expected=str(expected), found=str(found), hint=hint
+        )
+    return other
+
+
+def _layout(every: Sequence[Chunks], grid: tuple[int, ...], sig: tuple[int, ...]) -> Layout:
+    """Return the layout of arrays, one for each position of the first axis if there are several."""
+    files, decoders, tables = list[File](), list[Decoder | BlockDecoder](), list[PieceTable]()
+    for number, chunks in enumerate(every):
+        tables.append(chunks.table(number, len(files), len(decoders)))
+        files += chunks.files
+        decoders += chunks.decoders
+    return Layout(files, grid, sig, joined(tables) if len(tables) > 1 else tables[0], decoders)
+
+
+def _fields_axis(members: Sequence[Member], axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Return the axes of the fields of a well: their offsets are dropped where they differ."""
+    labels = tuple(one.place.removesuffix(one.level).strip("/") for one in members)
+    positions = _positions(members, len(axes))
+    same = [len({*column}) == 1 for column in zip(*positions, strict=True)]
+    kept = (
+        axis if one else replace(axis, offset=0.0) for axis, one in zip(axes, same, strict=True)
+    )
+    return Axis(FIELDS, labels=labels), *kept
+
+
+def _positions(members: Sequence[Member], ndim: int) -> tuple[tuple[float, ...], ...]:
+    """Return the position of the first pixel of each field along all axes of its image."""
+    told = (one.image.axes(one.level, ndim) for one in members)
+    return tuple(tuple(axis["offset"] for axis in one or ()) or (0.0,) * ndim for one in told)
 
 
 def _plain(value: Any) -> Any:
@@ -212,7 +231,8 @@ def _axes(
         with suppress(TypeError, ValueError, LookupError, OverflowError):
             one = _told(axis.name, given, size)
         positions = None
-        if one is None and name and not mark:
+        known = one is not None and (one.is_calibrated or one.labels)
+        if name and not mark and not known:
             positions = positions_beside(folder, name, size)
         if positions is not None:
             one = positions.axis(name)

@@ -20,6 +20,7 @@ from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tools.text import parse_json
 from dask_tiled.formats.zarr.folders import Entry, Folder
+from dask_tiled.model.ome_zarr import KEYS
 
 DOCUMENT = "zarr.json"
 ARRAY, GROUP, ALL, ATTRIBUTES = ".zarray", ".zgroup", ".zmetadata", ".zattrs"
@@ -119,8 +120,9 @@ def _beside(folder: Folder, name: str) -> dict[str, Any]:
 def _group(known: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     """Convert a group of format 2, with the arrays that it lists, to format 3."""
     attributes = attributes or dict(known.get(ATTRIBUTES, {}))
-    if "multiscales" in attributes:  # location in OME-Zarr before version 0.5
-        attributes = {**attributes, "ome": {"multiscales": attributes["multiscales"]}}
+    ome = {key: attributes[key] for key in KEYS if key in attributes}
+    if ome:  # location in OME-Zarr before version 0.5
+        attributes = {**attributes, "ome": ome}
     sizes = {
         key.removesuffix("/" + ARRAY): {**one, "node_type": "array"}
         for key, one in known.items()

@@ -15,9 +15,10 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.formats.zarr.documents import DOCUMENT, node_in
 from dask_tiled.formats.zarr.folders import Folder
 from dask_tiled.formats.zarr.hyperspy import SIGNAL
+from dask_tiled.formats.zarr.pictures import Pictures
 from dask_tiled.model.doubts import ALIKE, Doubt, by_size_only
 from dask_tiled.model.mark import MARK
-from dask_tiled.model.ome_zarr import image_in, levels_of
+from dask_tiled.model.ome_zarr import image_in
 
 MOST_FOLDERS = 5_000
 """Search at most this many folders of a group for arrays."""
@@ -37,17 +38,19 @@ class Choice(NamedTuple):
     doubts: tuple[Doubt, ...] = ()
 
 
-def default_in(folder: Folder, document: Mapping[str, Any], path: str) -> Choice:
-    """Return the default array of a group.
+def default_in(
+    folder: Folder, document: Mapping[str, Any], pictures: Pictures, path: str
+) -> Choice:
+    """Return the default array of a group, or the group of its default image.
 
     Raise a DatasetError if there is none; ``path`` is the group's document.
     """
     if DATA in _listed(document) or (not folder.is_remote and folder.inside(DATA).entry(DOCUMENT)):
         return Choice(DATA, _beside_data(folder, document))
-    for level in levels_of(image_in(document)):
+    for level in image_in(document).levels:
         return Choice(level)
-    if "bioformats2raw.layout" in document.get("attributes", ()):
-        return Choice("0")  # the first image of a series
+    if pictures.known:
+        return Choice(*pictures.default(folder, path))
     arrays = arrays_in(folder, document)
     signals = {name: one for name, one in arrays.items() if SIGNAL.fullmatch(name)}
     shapes = {name: _shape(one) for name, one in (signals or arrays).items() if _is_numeric(one)}

@@ -1,0 +1,177 @@
+"""The array of a zarr store that is meant, or the arrays of the fields of a well."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from dask_tiled.codecs.array_codecs import NUMBERS
+from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.formats.zarr.documents import member_of, node_in
+from dask_tiled.formats.zarr.folders import Entry, Folder
+from dask_tiled.formats.zarr.members import Choice, arrays_in, default_in, names_in
+from dask_tiled.formats.zarr.pictures import Pictures, fields_in, pictures_in
+from dask_tiled.model.doubts import Doubt
+from dask_tiled.model.layout import MAX_NDIM
+from dask_tiled.model.mark import MARK
+from dask_tiled.model.ome_zarr import StoredImage, image_in
+
+MOST_GROUPS = 8
+"""Search at most this many nested groups for an array."""
+
+
+class Node(NamedTuple):
+    """A document in a folder."""
+
+    folder: Folder
+    entry: Entry
+    document: dict[str, Any]
+
+
+class Member(NamedTuple):
+    """An array, and the image that it is a level of."""
+
+    folder: Folder
+    entry: Entry
+    document: dict[str, Any]
+    image: StoredImage
+    place: str
+    """Its path in the outermost group; empty if it is opened itself."""
+
+    @property
+    def level(self) -> str:
+        """Its path in the group of the image."""
+        own = (
+            one for one in self.image.levels if self.place == one or self.place.endswith(f"/{one}")
+        )
+        return max(own, key=len, default="")
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Paths of the levels of its image in the outermost group."""
+        outer = self.place.removesuffix(self.level)
+        return tuple(outer + one for one in self.image.levels) if self.level else ()
+
+
+class Chosen(NamedTuple):
+    """What is opened of a store."""
+
+    members: list[Member]
+    """An array, or those of the fields of a well."""
+    name: str
+    """Path of the array or image in the outermost group."""
+    listed: dict[str, dict[str, Any]]
+    """The images or results that the outermost group lists, by path."""
+    doubts: tuple[Doubt, ...]
+
+
+def choose(outermost: Node, dataset: int | str | None) -> Chosen:
+    """Choose an array.
+
+    Raise a DatasetError if there is no such array, and a CorruptFileError if a field of a well is
+    no image.
+    """
+    folder, entry, document = outermost
+    pictures = pictures_in(folder, document)
+    listed = _results(document) or pictures.known
+    if dataset is None or isinstance(dataset, str):
+        name = None if dataset is None else pictures.path_of(dataset, entry.path)
+    else:
+        name = _numbered(dataset, outermost, Pictures(listed, pictures.kind))
+    members, chosen, doubts = _found(outermost, name, pictures)
+    return Chosen(members, chosen, listed, doubts)
+
+
+def _numbered(number: int, node: Node, pictures: Pictures) -> str:
+    """Return the path of the array with a number: among the images, or else the arrays."""
+    folder, entry, document = node
+    known = pictures.known
+    names = fields_in(document) or [*image_in(document).levels[:1]]
+    if not known:
+        known = {name: {"name": name} for name in names or arrays_in(folder, document)}
+    return Pictures(known, pictures.kind).path_of(number, entry.path)
+
+
+def _found(
+    outermost: Node, name: str | None, pictures: Pictures
+) -> tuple[list[Member], str, tuple[Doubt, ...]]:
+    """Return the array that is meant, or those of the fields of a well.
+
+    Returns
+    -------
+    list of Member
+    str
+        What was chosen in the outermost group.
+    tuple of Doubt
+    """
+    node, place, image, chosen = outermost, "", StoredImage(), ""
+    doubts: tuple[Doubt, ...] = ()
+    for _ in range(MOST_GROUPS):
+        folder, entry, document = node
+        if document["node_type"] == "array":
+            break
+        fields = fields_in(document) if name is None else []
+        if len(fields) > 1:
+            return [_field(node, place, one) for one in fields], chosen, doubts
+        if name is None and fields:
+            name = fields[0]
+        given = Choice(name) if name is not None else None
+        choice = given or default_in(folder, document, pictures, entry.path)
+        image, doubts = _image(document), (*doubts, *choice.doubts)
+        node = _inside(node, choice.name)
+        if not chosen:
+            chosen = choice.name
+        place, name = posixpath.join(place, choice.name), None
+        pictures = pictures_in(node.folder, node.document)
+    else:
+        raise DatasetError("groups are nested too deeply", path=entry.path, expected=MOST_GROUPS)
+    outer, path = posixpath.split(place)
+    if outer and path not in image.levels and node.folder.above:
+        above = node_in(node.folder.above)
+        image = image_in(above[1] if above else {})
+    return [Member(*node, image, place)], chosen, doubts
+
+
+def _image(document: Mapping[str, Any]) -> StoredImage:
+    """Return the image of a group; of an export that is no OME-Zarr, the levels of its pyramid."""
+    image = image_in(document)
+    if not image.levels:
+        with suppress(KeyError, TypeError):
+            return StoredImage(tuple(map(str, document["attributes"][MARK]["pyramid"]["levels"])))
+    return image
+
+
+def _inside(node: Node, name: str) -> Node:
+    """Return a member of a group; raise a DatasetError that names others if there is none."""
+    inside = member_of(node.folder, name, node.entry.path)
+    found = node_in(inside)
+    if found is None:
+        known, problem = names_in(node.folder, node.document), "the group has no such array"
+        raise DatasetError(problem, path=node.entry.path, expected=known, found=name)
+    return Node(inside, *found)
+
+
+def _field(well: Node, place: str, name: str) -> Member:
+    """Return the first level of a field of a well."""
+    group = _inside(well, name)
+    image = image_in(group.document)
+    if not image.levels:
+        problem = "a field of the well is no image"
+        raise CorruptFileError(problem, path=group.entry.path, found=name)
+    return Member(
+        *_inside(group, image.levels[0]), image, posixpath.join(place, name, image.levels[0])
+    )
+
+
+def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """List the array of an export and its results, if they are numeric arrays."""
+    found = {}
+    with suppress(KeyError, TypeError, AttributeError, ValueError, OverflowError):
+        members = document["consolidated_metadata"]["metadata"]
+        for name in ("data", *document["attributes"][MARK]["results"]):
+            shape = tuple(map(int, members[name]["shape"]))
+            if 0 < len(shape) < MAX_NDIM and all(shape) and members[name]["data_type"] in NUMBERS:
+                found[name] = {"name": name, "shape": shape}
+    return found if len(found) > 1 else {}

@@ -1,0 +1,118 @@
+"""The images that groups of OME-Zarr list: series, plates, wells and labels.
+
+Layout facts: the OME-NGFF specification, versions 0.1 to 0.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from dask_tiled.errors import DatasetError, choose_dataset
+from dask_tiled.formats.zarr.documents import member_of, node_in
+from dask_tiled.formats.zarr.folders import Folder
+from dask_tiled.model.doubts import ALIKE, Doubt, by_size_only
+from dask_tiled.model.ome_zarr import image_in, ome_in
+
+MOST_LISTED = 10_000
+"""Maximum number of images that are listed."""
+MOST_MEASURED = 64
+"""Read the shapes of at most this many images."""
+MOST_ABSENT = 100
+"""Skip at most this many wells that are listed and absent."""
+SERIES = "OME"
+"""Group that lists the images of a series."""
+
+
+class Pictures(NamedTuple):
+    """The images that a group lists."""
+
+    known: dict[str, dict[str, Any]]
+    """Name of each by its path in the group, and the shape if it was read."""
+    kind: str
+
+    def path_of(self, dataset: int | str, path: str) -> str:
+        """Return the path of the image with a number or name; other texts are unchanged."""
+        names = [one["name"] for one in self.known.values()]
+        if isinstance(dataset, str) and (dataset in self.known or names.count(dataset) != 1):
+            return dataset
+        return [*self.known][choose_dataset(path, names, dataset)]
+
+    def default(self, folder: Folder, path: str) -> tuple[str, tuple[Doubt, ...]]:
+        """Return the first image, and the doubt that another one is meant.
+
+        Raise a DatasetError if none of the listed ones exists; ``path`` is the group's document.
+        """
+        names = [*self.known]
+        first = next((x for x in names[:MOST_ABSENT] if _exists(folder, x, path)), None)
+        if first is None:
+            problem, found = f"no {self.kind} of the group exists", ", ".join(names[:MOST_ABSENT])
+            raise DatasetError(problem, path=path, found=found[:MOST_LISTED] or "none")
+        sizes = {name: math.prod(one.get("shape", ())) for name, one in self.known.items()}
+        alike = [x for x in names if x != first and sizes[x] * ALIKE >= sizes[first]]
+        return first, by_size_only(first, alike, f"the first {self.kind} of the group")
+
+
+def pictures_in(folder: Folder, document: Mapping[str, Any]) -> Pictures:
+    """Return the images that a group lists; none if it is an image or another group."""
+    told = ome_in(document)
+    if "bioformats2raw.layout" in told:
+        paths = _series(folder)
+        return Pictures({path: _measured(folder, path, k) for k, path in enumerate(paths)}, "image")
+    if isinstance(told.get("plate"), Mapping):
+        wells = told["plate"].get("wells")
+        names = [one["path"] for one in _dicts(wells) if isinstance(one.get("path"), str)]
+        return Pictures({name: {"name": name} for name in names}, "well")
+    listed = told.get("labels")
+    labels = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    return Pictures({x: _measured(folder, x, k) for k, x in enumerate(labels)}, "label image")
+
+
+def fields_in(document: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the fields of a well; none of another group."""
+    well = ome_in(document).get("well")
+    told = _dicts(well.get("images")) if isinstance(well, Mapping) else ()
+    return [one["path"] for one in told if isinstance(one.get("path"), str)]
+
+
+def _dicts(listed: Any) -> Iterator[Mapping[str, Any]]:
+    some = listed[:MOST_LISTED] if isinstance(listed, list) else ()
+    return (one for one in some if isinstance(one, Mapping))
+
+
+def _series(folder: Folder) -> list[str]:
+    """Return the paths of the images of a series: those listed, or else numbered groups."""
+    with suppress(DatasetError, OSError):
+        node = node_in(folder.inside(SERIES))
+        listed = ome_in(node[1]).get("series") if node else None
+        if isinstance(listed, list) and listed:
+            return [one for one in listed[:MOST_LISTED] if isinstance(one, str)]
+    found = ["0"]
+    while len(found) < MOST_MEASURED and _exists(folder, f"{len(found)}", folder.path):
+        found.append(f"{len(found)}")
+    return found
+
+
+def _exists(folder: Folder, name: str, path: str) -> bool:
+    with suppress(DatasetError):
+        return node_in(member_of(folder, name, path)) is not None
+    return False
+
+
+def _measured(folder: Folder, path: str, number: int) -> dict[str, Any]:
+    """Return the name of an image, and its shape, unless it takes requests or there are many."""
+    facts: dict[str, Any] = {"name": path}
+    if folder.is_remote or number >= MOST_MEASURED:
+        return facts
+    with suppress(DatasetError, OSError, TypeError, ValueError, KeyError, OverflowError):
+        inside = member_of(folder, path, folder.path)
+        node = node_in(inside)
+        image = image_in(node[1] if node else {})
+        if isinstance(image.told.get("name"), str) and image.told["name"]:
+            facts["name"] = image.told["name"]
+        first = node_in(member_of(inside, image.levels[0], folder.path)) if image.levels else node
+        if first is not None:
+            facts["shape"] = tuple(map(int, first[1]["shape"]))
+    return facts
