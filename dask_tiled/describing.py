@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from dask_tiled.model.channels import channels_of, in_scan, left_after
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import BY_USER, VOLUMES, Description, facts_of
-from dask_tiled.model.doubts import INCOMPLETE, inferred_scan, unsettled
+from dask_tiled.model.doubts import INCOMPLETE, WHOLE, inferred_scan, unsettled
 from dask_tiled.model.files import filling, following
 from dask_tiled.model.headers import Headers
 from dask_tiled.model.indexing import Array, Index
@@ -124,13 +124,15 @@ def describe(
     desc = replace(desc, conversion=conversion)
     passed = {
         "nav_shape": is_settled(nav_shape),
+        WHOLE: is_settled(nav_shape) and not desc.layout.count_missing(),
         "missing": missing == "fill",
         "follow": follow,
         "sync_offset": bool(sync_offset),
-        "axes": axes is not None,
+        "axes": axes is not None and not isinstance(axes, Mapping),
         **{name: value is not None for name, value in format_options.items()},
     }
-    desc = _settled(desc, [name for name, is_passed in passed.items() if is_passed], missing)
+    some = axes if isinstance(axes, Mapping) else ()
+    desc = _settled(desc, [name for name, is_passed in passed.items() if is_passed], some, missing)
     desc = desc if saved is None else saved.of(desc)
     if axes is not None:
         found = calibrated(desc.axes, axes, desc.shape, first_path)
@@ -146,11 +148,13 @@ def describe(
     return desc
 
 
-def _settled(desc: Description, options: Sequence[str], missing: Any) -> Description:
+def _settled(
+    desc: Description, options: Sequence[str], axes: Iterable[str], missing: Any
+) -> Description:
     """Drop the doubts that options settle; raise if files are lost and may not be."""
     if INCOMPLETE & {one.code for one in desc.doubts} and "nav_shape" not in options:
         desc = desc.with_facts(complete=False)  # also if the doubt is settled
-    left = unsettled(desc.doubts, options)
+    left = unsettled(desc.doubts, options, axes)
     lost = next((one for one in left if one.code == "lost-files"), None)
     if missing == "raise" and lost is not None:
         raise TruncatedFileError(

@@ -13,7 +13,7 @@ import dask.array as da
 
 from dask_tiled.array.axes import shown_of
 from dask_tiled.converting.flat_files import FlatArray, write_flat
-from dask_tiled.errors import DatasetError, require, warn
+from dask_tiled.errors import DatasetError, DoubtWarning, require, warn
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.instrument import converted
 from dask_tiled.model.units import Prefixed
@@ -62,6 +62,7 @@ def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
                 "units": [one.units for one in told],
                 "scales": [one.scale for one in told],
                 "offsets": [one.offset for one in told],
+                **_info(axes),
             },
         }
     _write(arr, path, at, {"imagej": letters is not None}, options, rgb=samples, show=show)
@@ -90,7 +91,7 @@ def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> N
         if letter != "C" and axis.steps and axis.units in units and axis.scale > 0:
             unit = str(Prefixed.of(axis.units) or axis.units)
             metadata |= {name: axis.scale, f"{name}Unit": unit}
-        elif not axis.labels:
+        elif not axis.labels and not axis.coordinates:
             others.append(axis.name)
     channels = known.get("C")
     if channels is not None and channels.labels:
@@ -137,6 +138,11 @@ def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axes, Axes, bo
         problem, expected = "not an image", "two axes or more, and pixels"
         raise DatasetError(problem, path=path, expected=expected, found=f"shape {arr.shape}")
     axes = shown_of(arr).axes
+    uneven = [axis.name for axis in axes if axis is not None and axis.coordinates]
+    if uneven:
+        lost = f"the positions of {', '.join(uneven)} are not equally spaced, which TIFF cannot say"
+        told = "only the first and the last are written, in the description. Formats .zarr and "
+        warn(f"{path}: {lost}; {told}.hspy keep all of them.", DoubtWarning)
     colours = arr.ndim > 2 and arr.shape[-1] in {3, 4} and arr.dtype.kind == "u"
     samples = colours and axes[-1] is not None and axes[-1].name.lower() in COLOURS
     return axes, axes[: arr.ndim - 2 - samples], samples

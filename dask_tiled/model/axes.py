@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ FEW = 16
 """Fewer positions are rounded to a hundredth of a step at most: they may be uneven instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Axis:
     """One axis of an array. Position ``i`` has the coordinate ``offset + scale * i``.
 
@@ -62,9 +62,9 @@ class Axis:
     scale: float = 1.0
     offset: float = 0.0
     labels: tuple[str, ...] = ()
-    colours: tuple[str, ...] = field(default=(), repr=False, kw_only=True)
-    coordinates: tuple[float, ...] = field(default=(), repr=False)
-    coordinate_units: str = field(default="", repr=False)
+    colours: tuple[str, ...] = field(default=(), kw_only=True)
+    coordinates: tuple[float, ...] = ()
+    coordinate_units: str = ""
 
     @classmethod
     def calibrated(
@@ -189,6 +189,17 @@ class Axis:
 
     def __str__(self) -> str:
         return self.name + self.spacing
+
+    def __repr__(self) -> str:
+        told = {one.name: repr(getattr(self, one.name)) for one in fields(self)}
+        if len(self.coordinates) > MOST_SHOWN:
+            first = ", ".join(map(repr, self.coordinates[: MOST_SHOWN - 1]))
+            told["coordinates"] = f"({first}, ..., {self.coordinates[-1]!r})"
+        if not self.coordinates:
+            del told["coordinates"], told["coordinate_units"]
+        if not self.colours:
+            del told["colours"]
+        return f"Axis({', '.join(f'{name}={text}' for name, text in told.items())})"
 
 
 def of_light_microscope(axis: Axis) -> Axis:

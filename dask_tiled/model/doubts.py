@@ -43,19 +43,21 @@ class Doubt:
         return f"{self.text}: {self.settle}"
 
 
+WHOLE = "whole nav_shape"
+"""A ``nav_shape`` of which no frame is missing."""
 SETTLED_BY: Mapping[str, frozenset[str]] = {
     "axes-order": frozenset({"transposed"}),
     "default-dataset": frozenset({"dataset"}),
     "extended-header": frozenset({"extended_header"}),
     "first-channel": frozenset(),
     "left-over-frames": frozenset({"nav_shape", "sync_offset"}),
-    "lost-files": frozenset({"nav_shape", "missing"}),
+    "lost-files": frozenset({WHOLE, "missing"}),
     "lost-frames": frozenset({"missing"}),
     "scan-shape": frozenset({"nav_shape"}),
     "uneven-axis": frozenset({"axes"}),
     "unfinished": frozenset({"missing", "follow"}),
 }
-"""Options of ``open_dataset`` that settle doubts, by code."""
+"""Options of ``open_dataset`` that settle doubts, by code; ``axes`` if it has all of them."""
 INCOMPLETE = frozenset({"lost-files", "unfinished"})
 """Codes of doubts that frames are lacking."""
 
@@ -115,8 +117,13 @@ def left_over(shape: tuple[int, ...], frames: int, told_by: str) -> tuple[Doubt,
 def uneven_axis(name: str, why: str) -> Doubt:
     """Return the doubt that positions along an axis, which a file gives, are not shown."""
     text = f"the axis {name} is shown in pixels: its positions in the file {why}"
-    settle = f"pass axes={{{name!r}: '0.5 nm from 10 nm'}}, or other steps"
+    settle = f"pass {_option(name)} '0.5 nm from 10 nm'}}, or other steps"
     return Doubt("uneven-axis", text, settle)
+
+
+def _option(name: str) -> str:
+    """Return the beginning of the option that calibrates an axis."""
+    return f"axes={{{str(name)!r}:"
 
 
 def by_size_only(first: str | int, others: Sequence[str | int], told_by: str) -> tuple[Doubt, ...]:
@@ -184,10 +191,13 @@ def unfinished(why: str) -> Doubt:
     return Doubt("unfinished", f"the acquisition may not be complete: {why}", settle)
 
 
-def unsettled(doubts: Iterable[Doubt], options: Iterable[str]) -> tuple[Doubt, ...]:
-    """Return the doubts that none of the passed options settles."""
-    passed = frozenset(options)
-    return tuple(one for one in doubts if not SETTLED_BY.get(one.code, frozenset()) & passed)
+def unsettled(
+    doubts: Iterable[Doubt], options: Iterable[str], axes: Iterable[str] = ()
+) -> tuple[Doubt, ...]:
+    """Return the doubts that none of the passed options settles, nor the calibration of an axis."""
+    passed, calibrated = frozenset(options), tuple(f"pass {_option(name)}" for name in axes)
+    left = (one for one in doubts if not SETTLED_BY.get(one.code, frozenset()) & passed)
+    return tuple(one for one in left if not one.settle.startswith(calibrated))
 
 
 def as_json(doubts: Iterable[Doubt]) -> list[dict[str, str]]:

@@ -213,6 +213,23 @@ def test_ome_tiff(arr, tmp_path):
     assert "x (steps of 0.5 1/nm from -3 1/nm)" in told.description
 
 
+@pytest.mark.parametrize("name", ["a.tif", "b.tif", "a.ome.tif"])
+def test_uneven_axes_in_tiff_are_a_doubt_without_a_scale(arr, tmp_path, name):
+    """The last two are floats, which ImageJ lacks, and OME-TIFF."""
+    points = (0.0, 1.0, 4.0, 9.0, 16.0, 25.0, 36.0, 49.0)
+    axes = (Axis("t", coordinates=points, coordinate_units="s"), Axis("y"), Axis("x"))
+    image = labelled(arr[0].astype("f8" if name == "b.tif" else "u2"), axes)
+    with pytest.warns(dask_tiled.DoubtWarning, match=r"the positions of t are not equally") as told:
+        convert(image, tmp_path / name, verify=True)
+    assert len(told) == 1
+    found = open_dataset(tmp_path / name)
+    assert found.shape == (8, 16, 12)
+    assert (found.axes[0].units, found.axes[0].scale, found.axes[0].coordinates) == ("", 1, ())
+    with tifffile.TiffFile(tmp_path / name) as file:
+        text = f"{file.imagej_metadata} {file.pages[0].description}"
+        assert "uneven steps from 0 to 49 s" in text
+
+
 def test_colours(tmp_path):
     picture = np.random.default_rng(0).integers(0, 255, (2, 9, 7, 3), "u1")
     arr = labelled(da.from_array(picture), (Axis("z"), Axis("y"), Axis("x"), Axis("s")))

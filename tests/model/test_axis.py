@@ -81,3 +81,16 @@ def test_colours_of_parts():
     assert axis.cut(-1, 1).colours == axis.binned(3).colours == ()
     assert axis.as_json()["colours"] == ["#ff0000", "#00ff00", ""]
     assert "colours" not in Axis("c").as_json()
+
+
+def test_repr_has_the_coordinates():
+    """A few are evaluated again; of many the first and the last are shown."""
+    axis = Axis("E", coordinates=(0.5, 1.0, 4.0), coordinate_units="eV")
+    assert eval(repr(axis)) == axis  # noqa: S307 - a repr
+    assert repr(Axis("x", "nm", 2.0)) == (
+        "Axis(name='x', units='nm', scale=2.0, offset=0.0, labels=())"
+    )
+    many = Axis("E", coordinates=tuple(float(k * k) for k in range(30_000)))
+    assert repr(many).endswith("25.0, 36.0, ..., 899940001.0), coordinate_units='')")
+    assert len(repr(many)) < 200
+    assert "colours=('#ff0000',)" in repr(Axis("c", colours=("#ff0000",)))

@@ -17,7 +17,7 @@ import xarray
 import zarr
 
 import dask_tiled
-from dask_tiled import Doubt, DoubtError, DoubtWarning, describe, open_dataset, to_zarr
+from dask_tiled import Axis, Doubt, DoubtError, DoubtWarning, describe, open_dataset, to_zarr
 from dask_tiled.model.doubts import SETTLED_BY
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series, write_mrc
 
@@ -189,6 +189,7 @@ def test_one_warning_tells_what_was_assumed_and_what_settles_it(tmp_path, code):
 
 SETTLED = [
     ("uneven-axis", {"axes": {"energy": "0.5 eV"}}),
+    ("uneven-axis", {"axes": [Axis("energy", "eV", 0.5), Axis("y"), Axis("x")]}),
     ("axes-order", {"transposed": True}),
     ("axes-order", {"transposed": False}),
     ("left-over-frames", {"nav_shape": (3, 3)}),
@@ -215,6 +216,34 @@ def test_an_option_that_settles_it_silences_it(tmp_path, code, options):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert open_dataset(path, doubts="raise", **options).description.doubts == ()
+
+
+def missing_place(folder):
+    """Write a series of which the second file is damaged: the places of its frames are unknown."""
+    paths = write_mib_series(folder / "scan", FRAMES, frames_per_file=3, hdr=False)
+    paths[1].write_bytes(b"damaged")
+    paths[2].write_bytes(b"damaged")
+    paths[3].unlink()
+    return paths[0]
+
+
+@pytest.mark.filterwarnings("ignore::dask_tiled.MissingFramesWarning")
+def test_lost_files_stay_in_doubt_where_a_shape_has_more_frames(tmp_path):
+    """A nav_shape settles the doubt if no frame is missing, or if missing ones have a place."""
+    path = missing_place(tmp_path)
+    for options in ({}, {"nav_shape": 6}, {"nav_shape": (3, 4)}):
+        assert "lost-files" in {one.code for one in describe(path, **options).doubts}, options
+    for options in ({"nav_shape": 3}, {"nav_shape": (2, 3), "missing": "fill"}):
+        assert describe(path, **options).doubts == ()
+    path = lost_file(tmp_path)
+    assert describe(path, nav_shape=(3, 4)).missing.tolist() == [6, 7, 8]
+    assert describe(path, nav_shape=(3, 4)).doubts == ()
+
+
+def test_the_calibration_of_another_axis_settles_nothing(tmp_path):
+    path = not_numbers(tmp_path)
+    (doubt,) = describe(path, axes={"x": "2 nm"}).doubts
+    assert doubt.code == "uneven-axis"
 
 
 def test_one_frame_and_told_scans_leave_no_doubt(tmp_path):

@@ -187,7 +187,7 @@ def gather(
     before, begins = _neighbours_of(member, earlier, read, listed=listed, filled=filled)
     found = [*before[::-1], member, *after]
     first, lost = found[0], _before(found[0])
-    if lost and not begins:
+    if lost and not begins and not filled:  # else they are missing frames
         why = f"it begins with {first.file.path}, whose first frame has the number {first.first}"
         begins = (may_be_longer(why),)
     doubts = () if is_following() else (*ends, *begins)
@@ -239,7 +239,8 @@ def _before(first: Member) -> int:
 
 def may_be_longer(why: str) -> Doubt:
     """Return the doubt that files of a series are lost or damaged."""
-    settle = "pass missing='fill' to read the files found, or nav_shape, or a list of files"
+    settle = "pass missing='fill' to read the files found, a nav_shape of just their frames, or a "
+    settle += "list of files"
     return Doubt("lost-files", f"the series may be longer: {why}", settle)
 
 
