@@ -16,7 +16,6 @@ from dask_tiled.model.units import SHOWN, Prefixed
 
 PERCENTILES, DARK = (0.5, 99.5), 0.1
 """Percentiles of black and white; below this median brightness, dark values are enhanced."""
-CHANNEL_COLOURS = "cyan", "magenta", "yellow", "green", "red", "blue"
 
 
 class Image(NamedTuple):
@@ -51,6 +50,8 @@ class Composite(NamedTuple):
 
     title: str
     channels: Sequence[Image]
+    colours: Sequence[str]
+    """Colours of the channels, as "#rrggbb"."""
 
     @property
     def image(self) -> Image:
@@ -58,7 +59,7 @@ class Composite(NamedTuple):
         from matplotlib.colors import to_rgb
 
         light = np.zeros((*self.channels[0].values.shape, 3))
-        for channel, colour in zip(self.channels, CHANNEL_COLOURS, strict=False):
+        for channel, colour in zip(self.channels, self.colours, strict=False):
             low, high, _ = contrast(channel.values)
             with np.errstate(invalid="ignore"):
                 bright = np.nan_to_num(np.clip((channel.values - low) / (high - low), 0, 1))

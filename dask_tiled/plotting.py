@@ -10,7 +10,6 @@ import numpy as np
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
 from dask_tiled.panels import (
-    CHANNEL_COLOURS,
     Composite,
     Image,
     Line,
@@ -233,13 +232,15 @@ def _draw_ends(axes: Axes, ends: tuple[str, str]) -> None:
 
 
 def _draw_composite(axes: Axes, panel: Composite) -> None:
+    from matplotlib.patches import Patch
+
     _draw_image(axes, panel.image)
-    for k, (channel, colour) in enumerate(zip(panel.channels, CHANNEL_COLOURS, strict=False)):
-        place = (0, 1), (4, -4 - 11 * k)
-        axes.annotate(
-            channel.title, place[0], place[1], "axes fraction", "offset points",
-            color=colour, size=8, va="top", bbox={"facecolor": ON_PIXELS, "lw": 0, "pad": 1},
-        )  # fmt: skip
+    pairs = zip(panel.channels, panel.colours, strict=False)
+    patches = [Patch(facecolor=colour, label=channel.title) for channel, colour in pairs]
+    look: dict[str, Any] = {"facecolor": ON_PIXELS, "edgecolor": "none", "labelcolor": "white"}
+    axes.legend(
+        handles=patches, loc="upper left", fontsize=8, handlelength=1, borderaxespad=0.2, **look
+    )
 
 
 def _draw_vectors(axes: Axes, panel: Vectors, ink: str) -> None:

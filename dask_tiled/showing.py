@@ -16,6 +16,7 @@ from dask_tiled.array.inputs import as_array, is_array
 from dask_tiled.discs import Disc, find_disc
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.colours import drawn as colours_of_channels
 from dask_tiled.model.indexing import Array
 from dask_tiled.opening import opened
 from dask_tiled.panels import Composite, Image, Line, Panel, Vectors
@@ -92,7 +93,7 @@ def show(arr: Any, target: Path | IO[bytes] | None = None, *, frames: int | None
     check_target(target)
     limit = None if frames is None else check_whole("frames", frames, least=1)
     arr = as_array(arr) if is_array(arr) else opened(arr, missing="fill")
-    subject, stored = Subject.of(arr), stored_results(arr) if limit is None else {}
+    subject, stored = Subject.of(arr).in_colours(), stored_results(arr) if limit is None else {}
     drawn, notes = _stored(stored) if stored else _panels(subject, limit)
     figure = draw(drawn, subject.title, subject.subtitle, notes, is_shown=target is None)
     if target is not None:
@@ -165,7 +166,8 @@ def _channels(subject: Subject, axis: int, limit: int | None) -> Drawn:
         notes = [f"{len(places)} of {count} positions along {along.name}", *notes]
     channels = [panel for panel in drawn if isinstance(panel, Image)]
     is_result = axis == len(subject.axes) - 1
-    return drawn if is_result else [*drawn, Composite("together", channels)], notes
+    colours = colours_of_channels(along.colours, count)
+    return drawn if is_result else [*drawn, Composite("together", channels, colours)], notes
 
 
 def _vectors(subject: Subject, axis: int, limit: int | None) -> Drawn:

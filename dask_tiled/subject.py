@@ -30,6 +30,8 @@ COLOURS = "s", "c", "channel", "component", "colour", "rgb"
 """Names of an axis of three or four colours."""
 CHANNELS = "c", "channel"
 """Names of an axis of channels, which are never summed."""
+SAMPLES = "s", "rgb", "colour"
+"""Names of an axis of colours, wherever it is."""
 APART = "component", "mask", "s"
 """Names of the last axis of results that are separate images."""
 
@@ -114,6 +116,15 @@ class Subject(NamedTuple):
         is_stack = sig_ndim == 2 and self.nav_ndim and self.axes[-3].name in DEPTHS
         return sig_ndim > 2 or bool(is_stack)
 
+    def in_colours(self) -> Subject:
+        """Return the subject with labelled samples in the order red, green, blue."""
+        for k, (axis, size) in enumerate(zip(self.axes, self.shape, strict=True)):
+            places = colour_places(axis, size)
+            if places and axis.labels:
+                axes = (*self.axes[:k], Axis(axis.name), *self.axes[k + 1 :])
+                return self._replace(arr=da.take(self.arr, [*places], axis=k), axes=axes)
+        return self
+
     def cut(self, cuts: Sequence[int | slice]) -> Subject:
         """Return a part, with its axes."""
         axes = [
@@ -186,6 +197,13 @@ def ordinal(n: int) -> str:
     """Format an ordinal number."""
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n:,}{'th' if n % 100 in (11, 12, 13) else suffix}"
+
+
+def colour_places(axis: Axis, size: int) -> tuple[int, ...]:
+    """Return the positions of red, green and blue along an axis of samples; empty for others."""
+    names = [label[:1].casefold() for label in axis.labels] or [*"rgba"]
+    known = axis.name in SAMPLES and size in {3, 4} and {*"rgb"} <= {*names}
+    return tuple(map(names.index, "rgb")) if known else ()
 
 
 def colour_axis(names: Sequence[str], shape: Sequence[int], first: int = 0) -> int | None:

@@ -3,13 +3,14 @@
 import dask.array as da
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 import dask_tiled
 from dask_tiled import Corrections, show
 from dask_tiled.array.axes import labelled
 from dask_tiled.model.axes import Axis
-from dask_tiled.panels import CHANNEL_COLOURS, hues
-from dask_tiled.testing import write_fits, write_mib, write_nrrd
+from dask_tiled.panels import hues
+from dask_tiled.testing import Tile, write_czi, write_fits, write_mib, write_nrrd
 
 SCAN = Axis("scan_y", "nm", 0.5), Axis("scan_x", "nm", 0.5)
 
@@ -70,9 +71,30 @@ def test_composite_keeps_the_colour_of_each_channel():
     pixels[0, :4], pixels[1, 4:] = 9, 9
     axes = [Axis("c", labels=("up", "down")), Axis("y"), Axis("x")]
     image = drawn(show(labelled(da.from_array(pixels), axes)))["together"]
-    assert CHANNEL_COLOURS[:2] == ("cyan", "magenta")
     assert image[0, 0].tolist() == [0, 255, 255]
     assert image[7, 0].tolist() == [255, 0, 255]
+
+
+def test_composite_has_the_colours_of_the_file_and_a_legend():
+    pixels = np.zeros((2, 8, 8), "u1")
+    pixels[0, :4], pixels[1, 4:] = 9, 9
+    colours = "#ff8000", "#0000ff"
+    axes = [Axis("c", labels=("up", "down"), colours=colours), Axis("y"), Axis("x")]
+    figure = show(labelled(da.from_array(pixels), axes))
+    image = drawn(figure)["together"]
+    assert image[0, 0].tolist() == [255, 128, 0]
+    assert image[7, 0].tolist() == [0, 0, 255]
+    (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+    assert [text.get_text() for text in legend.get_texts()] == ["up", "down"]
+    shown = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]
+    assert shown == [*colours]
+
+
+def test_samples_stored_as_blue_green_red_are_colours(tmp_path):
+    frame = np.random.default_rng(0).integers(0, 255, (12, 16, 3), "u1")
+    path = write_czi(tmp_path / "a.czi", [Tile({"C": 0, "Y": 0, "X": 0}, frame)])
+    ((_, found),) = drawn(show(path)).items()
+    np.testing.assert_array_equal(found, frame[..., ::-1])
 
 
 def test_many_channels_are_sampled():

@@ -5,8 +5,10 @@ napari finds it through ``napari.yaml`` in the package. The module does not impo
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import dask.array as da
@@ -15,17 +17,18 @@ import numpy as np
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.tiled_array import description_of, read_once
 from dask_tiled.bridges.pictures import open_pictures
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.formats.registry import completed, formats, recognised_by
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.calibration import is_unknown
+from dask_tiled.model.colours import PALETTE, drawn
 from dask_tiled.model.description import facts_of
 from dask_tiled.model.paths import is_url
 from dask_tiled.opening import open_dataset
-from dask_tiled.panels import CHANNEL_COLOURS, contrast
-from dask_tiled.subject import CHANNELS, colour_axis, numbers
+from dask_tiled.panels import contrast
+from dask_tiled.subject import CHANNELS, MOST_APART, colour_axis, colour_places, numbers
 
 LayerData = tuple[Any, dict[str, Any], str]
 
@@ -87,7 +90,7 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
         given = facts.get("attributes", {}).get("name", stem)  # the name that write_image stored
         called = str(given) if name == DATA else f"{stem} {name}"
         visible = {"visible": not layers}
-        levels = [arr, *_smaller(path, facts)]
+        levels = _with_levels(path, arr)
         layers += [(data, more | visible, "image") for data, more in _layers(called, levels)]
     return layers
 
@@ -102,33 +105,70 @@ def _opened(path: str | Sequence[str]) -> Iterator[tuple[str, da.Array]]:
         yield DATA, da.stack([open_dataset(one) for one in path])
 
 
-def _smaller(path: str | Sequence[str], facts: Mapping[str, Any]) -> Iterator[da.Array]:
-    """Open the lower levels of a pyramid."""
+def _with_levels(path: str | Sequence[str], arr: da.Array) -> list[da.Array]:
+    """Return an image, and the lower levels of its pyramid.
+
+    Levels that cannot be opened, or do not fit those before, are left out with a warning.
+    """
+    facts = facts_of(description_of(arr))
     levels = facts.get("levels", ())
-    if isinstance(levels, int):
-        given = {"dataset": facts["dataset"]} if "dataset" in facts else {}
-        for level in range(1, levels):
-            yield open_dataset(path, level=level, **given)
-    for level in levels[1:] if isinstance(levels, tuple) else ():
-        yield open_dataset(path, dataset=level)
+    if isinstance(levels, tuple) and all(isinstance(level, str) for level in levels):
+        given = [{"dataset": level} for level in levels[1:]]
+    else:  # the number of levels, or their factors
+        image = {key: facts[key] for key in ("dataset",) if key in facts}
+        count = levels if isinstance(levels, int) else len(levels)
+        given = [{"level": level, **image} for level in range(1, count)]
+    found = [arr]
+    for options in given:
+        try:
+            level = open_dataset(path, **options)
+        except DatasetError as error:
+            warn(f"a level of the pyramid is left out: {error}")
+            break
+        before = found[-1]
+        fits = level.ndim == before.ndim and level.dtype == before.dtype
+        if not fits or any(n > m for n, m in zip(level.shape, before.shape, strict=True)):
+            expected, shown = ([*one.shape, str(one.dtype)] for one in (before, level))
+            warn(f"a level of the pyramid is left out: {shown} after {expected}")
+            break
+        found.append(level)
+    return found
 
 
 def _layers(name: str, levels: list[da.Array]) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Yield a layer, or one for each channel."""
     shape, axes = levels[0].shape, shown_of(levels[0]).axes
     named = [k for k, axis in enumerate(axes[:-2]) if axis and axis.name in CHANNELS]
-    if not named or shape[named[0]] > len(CHANNEL_COLOURS):
+    along = axes[named[0]] if named else None
+    if along is None or shape[named[0]] > (MOST_APART if along.labels else len(PALETTE)):
         yield _layer(name, levels)
         return
-    before = (slice(None),) * named[0]
-    along = axes[named[0]]
-    names = (along and along.labels) or range(shape[named[0]])
-    for k, (channel, colour) in enumerate(zip(names, CHANNEL_COLOURS, strict=False)):
-        data, options = _layer(f"{name} {channel}", [level[(*before, k)] for level in levels])
+    count, before = shape[named[0]], (slice(None),) * named[0]
+    names = along.labels or range(count)
+    windows = _windows(facts_of(description_of(levels[0])), count)
+    columns = zip(names, drawn(along.colours, count), windows, strict=True)
+    for k, (channel, colour, window) in enumerate(columns):
+        of_channel = [level[(*before, k)] for level in levels]
+        data, options = _layer(f"{name} {channel}", of_channel, window)
         yield data, options | {"colormap": colour, "blending": "additive"}
 
 
-def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
+def _windows(facts: Mapping[str, Any], count: int) -> list[tuple[float, float] | None]:
+    """Return the values of black and white that OME-Zarr stores for channels; None if invalid."""
+    told = facts.get("omero", {}).get("channels", ())
+    found: list[tuple[float, float] | None] = [None] * count
+    fits = isinstance(told, tuple) and len(told) == count
+    for k, one in enumerate(told if fits else ()):
+        with suppress(TypeError, ValueError, KeyError, AttributeError):
+            low, high = (float(one["window"][end]) for end in ("start", "end"))
+            if -math.inf < low < high < math.inf:
+                found[k] = low, high
+    return found
+
+
+def _layer(
+    name: str, levels: list[da.Array], window: tuple[float, float] | None = None
+) -> tuple[Any, dict[str, Any]]:
     shown = shown_of(levels[0])
     labels = labels_of(shown.axes, levels[0].shape, shown.of)
     axes = [*labels.axes]
@@ -137,7 +177,13 @@ def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
     levels = [numbers(level) for level in levels]
     if colours is not None:
         levels = [da.moveaxis(level, colours, -1) for level in levels]
-        del axes[colours]
+        places = colour_places(axes.pop(colours), levels[0].shape[-1])
+        if places not in ((), (0, 1, 2)):
+            levels = [level[..., [*places]] for level in levels]
+    elif shown.of and len(shown.of[0].sig_shape) == 1 and len(axes) > 2:
+        # Images of a spectrum image are maps; a slider goes along the spectra.
+        levels = [da.moveaxis(level, -1, 0) for level in levels]
+        axes = [axes[-1], *axes[:-1]]
     if len(axes) == 1:  # napari cannot show lines
         levels = [level[np.newaxis] for level in levels]
         axes = [Axis(""), *axes]
@@ -151,7 +197,9 @@ def _layer(name: str, levels: list[da.Array]) -> tuple[Any, dict[str, Any]]:
         "axis_labels": [axis.name for axis in axes],
         "metadata": labels.attrs,
     }
-    if not is_rgb:
+    if window is not None:
+        options["contrast_limits"] = window
+    elif not is_rgb:
         low, high, gamma = contrast(_sample(levels[-1]))
         options |= {"contrast_limits": (low, high), "gamma": gamma}
     return levels if len(levels) > 1 else levels[0], options

@@ -13,12 +13,10 @@ from dask_tiled.array.tile_functions import reducible
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import readable
-from dask_tiled.subject import CHANNELS, DEPTHS, Subject, numbers
+from dask_tiled.subject import CHANNELS, DEPTHS, Subject, colour_places, numbers
 
 STACKED = *CHANNELS, "t", "time", "frame"
 """Navigation axes along which frames form a stack."""
-SAMPLES = "s", "rgb", "colour"
-"""Names of an axis of colours, wherever it is."""
 
 
 class Scene(NamedTuple):
@@ -166,9 +164,9 @@ class Scene(NamedTuple):
 def _colours(subject: Subject) -> tuple[int | None, tuple[int, ...]]:
     """Return the axis of red, green and blue, if there is one, and their positions."""
     for k, (axis, size) in enumerate(zip(subject.axes, subject.shape, strict=True)):
-        names = [label[:1].casefold() for label in axis.labels] or [*"rgba"]
-        if axis.name in SAMPLES and size in {3, 4} and {*"rgb"} <= {*names}:
-            return k, tuple(map(names.index, "rgb"))
+        places = colour_places(axis, size)
+        if places:
+            return k, places
     return subject.colours, (0, 1, 2)
 
 

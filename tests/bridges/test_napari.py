@@ -1,7 +1,9 @@
 """The napari plugin: files as lazy layers with axes and contrast, and layers written to zarr."""
 
 import io
+import json
 import os
+import shutil
 import tomllib
 import warnings
 from pathlib import Path
@@ -11,15 +13,26 @@ import h5py
 import numpy as np
 import pytest
 import tifffile
+import zarr
 from formats_table import ONE_OF_EACH, TABLE
 from manifest import by_file, manifest
 from ome_writer import document, image, tiff_data, write_pages
 from yaozarrs import validate_zarr_store
 
 import dask_tiled
-from dask_tiled import Axis, DatasetError, TiledArray, open_dataset, to_zarr
+from dask_tiled import Axis, DatasetError, DoubtWarning, TiledArray, open_dataset, to_zarr
 from dask_tiled.bridges.napari import get_reader, read_layers, write_image
-from dask_tiled.testing import counting_frames, write_dm, write_gis, write_mib, write_nrrd
+from dask_tiled.testing import (
+    Tile,
+    counting_frames,
+    write_czi,
+    write_dm,
+    write_gis,
+    write_ims,
+    write_mib,
+    write_nd2,
+    write_nrrd,
+)
 
 with warnings.catch_warnings():  # pydantic warns of napari's use of it
     warnings.simplefilter("ignore")
@@ -83,6 +96,8 @@ def test_every_format(name, sample_of):
     if not told["rgb"] and not others:
         if expected.dtype.kind == "c":
             expected = abs(expected)
+        if len(expected.description.sig_shape) == 1 and expected.ndim > 2:
+            expected = da.moveaxis(expected, -1, 0)
         assert isinstance(pixels, da.Array)
         np.testing.assert_array_equal(np.squeeze(pixels), np.squeeze(expected))
     assert layer.ndim == len(layer.scale) == len(layer.axis_labels)
@@ -178,6 +193,115 @@ def test_channels_are_layers(tmp_path):
         assert told["visible"]
         layer = Image(pixels, **told)
         assert (layer.blending, layer.scale[-1]) == ("additive", 0.5)
+
+
+def test_channels_have_the_names_colours_and_windows_of_the_file(tmp_path):
+    """Windows of OME-Zarr; other contrast comes from the pixels of each channel."""
+    pixels = np.zeros((3, 12, 16), "u2")
+    pixels[0], pixels[1], pixels[2] = np.arange(16), 10 * np.arange(16), 7
+    names, colours = ("DAPI", "GFP", "Cy5"), ("#0000ff", "#00a1ff", "")
+    axes = [Axis("c", labels=names, colours=colours), Axis("y", "µm", 0.5), Axis("x", "µm", 0.5)]
+    to_zarr(da.from_array(pixels), tmp_path / "a.zarr", dimension_names=axes, progress=False)
+    write_nd2(tmp_path / "a.nd2", pixels, "cyx", channels=names, colours=[0xFF0000, 0xFFA100])
+    for name in ("a.zarr", "a.nd2"):
+        layers = read_layers(str(tmp_path / name))
+        assert [told["name"] for _, told, _ in layers] == [f"a {one}" for one in names]
+        for k, (found, told, _) in enumerate(layers):
+            layer = Image(found, **told)
+            np.testing.assert_array_equal(found, pixels[k])
+            rgb = np.round(255 * layer.colormap.colors[-1][:3]).astype(int).tolist()
+            assert rgb == [[0, 0, 255], [0, 161, 255], [0, 255, 255]][k]
+            low, high = layer.contrast_limits
+            assert pixels[k].min() <= low < high <= max(pixels[k].max(), pixels[k].min() + 1)
+            assert [f"{unit}" for unit in layer.units] == ["micrometer", "micrometer"]
+    document = json.loads((tmp_path / "a.zarr" / "zarr.json").read_text())
+    channels = document["attributes"]["ome"]["omero"]["channels"]
+    channels[0]["window"] |= {"start": 3, "end": 12}
+    channels[1]["window"] = {"start": 9, "end": 9}
+    channels[2]["window"] = "all"
+    (tmp_path / "a.zarr" / "zarr.json").write_text(json.dumps(document))
+    (_, first, _), (_, second, _), _ = read_layers(str(tmp_path / "a.zarr"))
+    assert first["contrast_limits"] == (3, 12)
+    assert second["contrast_limits"][1] > 100
+
+
+def test_levels_of_czi_and_imaris(tmp_path):
+    """Levels are chosen by number, with the scene; Imaris names them."""
+    tiles = []
+    for scene in (0, 1):
+        for ratio in (1, 2, 4):
+            frame = np.full((16 // ratio, 32 // ratio), 10 * scene + ratio, "u1")
+            tiles.append(Tile({"S": scene, "C": 0, "Y": 0, "X": 40 * scene}, frame, ratio))
+    write_czi(tmp_path / "a.czi", tiles, scenes={0: "one", 1: "two"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DoubtWarning)
+        layers = read_layers(str(tmp_path / "a.czi"))
+    for scene, (levels, told, _) in enumerate(layers):
+        assert [level.shape for level in levels] == [(16, 32), (8, 16), (4, 8)]
+        assert [int(level.max()) for level in levels] == [10 * scene + k for k in (1, 2, 4)]
+        assert Image(levels, **told).multiscale
+    write_ims(tmp_path / "a.ims", counting_frames((1, 1, 8, 32, 32), "u2"), levels=2)
+    levels, _ = only(tmp_path / "a.ims")
+    assert [level.shape for level in levels] == [(1, 8, 32, 32), (1, 4, 16, 16)]
+
+
+def test_levels_that_disagree_are_left_out(tmp_path):
+    """Of another dtype, another number of axes, larger, or absent: a warning says which."""
+    axes = [Axis("y", "nm"), Axis("x", "nm")]
+    pixels = counting_frames((64, 48), "u2")
+    damaged = {
+        "another dtype": lambda path: zarr.create_array(path, data=np.zeros((32, 24), "f4")),
+        "three axes": lambda path: zarr.create_array(path, data=np.zeros((1, 32, 24), "u2")),
+        "larger": lambda path: zarr.create_array(path, data=np.zeros((99, 24), "u2")),
+        "absent": lambda _: None,
+    }
+    for name, write in damaged.items():
+        path = tmp_path / name
+        to_zarr(da.from_array(pixels), path, dimension_names=axes, pyramid=2, progress=False)
+        shutil.rmtree(path / "level_2" / "data")
+        write(path / "level_2" / "data")
+        with pytest.warns(UserWarning, match="a level of the pyramid is left out"):
+            levels, _ = only(path)
+        assert [level.shape for level in levels] == [(64, 48), (32, 24)]
+
+
+def test_images_of_a_series_stay_apart(tmp_path):
+    """The second image of a store in the layout of bioformats2raw is no level of the first."""
+    zarr.create_group(tmp_path / "a.zarr", attributes={"ome": {"bioformats2raw.layout": 3}})
+    for k in (0, 1):
+        arr = da.full((64, 48), k + 1, dtype="u2")
+        to_zarr(arr, tmp_path / "a.zarr" / f"{k}", dimension_names=["y", "x"], pyramid=1)
+    with pytest.warns(DoubtWarning):
+        layers = read_layers(str(tmp_path / "a.zarr"))
+    for k, (levels, told, _) in enumerate(layers):
+        assert [level.shape for level in levels] == [(64, 48), (32, 24)]
+        assert {*np.unique(levels[0].compute()), *np.unique(levels[1].compute())} == {k + 1}
+        assert told["visible"] == (k == 0)
+
+
+def test_spectra_are_along_a_slider(tmp_path):
+    """A spectrum image is shown as maps."""
+    pixels = counting_frames((5, 6, 20), "u2")
+    np.save(tmp_path / "si.npy", pixels)
+    axes = [Axis("scan_y", "nm"), Axis("scan_x", "nm"), Axis("energy", "eV", 10.0)]
+    to_zarr(
+        open_dataset(tmp_path / "si.npy", sig_dims=1),
+        tmp_path / "si.zarr",
+        dimension_names=axes,
+        progress=False,
+    )
+    found, told = only(tmp_path / "si.zarr")
+    np.testing.assert_array_equal(found, pixels.transpose(2, 0, 1))
+    assert told["axis_labels"] == ["energy", "scan_y", "scan_x"]
+    assert told["scale"][0] == 10
+
+
+def test_samples_stored_as_blue_green_red(tmp_path):
+    colours = counting_frames((12, 16, 3), "u1")
+    write_czi(tmp_path / "a.czi", [Tile({"C": 0, "Y": 0, "X": 0}, colours)])
+    found, told = only(tmp_path / "a.czi")
+    assert told["rgb"]
+    np.testing.assert_array_equal(np.squeeze(found), colours[..., ::-1])
 
 
 def test_pyramids_of_zarr_and_tiff(tmp_path):
