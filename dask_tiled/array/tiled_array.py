@@ -14,6 +14,7 @@ from dask.base import get_annotations, tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.array.at_once import METHODS, Reducing
+from dask_tiled.array.by_name import by_axis, positions_of, selected
 from dask_tiled.array.choosing import SETTINGS, at_points, picked, reshaped
 from dask_tiled.array.dask_graph.layers import DESCRIPTION, Annotations, fused, symbolic_graph
 from dask_tiled.array.dask_graph.results import is_one_task, whole
@@ -329,6 +330,75 @@ class TiledArray(LateArray):
         scheme = replace(self._scheme, dims=shown.dims)
         made = shown, scheme, self._source.io, self.chunks, self._grid
         return type(self)(*made, inherited(self), self._opening)
+
+    def isel(
+        self, positions: Mapping[str, Any] = MappingProxyType({}), /, **named: Any
+    ) -> da.Array:
+        """Return a part of the array, chosen by positions along named axes.
+
+        Parameters
+        ----------
+        positions : mapping, optional
+            Position, slice, list or mask by name of the axis. Lists of several axes select along
+            each of them.
+        **named : int, slice, list of int or mask
+            The same, for axes whose names are keywords: ``arr.isel(z=3, t=slice(2, 5))``.
+
+        Returns
+        -------
+        TiledArray
+            As for an index: a plain dask array where lists select pixels of frames.
+
+        Raises
+        ------
+        DatasetError
+            There is no axis of a name.
+
+        Examples
+        --------
+        >>> import dask_tiled
+        >>> arr = dask_tiled.open_dataset(dask_tiled.samples.cells())
+        >>> arr.dims, arr.isel(z=3, c=slice(2)).shape
+        (('c', 'z', 'y', 'x'), (2, 256, 256))
+        """
+        desc = self._described("axes")
+        return selected(self, by_axis(desc.axes, {**positions, **named}, desc.files[0].path))
+
+    def sel(self, labels: Mapping[str, Any] = MappingProxyType({}), /, **named: Any) -> da.Array:
+        """Return a part of the array, chosen by names or coordinates of positions.
+
+        Parameters
+        ----------
+        labels : mapping, optional
+            Name of a position, such as a channel, or a coordinate, of which the nearest position is
+            meant; slices of them, which include both ends; or lists of them; by name of the axis.
+        **named : str, float, slice or list
+            The same, for axes whose names are keywords: ``arr.sel(c="nuclei", z=2.5)``.
+
+        Returns
+        -------
+        TiledArray
+            As for :meth:`isel`.
+
+        Raises
+        ------
+        DatasetError
+            There is no such axis, or no such position.
+
+        Examples
+        --------
+        >>> import dask_tiled
+        >>> arr = dask_tiled.open_dataset(dask_tiled.samples.cells())
+        >>> arr.axes[0].labels
+        ('nuclei', 'membranes', 'spots')
+        >>> arr.sel(c="nuclei", x=slice(0, 10)).dims
+        ('z', 'y', 'x')
+        """
+        desc = self._described("axes")
+        path = desc.files[0].path
+        wanted = by_axis(desc.axes, {**labels, **named}, path)
+        places = {k: positions_of(desc.axes[k], desc.shape[k], x, path) for k, x in wanted.items()}
+        return selected(self, places)
 
     def save_axes(self) -> str:
         """Save the axes next to the scan, in a small file that is read whenever the scan is opened.
