@@ -16,7 +16,7 @@ from dask_tiled.blocks.iteration import iter_blocks
 from dask_tiled.converting.flat_files import write_npy
 from dask_tiled.converting.hyperspy_files import write_hspy, write_zspy
 from dask_tiled.converting.maps import maps_of
-from dask_tiled.converting.tiff_files import write_ome_tiff, write_tiff
+from dask_tiled.converting.tiff_files import in_order, write_ome_tiff, write_tiff
 from dask_tiled.errors import DatasetError, VerificationError, nearest
 from dask_tiled.export.zarr.results import arrays_of
 from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
@@ -27,6 +27,10 @@ from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.new_files import check_place, file_path, new_file
 from dask_tiled.storing.nodes import below, files
 from dask_tiled.tiling import machine
+
+
+def _unchanged(arr: da.Array) -> da.Array:
+    return arr
 
 
 class Kind(NamedTuple):
@@ -40,6 +44,8 @@ class Kind(NamedTuple):
     format: str
     """Format that reads the files; empty for zip files, which zarr reads."""
     options: tuple[str, ...] = ()
+    in_order: Callable[[da.Array], da.Array] = _unchanged
+    """Moves the axes of an array to the order in which files have them."""
 
     def is_kind(self, path: str) -> bool:
         """Return whether a file begins with a magic number of this type."""
@@ -72,8 +78,8 @@ KINDS = {
     ".npy": Kind(write_npy, (b"\x93NUMPY",), "npy"),
     ".ome.tif": Kind(write_ome_tiff, TIFF, "ome_tiff"),
     ".ome.tiff": Kind(write_ome_tiff, TIFF, "ome_tiff"),
-    ".tif": Kind(write_tiff, TIFF, "tiff"),
-    ".tiff": Kind(write_tiff, TIFF, "tiff"),
+    ".tif": Kind(write_tiff, TIFF, "tiff", in_order=in_order),
+    ".tiff": Kind(write_tiff, TIFF, "tiff", in_order=in_order),
 }
 """Types by suffix; longer suffixes come first."""
 
@@ -162,7 +168,7 @@ def convert(
         if not arr.dtype.isnative:
             arr = arr.astype(arr.dtype.newbyteorder("="))
         with new_file(path, kind.is_kind, overwrite=overwrite) as written:
-            kind.write(arr, path, written, show=progress, **options)
+            kind.write(kind.in_order(arr), path, written, show=progress, **options)
     if verify:
         verify_file(target, arr, progress=progress)
 
@@ -225,7 +231,7 @@ def verify_file(target: Any, arr: da.Array, *, progress: bool | None = None) -> 
         return
     kind, path = KINDS[suffix], file_path(target)
     if kind.format:
-        _compare(arr, open_dataset(path, kind.format), path)
+        _compare(kind.in_order(arr), open_dataset(path, kind.format), path)
         return
     import zarr
 

@@ -5,6 +5,7 @@ tifffile writes everything but the pixels, which are contiguous.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Collection
 from typing import Any
@@ -39,17 +40,38 @@ FINEST = 1 << 32
 """Largest resolution that TIFF can store, in pixels per centimetre or other unit."""
 
 
+MOST_LABELS = 256
+"""Label at most this many planes each; of more, only those of the first channels."""
+
+
+def in_order(arr: da.Array) -> da.Array:
+    """Return an array with its axes t, z and c in the order of ImageJ, if that can read it."""
+    if arr.ndim < 3 or not _fits(arr):
+        return arr
+    axes, nav, _ = _parts(arr)
+    letters = _letters(nav)
+    if letters is None:
+        return arr
+    order = sorted(range(len(nav)), key=lambda k: "TZC".index(letters[k]))
+    sorted_already = order == [*range(len(nav))]
+    return arr if sorted_already else arr.transpose(*order, *range(len(nav), len(axes)))
+
+
 def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
     """Write an array as TIFF: in ImageJ's convention if possible, else in tifffile's."""
     axes, nav, samples = _checked(arr, path, {*OF_OME, "int64", "uint64", "float16"})
     y, x = axes[len(nav) : len(nav) + 2]
-    fits = arr.dtype.name in OF_IMAGEJ and arr.nbytes < CLASSIC
-    letters = _imagej_letters(nav) if fits else None
+    letters = _imagej_letters(nav) if _fits(arr) else None
     if letters is not None:
         known = dict(zip((*letters, "Y", "X"), axes, strict=False))
         options: dict[str, Any] = {
             "resolution": _resolution(x, y),
-            "metadata": {"axes": f"{letters}YX{'S' * samples}", **_imagej(known), **_info(axes)},
+            "metadata": {
+                "axes": f"{letters}YX{'S' * samples}",
+                **_imagej(known),
+                **_info(axes),
+                **_labels(known.get("C"), math.prod(arr.shape[: len(nav)])),
+            },
         }
     else:
         told = [axis or Axis("") for axis in axes]
@@ -57,7 +79,7 @@ def write_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> None:
             "resolution": _resolution(x, y, LENGTHS),
             "resolutionunit": "CENTIMETER",
             "metadata": {
-                "axes": f"{'Q' * len(nav)}YX{'S' * samples}",
+                "axes": f"{_letters(nav) or 'Q' * len(nav)}YX{'S' * samples}",
                 "names": [one.name for one in told],
                 "units": [one.units for one in told],
                 "scales": [one.scale for one in told],
@@ -129,7 +151,7 @@ def _write(
 
 
 def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axes, Axes, bool]:
-    """Return all axes, the axes before the image, and whether the last axis is a colour axis."""
+    """Return the parts of an array that TIFF can store."""
     if arr.dtype.name not in dtypes:
         expected = ", ".join(sorted(dtypes))
         problem, hint = "pixel type not supported by TIFF", "Convert the array: arr.astype(...)."
@@ -137,15 +159,26 @@ def _checked(arr: da.Array, path: str, dtypes: set[str]) -> tuple[Axes, Axes, bo
     if arr.ndim < 2 or not arr.size:
         problem, expected = "not an image", "two axes or more, and pixels"
         raise DatasetError(problem, path=path, expected=expected, found=f"shape {arr.shape}")
-    axes = shown_of(arr).axes
+    axes, nav, samples = _parts(arr)
     uneven = [axis.name for axis in axes if axis is not None and axis.coordinates]
     if uneven:
         lost = f"the positions of {', '.join(uneven)} are not equally spaced, which TIFF cannot say"
         told = "only the first and the last are written, in the description. Formats .zarr and "
         warn(f"{path}: {lost}; {told}.hspy keep all of them.", DoubtWarning)
+    return axes, nav, samples
+
+
+def _parts(arr: da.Array) -> tuple[Axes, Axes, bool]:
+    """Return all axes, the axes before the image, and whether the last axis is a colour axis."""
+    axes = shown_of(arr).axes
     colours = arr.ndim > 2 and arr.shape[-1] in {3, 4} and arr.dtype.kind == "u"
     samples = colours and axes[-1] is not None and axes[-1].name.lower() in COLOURS
     return axes, axes[: arr.ndim - 2 - samples], samples
+
+
+def _fits(arr: da.Array) -> bool:
+    """Return whether ImageJ reads the type and the size of an array."""
+    return arr.dtype.name in OF_IMAGEJ and arr.nbytes < CLASSIC
 
 
 def _letters(axes: Axes) -> str | None:
@@ -200,6 +233,13 @@ def _imagej(known: dict[str, Axis | None]) -> dict[str, Any]:
         if letter in "XYZ" and axis.offset:
             told[f"{letter.lower()}origin"] = -axis.offset / axis.scale
     return told
+
+
+def _labels(channels: Axis | None, planes: int) -> dict[str, list[str]]:
+    """Return the names of channels as labels of planes, whose fastest axis is c."""
+    names = [] if channels is None else [*channels.labels]
+    repeats = planes // len(names) if names and planes <= MOST_LABELS else 1
+    return {"Labels": names * repeats} if names else {}
 
 
 def _info(axes: Axes) -> dict[str, str]:

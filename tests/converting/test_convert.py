@@ -164,6 +164,45 @@ def test_imagej_tiff(arr, tmp_path):
     )
 
 
+@pytest.mark.parametrize("dims", ["tczyx", "czyx", "ctzyx", "zcyx", "tczyxs"])
+def test_axes_are_in_the_order_of_imagej(tmp_path, dims):
+    """Planes are arranged as tifffile does, and steps, names and times kept."""
+    sizes = {"t": 2, "c": 3, "z": 4, "y": 6, "x": 5, "s": 3}
+    if "s" in dims:
+        sizes["c"] = 2
+    pixels = np.arange(np.prod([sizes[k] for k in dims]), dtype="u2")
+    pixels = pixels.reshape([sizes[k] for k in dims]).astype("u1" if "s" in dims else "u2")
+    steps = {"t": ("s", 3.0), "z": ("µm", 2.0), "y": ("µm", 0.25), "x": ("µm", 0.25)}
+    axes = [Axis(name, *steps.get(name, ("", 1.0))) for name in dims]
+    names = ("DAPI", "GFP", "µ-RFP")[: sizes["c"]]
+    axes = [replace(axis, labels=names) if axis.name == "c" else axis for axis in axes]
+    convert(labelled(da.from_array(pixels), axes), tmp_path / "a.tif", verify=True)
+    order = sorted(range(len(dims)), key=lambda k: "tzcyxs".index(dims[k]))
+    letters = "".join(dims[k] for k in order)
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        assert (file.is_imagej, file.series[0].axes.lower()) == (True, letters)
+        np.testing.assert_array_equal(file.asarray(), pixels.transpose(order))
+        told = file.imagej_metadata
+        assert [told["spacing"], told.get("finterval")] == [2.0, 3.0 if "t" in dims else None]
+        assert told["Labels"][: len(names)] == [*names]
+    again = open_dataset(tmp_path / "a.tif")
+    assert again.axes == tuple(axes[k] for k in order)
+    np.testing.assert_array_equal(again.compute(), pixels.transpose(order))
+
+
+def test_letters_of_axes_in_plain_tiff(tmp_path):
+    """ImageJ lacks 32-bit integers, so the order stays."""
+    pixels = np.arange(2 * 3 * 4 * 6 * 5, dtype="i4").reshape(2, 3, 4, 6, 5)
+    convert(
+        labelled(da.from_array(pixels), [Axis(name) for name in "tczyx"]),
+        tmp_path / "a.tif",
+        verify=True,
+    )
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        assert (file.is_imagej, file.series[0].axes) == (False, "TCZYX")
+    assert [axis.name for axis in open_dataset(tmp_path / "a.tif").axes] == [*"tczyx"]
+
+
 def test_plain_tiff_where_imagej_lacks_the_dtype(arr, tmp_path, monkeypatch):
     axes = [Axis("y", "nm", 0.5), Axis("x", "nm", 0.5)]
     image = labelled(arr[0, 0].astype("f8"), axes)

@@ -121,9 +121,23 @@ def _imagej(page: Page) -> Calibration | None:
         "z": _unit(pairs.get("zunit", "")) or unit,
         "t": _unit(pairs.get("tunit", "s")),
     }
-    return Calibration.of(
+    found = Calibration.of(
         {name: (units[name], step, 0.0 - origins[name] * step) for name, step in steps.items()}
     )
+    return found._replace(axes={**found.axes, **_channels(page, pairs.get("channels", ""))})
+
+
+def _channels(page: Page, count: str) -> dict[str, tools.Axis]:
+    """Return the axis of channels if the labels of planes are those of channels, in turns."""
+    stored = page.tags.get("IJMetadata")
+    labels = stored.get("Labels") if isinstance(stored, Mapping) else None
+    n = int(count) if count.isdecimal() and len(count) < 6 else 0
+    if not isinstance(labels, tuple) or n < 2 or len(labels) % n:
+        return {}
+    names = tuple(map(str, labels[:n]))
+    if len({*names}) < n or "" in names or tuple(map(str, labels)) != names * (len(labels) // n):
+        return {}
+    return {"c": tools.Axis("c", labels=names)}
 
 
 def _metamorph(page: Page) -> Calibration | None:
