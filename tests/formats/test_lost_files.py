@@ -207,6 +207,36 @@ def test_a_lost_source_of_a_virtual_dataset(tmp_path, lost):
     assert open_dataset(path, missing="fill", fill_value=9)[THIRD[lost]].max().compute() == 9
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_source_between_frames_of_another(tmp_path, lost):
+    """Sources that take turns are read by the library; the frames of a lost one are missing."""
+    layout = h5py.VirtualLayout(FRAMES.shape, FRAMES.dtype)
+    for k in (0, 1):
+        with h5py.File(tmp_path / f"{k}.h5", "w") as file:
+            file["d"] = FRAMES[k::2]
+        layout[k::2] = h5py.VirtualSource(f"{k}.h5", "d", (6, 6, 8), FRAMES.dtype)
+    path = tmp_path / "v.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_virtual_dataset("data", layout, fillvalue=7)
+    np.testing.assert_array_equal(open_dataset(path), FRAMES)
+    (tmp_path / f"{lost}.h5").unlink()
+    with pytest.raises(TruncatedFileError, match=rf"expected {lost}\.h5"):
+        describe(path)
+    filled = FRAMES.copy()
+    filled[lost::2] = 7
+    arr = open_dataset(path, missing="fill")
+    np.testing.assert_array_equal(arr, filled)
+    assert arr.description.missing.tolist() == list(range(lost, 12, 2))
+    assert arr.description.metadata["hdf5"]["missing_files"] == (f"{lost}.h5",)
+    scan = open_dataset(path, nav_shape=(3, 4), missing="fill", fill_value=9)
+    filled[lost::2] = 9
+    np.testing.assert_array_equal(scan, filled.reshape(3, 4, 6, 8))
+    np.testing.assert_array_equal(scan[1, 1::2].sum(0), filled[5:8:2].sum(0))
+    (tmp_path / f"{1 - lost}.h5").unlink()
+    with pytest.raises(TruncatedFileError, match="a file that holds a part of the dataset"):
+        describe(path, missing="fill")
+
+
 def test_all_sources_of_a_virtual_dataset_are_lost(tmp_path):
     path, paths = write_virtual(tmp_path)
     for one in paths:

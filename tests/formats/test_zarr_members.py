@@ -109,3 +109,23 @@ def test_members_outside_are_skipped(tmp_path):
     with pytest.raises(DatasetError, match="no array of numbers"):
         open_dataset(tmp_path / "a.zarr")
     np.testing.assert_array_equal(open_dataset(tmp_path / "a.zarr", outside_folder=True), FRAMES)
+
+
+@pytest.mark.filterwarnings("ignore:The data type")
+@pytest.mark.parametrize("version", [2, 3])
+def test_coordinates_behind_urls(tmp_path, version):
+    """Straight ones are a scale, others coordinates; those in too many chunks are not read."""
+    coords = {"t": ("t", [0.5, 1.0], {"units": "s"}), "y": ("y", [0.0, 1.0, 4.0], {"units": "nm"})}
+    data = xr.Dataset({"x": (("t", "y", "E"), FRAMES)}, coords)
+    data.to_zarr(tmp_path / "a.zarr", zarr_format=version, consolidated=version == 2)
+    long = xr.Dataset({"x": (("t",), np.zeros(101))}, {"t": np.arange(101.0) / 2})
+    options = {"zarr_format": 3, "consolidated": False}
+    long.to_zarr(tmp_path / "b.zarr", **options, encoding={"t": {"chunks": (1,)}})
+    with serving(tmp_path) as server:
+        desc = describe(server.url(tmp_path / "a.zarr"), dataset="x")
+        assert desc.axes[0] == Axis("t", "s", 0.5, 0.5)
+        assert desc.axes[1] == Axis("y", coordinates=(0.0, 1.0, 4.0), coordinate_units="nm")
+        assert desc.axes == describe(tmp_path / "a.zarr", dataset="x").axes
+        refused = describe(server.url(tmp_path / "b.zarr"), dataset="x")
+        assert refused.metadata["zarr"]["unread_coordinates"] == ("t",)
+        assert describe(tmp_path / "b.zarr", dataset="x").axes[0].scale == 0.5

@@ -249,3 +249,38 @@ def test_lengths_are_shown_with_a_prefix_that_fits():
     assert str(Axis("x", "m", 6.5e-8, 0.5)) == "x (steps of 6.5e-08 m from 0.5 m)"
     assert str(Axis("E", "eV", 0.004, 8000)) == "E (steps of 0.004 eV from 8000 eV)"
     assert str(Axis("x", "mrad", 0.4)) == "x (steps of 0.4 mrad)"
+
+
+def external(group, name):
+    group[name] = h5py.ExternalLink("gone.h5", "energies")
+
+
+def soft(group, name):
+    group[name] = h5py.SoftLink("/entry/energies")
+
+
+@pytest.mark.parametrize(("link", "missing"), [(external, "gone.h5"), (soft, "'entry' in /")])
+def test_links_to_positions_that_lead_nowhere_are_a_doubt(tmp_path, link, missing):
+    """The frames are read; a name without an object, as in many files, has nothing to lose."""
+    with h5py.File(tmp_path / "a.nxs", "w") as file:
+        group = file.create_group("data")
+        group.attrs.update({"NX_class": "NXdata", "signal": "counts", "axes": ["E", "y", "x"]})
+        group["counts"] = FRAMES
+        link(group, "E")
+    desc = describe(tmp_path / "a.nxs")
+    (doubt,) = desc.doubts
+    assert (desc.dims, doubt.code) == (("E", "y", "x"), "uneven-axis")
+    assert missing in doubt.text
+    assert describe(tmp_path / "a.nxs", axes={"E": "2 eV"}).doubts == ()
+    with h5py.File(tmp_path / "b.emd", "w") as file:
+        group = file.create_group("data")
+        group.attrs["emd_group_type"] = 1
+        group["data"] = FRAMES
+        group["dim2"] = np.arange(FRAMES.shape[1]) / 2
+        link(group, "dim1")
+    desc = describe(tmp_path / "b.emd")
+    (doubt,) = desc.doubts
+    assert missing in doubt.text
+    assert desc.axes[1].scale == 0.5
+    assert describe(tmp_path / "b.emd", axes={"dim1": "2 eV"}).doubts == ()
+    np.testing.assert_array_equal(open_dataset(tmp_path / "b.emd", doubts="ignore"), FRAMES)

@@ -113,6 +113,19 @@ class Convention:
         return {}
 
 
+def positions_of(tree: Tree, group: Any, path: str, name: str) -> Any:
+    """Return the dataset with the positions of an axis; None if there is none.
+
+    A link that leads nowhere is a doubt, as the pixels can be read without the positions.
+    """
+    try:
+        return tree.get(group, path)
+    except LookupError as error:
+        if tree.is_link(group, path):
+            tree.doubts.append(uneven_axis(name, f"are lost with what a link leads to: {error}"))
+        return None
+
+
 def is_text(dataset: Any) -> bool:
     """Return whether a dataset holds texts."""
     import h5py

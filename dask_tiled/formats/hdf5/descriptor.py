@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from numbers import Number
 from types import NoneType
+from typing import Any
 
 import numpy as np
 
@@ -219,7 +220,8 @@ def _laid_out(tree: Tree, picture: Picture, split: int) -> tuple[Pieces, Layout]
         stored_as = number_type(member) if picture.is_series else None
         pieces.add(member, (0,) * (len(stored) - len(origin)) + origin, stored_as)
     lost = _merged(grid, (*pieces.lost, *picture.lost(tree)))
-    layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders, lost=lost)
+    options: dict[str, Any] = {"lost": lost, "partial": pieces.covers_lost}
+    layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders, **options)
     return pieces, layout
 
 

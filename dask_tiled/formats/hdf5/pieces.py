@@ -20,7 +20,7 @@ from dask_tiled.formats.hdf5.chunk_index import list_chunks
 from dask_tiled.formats.hdf5.filters import Filter, codecs_of
 from dask_tiled.formats.hdf5.grids import Box, join_chunks
 from dask_tiled.formats.hdf5.library import chunks_of, filters_of, shape_of
-from dask_tiled.formats.hdf5.sources import external_boxes, whole_sources
+from dask_tiled.formats.hdf5.sources import external_boxes, lost_sources, whole_sources
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
@@ -66,6 +66,8 @@ class Pieces:
         self.sig_ndim = sig_ndim
         self.lost: list[Box] = []
         """Boxes of whole frames in missing files."""
+        self.covers_lost = False
+        """Whether pieces that the library reads have lost frames, too."""
         self.missing: list[str] = []
         """Names of missing files and datasets."""
         self.fill_value: Any = 0
@@ -140,15 +142,20 @@ class Pieces:
 
     def lose(self, dataset: Any, origin: tuple[int, ...], box: Box, name: str) -> None:
         """Add the box of a missing file: missing frames, or filled pixels of frames."""
+        self.missing.append(name)
+        if not self._lose_frames(dataset, origin, box):
+            self.fill(dataset, origin, np.array([box[0]]), np.array([box[1]]))
+
+    def _lose_frames(self, dataset: Any, origin: tuple[int, ...], box: Box) -> bool:
+        """Mark the frames of a box as missing; return whether these are whole frames."""
         lead = len(self.shape) - len(box[0])
         corner = tuple((np.array(origin) + ((0,) * lead + box[0])).tolist())
-        self.missing.append(name)
         whole = ((1,) * lead + box[1])[-self.sig_ndim :] == self.shape[-self.sig_ndim :]
         if whole and not self.order:
             self.lost.append((corner, (1,) * lead + box[1]))
             self.fill_value = self._fill_of(dataset).view(self.plain.dtype)[0]
-        else:
-            self.fill(dataset, origin, np.array([box[0]]), np.array([box[1]]))
+            return True
+        return False
 
     def fill(self, dataset: Any, origin: tuple[int, ...], start: Numbers, shape: Numbers) -> None:
         """Add boxes that were never written."""
@@ -237,7 +244,12 @@ class Pieces:
             block[axis] = min(shape[axis], block[axis] * times)
         corners = np.indices(-(-shape // block)).reshape(len(shape), -1).T * block
         boxes = np.minimum(block, shape - corners)
-        self.tree.check_sources(dataset)
+        lost = lost_sources(self.tree, dataset)
+        for (name, _), inside in lost.items():  # the library fills what is no whole frame
+            self.missing.append(name)
+            for box in inside:
+                self.covers_lost |= self._lose_frames(dataset, origin, box)
+        self.tree.check_sources(dataset, lost)
         number = self.by_library(dataset, origin)
         self.put(origin, corners, boxes, 0, np.zeros_like(boxes), file=file, decoder=number)
         self.blocks(origin, tuple(block.tolist()))

@@ -19,6 +19,9 @@ from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import MAX_NDIM
 
+MOST_LOST = 1 << 20
+"""Maximum number of boxes of missing sources."""
+
 
 class Whole(NamedTuple):
     """The sources of a virtual dataset, which are whole datasets."""
@@ -58,6 +61,46 @@ def whole_sources(tree: Tree, dataset: Any) -> Whole | None:
         else:
             found.append((start, source))
     return Whole(found, rest, lost)
+
+
+def lost_sources(tree: Tree, dataset: Any) -> dict[tuple[str, str], list[Box]]:
+    """Return the boxes of missing sources of a virtual dataset, by file and path in it.
+
+    Raise a TruncatedFileError or LookupError if one is missing and ``missing`` is not "fill", or if
+    all are.
+    """
+    lost, sources = (
+        dict[tuple[str, str], list[Box]](),
+        dataset.virtual_sources() if dataset.is_virtual else [],
+    )
+    for source in sources:
+        try:
+            for _ in tree.members(dataset, source):
+                pass
+        except (TruncatedFileError, LookupError):
+            boxes = _boxes_of(source.vspace)
+            if not is_filling() or not boxes or len(sources) == 1:
+                raise
+            lost.setdefault((source.file_name, source.dset_name), []).extend(boxes)
+            if sum(map(len, lost.values())) > MOST_LOST or len(lost) == len(sources):
+                raise
+    return lost
+
+
+def _boxes_of(space: Any) -> list[Box]:
+    """Return the boxes of a selection; none if it is unlimited, or not of boxes."""
+    from h5py import h5s
+
+    kind = space.get_select_type()
+    if kind == h5s.SEL_ALL:
+        return [((0,) * len(space.shape), space.shape)]
+    if kind != h5s.SEL_HYPERSLABS or _is_unlimited(space):
+        return []
+    if space.get_select_hyper_nblocks() > MOST_LOST:
+        return []
+    blocks = space.get_select_hyper_blocklist().astype(np.int64)
+    starts, shapes = blocks[:, 0].tolist(), (blocks[:, 1] - blocks[:, 0] + 1).tolist()
+    return [(tuple(one), tuple(shape)) for one, shape in zip(starts, shapes, strict=True)]
 
 
 def _box_of(source: Any) -> Box:

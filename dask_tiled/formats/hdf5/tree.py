@@ -7,7 +7,7 @@ inside the folder of the opened file unless the user permits others.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from itertools import count
@@ -126,6 +126,13 @@ class Tree(ExitStack):
             return self.get(start, path)
         return None
 
+    def is_link(self, group: Any, name: str) -> bool:
+        """Return whether a group has a link of this name, whatever it leads to."""
+        from h5py import Group
+
+        known = isinstance(group, Group) and name and "/" not in name
+        return bool(known and group.id.links.exists(name.encode("utf8", "surrogateescape")))
+
     def _follow(self, group: Any, link: str, name: str) -> Any:
         where = f"the link {group.name.rstrip('/')}/{link}"
         try:
@@ -176,8 +183,10 @@ class Tree(ExitStack):
         yield
         self._above.pop()
 
-    def check_sources(self, dataset: Any) -> None:
+    def check_sources(self, dataset: Any, lost: Collection[tuple[str, str]] = ()) -> None:
         """Check that the library will read only permitted files, and does not loop.
+
+        ``lost`` has the file and the path of sources that may be missing.
 
         Raise a DatasetError, CorruptFileError or MissingFileError if a source is outside, cyclic
         or missing.
@@ -190,7 +199,8 @@ class Tree(ExitStack):
             if any(number > MOST_BUILT_IN for number, _ in filters_of(dataset)):
                 load_plugins()
             with self.inside(dataset):
-                for source in dataset.virtual_sources() if dataset.is_virtual else ():
+                sources = dataset.virtual_sources() if dataset.is_virtual else ()
+                for source in (x for x in sources if (x.file_name, x.dset_name) not in lost):
                     for part in self.members(dataset, source):
                         self.check_sources(part)
             self._sound.add(place)

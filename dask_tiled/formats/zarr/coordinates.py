@@ -16,6 +16,9 @@ from dask_tiled.model.paths import Border, border, in_folder, real, within
 MOST_POINTS = 1 << 20
 """Coordinates with more positions, or larger chunks, are not read."""
 
+MOST_REQUESTS = 100
+"""Coordinates behind URLs in more chunks are not read."""
+
 
 class Positions(NamedTuple):
     """The values of an array of coordinates."""
@@ -40,7 +43,7 @@ def positions_beside(folder: Folder, name: str, size: int) -> Positions | None:
     None if there are none of this size, or they are damaged.
     """
     group = folder.above
-    if folder.is_remote or group is None or "/" in name or ".." in name:
+    if group is None or "/" in name or ".." in name:
         return None
     known = border()
     above = {in_folder(os.path.dirname(one), DOCUMENT) for one in (folder.path, real(folder.path))}
@@ -58,7 +61,8 @@ def positions_in(folder: Folder, size: int) -> Positions | None:
         array = opened(*node)
         if array.shape != (size,) or array.dtype.kind not in "fiu":
             return None
-        if max(size, array.chunks[0]) > MOST_POINTS:
+        requests = -(-size // max(1, array.chunks[0])) if folder.is_remote else 0
+        if max(size, array.chunks[0]) > MOST_POINTS or requests > MOST_REQUESTS:
             return Positions(None)
         points = Chunks(array, node[1], folder, node[0], 0, complete=False).pixels()
         return Positions(points, str(array.attrs.get("units", "")))

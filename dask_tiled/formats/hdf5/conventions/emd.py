@@ -12,7 +12,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from dask_tiled.formats.hdf5.attributes import attribute, label, text_of
-from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
+from dask_tiled.formats.hdf5.convention import (
+    Calibration,
+    Convention,
+    Meant,
+    Row,
+    positions_of,
+    read_axis,
+)
 from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import Tree
@@ -60,11 +67,12 @@ class Emd(Convention):
         group = picture.group(tree)
         if "emd_group_type" not in group.attrs:
             return None
-        first = 1 if tree.look(group, "dim0") is None else 0
+        first = 0 if tree.is_link(group, "dim0") else 1
         axes = []
         for k, size in enumerate(picture.shape, first):
-            values = tree.look(group, f"dim{k}")
-            name = "" if values is None else label(attribute(values, "name"))
+            values = positions_of(tree, group, f"dim{k}", f"dim{k}")
+            name = f"dim{k}" if tree.is_link(group, f"dim{k}") else ""
+            name = name if values is None else label(attribute(values, "name"))
             told = "" if values is None else label(attribute(values, "units"))
             units = label(PREFIXED.sub(r"\1\2", told.strip("[]")))
             axes.append(read_axis(tree, values, name, size, units))

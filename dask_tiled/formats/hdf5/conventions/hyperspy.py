@@ -121,12 +121,10 @@ def _linked(tree: Tree, group: Any, name: str) -> Any:
 
     Raise a MissingFileError if it is a link that leads nowhere.
     """
-    from h5py import Group
-
     try:
         return tree.get(group, name)
     except LookupError as error:
-        if isinstance(group, Group) and group.id.links.exists(name.encode()):
+        if tree.is_link(group, name):
             what, where = "a link to an axis leads to nothing", f"{group.name}/{name}"
             path = tree.file.path
             raise MissingFileError(what, path=path, where=where, found=str(error)) from error

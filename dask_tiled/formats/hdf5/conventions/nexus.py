@@ -15,7 +15,14 @@ import numpy as np
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.hdf5.attributes import attribute, label, text, text_of, texts
 from dask_tiled.formats.hdf5.colours import SIG_DIMS, interpreted
-from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
+from dask_tiled.formats.hdf5.convention import (
+    Calibration,
+    Convention,
+    Meant,
+    Row,
+    positions_of,
+    read_axis,
+)
 from dask_tiled.formats.hdf5.datasets import SERIES, Found, Picture, by_size, picture_of
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import MOST_LINKS, Tree
@@ -113,7 +120,8 @@ class Nexus(Convention):
                 indices = np.atleast_1d(np.asarray(attribute(group, f"{axis}_indices")))
                 at = int(indices[0]) if indices.size and indices.dtype.kind in "iu" else k
                 if axis and 0 <= at < len(shape) and indices.size == 1:
-                    axes[at] = read_axis(tree, tree.look(group, axis), axis, shape[at])
+                    values = positions_of(tree, group, axis, axis)
+                    axes[at] = read_axis(tree, values, axis, shape[at])
         unnamed = axes == [Axis("")] * len(shape)
         for k, name in _marked_axes(tree, group) if unnamed else ():
             if k < len(shape):
