@@ -569,6 +569,17 @@ def make_volume(folder, stem, *, write, suffix, dtype="u2", shape=(3, 4, 5, 7), 
 
 
 make_nrrd = partial(make_volume, write=write_nrrd, suffix=".nrrd")
+
+
+def make_nrrd_hex(folder, stem):
+    """Write pixels as hexadecimal digits."""
+    sample = make_nrrd(folder, stem, dtype=">u2", fields={"encoding": "hex"})
+    path = sample.options["path"]
+    whole, nbytes = path.read_bytes(), sample.expected.nbytes
+    path.write_bytes(whole[:-nbytes] + whole[-nbytes:].hex().encode())
+    return Sample({"path": path}, sample.expected, [path])
+
+
 make_metaimage = partial(make_volume, write=write_metaimage, suffix=".mha")
 
 
@@ -735,6 +746,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
         make_ripple, suffix=".raw", dtype=">f4", shape=(3, 4, 9), record_by="vector"
     ),
     "nrrd": partial(make_nrrd, dtype=">i4"),
+    "nrrd hex": make_nrrd_hex,
     "nrrd gzip": partial(make_nrrd, encoding="gzip", lines=2, skip=3),
     "nrrd list": partial(make_nrrd, suffix=".nhdr", files=6, skip=5),
     "nrrd colours": partial(

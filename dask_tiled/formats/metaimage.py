@@ -6,6 +6,7 @@ documentation and source of MetaIO.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +26,9 @@ from dask_tiled.formats.tools.header import (
 )
 from dask_tiled.formats.tools.text import parse_pairs, read_text
 from dask_tiled.formats.tools.volume import axis_along, pixel_files
+from dask_tiled.model.files import read_head
 
+GZIP = b"\x1f\x8b\x08"
 END = rb"(?m)^ElementDataFile[ \t]*=.*(\n|\Z)"
 MARKS = (re.compile(rb"^NDims\s*=", re.MULTILINE), re.compile(rb"^DimSize\s*=", re.MULTILINE))
 NAMES = ("x", "y", "z", "t", *(f"dim_{k}" for k in range(4, 10)))
@@ -50,9 +53,9 @@ KEYS: Keys = {
     "ElementNumberOfChannels": whole(range(1, 1 << 31), 1),
     "BinaryData": choice(TRUE, default=True), "BinaryDataByteOrderMSB": FLAG,
     "CompressedData": FLAG, "HeaderSize": whole(range(-1, 1 << 62), 0),
-    "ElementSpacing": several(NUMBER, ()), "Offset": several(NUMBER, ()),
-    "TransformMatrix": several(NUMBER, ()), "DistanceUnits": choice(UNITS, ""),
-    "ElementDataFile": TEXT,
+    "ElementSpacing": several(NUMBER, ()), "ElementSize": several(NUMBER, ()),
+    "Offset": several(NUMBER, ()), "TransformMatrix": several(NUMBER, ()),
+    "DistanceUnits": choice(UNITS, ""), "ElementDataFile": TEXT,
 }  # fmt: skip
 
 
@@ -70,7 +73,8 @@ def describe(paths: Sequence[str]) -> tools.Description:
     known = {OTHER_NAMES.get(key, key): value for key, value in pairs.items()}
     values = parse_keys(file.path, known, KEYS)
     ndim, channels, skip = values["NDims"], values["ElementNumberOfChannels"], values["HeaderSize"]
-    lengths = {"DimSize": ndim, "ElementSpacing": ndim, "Offset": ndim, "TransformMatrix": ndim**2}
+    lengths = dict.fromkeys(("DimSize", "ElementSpacing", "ElementSize", "Offset"), ndim)
+    lengths["TransformMatrix"] = ndim**2
     check_lengths(file.path, values, lengths)
     name, packed = values["ElementDataFile"], values["CompressedData"]
     parts = pixel_files(file, "ElementDataFile", name, end)
@@ -80,16 +84,26 @@ def describe(paths: Sequence[str]) -> tools.Description:
     shape, axes, sig_dims, skip = values["DimSize"][::-1], _axes(values), 2, min(skip, 0)
     if channels > 1:
         shape, axes, sig_dims = (*shape, channels), [*axes, tools.Axis("component")], 3
+    packed = packed or _is_gzip(parts, math.prod(shape) * dtype.itemsize)
     facts = {"header": {tools.printable(k): tools.printable(v) for k, v in pairs.items()}}
     options = {"sig_dims": sig_dims, "packed": packed, "exact": True, "skip": skip}
     return tools.describe_volume("metaimage", parts, shape, dtype, axes, facts, **options)
+
+
+def _is_gzip(parts: Sequence[tuple[tools.File, int]], nbytes: int) -> bool:
+    """Return whether pixels are packed without a word: not as many bytes, which begin like gzip."""
+    stored = sum(file.size - at for file, at in parts)
+    return stored != nbytes and all(
+        read_head(file.path, len(GZIP), at) == GZIP for file, at in parts
+    )
 
 
 def _axes(values: dict[str, Any]) -> list[tools.Axis]:
     """Calibrate the axes; rows of the matrix are their directions, x first."""
     ndim, units, origin = values["NDims"], values["DistanceUnits"], values["Offset"]
     matrix = np.reshape(values["TransformMatrix"] or np.eye(ndim), (ndim, ndim))
-    steps = np.reshape(values["ElementSpacing"] or np.ones(ndim), (ndim, 1)) * matrix
+    spacing = values["ElementSpacing"] or values["ElementSize"] or np.ones(ndim)
+    steps = np.reshape(spacing, (ndim, 1)) * matrix
     axes = map(axis_along, NAMES, [units] * ndim, steps.tolist(), [origin] * ndim)
     return [*axes][::-1]
 

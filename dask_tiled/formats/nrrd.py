@@ -8,10 +8,11 @@ Layout after the "Definition of NRRD File Format" of Teem, version 1.9 and later
 
 from __future__ import annotations
 
+import binascii
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ INTEGERS = {
 TYPES = {name: dtype for dtype, names in INTEGERS.items() for name in names.split(", ")}
 TYPES |= {"float": "f4", "double": "f8"}
 ENCODINGS = {"raw": "raw", **dict.fromkeys(("gz", "gzip", "bz2", "bzip2"), "packed")}
-ENCODINGS |= dict.fromkeys(("ascii", "text", "txt"), "text")
+ENCODINGS |= dict.fromkeys(("ascii", "text", "txt"), "text") | {"hex": "hex"}
 SPACE = ("domain", "space", "???", "none")
 """Kinds of axes that may be axes of space."""
 NAMES = ("x", "y", "z", "t")
@@ -60,6 +61,8 @@ ONE_LINE = bytes.maketrans(b"\r\n\t,", b"    ")
 """Separators between numbers in a text."""
 SPACES = re.compile("[rl][ap][si]")
 """Directions of a body: the first letters of RAS or right-anterior-superior, also with time."""
+CENTERS = {"cell": 0.5, "node": 0.0}
+"""Position of a sample in its cell; Teem takes cells where a header does not tell."""
 VECTOR = re.compile(r"none|\(([^()]*)\)", re.IGNORECASE)
 
 
@@ -80,9 +83,16 @@ KEYS: Keys = {
     "datafile": TEXT._replace(default=""), "lineskip": whole(range(1 << 20), 0),
     "byteskip": whole(range(-1, 1 << 62), 0), "spacings": several(NUMBER, ()),
     "spacedirections": VECTORS, "spaceorigin": VECTORS, "spaceunits": QUOTED, "units": QUOTED,
-    "labels": QUOTED, "kinds": several(TEXT, ()),
+    "labels": QUOTED, "kinds": several(TEXT, ()), "axismins": several(NUMBER, ()),
+    "axismaxs": several(NUMBER, ()), "centers": several(TEXT, ()), "centerings": several(TEXT, ()),
 }  # fmt: skip
-PER_AXIS = ("spacings", "spacedirections", "units", "labels", "kinds")
+PER_AXIS = (
+    "spacings", "spacedirections", "units", "labels", "kinds", "axismins", "axismaxs", "centers",
+    "centerings",
+)  # fmt: skip
+
+
+LINE = "axismins", "axismaxs", "spacings"
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -113,9 +123,16 @@ def describe(paths: Sequence[str]) -> tools.Description:
     if directions:
         facts["directions"] = directions
     options: dict[str, Any] = {"packed": encoding == "packed", "skip": skip, "sig_dims": sig_dims}
+    if encoding == "hex":
+        parts = [(part, at + skip) for part, at in parts]
+        _check_text(parts, math.prod(shape) * dtype.itemsize, skip, 2)
+        native = dtype.newbyteorder("=")
+        told = (("stored", dtype.str),)
+        options["decoder"] = tools.BlockDecoder(f"{__name__}:decode_hex", native, told)
+        dtype = native
     if encoding == "text":
         parts = [(part, at + skip) for part, at in parts]
-        _check_text(parts, math.prod(shape), skip)
+        _check_text(parts, math.prod(shape), skip, 1)
         dtype = dtype.newbyteorder("=")
         options["decoder"] = tools.BlockDecoder(
             f"{__name__}:decode", dtype, (("dtype", dtype.str),)
@@ -123,9 +140,12 @@ def describe(paths: Sequence[str]) -> tools.Description:
     return tools.describe_volume("nrrd", parts, shape, dtype, axes, facts, **options)
 
 
-def _check_text(parts: Sequence[tuple[tools.File, int]], count: int, skip: int) -> None:
-    """Check that a text is long enough for its numbers and separators."""
-    path, room = parts[0][0].path, sum((file.size - at + 1) // 2 for file, at in parts)
+def _check_text(
+    parts: Sequence[tuple[tools.File, int]], count: int, skip: int, digits: int
+) -> None:
+    """Check that a text is long enough for numbers and separators, or for two digits of each."""
+    last = digits == 1  # which needs no separator
+    path, room = parts[0][0].path, sum((file.size - at + last) // 2 for file, at in parts)
     if skip < 0:
         problem = "text cannot be located from the end of a file"
         expected = "0 bytes to skip, or more"
@@ -133,6 +153,21 @@ def _check_text(parts: Sequence[tuple[tools.File, int]], count: int, skip: int) 
     if count > room:
         problem, found = "a text file of this size cannot hold the pixels", f"{room} at most"
         raise tools.TruncatedFileError(problem, path=path, expected=f"{count} numbers", found=found)
+
+
+def decode_hex(block: Block, fetch: Fetch, *, stored: str) -> Array:
+    """Parse pixels that are stored as hexadecimal digits, two for each byte."""
+    text = fetch(block.file, block.offset, block.offset + block.nbytes).tobytes()
+    dtype, path = np.dtype(stored), block.file.path
+    expected = f"{2 * math.prod(block.shape) * dtype.itemsize} hexadecimal digits"
+    digits = text.translate(None, b" \t\r\n\v\f")
+    try:
+        pixels = np.frombuffer(binascii.unhexlify(digits), dtype).reshape(block.shape)
+    except (binascii.Error, ValueError) as error:
+        problem = "the text is not the digits of the pixels"
+        found = f"{len(digits)} characters; {error}"
+        raise tools.CorruptFileError(problem, path=path, expected=expected, found=found) from error
+    return pixels.astype(dtype.newbyteorder("="))
 
 
 def decode(block: Block, fetch: Fetch, *, dtype: str) -> Array:
@@ -158,7 +193,8 @@ def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
     names, origin = iter(NAMES), next(iter(values["spaceorigin"]), ())
     axes, in_space = [], []
     for k in range(values["dimension"]):
-        step, direction, units, label, kind = (values[key][k : k + 1] for key in PER_AXIS)
+        own = {key: values[key][k : k + 1] for key in PER_AXIS}
+        direction, units, label, kind = (own[key] for key in PER_AXIS[1:5])
         word = kind[0].lower() if kind else "domain"
         in_space.append(word in SPACE and direction != ((),))
         name = next(names, f"dim_{k}") if in_space[k] else KINDS.get(word, "component")
@@ -168,9 +204,22 @@ def _axes(values: dict[str, Any]) -> tuple[list[tools.Axis], int]:
             units = values["spaceunits"][sizes.index(max(sizes)) :][:1]
             axes.append(axis_along(name, "".join(units), direction[0], origin))
         else:
-            scale = sum(step)
-            axes.append(tools.Axis.calibrated(name, "".join(units), scale, signed=True))
+            scale, offset = _line(own, values["sizes"][k])
+            axes.append(tools.Axis.calibrated(name, "".join(units), scale, offset, signed=True))
     return axes[::-1], 2 + [*in_space, True].index(True)
+
+
+def _line(own: Mapping[str, Any], size: int) -> tuple[float, float]:
+    """Return the step along an axis, and the position of its first sample."""
+    low, high, step = (sum(own[key]) if own[key] else math.nan for key in LINE)
+    word = next(iter(own["centers"] or own["centerings"]), "")
+    half = CENTERS.get(word.lower(), CENTERS["cell"])
+    if not (math.isfinite(step) and step):
+        cells = size if half else size - 1
+        step = (high - low) / cells if cells else math.nan
+    if not math.isfinite(low):
+        return step, 0.0
+    return step, low + half * step
 
 
 def _directions(values: dict[str, Any], space: str, axes: Sequence[tools.Axis]) -> dict[str, str]:
@@ -189,7 +238,7 @@ def _directions(values: dict[str, Any], space: str, axes: Sequence[tools.Axis]) 
 FORMAT = tools.Format(
     name="nrrd",
     extensions=(".nrrd", ".nhdr"),
-    summary="all types in both byte orders, raw, gzip, bzip2 and text, one file or many",
+    summary="all types in both byte orders, raw, gzip, bzip2, text and hex, one file or many",
     nav_shape_from="the header: all axes before the last two of space",
     sniff=sniff,
     describe=describe,

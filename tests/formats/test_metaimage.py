@@ -107,6 +107,29 @@ def test_long_streams(tmp_path, library, values):
     np.testing.assert_array_equal(dask_tiled.open_dataset(path), volume)
 
 
+@pytest.mark.parametrize("files", [1, 4])
+def test_gzip_without_a_word(tmp_path, files):
+    """Files have other sizes than the pixels, and begin like gzip; ITK shows noise."""
+    *members, path = write_metaimage(tmp_path / "a.mhd", VOLUME, files=files)
+    for member in members:
+        member.write_bytes(gzip.compress(member.read_bytes()))
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
+
+
+def test_pixels_that_begin_like_gzip_are_raw(tmp_path):
+    volume = np.frombuffer(gzip.compress(VOLUME.tobytes()), "u1")
+    *_, path = write_metaimage(tmp_path / "a.mhd", volume.reshape(1, 1, -1), files=1)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), volume.reshape(1, 1, -1))
+
+
+def test_sizes_of_elements_stand_in_for_their_spacing(tmp_path):
+    """As in MetaIO, where the spacing is absent."""
+    size, spacing = {"ElementSize": (0.5, 2, 5)}, {"ElementSpacing": (1, 3, 7)}
+    for keys, steps in ((size, [5, 2, 0.5]), (size | spacing, [7, 3, 1])):
+        (path,) = write_metaimage(tmp_path / "a.mha", VOLUME, keys={"ElementSpacing": None} | keys)
+        assert [axis.scale for axis in dask_tiled.describe(path).axes] == steps
+
+
 def test_damaged_streams_raise(tmp_path):
     """Truncated streams and wrong checksums raise; bytes after a stream are ignored."""
     pixels, path = write_metaimage(tmp_path / "a.mhd", VOLUME, files=1, compressed=True)

@@ -429,6 +429,22 @@ def test_opening_many_volumes_reads_headers_only(tmp_path, loads):
     assert 0 < loads.nbytes <= 2 * 50
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+@pytest.mark.parametrize("offset", [1, 100, 347, -16])
+def test_pixels_inside_the_header_raise(tmp_path, kind, offset):
+    """nibabel refuses them, too."""
+    path = write(tmp_path / "a.nii", frames_of((3, 4, 5), "u1"), kind)
+    whole, size = path.read_bytes(), kind.header_class.sizeof_hdr
+    header = kind.header_class(whole[:size], check=False)
+    header["vox_offset"] = offset
+    path.write_bytes(header.binaryblock + whole[size:])
+    with pytest.raises(nibabel.spatialimages.HeaderDataError):
+        nibabel.load(path)
+    expected = f"vox_offset; expected {size} or more, or 0; found {offset}"
+    with pytest.raises(CorruptFileError, match=expected):
+        dask_tiled.open_dataset(path)
+
+
 def test_offsets_beyond_4_gib(tmp_path):
     """RosettaSciIO #506: 32-bit offsets overflow. The file is sparse."""
     path = write(tmp_path / "a.nii", np.zeros((2, 2, 2), "u1"), nibabel.Nifti2Image)

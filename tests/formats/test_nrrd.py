@@ -253,7 +253,50 @@ def test_bytes_before_pixels_at_the_end_are_bounded(tmp_path, encoding, monkeypa
             np.testing.assert_array_equal(read(path), VOLUME)
 
 
-@pytest.mark.parametrize("encoding", ["hex", "zrl"])
+@pytest.mark.parametrize("dtype", ["u1", "<u2", ">f4"])
+@pytest.mark.parametrize("files", [0, 4])
+def test_hexadecimal_digits(tmp_path, dtype, files):
+    volume = counting_frames((4, 5, 6), dtype)
+    fields = {"encoding": "hex"}
+    *members, path = write_nrrd(tmp_path / "a.nhdr", volume, files=files, fields=fields)
+    for member, part in zip(members or [path], volume.reshape(max(files, 1), -1), strict=True):
+        head = b"" if members else path.read_bytes()[: -volume.nbytes]
+        digits = part.tobytes().hex()
+        lines = "\n".join(digits[k : k + 35] for k in range(0, len(digits), 35))
+        member.write_bytes(head + lines.encode() + b"\n")
+    check_format(path, volume.astype(volume.dtype.newbyteorder("=")), cuts=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("0102030405f", "cannot hold"),
+        ("0102030405fff", "not the digits"),
+        ("01 02 03 04 05 0g", "not the digits"),
+        ("01020304050607", "not the digits"),
+        ("0102030405\n\n\n", "not the digits"),
+    ],
+)
+def test_invalid_hexadecimal_digits_raise(tmp_path, text, problem):
+    fields = {"encoding": "hex", "sizes": "2 3", "dimension": 2, "type": "uint8"}
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
+    path.write_bytes(path.read_bytes()[: -VOLUME.nbytes] + text.encode())
+    with pytest.raises(DatasetError, match=rf"a\.nrrd: .*{problem}"):
+        dask_tiled.open_dataset(path).compute()
+
+
+@pytest.mark.parametrize("name", ["axis mins", "axismins"])
+def test_axis_mins(tmp_path, name):
+    """Positions as in Teem: samples are in the middle of cells unless they are nodes."""
+    fields = {name: "10 20 nan", "spacings": "0.5 4 3", "centers": "node cell cell"}
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
+    assert calibration(path) == [("z", "", 3, 0), ("y", "", 4, 22), ("x", "", 0.5, 10)]
+    fields = {"axis mins": "0 0 0", "axis maxs": "12 12 -12", "centerings": "cell node ???"}
+    (path,) = write_nrrd(tmp_path / "b.nrrd", VOLUME, fields=fields)
+    assert calibration(path) == [("z", "", -3, -1.5), ("y", "", 3, 0), ("x", "", 2, 1)]
+
+
+@pytest.mark.parametrize("encoding", ["zrl"])
 def test_unsupported_encodings_raise(tmp_path, encoding):
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields={"encoding": encoding}, encoding="raw")
     with pytest.raises(DatasetError, match=f"'encoding'; expected raw or .*; found {encoding}"):

@@ -178,7 +178,12 @@ def offset_of(path: str, kind: Kind, header: Any) -> int:
     offset = header["vox_offset"]
     if not np.isfinite(offset):
         raise invalid_field(path, "vox_offset", offset)
-    return int(offset) or kind.nbytes * kind.in_one_file
+    at, behind = int(offset), kind.nbytes * kind.in_one_file
+    if at and at < behind:
+        problem, where = "the pixels would begin inside the header", "the field vox_offset"
+        expected = f"{behind} or more, or 0"
+        raise tools.CorruptFileError(problem, path=path, where=where, expected=expected, found=at)
+    return at or behind
 
 
 def scaling_of(path: str, kind: Kind, header: Any) -> tuple[float, float]:
