@@ -43,6 +43,25 @@ def bases(desc: Description) -> tuple[Base, ...]:
     return (*nav_blocks, *sig_blocks)
 
 
+def part_bases(layout: Layout, sig_bases: Sequence[Base], budget: int) -> tuple[Base, ...]:
+    """Return the blocks along which a frame above ``budget`` pixels is cut into parts.
+
+    Without blocks of the format these are the pieces of the frame, if there are several. A piece
+    that can be read in part ends none if it is larger than the budget.
+    """
+    if any(base.size > 1 for base in sig_bases):
+        return tuple(sig_bases)
+    nav, first = len(layout.nav_shape), len(layout.grid)
+    sizes = [int(layout.pieces.column("shape", k).max(initial=1)) for k in range(first, first + len(layout.sig_shape))]
+    if sizes == [*layout.sig_shape] and not layout.has_blocks:
+        return tuple(sig_bases)
+    for k in range(len(sizes)):
+        if not layout.has_blocks and math.prod(sizes[k:]) > budget:
+            sizes[k] = 1
+    kept = ((n, cut) for n, cut in zip(sizes, layout.cuts[nav:], strict=True) if cut.kept)
+    return tuple(Base.of(n, cut.start, cut.step) for n, cut in kept)
+
+
 def _nav_sizes(layout: Layout, blocks: tuple[int, ...]) -> tuple[int, ...]:
     """Return the block sizes along the navigation axes; 1 where blocks do not match them."""
     nav, first = layout.nav_shape, layout.selection.first
@@ -199,6 +218,22 @@ def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[in
         sizes[k] = even_size(shape[k], limit, *bases[k])
         if sizes[k] < shape[k]:
             break
+    return tuple(sizes)
+
+
+def fill_square(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[int, ...]:
+    """Take parts of about one length from all axes, as whole blocks near ``budget`` pixels.
+
+    Axes of pixels that are no blocks are taken whole, beginning with the last.
+    """
+    sizes = least_sizes(shape, bases)
+    if math.prod(sizes) == 1:
+        return fill(shape, budget, bases)
+    order = sorted(range(len(shape)), key=lambda k: (-sizes[k], shape[k]))
+    for left, k in zip(range(len(shape), 0, -1), order, strict=True):
+        side = int(max(1, budget) ** (1 / left))
+        sizes[k] = even_size(shape[k], side, *bases[k])
+        budget //= sizes[k]
     return tuple(sizes)
 
 

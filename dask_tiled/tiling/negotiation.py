@@ -31,10 +31,12 @@ from dask_tiled.tiling.bases import (
     even_size,
     file_blocks,
     fill,
+    fill_square,
     frame_bytes,
     frames_base,
     largest_divisor,
     least_sizes,
+    part_bases,
     split,
 )
 
@@ -287,6 +289,8 @@ def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] |
         shares, why = DECODED_CHUNKS, "several chunks, so that cores decode in parallel"
     nbytes = math.prod(q.desc.shape) * q.pixel_bytes
     share = max(LEAST_SHARE, nbytes // shares)
+    if math.prod(q.desc.nav_shape) >= shares:  # whole frames occupy the processors
+        share = max(share, math.prod(q.desc.sig_shape) * q.pixel_bytes)
     return (share, why) if share < min(limit, nbytes) else None
 
 
@@ -327,8 +331,7 @@ def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Ch
         sig_sizes = fill(sig, max(1, pixels // math.prod(nav)), q.sig_bases)
         q.say("signal", f"{sig_sizes}: frames are cut, because all frames of a pixel are requested")
     else:
-        sig_sizes = sig
-        q.say("signal", f"{sig_sizes}: frames are only cut if all requests are by pixel")
+        sig_sizes = _sig_sizes(q, pixels, asked=asked)
     frames = min(max(1, pixels // math.prod(sig_sizes)), MOST_FRAMES)
     nav_sizes = fill(nav, frames, q.nav_bases)
     counts = [ceil_div(n, max(1, k)) for n, k in zip(nav + sig, nav_sizes + sig_sizes, strict=True)]
@@ -337,6 +340,35 @@ def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Ch
         split(n, size, base.lead) for n, size, base in zip(sig, sig_sizes, q.sig_bases, strict=True)
     )
     return (_nav_chunks(q, frames, nav_sizes, align_bytes) if nav else ()) + sig_chunks
+
+
+def _sig_sizes(q: Question, pixels: int, *, asked: bool) -> tuple[int, ...]:
+    """Choose the signal axes of a chunk: a frame is cut only if no chunk can hold it."""
+    sizes, layout = q.desc.sig_shape, q.desc.layout
+    frame = math.prod(sizes)
+    why = "whole frames"
+    if frame > pixels:
+        told = f"of {format_bytes(frame * q.pixel_bytes)}"
+        if "frame" in q.kinds:
+            why += f" {told}, which a consumer requests"
+        elif layout.is_sparse:
+            why += f" {told}, anywhere in which events may lie"
+        else:
+            usual = LEAST_SHARE if q.desc.files[-1].grows else part_bytes(q.desc)
+            budget = pixels if asked else min(pixels, max(1, usual // q.pixel_bytes))
+            bases = part_bases(layout, q.sig_bases, budget)
+            sizes = fill_square(sizes, budget, bases)
+            cut = sizes != q.desc.sig_shape
+            why = f"parts of frames {told}" if cut else f"{why} {told}, which are single blocks"
+            if cut and any(base.size > 1 for base in bases):
+                why += f", in whole blocks of {tuple(base.size for base in bases)}"
+    q.say("signal", f"{sizes}: {why}")
+    return sizes
+
+
+def part_bytes(desc: Description) -> int:
+    """Return the usual size of the parts into which large frames are cut, in bytes."""
+    return max(LEAST_SHARE, 2 * desc.nbytes // USUAL_COUNT)
 
 
 def _nav_chunks(q: Question, frames: int, usual: tuple[int, ...], align_bytes: int) -> Chunks:

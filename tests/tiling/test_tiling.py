@@ -92,7 +92,7 @@ def kinds(wishes):
 @example((((9,), (1,), "u1", 4, 1), [], 4))
 @example((((20, 9), (1,), "u1", 20, 1), [], 4))
 def test_chunks(case):
-    """Chunks cover the array, are bounded and even, and cut frames only if by="pixel"."""
+    """Chunks cover the array, are bounded and even; frames are cut by pixel, or beyond the budget."""
     file, wishes, chunk_bytes = case
     desc = describe(*file)
     scheme = negotiate(desc, wishes, chunk_bytes=chunk_bytes)
@@ -102,8 +102,11 @@ def test_chunks(case):
     sizes, budget = sizes_of(scheme), budget_of(wishes, chunk_bytes)
     within = math.prod(sizes) * desc.dtype.itemsize <= budget
     assert within or math.prod(sizes[: desc.nav_ndim]) == 1
-    if kinds(wishes) != {"pixel"}:
+    fits = math.prod(desc.sig_shape) * desc.dtype.itemsize <= budget
+    if kinds(wishes) != {"pixel"} and (fits or "frame" in kinds(wishes)):
         assert sizes[desc.nav_ndim :] == desc.sig_shape
+    if not fits and "frame" not in kinds(wishes):
+        assert within or sizes[-1] <= desc.layout.unit_shape()[-1]
 
     # A chunk of several positions along a scan axis spans all later scan axes.
     frame = math.prod(sizes[desc.nav_ndim :]) * desc.dtype.itemsize
@@ -251,12 +254,41 @@ def test_cropped_rows_do_not_align_with_files():
         ((256, 256), (256, 256), 128 * MIB, ((8,) * 32, (256,), (256,), (256,))),
         ((1000,), (8, 8), 64 * 64, ((63,) * 15 + (55,), (8,), (8,))),
         ((3,), (8, 8), 2 * 64, ((2, 1), (8,), (8,))),
-        ((3,), (8, 8), 1, ((1, 1, 1), (8,), (8,))),
-        ((), (8, 8), 1, ((8,), (8,))),
+        ((3,), (8, 8), 63, ((1, 1, 1), (4, 4), (8,))),
+        ((), (8, 8), 24, ((3, 3, 2), (8,))),
+        ((), (8, 8), 1, ((1,) * 8, (1,) * 8)),
     ],
 )
 def test_worked_examples(nav, sig, budget, chunks):
     assert negotiate(describe(nav, sig, "u1"), chunk_bytes=budget).chunks == chunks
+
+
+@pytest.mark.parametrize(
+    ("size", "block", "coded", "expected"),
+    [
+        ((4096, 4096), (512, 512), True, (2048, 2048)),
+        ((4096, 8192), (256, 256), True, (2048, 2048)),
+        ((4096, 8192), (64, 8192), True, (512, 8192)),  # strips
+        ((4096, 4096), (4096, 4096), True, (4096, 4096)),
+        ((4096, 8192), (4096, 4096), False, (1024, 4096)),  # parts of pieces can be read
+        ((4096, 4096), (512, 512), False, (2048, 2048)),
+        ((8192, 2048), (8192, 2048), False, (2048, 2048)),
+        ((1000, 9000), (300, 300), True, (1000, 3000)),
+    ],
+)
+def test_parts_of_large_frames(size, block, coded, expected):
+    """Parts of 8 MiB near squares, in whole pieces of the file; rows of one uncompressed piece."""
+    corners = itertools.product(*map(range, (0, 0), size, block))
+    start = np.array([(0, *corner) for corner in corners])
+    shape = np.minimum((1, *block), (1, *size) - start)
+    decoder = BlockDecoder("a:b", np.dtype("u2")) if coded else plain(np.dtype("u2"))
+    table = piece_table(start, shape, 0, 0 * shape)
+    layout = Layout([File("/a.raw", 1 << 40, 0, 0, 0)], (1,), size, table, [decoder])
+    desc = Description.of("raw", layout, {})
+    scheme = negotiate(desc, chunk_bytes=8 * MIB)
+    assert sizes_of(scheme) == (1, *expected)
+    whole = negotiate(desc, TilingRequest("frame"), chunk_bytes=8 * MIB)
+    assert sizes_of(whole) == (1, *size)
 
 
 def test_pixels_get_all_their_frames():
@@ -317,6 +349,27 @@ def test_processors_have_two_chunks_each(mib, processors, size):
     assert negotiate(desc, processors=processors, chunk_bytes=1 << 27).chunks[0][0] == min(
         16 * mib, 2048
     )
+
+
+@pytest.mark.parametrize(
+    ("frames", "processors", "size"),
+    [(64, 16, (2, 4096, 4096)), (32, 16, (1, 4096, 4096)), (8, 16, (1, 2048, 4096)),
+     (64, 2, (4, 4096, 4096))],
+)  # fmt: skip
+def test_frames_are_cut_for_processors_only_if_they_are_few(frames, processors, size):
+    """Frames have 32 MiB: they stay whole if there are enough for two chunks a processor."""
+    desc = describe((frames,), (4096, 4096))
+    scheme = negotiate(desc, processors=processors, memory_bytes=1 << 30)
+    assert sizes_of(scheme) == size
+    assert ("parts of frames" in dict(scheme.reasons)["signal"]) == (size[1] < 4096)
+
+
+def test_parts_of_huge_images_are_larger():
+    """An array of large frames has 10,000 chunks at most, as long as a chunk holds no frame."""
+    desc = describe((1000,), (16384, 16384), "f4")  # 1000 GiB in frames of 1 GiB
+    scheme = negotiate(desc, processors=4, memory_bytes=4 << 30)
+    assert math.prod(map(len, scheme.chunks)) <= 10_000
+    assert sizes_of(scheme) == (1, 2048, 16384)
 
 
 def test_default_processors_are_the_machines():
