@@ -52,7 +52,10 @@ def part_bases(layout: Layout, sig_bases: Sequence[Base], budget: int) -> tuple[
     if any(base.size > 1 for base in sig_bases):
         return tuple(sig_bases)
     nav, first = len(layout.nav_shape), len(layout.grid)
-    sizes = [int(layout.pieces.column("shape", k).max(initial=1)) for k in range(first, first + len(layout.sig_shape))]
+    sizes = [
+        int(layout.pieces.column("shape", k).max(initial=1))
+        for k in range(first, first + len(layout.sig_shape))
+    ]
     if sizes == [*layout.sig_shape] and not layout.has_blocks:
         return tuple(sig_bases)
     for k in range(len(sizes)):
@@ -231,8 +234,9 @@ def fill_square(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> t
         return fill(shape, budget, bases)
     order = sorted(range(len(shape)), key=lambda k: (-sizes[k], shape[k]))
     for left, k in zip(range(len(shape), 0, -1), order, strict=True):
-        side = int(max(1, budget) ** (1 / left))
-        sizes[k] = even_size(shape[k], side, *bases[k])
+        unit, lead = bases[k]
+        units = max(1, int(budget ** (1 / left)) // unit)
+        sizes[k] = min(shape[k], unit * even_size(ceil_div(shape[k] + lead, unit), units))
         budget //= sizes[k]
     return tuple(sizes)
 

@@ -54,7 +54,8 @@ class TilingRequest:
     by : {"tile", "frame", "chunk", "pixel"}
         Unit of work: parts of frames over several frames ("tile", the least demanding), whole
         frames ("frame"), a whole chunk at once ("chunk"), or all frames of a few
-        detector pixels ("pixel", the only request that splits frames into several chunks).
+        detector pixels ("pixel"). Only "pixel" splits frames that a chunk can hold, and "frame"
+        keeps larger ones whole.
     depth : int, optional
         Most frames of a tile; fewer if they do not fit.
     nbytes : int, optional
@@ -320,7 +321,7 @@ def check_count(desc: Description, count: int) -> None:
 
 
 def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Chunks:
-    """Choose the chunks, of at most ``limit`` bytes; blocks of the file are never cut.
+    """Choose the chunks, of at most ``limit`` bytes; blocks of the file are not cut.
 
     If the user asked for the limit, there may be more chunks than of the usual size, as long as
     their sizes along each axis fit.

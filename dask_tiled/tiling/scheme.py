@@ -165,8 +165,9 @@ def negotiate(
         Requests of the consumers; by default, tiles of the usual size.
     chunk_bytes : int, optional
         Largest size of a decoded chunk; by default dask's ``array.chunk-size``, or less if memory
-        or the number of processors require it, or more if there were more than 10,000 chunks. A
-        chunk holds at least one frame, even if that is larger.
+        or the number of processors require it, or more if there were more than 10,000 chunks.
+        Frames that are larger are cut, in whole blocks of the file, unless a consumer requests
+        whole frames.
     chunks : optional
         Fixed chunks, in dask's notation; then only the tiles are negotiated.
     cache_bytes : int, optional

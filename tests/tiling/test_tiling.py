@@ -92,7 +92,7 @@ def kinds(wishes):
 @example((((9,), (1,), "u1", 4, 1), [], 4))
 @example((((20, 9), (1,), "u1", 20, 1), [], 4))
 def test_chunks(case):
-    """Chunks cover the array, are bounded and even; frames are cut by pixel, or beyond the budget."""
+    """Chunks cover the array, are bounded and even; only larger frames are cut, or by="pixel"."""
     file, wishes, chunk_bytes = case
     desc = describe(*file)
     scheme = negotiate(desc, wishes, chunk_bytes=chunk_bytes)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError, TilingError, check_whole
+from dask_tiled.export.zarr.frame_grids import cut_frame, cut_shard, larger_frames
 from dask_tiled.export.zarr.levels import BLOCK_BYTES
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.ome_axes import halved_axes
@@ -20,7 +21,8 @@ CHUNK_BYTES = 1 << 20
 """Bytes of a zarr chunk before compression, unless one frame is larger. Such a chunk stays in
 the cache from decoding to compression."""
 SHARD_BYTES = 16 << 20
-"""Bytes of a shard before compression. Creating a file takes as long as compressing 100 kB."""
+"""Bytes of a shard before compression. Creating a file takes as long as compressing 100 kB.
+Frames that are larger are cut."""
 SMALL = 256
 """Pixels along an axis up to which ``pyramid=True`` adds no further level."""
 LEAST_BYTES = 128 << 10
@@ -45,7 +47,7 @@ class Pyramid(NamedTuple):
 def grids_of(
     given: Given, chunks: Any, shards: Any, *, keeps: bool = False
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Choose zarr chunks and shards: those requested, or ones of whole frames.
+    """Choose zarr chunks and shards: those requested, or ones of whole frames or parts of them.
 
     With ``keeps``, defaults divide the dask chunks.
     """
@@ -55,14 +57,19 @@ def grids_of(
     if chunks is not None:
         grid = equal_chunks("zarr chunks", chunks, shape, dtype, dims)
     else:
-        whole, size = given.nav_ndim, dtype.itemsize
-        if shard is None and given.description is not None and not keeps:
+        whole, size, desc = given.nav_ndim, dtype.itemsize, given.description
+        large = larger_frames(given, SHARD_BYTES)
+        if large and shard is None and not keeps:
+            grid, shard = cut_frame(large, CHUNK_BYTES // size, SHARD_BYTES // size)
+        elif shard is None and desc is not None and not keeps:
             grid = divided(shape, shape, whole, CHUNK_BYTES // size)
             shard = tuple(grown(grid, shape, SHARD_BYTES // size))
         else:
             sizes = common_sizes(given.chunks) if keeps else given.chunksize
             shard = shard or divided(sizes, shape, whole, SHARD_BYTES // size)
             grid = divided(shard, shape, whole, CHUNK_BYTES // size)
+            if large:
+                grid = cut_shard(large, grid, CHUNK_BYTES // size)
         if shards is None and grid == shard:
             shard = None
     if shard is None:
@@ -112,7 +119,7 @@ def pyramid_of(
     first : ChunkGrid
         Chunks and shards of the array itself.
     like : bool
-        Give levels the same zarr chunks as the array.
+        Give levels the same zarr chunks as the array, as where frames are cut.
     keeps : bool
         Whether tasks keep the dask chunks of the array.
 
@@ -144,19 +151,28 @@ def pyramid_of(
     else:
         most = max(0, longest - 1).bit_length()
         count = check_whole("pyramid", wanted, least=0, most=most)
-    levels, grows = [first], given.description is not None and not keeps and not like
+    cut = larger_frames(given, SHARD_BYTES) is not None
+    levels, grows = [first], given.description is not None and not (keeps or like or cut)
     while len(levels) <= count:
         most = BLOCK_BYTES >> len(halving.axes) * len(levels) if grows else 0
-        levels.append(_next(given, levels[-1], halving, first.chunk if like else None, most))
+        inner = first.chunk if like or cut else None
+        levels.append(_next(given, levels[-1], halving, inner, most, cut=cut))
     return Pyramid(halving, tuple(levels[1:]))
 
 
 def _next(
-    given: Given, before: ChunkGrid, halving: Halving, chunk: Sequence[int] | None, most: int
+    given: Given,
+    before: ChunkGrid,
+    halving: Halving,
+    chunk: Sequence[int] | None,
+    most: int,
+    *,
+    cut: bool,
 ) -> ChunkGrid:
     """Choose the shape, chunks and shards of the next level; ``chunk`` overrides the chunks.
 
-    Shards grow up to ``most`` bytes: creating a file takes longer than writing its pixels.
+    Shards grow up to ``most`` bytes: creating a file takes longer than writing its pixels. Those
+    of frames that are cut hold whole chunks.
     """
     axes, size = halving.axes, given.dtype.itemsize
     shape, kept = halving.shape(before.shape), before.shard or before.chunk
@@ -164,7 +180,12 @@ def _next(
     kept = tuple(max(1, shape[k]) if covers[k] and k in axes else n for k, n in enumerate(kept))
     inner = (1,) * given.ndim if chunk is None else chunk
     halves = tuple(
-        n if covers[k] or k not in axes or n % 2 or n // 2 % min(inner[k], n // 2) else n // 2
+        n
+        if covers[k]
+        or k not in axes
+        or n % 2
+        or n // 2 % (inner[k] if cut else min(inner[k], n // 2))
+        else n // 2
         for k, n in enumerate(kept)
     )
     stored = halves if math.prod(map(min, halves, shape)) * size >= LEAST_BYTES else kept

@@ -77,7 +77,7 @@ def to_zarr(
         The target; also a URL that fsspec supports.
     chunks : optional
         Chunks of zarr, in any form that dask accepts, or sizes by names of axes; by default whole
-        frames, about 1 MiB.
+        frames, about 1 MiB, or parts of 512 to 1024 pixels a side if a frame has over 16 MiB.
     shards : optional
         Shards, as ``chunks``; multiples of the zarr chunks. By default about 16 MiB, or none if
         ``chunks`` are given.
