@@ -185,6 +185,8 @@ PROCESSOR_CHUNKS, DECODED_CHUNKS = 2, 32
 compressed pixels."""
 LEAST_SHARE = 16 << 20
 """Chunks are not made smaller than this for the sake of parallelism."""
+PART_BYTES = 4 << 20
+"""Parts of large frames are not smaller: functions of chunks take several times their memory."""
 USUAL_COUNT = 10_000
 """Number of chunks above which they grow: a scheduler takes about a millisecond for each task."""
 GROWN_CHUNKS = 2
@@ -326,26 +328,32 @@ def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Ch
     If the user asked for the limit, there may be more chunks than of the usual size, as long as
     their sizes along each axis fit.
     """
-    nav, sig = q.desc.nav_shape, q.desc.sig_shape
+    nav, sig, sig_bases = q.desc.nav_shape, q.desc.sig_shape, q.sig_bases
     pixels = max(1, limit // q.pixel_bytes)
     if q.kinds == {"pixel"} and math.prod(nav) > 1:
         sig_sizes = fill(sig, max(1, pixels // math.prod(nav)), q.sig_bases)
         q.say("signal", f"{sig_sizes}: frames are cut, because all frames of a pixel are requested")
     else:
-        sig_sizes = _sig_sizes(q, pixels, asked=asked)
+        sig_sizes, sig_bases = _sig_sizes(q, pixels, asked=asked)
+        pixels = pixels if sig_sizes == sig else 1  # parts of one frame
     frames = min(max(1, pixels // math.prod(sig_sizes)), MOST_FRAMES)
     nav_sizes = fill(nav, frames, q.nav_bases)
     counts = [ceil_div(n, max(1, k)) for n, k in zip(nav + sig, nav_sizes + sig_sizes, strict=True)]
     check_count(q.desc, sum(counts) if asked else math.prod(counts))
     sig_chunks = tuple(
-        split(n, size, base.lead) for n, size, base in zip(sig, sig_sizes, q.sig_bases, strict=True)
+        split(n, size, base.lead) for n, size, base in zip(sig, sig_sizes, sig_bases, strict=True)
     )
     return (_nav_chunks(q, frames, nav_sizes, align_bytes) if nav else ()) + sig_chunks
 
 
-def _sig_sizes(q: Question, pixels: int, *, asked: bool) -> tuple[int, ...]:
-    """Choose the signal axes of a chunk: a frame is cut only if no chunk can hold it."""
-    sizes, layout = q.desc.sig_shape, q.desc.layout
+def _sig_sizes(
+    q: Question, pixels: int, *, asked: bool
+) -> tuple[tuple[int, ...], tuple[Base, ...]]:
+    """Choose the signal axes of a chunk: a frame is cut only if no chunk can hold it.
+
+    Return the sizes, and the blocks between which frames are cut.
+    """
+    sizes, layout, bases = q.desc.sig_shape, q.desc.layout, q.sig_bases
     frame = math.prod(sizes)
     why = "whole frames"
     if frame > pixels:
@@ -355,7 +363,7 @@ def _sig_sizes(q: Question, pixels: int, *, asked: bool) -> tuple[int, ...]:
         elif layout.is_sparse:
             why += f" {told}, anywhere in which events may lie"
         else:
-            usual = LEAST_SHARE if q.desc.files[-1].grows else part_bytes(q.desc)
+            usual = PART_BYTES if q.desc.files[-1].grows else part_bytes(q.desc)
             budget = pixels if asked else min(pixels, max(1, usual // q.pixel_bytes))
             bases = part_bases(layout, q.sig_bases, budget)
             sizes = fill_square(sizes, budget, bases)
@@ -364,12 +372,12 @@ def _sig_sizes(q: Question, pixels: int, *, asked: bool) -> tuple[int, ...]:
             if cut and any(base.size > 1 for base in bases):
                 why += f", in whole blocks of {tuple(base.size for base in bases)}"
     q.say("signal", f"{sizes}: {why}")
-    return sizes
+    return sizes, bases
 
 
 def part_bytes(desc: Description) -> int:
     """Return the usual size of the parts into which large frames are cut, in bytes."""
-    return max(LEAST_SHARE, 2 * desc.nbytes // USUAL_COUNT)
+    return max(PART_BYTES, 2 * desc.nbytes // USUAL_COUNT)
 
 
 def _nav_chunks(q: Question, frames: int, usual: tuple[int, ...], align_bytes: int) -> Chunks:

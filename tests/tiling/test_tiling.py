@@ -351,9 +351,21 @@ def test_processors_have_two_chunks_each(mib, processors, size):
     )
 
 
+def test_slices_of_large_frames_end_where_pieces_do():
+    """Pieces of 512 x 512 pixels, of which a slice begins with a part."""
+    start = np.array([(0, y, x) for y in range(0, 4096, 512) for x in range(0, 4096, 512)])
+    table = piece_table(start, np.full_like(start, 512) * [0, 1, 1] + [1, 0, 0], 0, 0 * start)
+    files, decoders = [File("/a.raw", 1 << 40, 0, 0, 0)], [BlockDecoder("a:b", np.dtype("u2"))]
+    desc = Description.of("raw", Layout(files, (1,), (4096, 4096), table, decoders), {})
+    part = desc.cut([Cut(0, 1, 1), Cut(100, 1, 3000), Cut(512, 1, 3000)])
+    _, rows, columns = negotiate(part, chunk_bytes=2 * MIB).chunks
+    assert {n % 512 for n in np.cumsum(rows)[:-1]} == {412}
+    assert {n % 512 for n in np.cumsum(columns)[:-1]} == {0}
+
+
 @pytest.mark.parametrize(
     ("frames", "processors", "size"),
-    [(64, 16, (2, 4096, 4096)), (32, 16, (1, 4096, 4096)), (8, 16, (1, 2048, 4096)),
+    [(64, 16, (2, 4096, 4096)), (32, 16, (1, 4096, 4096)), (8, 16, (1, 512, 4096)),
      (64, 2, (4, 4096, 4096))],
 )  # fmt: skip
 def test_frames_are_cut_for_processors_only_if_they_are_few(frames, processors, size):
