@@ -11,6 +11,7 @@ import numpy as np
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.tile_functions import reducible
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.colours import drawn
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import readable
 from dask_tiled.subject import CHANNELS, DEPTHS, Subject, colour_places, numbers
@@ -144,6 +145,7 @@ class Scene(NamedTuple):
                 "offset": _finite(axis.offset, 0.0) * units[axis.units][1],
                 "size": size,
                 "labels": [*axis.labels],
+                "colours": drawn(axis.colours, size) if axis.colours else [],
                 "coordinates": [*axis.coordinates],
                 "coordinate_units": axis.coordinate_units,
             }

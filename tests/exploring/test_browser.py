@@ -17,7 +17,7 @@ from ome_writer import document, image, tiff_data, uuid_of, write_pages
 from dask_tiled.exploring import server
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.session import Session
-from dask_tiled.testing import write_mib, write_ser
+from dask_tiled.testing import write_mib, write_nd2, write_ser
 
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.slow
@@ -218,6 +218,31 @@ def test_explore_other_formats(chromium, served, tmp_path, write):
         assert np.array_equal(session.image(), exact)
     assert not tab.run("document.querySelector('.error').offsetParent")
     assert tab.errors() == []
+    tab.close()
+
+
+def test_channels_have_the_colours_of_the_file(chromium, served, tmp_path):
+    """Images of a channel are drawn in its colour, which changes with the slider."""
+    pixels = np.zeros((2, 40, 50), "u2")
+    pixels[:, 10:30] = 100
+    path = tmp_path / "a.nd2"
+    write_nd2(path, pixels, "cyx", channels=["DAPI", "GFP"], colours=[0xFF0000, 0x0080FF])
+    page = served(path)
+    tab = chromium.open(page.url)
+    shown(tab)
+    brightest = (
+        "(() => { const c = document.querySelector('[data-plot=frame] canvas');"
+        " const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " const at = 4 * (Math.floor(c.height * 0.45) * c.width + Math.floor(c.width * 0.4));"
+        " return [p[at], p[at + 1], p[at + 2]]; })()"
+    )
+    for k, colour in ((0, [0, 0, 255]), (1, [255, 128, 0])):
+        tab.run(
+            f"(() => {{ const s = document.querySelector('.sliders input'); s.value = {k};"
+            " s.dispatchEvent(new Event('input')); })()"
+        )
+        wait_for(lambda colour=colour: tab.run(brightest) == colour)
+    assert [one for one in tab.errors() if "getImageData" not in str(one)] == []
     tab.close()
 
 

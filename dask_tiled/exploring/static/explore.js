@@ -10,6 +10,7 @@ const COLOURS = {
   viridis: "440154 482878 3e4a89 31688e 26828e 1f9e89 35b779 6ece58 b5de2b fde725",
   cividis: "00224e 123570 3b496c 575d6d 707173 8a8678 a59c74 c3b369 e1cc55 fee838",
   "blue, red": "3b4cc0 7b9ff9 c0d4f5 f2cbb7 ee8468 b40426",
+  channel: "000000 ffffff", // up to the colour of the channel, if the file has one
 };
 const DETECTOR = "#3ad1f5", MARK = "#ff9f43", DARK = "rgba(0, 0, 0, 0.6)";
 const MARGIN = { left: 58, right: 78, top: 8, bottom: 38 };
@@ -92,7 +93,7 @@ function tableOf(name) {
 }
 
 function makeTable(name) {
-  const points = COLOURS[name].split(" ").map((hex) => [0, 2, 4].map((k) => parseInt(hex.slice(k, k + 2), 16)));
+  const points = (name.startsWith("#") ? `000000 ${name.slice(1)}` : COLOURS[name]).split(" ").map((hex) => [0, 2, 4].map((k) => parseInt(hex.slice(k, k + 2), 16)));
   const table = new Uint32Array(1024);
   for (let k = 0; k < 1024; k++) {
     const at = (k / 1023) * (points.length - 1), low = Math.min(Math.floor(at), points.length - 2);
@@ -154,6 +155,7 @@ class Plot {
     this.events = events;
     this.contrast = { mode, gamma: 0.5, low: 0.1, high: 99.9, colours, kept: null };
     this.component = "direction";
+    this.tint = ""; // colour of the channel
     this.canvas = make("canvas", { tabIndex: 0, role: "img", ariaLabel: name });
     this.heading = make("span", { textContent: name });
     this.note = make("span", { className: "note", ariaLive: "polite" });
@@ -171,6 +173,7 @@ class Plot {
     new ResizeObserver(() => this.draw()).observe(this.root);
   }
 
+  get colours() { return (this.contrast.colours === "channel" && this.tint) || this.contrast.colours; }
   get isLine() { return this.axes.length === 1; }
   get rows() { return this.isLine ? 1 : this.axes[0]?.size ?? 1; }
   get columns() { return this.axes.at(-1)?.size ?? 1; }
@@ -292,7 +295,7 @@ class Plot {
     if (canvas.width !== columns || canvas.height !== rows) Object.assign(canvas, { width: columns, height: rows });
     const context = canvas.getContext("2d"), picture = context.createImageData(columns, rows);
     const pixels = new Uint32Array(picture.data.buffer);
-    const wheel = this.isWheel, bright = this.#curve(), table = tableOf(contrast.colours), scale = 1 / (high - low);
+    const wheel = this.isWheel, bright = this.#curve(), table = tableOf(this.colours), scale = 1 / (high - low);
     if (this.isColour) {
       const light = (value) => Math.round(255 * bright(clamp((value - low) * scale, 0, 1)));
       const [green, blue] = [pixels.length, 2 * pixels.length];
@@ -542,7 +545,7 @@ class Plot {
     const { area } = this.layout, [low, high] = this.limits, left = area.x + area.w + 10;
     if (this.isWheel) return this.#drawWheel(c, ink, left);
     const wide = 12;
-    c.drawImage(barOf(this.contrast.colours), left, area.y, wide, area.h);
+    c.drawImage(barOf(this.colours), left, area.y, wide, area.h);
     c.strokeStyle = soft;
     c.strokeRect(left + 0.5, area.y + 0.5, wide - 1, area.h - 1);
     c.fillStyle = ink;
@@ -734,7 +737,9 @@ class Page {
     this.scan.root.hidden = !this.hasScan;
     this.codeBox.hidden = false;
     this.plots.classList.toggle("single", !this.hasScan);
-    const usual = [["gray", "linear"], this.hasScan ? ["inferno", "log"] : ["gray", "linear"]];
+    const tinted = scene.sliders.some((place) => scene.axes[place].colours.length);
+    const plain = [tinted ? "channel" : "gray", "linear"];
+    const usual = [["gray", "linear"], this.hasScan ? ["inferno", "log"] : plain];
     const alike = this.shownAs === JSON.stringify([scene.title, scene.picture]); // a file that has grown
     this.shownAs = JSON.stringify([scene.title, scene.picture]);
     const kept = [this.scan, this.frame].map(({ contrast }) => [contrast.colours, contrast.mode]);
@@ -852,10 +857,13 @@ class Page {
     this.scene.sliders.forEach((place, k) => {
       const axis = this.scene.axes[place];
       const text = (at) => axis.labels[at] ?? withUnits(axis, at);
+      const tint = () => { if (axis.colours.length) this.frame.tint = axis.colours[this.state.sliders[k]]; };
+      tint();
       const shown = make("output", { textContent: text(this.state.sliders[k]) });
       const slider = make("input", { type: "range", min: 0, max: axis.size - 1, step: 1, value: this.state.sliders[k], oninput: () => {
         this.state.sliders[k] = Number(slider.value);
         shown.textContent = text(Number(slider.value));
+        tint();
         this.#ask("image", "frame");
       } });
       slider.value = this.state.sliders[k];
