@@ -9,7 +9,7 @@ from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, UnknownFormatError
 from dask_tiled.formats.registry import HEAD_BYTES, Format, formats, recognised_by
-from dask_tiled.model.files import read_head
+from dask_tiled.model.files import is_n5, read_head
 from dask_tiled.model.paths import OF_AXES, absolute
 
 # fmt: off
@@ -112,6 +112,8 @@ def _look(path: str) -> str:
     """Describe the content of a file in common words."""
     if os.fspath(path).endswith(OF_AXES):
         return "saved axes of a scan: open the scan"
+    if is_n5(os.fspath(path)):
+        return "the attributes of an N5 folder, which is not supported"
     head = read_head(path, HEAD_BYTES)
     if not head.strip(b"\0"):
         return "nothing but zeros at its start: perhaps a copy was not finished"

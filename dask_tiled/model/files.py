@@ -417,8 +417,21 @@ def _told(size: int, mtime_ns: int, _: int, ctime_ns: int) -> str:
     return f"{size} bytes, written {written}, changed {changed} (UTC)"
 
 
+def is_n5(path: str) -> bool:
+    """Return whether a file holds the attributes of a group or a dataset of N5."""
+    if os.path.basename(path) != "attributes.json" or not os.path.isfile(path):
+        return False
+    head = read_head(path, 1 << 14)
+    return b'"n5"' in head or (b'"blockSize"' in head and b'"dataType"' in head)
+
+
 def _no_file(path: str, found: os.stat_result) -> DatasetError:
     is_folder = stat.S_ISDIR(found.st_mode)
+    if is_folder and is_n5(os.path.join(path, "attributes.json")):
+        problem, read = "folders of N5 are not supported", "dask.array.from_array"
+        hint = f"Open it by TensorStore (driver 'n5'), and pass {read}(...) of it to to_zarr()."
+        expected = "a zarr store, or a file"
+        return DatasetError(problem, path=path, expected=expected, found="N5", hint=hint)
     kind = "directory" if is_folder else "device, pipe or socket"
     hint = "Pass one of its files, or a pattern such as folder/*.tif." if is_folder else None
     told = {"expected": "a regular file", "found": f"a {kind}", "hint": hint}

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from checks import refused
 
 from dask_tiled import (
     CorruptFileError,
@@ -257,3 +258,22 @@ def test_messages_shorten_long_values(field):
     assert len(str(error)) < 500
     assert "100000 characters" in str(error)
     assert getattr(pickle.loads(pickle.dumps(error)), field) == value
+
+
+def test_folders_of_n5_are_named(tmp_path):
+    """The container, its dataset and their attributes; TensorStore reads and writes them."""
+    tensorstore = pytest.importorskip("tensorstore")
+    store = {"driver": "file", "path": str(tmp_path / "a.n5/group/data")}
+    metadata = {"dimensions": [4, 3], "blockSize": [4, 3], "dataType": "uint16"}
+    metadata["compression"] = {"type": "raw"}
+    spec = {"driver": "n5", "kvstore": store, "metadata": metadata, "create": True}
+    tensorstore.open(spec).result().write(np.ones((4, 3), "u2")).result()
+    (tmp_path / "a.n5/attributes.json").write_text('{"n5": "2.5.1"}')
+    for folder in ("a.n5", "a.n5/group/data"):
+        with refused(tmp_path / folder, "N5 are not supported.*TensorStore"):
+            open_dataset(tmp_path / folder)
+        with pytest.raises(UnknownFormatError, match="looks like the attributes of an N5 folder"):
+            open_dataset(tmp_path / folder / "attributes.json")
+    (tmp_path / "attributes.json").write_text('{"other": 1}')
+    with refused(tmp_path, "not a file"):
+        open_dataset(tmp_path)
