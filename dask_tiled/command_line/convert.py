@@ -64,6 +64,13 @@ EXPORT = (
         help="Pixels of levels: means, or the nearest pixels, for images of labels.",
     ),
     click.Option(
+        ["--zarr-format"],
+        type=click.Choice([2, 3]),
+        default=3,
+        show_default=True,
+        help="Format of zarr: OME-Zarr 0.4 in format 2, 0.5 in format 3.",
+    ),
+    click.Option(
         ["--rest"],
         type=float,
         default=10.0,

@@ -67,7 +67,7 @@ def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: 
 ZIP, TIFF = (b"PK",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 OF_ZARR = (
     "chunks", "shards", "compressors", "layout", "dimension_names", "attributes", "pyramid",
-    "pyramid_method", "with_results", "maps", "disc",
+    "pyramid_method", "zarr_format", "with_results", "maps", "disc",
 )  # fmt: skip
 STORED = ("chunks", "compressors")
 ZARR = ".zarr"

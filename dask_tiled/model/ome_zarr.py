@@ -29,6 +29,7 @@ def image_of(
     axes: Sequence[Axis | None],
     dtype: np.dtype,
     halving: Halving | None = None,
+    version: str = "0.5",
 ) -> dict[str, Any]:
     """Return OME-Zarr metadata of an image: an array of a group and its pyramid levels.
 
@@ -44,6 +45,8 @@ def image_of(
         Type of the pixels.
     halving : Halving, optional
         How the levels are computed.
+    version : {"0.4", "0.5"}
+        Version of the specification: for format 2 or 3 of zarr.
 
     Returns
     -------
@@ -72,9 +75,11 @@ def image_of(
     image: dict[str, Any] = {"axes": told, "datasets": datasets}
     if halving is not None and len(paths) > 1:
         image["type"] = halving.method
-    found: dict[str, Any] = {"version": "0.5", "multiscales": [image]}
     channels = _channels(scaled[types.index(CHANNEL)], dtype) if CHANNEL in types else []
-    return {"ome": found | ({"omero": {"channels": channels}} if channels else {})}
+    omero = {"omero": {"channels": channels}} if channels else {}
+    if version == "0.4":
+        return {"multiscales": [{"version": version, **image}], **omero}
+    return {"ome": {"version": version, "multiscales": [image], **omero}}
 
 
 def _channels(axis: Axis, dtype: np.dtype) -> list[dict[str, Any]]:

@@ -1,15 +1,17 @@
 """Groups are OME-Zarr images if the specification allows them."""
 
 import importlib
+import json
 
 import dask.array as da
+import numcodecs
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
 from ome_judges import validate
 
-from dask_tiled import Axis, open_dataset, to_zarr
+from dask_tiled import Axis, DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd
 
 VOLUME = counting_frames((4, 6, 8), "uint16")
@@ -148,6 +150,89 @@ def test_channels(tmp_path, dtype, pyramid):
     assert opened.axes[1].colours == colours
     assert [axis.name for axis in opened.axes] == [*"tczyx"]
     assert xr.open_zarr(path).sel(c="GFP")["data"].shape == (2, 2, 40, 50)
+
+
+@pytest.mark.parametrize("dims", [one for one in ORDERS if ORDERS[one]])
+def test_version_0_4(tmp_path, dims):
+    """Format 2 of zarr has OME-Zarr 0.4, readable by zarr and xarray, and opens as it was."""
+    names = dims.split()
+    sizes = [8 if n in "yx" else 3 for n in names]
+    pixels = np.random.default_rng(0).integers(0, 900, sizes, "u2")
+    labels, colours = tuple("abc"), ("#0000ff", "#00ff00", "#ff0000")
+    channel = {"c": {"labels": labels, "colours": colours}}
+    axes = [Axis(n, "nm" if n in "zyx" else "", **channel.get(n, {})) for n in names]
+    path = tmp_path / "out.zarr"
+    options = {"dimension_names": axes, "pyramid": 1, "chunks": (2,) * len(names)}
+    to_zarr(da.from_array(pixels, chunks=4), path, zarr_format=2, **options)
+    told = validate(path)
+    (image,) = told["multiscales"]
+    assert image["version"] == "0.4"
+    assert tuple(axis["type"] for axis in image["axes"]) == ORDERS[dims]
+    group = zarr.open_group(path, mode="r")
+    assert group.metadata.zarr_format == group["data"].metadata.zarr_format == 2
+    np.testing.assert_array_equal(group["data"][...], pixels)
+    assert group["level_1/data"].size < pixels.size
+    opened = open_dataset(path)
+    np.testing.assert_array_equal(opened.compute(), pixels)
+    assert opened.axes == tuple(axes)
+    assert [axis.colours for axis in opened.axes] == [axis.colours for axis in axes]
+    assert xr.open_zarr(path)["data"].dims == (*names,)
+    if "c" in names:
+        assert [one["label"] for one in told["omero"]["channels"]] == ["a", "b", "c"]
+        assert {one["window"]["end"] > 400 for one in told["omero"]["channels"]} == {True}
+        assert xr.open_zarr(path).sel(c="b")["data"].ndim == len(names) - 1
+        unconsolidated = json.loads((path / ".zattrs").read_text())
+        every = json.loads((path / ".zmetadata").read_text())
+        assert every["metadata"][".zattrs"] == unconsolidated
+    verify_zarr(path, da.from_array(pixels))
+    damaged = zarr.open_group(path, mode="r+")["data"]
+    damaged[(0,) * len(names)] = 901
+    with pytest.raises(VerificationError, match="a pixel differs"):
+        verify_zarr(path, da.from_array(pixels))
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", ">u2", "i8", "f4", "c8", "M8[s]"])
+@pytest.mark.parametrize("compressors", ["auto", None, "zlib"])
+def test_dtypes_in_format_2(tmp_path, dtype, compressors):
+    pixels = np.arange(5 * 7 * 9).reshape(5, 7, 9).astype(dtype)
+    codec = numcodecs.Zlib(1) if compressors == "zlib" else compressors
+    path = tmp_path / "out.zarr"
+    to_zarr(da.from_array(pixels, chunks=3), path, zarr_format=2, compressors=codec)
+    stored = zarr.open_array(path, path="data", mode="r")
+    np.testing.assert_array_equal(stored[...], pixels)
+    assert stored.dtype == pixels.dtype
+    verify_zarr(path, da.from_array(pixels))
+    if dtype != "M8[s]":
+        np.testing.assert_array_equal(open_dataset(path).compute(), pixels)
+
+
+def test_default_chunks_in_format_2(tmp_path):
+    """Of opened arrays and computed ones, with levels: no shards."""
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", counting_frames((6, 8, 64, 64), "u2")))
+    for name, one in {"opened": arr, "computed": arr + 1}.items():
+        to_zarr(one, tmp_path / name, zarr_format=2, pyramid=2)
+        group = zarr.open_group(tmp_path / name, mode="r")
+        for level in ("data", "level_1/data", "level_2/data"):
+            assert all(map(int.__le__, group[level].chunks, group[level].shape))
+        verify_zarr(tmp_path / name, one)
+    with pytest.raises(DatasetError, match="format 2 of zarr has no shards"):
+        to_zarr(arr, tmp_path / "sharded", zarr_format=2, shards=(2, 8, 64, 64))
+    with pytest.raises(DatasetError, match="unknown zarr_format; expected 2 or 3; found 4"):
+        to_zarr(arr, tmp_path / "four", zarr_format=4)
+    with pytest.raises(DatasetError, match="only be exported to format 3"):
+        to_zarr(arr, tmp_path / "follow", zarr_format=2, follow=True)
+    to_zarr(arr, tmp_path / "opened", overwrite=True)
+    assert not list((tmp_path / "opened").rglob(".z*"))
+    to_zarr(
+        arr,
+        tmp_path / "opened",
+        overwrite=True,
+        zarr_format=2,
+        with_results={"mean": arr.mean((0, 1))},
+    )
+    assert not list((tmp_path / "opened").rglob("zarr.json"))
+    found = open_dataset(tmp_path / "opened", dataset="mean")
+    np.testing.assert_array_equal(found.compute(), arr.mean((0, 1)).compute())
 
 
 @pytest.mark.parametrize("reader", ["ome_zarr", "napari_ome_zarr"])

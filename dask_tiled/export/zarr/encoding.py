@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dask_tiled.codecs.checksums import seal
-from dask_tiled.codecs.pipeline import Pipeline
+from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
 from dask_tiled.codecs.shards import ABSENT
 from dask_tiled.export.zarr.parts import Part
 from dask_tiled.model.indexing import Array, Box, Bytes
@@ -44,11 +44,13 @@ class Encoder:
         self.chunk: tuple[int, ...] = array.chunks
         self.shard = array.shards
         self.fill_value = array.fill_value
+        self.zarr_format = array.metadata.zarr_format
         self.codecs: dict[str, Any] = {
-            "filters": array.filters,
-            "serializer": array.serializer,
-            "compressors": array.compressors,
+            "filters": array.filters or None,
+            "compressors": array.compressors or None,
         }
+        if self.zarr_format == 3:
+            self.codecs["serializer"] = array.serializer
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is derived from the rest."""
@@ -72,7 +74,7 @@ class Encoder:
         for place in product(*numbers):
             bounds = zip(place, self.stored, self.shape, strict=True)
             region = tuple(slice(k * n, min((k + 1) * n, size)) for k, n, size in bounds)
-            yield "/".join(["c", *map(str, place)]), region
+            yield self._key(place), region
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -127,8 +129,14 @@ class Encoder:
 
     @property
     def _documents(self) -> list[dict[str, Any]]:
-        named = (*self.codecs["filters"], self.codecs["serializer"], *self.codecs["compressors"])
-        return [codec.to_dict() for codec in named]
+        filters, compressors = (self.codecs[name] or () for name in ("filters", "compressors"))
+        if self.zarr_format == 2:
+            order = {"endian": "big" if self.dtype.str[0] == ">" else "little"}
+            first, last = (
+                [of_numcodecs(one.get_config()) for one in x] for x in (filters, compressors)
+            )
+            return [*first, {"name": "bytes", "configuration": order}, *last]
+        return [codec.to_dict() for codec in (*filters, self.codecs["serializer"], *compressors)]
 
     def _whole(self, pixels: Array) -> Array:
         """Pad a chunk at the end of an axis."""
@@ -157,7 +165,10 @@ class Encoder:
     @property
     def _first(self) -> str:
         """The key of the first chunk."""
-        return "/".join(["c", *("0" for _ in self.chunk)])
+        return self._key((0,) * len(self.chunk))
+
+    def _key(self, place: Sequence[int]) -> str:
+        return "/".join([*["c"] * (self.zarr_format == 3), *map(str, place)])
 
     def _alone(self, contents: dict[str, Any]) -> zarr.Array[Any]:
         """Create a zarr array of one chunk, with the same codecs."""
@@ -170,7 +181,11 @@ class Encoder:
             dtype=self.dtype,
             fill_value=self.fill_value,
             config={"write_empty_chunks": True},
-            zarr_format=3,
+            zarr_format=self.zarr_format,
+            chunk_key_encoding={
+                "name": "v2" if self.zarr_format == 2 else "default",
+                "separator": "/",
+            },
             **self.codecs,
         )
 

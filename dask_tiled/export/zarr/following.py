@@ -59,6 +59,8 @@ def follow_files(
     if settings.pyramid:
         hint = "Leave out pyramid, and export again with it when the files are complete."
         raise DatasetError("a pyramid of growing files cannot be written", hint=hint)
+    if settings.zarr_format != 3:
+        raise DatasetError("growing files can only be exported to format 3", found="zarr_format=2")
     if local_path(store) is None:
         raise DatasetError("growing files can only be exported to a local path", path=str(store))
     arr, desc = refreshed(arr)

@@ -36,6 +36,12 @@ class ChunkGrid(NamedTuple):
     chunk: tuple[int, ...]
     shard: tuple[int, ...] | None
 
+    @property
+    def unsharded(self) -> ChunkGrid:
+        """The grid with shards as chunks."""
+        chunk = map(min, self.shard or self.chunk, (max(1, n) for n in self.shape))
+        return ChunkGrid(self.shape, tuple(chunk), None)
+
 
 class Pyramid(NamedTuple):
     """The levels of a pyramid except the first."""

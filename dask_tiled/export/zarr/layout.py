@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 WRITER = "to_zarr"
 """Informative attribute: it does not prove who wrote the array."""
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""Attribute of arrays of format 2 with names of dimensions, as xarray writes it."""
+VERSIONS = {2: "0.4", 3: "0.5"}
+"""Versions of OME-Zarr by format of zarr."""
 LEVEL = "level_"
 """Name prefix of the groups of further levels; each group has an array and coordinates."""
 
@@ -41,6 +45,7 @@ class Settings(NamedTuple):
     attributes: Mapping[str, Any] | None = None
     pyramid: bool | int = False
     pyramid_method: str = "mean"
+    zarr_format: Literal[2, 3] = 3
 
     @property
     def member(self) -> str:
@@ -96,7 +101,7 @@ def layout_of(
     import zarr
 
     nodes, names = _nodes(given, settings, pyramid, results), settings.names
-    options, beside = _options(settings.compressors, given.dtype, names), list[Level]()
+    options, beside = _options(settings, given.dtype, names), list[Level]()
     contents: dict[str, Any] = {}
     store: Any = zarr.storage.MemoryStore(contents)
     if not settings.member:
@@ -105,7 +110,12 @@ def layout_of(
         levels, folders = [], [node.folder for node in nodes]
         small = {MARK: {key: nodes[0].attributes[MARK][key] for key in ("version", "written_by")}}
         for node, stored in zip(nodes, (first, *pyramid.levels), strict=True):
-            group = zarr.create_group(store, path=node.folder, attributes={**node.of_group})
+            group = zarr.create_group(
+                store,
+                path=node.folder,
+                attributes={**node.of_group},
+                zarr_format=settings.zarr_format,
+            )
             pixels = _array(group.store_path, DATA, stored, node.attributes, options)
             levels.append(Level(f"{node.path}/", pixels))
             coordinates = coordinates_of(names, node.axes, stored.shape, folders)
@@ -142,7 +152,8 @@ def _nodes(
         nodes.append(_Node(f"{LEVEL}{k}", axes, json_value(of_level), {MARK: small}))
     if settings.member:
         paths = [node.path for node in nodes]
-        image = image_of(paths, settings.names, shown.axes, given.dtype, halving)
+        version = VERSIONS[settings.zarr_format]
+        image = image_of(paths, settings.names, shown.axes, given.dtype, halving, version)
         of_levels = {"pyramid": {"levels": paths, **halving._asdict()}} if pyramid.levels else {}
         listed = {"results": [one.name for one in results]} if results else {}
         told = json_value({MARK: small | of_levels | listed, **image})
@@ -185,7 +196,7 @@ def _result(
         result.name,
         ChunkGrid(shape, chunk, None),
         json_value({**units, MARK: told}),
-        _options(settings.compressors, dtype, [x.name for x in axes]),
+        _options(settings, dtype, [x.name for x in axes]),
     )
 
 
@@ -197,13 +208,16 @@ def _write_coordinates(
 
     for name, numbers, units in coordinates:
         is_text = numbers.dtype.kind == "U"
+        attributes: dict[str, Any] = {**mark, **units}
+        of_format: dict[str, Any] = {"compressors": Crc32cCodec(), "dimension_names": [name]}
+        if group.metadata.zarr_format == 2:
+            of_format, attributes[DIMENSIONS] = {"compressors": None}, [name]
         array = group.create_array(
             name,
             shape=numbers.shape,
             dtype=str if is_text else numbers.dtype,
-            compressors=Crc32cCodec(),
-            dimension_names=[name],
-            attributes={**mark, **units},
+            attributes=attributes,
+            **of_format,
         )
         array[...] = numbers.astype(object) if is_text else numbers
 
@@ -218,15 +232,20 @@ def _consolidate(store: Any) -> None:
         zarr.consolidate_metadata(store)
 
 
-def _options(compressors: Any, dtype: np.dtype, names: Any) -> dict[str, Any]:
+def _options(settings: Settings, dtype: np.dtype, names: Any) -> dict[str, Any]:
     """Return options of :func:`zarr.create_array`."""
     if dtype.kind in "iu":  # NumPy has two int64 types, zarr one
         dtype = np.dtype(dtype.str)
-    return {
-        "dtype": dtype,
-        "compressors": _checked(compressors, dtype),
+    options = {"dtype": dtype, "fill_value": np.zeros((), dtype)[()]}
+    options["zarr_format"] = settings.zarr_format
+    if settings.zarr_format == 2:
+        separator = {"name": "v2", "separator": "/"}
+        options |= {"compressors": _of_format_2(settings.compressors, dtype)}
+        return options | {"chunk_key_encoding": separator, "attributes": {DIMENSIONS: names}}
+    return options | {
+        "compressors": _checked(settings.compressors, dtype),
         "dimension_names": names,
-        "fill_value": np.zeros((), dtype)[()],
+        "attributes": {},
     }
 
 
@@ -247,15 +266,22 @@ def _array(
             shape=stored.shape,
             chunks=stored.chunk,
             shards=stored.shard,
-            attributes={**attributes},
-            zarr_format=3,
-            **options,
+            **{**options, "attributes": {**attributes, **options["attributes"]}},
         )
     except (KeyError, TypeError, ValueError) as error:  # unknown codecs, for example
         raise DatasetError("zarr rejects the settings of the array", found=repr(error)) from error
     encoder = Encoder(array)
     encoder.prepare()
     return encoder
+
+
+def _of_format_2(compressors: Any, dtype: np.dtype) -> Any:
+    """Return a compressor of format 2, which has no place for a checksum."""
+    from numcodecs import Blosc, Zstd
+
+    if not isinstance(compressors, str) or compressors != "auto":
+        return compressors
+    return Blosc("lz4", 5, Blosc.BITSHUFFLE) if dtype.kind in "biufc" else Zstd(1)
 
 
 def _checked(compressors: Any, dtype: np.dtype) -> tuple[Any, ...]:

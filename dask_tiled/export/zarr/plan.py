@@ -12,7 +12,7 @@ from dask.base import tokenize
 
 from dask_tiled.array.spec import Given
 from dask_tiled.blocks.alignment import aligned_chunks
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.zarr.grids import ChunkGrid, Pyramid, divides, grids_of, pyramid_of
 from dask_tiled.export.zarr.group import dimension_names
 from dask_tiled.export.zarr.layout import Layout, Settings, layout_of
@@ -139,12 +139,17 @@ def plan_of(
     given, names = _labelled(given, settings)
     company = tuple(one.name for one in results if not one.apart)
     keeps = bool(company) and given.description is not None
+    flat = settings.zarr_format == 2
+    if flat and settings.shards is not None:
+        raise TilingError("format 2 of zarr has no shards", found=f"shards={settings.shards!r}")
     if first is None:
-        grids = grids_of(given, settings.chunks, settings.shards, keeps=keeps)
-        first = ChunkGrid(given.shape, *grids)
+        chunk, shard = grids_of(given, settings.chunks, settings.shards, keeps=keeps)
+        first = ChunkGrid(given.shape, chunk, None if flat else shard)
     called, like = names if settings.member else None, settings.chunks is not None
     wanted = settings.pyramid, settings.pyramid_method
     pyramid = pyramid_of(given, *wanted, called, first, like=like, keeps=keeps)
+    if flat:
+        pyramid = pyramid._replace(levels=tuple(one.unsharded for one in pyramid.levels))
     layout = layout_of(given, settings._replace(names=names), first, pyramid, results, own)
     step = _step(given, layout, company)
     between = relayed(given, step.passes[0].chunks, keeps=keeps) if relay else None

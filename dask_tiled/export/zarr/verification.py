@@ -124,9 +124,10 @@ def _documents_of(array: zarr.Array[Any]) -> Iterator[File]:
     from zarr.storage import LocalStore
 
     if isinstance(array.store, LocalStore):
-        path = os.path.join(array.store.root, array.path, "zarr.json")
-        if os.path.isfile(path):
-            yield File.at(path)
+        for name in ("zarr.json", ".zarray"):
+            path = os.path.join(array.store.root, array.path, name)
+            if os.path.isfile(path):
+                yield File.at(path)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from dask_tiled.storing.places import Place
 
 SAMPLED = 1024
 """Windows are chosen from the centres of images, at most this many pixels along an axis."""
-ROOT = "zarr.json"
-"""Key of the document of the group."""
+ROOT, OF_FORMAT_2, ALL = "zarr.json", ".zattrs", ".zmetadata"
+"""Keys of the attributes of the group, in format 3 and 2, and of the consolidated metadata of
+format 2."""
 
 
 def with_windows(documents: Mapping[str, bytes], stack: Stack, place: Place) -> dict[str, bytes]:
@@ -25,8 +27,22 @@ def with_windows(documents: Mapping[str, bytes], stack: Stack, place: Place) -> 
 
     Each is chosen from three images of its channel. Documents without channels are unchanged.
     """
-    document = json.loads(documents.get(ROOT, b"{}"))
-    told = document.get("attributes", {}).get("ome", {})
+    found = dict(documents)
+    if ROOT in documents:
+        document = json.loads(documents[ROOT])
+        if _set_windows(document.get("attributes", {}).get("ome", {}), stack, place):
+            found[ROOT] = json.dumps(document).encode()
+    elif OF_FORMAT_2 in documents:
+        attributes = json.loads(documents[OF_FORMAT_2])
+        if _set_windows(attributes, stack, place):
+            every = json.loads(documents[ALL])
+            every["metadata"][OF_FORMAT_2] = attributes
+            found |= {OF_FORMAT_2: json.dumps(attributes).encode(), ALL: json.dumps(every).encode()}
+    return found
+
+
+def _set_windows(told: dict[str, Any], stack: Stack, place: Place) -> bool:
+    """Set the windows of channels; return whether there are any."""
     channels = told.get("omero", {}).get("channels", ())
     level = stack.levels[-1]
     for k, channel in enumerate(channels):
@@ -39,7 +55,7 @@ def with_windows(documents: Mapping[str, bytes], stack: Stack, place: Place) -> 
         if level.encoder.dtype.kind == "f":
             window |= {"min": low, "max": high}
         channel["window"] |= window
-    return {**documents, ROOT: json.dumps(document).encode()} if channels else {**documents}
+    return bool(channels)
 
 
 def _boxes(shape: Sequence[int], axis: int, channel: int) -> Iterator[Box]:

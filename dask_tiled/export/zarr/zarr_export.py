@@ -54,15 +54,16 @@ def to_zarr(
     attributes: Mapping[str, Any] | None = None,
     pyramid: bool | int = False,
     pyramid_method: Method = "mean",
+    zarr_format: Literal[2, 3] = 3,
     with_results: Mapping[str, Any] | None = None,
     follow: bool = False,
     rest: float = 10.0,
 ) -> zarr.Array[Any]:
-    """Write an array to zarr, format 3.
+    """Write an array to zarr.
 
-    Each zarr key, a shard or a chunk, is written by exactly one task, and ends with its CRC32C, so
-    that readers detect any damage. Chunks of zeros are stored, too: missing data are never read as
-    zeros.
+    Each zarr key, a shard or a chunk, is written by exactly one task, and in format 3 ends with its
+    CRC32C, so that readers detect any damage. Chunks of zeros are stored, too: missing data are
+    never read as zeros.
 
     Besides at most 16 MiB, each worker holds an encoded shard, and pixels: of an opened array those
     of a zarr chunk, if zarr chunks are consecutive whole frames; otherwise those of a task, which
@@ -115,6 +116,9 @@ def to_zarr(
         each pair, for images of labels. Means have the dtype of the pixels: those of integers are
         rounded to nearest, ties to even. At the end of an axis of odd length, the mean is of the
         pixels that exist.
+    zarr_format : {2, 3}
+        Format of zarr: images are OME-Zarr 0.4 in format 2, and 0.5 in format 3. Format 2 has no
+        shards and no checksums; its compressors are those of numcodecs.
     with_results : mapping of str to array, optional
         Arrays computed from ``arr``, such as virtual images, mean frames and statistics, which are
         stored in the group under these names. Results of ``arr`` itself are computed from the tiles
@@ -186,12 +190,14 @@ def to_zarr(
     """
     arr, of_xarray = opened(arr), attributes_in(arr)
     _check(arr, attributes, layout)
+    if zarr_format not in (2, 3):
+        raise DatasetError("unknown zarr_format", expected="2 or 3", found=repr(zarr_format))
     results = arrays_of(with_results)
     _check_results(results, layout, follow=follow)
     given, names = Given.of(arr), dimension_names
     attributes = own_attributes(of_xarray, given) | dict(attributes or {})
-    levels = pyramid, pyramid_method
-    settings = Settings(chunks, shards, compressors, layout, names, attributes, *levels)
+    stored_as = pyramid, pyramid_method, zarr_format
+    settings = Settings(chunks, shards, compressors, layout, names, attributes, *stored_as)
     read = chain(given.shown.of, *(shown_of(one).of for one in results.values()))
     codecs = compressors if isinstance(compressors, Sequence) else [compressors]
     libraries = {type(codec).__module__.partition(".")[0] for codec in codecs}
