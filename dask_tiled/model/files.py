@@ -428,10 +428,14 @@ def is_n5(path: str) -> bool:
 def _no_file(path: str, found: os.stat_result) -> DatasetError:
     is_folder = stat.S_ISDIR(found.st_mode)
     if is_folder and is_n5(os.path.join(path, "attributes.json")):
-        problem, read = "folders of N5 are not supported", "dask.array.from_array"
-        hint = f"Open it by TensorStore (driver 'n5'), and pass {read}(...) of it to to_zarr()."
-        expected = "a zarr store, or a file"
-        return DatasetError(problem, path=path, expected=expected, found="N5", hint=hint)
+        return DatasetError(
+            "folders of N5 are not supported",
+            path=path,
+            expected="a zarr store, or a file",
+            found="N5",
+            hint="Open it by TensorStore (driver 'n5'), and pass dask.array.from_array(...) of it"
+            " to to_zarr().",
+        )
     kind = "directory" if is_folder else "device, pipe or socket"
     hint = "Pass one of its files, or a pattern such as folder/*.tif." if is_folder else None
     told = {"expected": "a regular file", "found": f"a {kind}", "hint": hint}
