@@ -18,6 +18,7 @@ import nibabel
 import numpy as np
 import tifffile
 import zarr
+from astropy.io import fits
 from delmic_writer import write_delmic
 from lsm_writer import write_lsm
 from metamorph_writer import write_stk
@@ -635,6 +636,15 @@ def make_lsm(folder, stem):
     return Sample({"path": path}, frames, [path], 3)
 
 
+def make_fits_tiles(folder, stem, *, dtype, **options):
+    """Write a tile-compressed image by astropy, whose tiles do not divide the frames."""
+    frames = counting_frames((3, 50, 61), dtype, bits=12)
+    path = folder / f"{stem}.fits"
+    packed = fits.CompImageHDU(frames, tile_shape=(1, 20, 30), **options)
+    fits.HDUList([fits.PrimaryHDU(), packed]).writeto(path)
+    return Sample({"path": path}, np.array(fits.getdata(path, 1)).astype(dtype), [path])
+
+
 # The first word of a key is the name of the format.
 TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw": make_raw,
@@ -733,6 +743,10 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "edf one header": make_edf_of_ge,
     "edf gzip": partial(make_edf_of_ge, pack=gzip.compress),
     "edf general block": partial(make_edf, order=">", general={"Title": "scan"}, gap=5),
+    "fits tiles": partial(make_fits_tiles, dtype="u2", compression_type="RICE_1"),
+    "fits dithered tiles": partial(
+        make_fits_tiles, dtype="f4", compression_type="GZIP_2", quantize_method=2
+    ),
     "fits": partial(make_fits, dtype="f4"),
     "fits unsigned": partial(make_fits, dtype="u2", shape=(12, 5, 7), before=[None]),
     "mgh": make_mgh,

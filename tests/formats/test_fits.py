@@ -145,16 +145,6 @@ def test_keys_without_a_value(tmp_path):
     check_format(path, np.ones((5, 7), "u1"), cuts=1)
 
 
-def test_tile_compressed_images_raise(tmp_path):
-    path = tmp_path / "sky.fits"
-    packed = fits.CompImageHDU(np.ones((64, 64), "i2"), compression_type="RICE_1", name="SCI")
-    fits.HDUList([fits.PrimaryHDU(), packed]).writeto(path)
-
-    for dataset in (None, 1, "SCI"):
-        with pytest.raises(dask_tiled.DatasetError, match=r"tile-compressed.*HDU 1 SCI.*RICE_1"):
-            dask_tiled.describe(path, dataset=dataset)
-
-
 def test_hdus_without_images(tmp_path):
     path = tmp_path / "sky.fits"
     table = fits.BinTableHDU.from_columns([fits.Column("a", "J", array=[1, 2, 3])])

@@ -23,6 +23,7 @@ from dask_tiled.codecs.packed_files import (
     unpacker,
 )
 from dask_tiled.formats import tools
+from dask_tiled.formats.fits.tiles import TYPES, Table, shape_of
 from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
 from dask_tiled.formats.tools.volume import axis_names
@@ -34,11 +35,10 @@ MAX_HEADER, MAX_HEADERS = BLOCK << 12, BLOCK << 13
 START = re.compile(rb"SIMPLE  = +T ")
 PAIR = re.compile(r"([A-Z0-9_-]{1,8}) *= *('(?:[^']|'')*'|[^/ ][^/]*)")
 LENGTH = whole(range(1 << 62))
-TYPES = {"8": "u1", "16": ">i2", "32": ">i4", "64": ">i8", "-32": ">f4", "-64": ">f8"}
 MOVED = {("u1", -128): "i1", (">i2", 1 << 15): "u2", (">i4", 1 << 31): "u4", (">i8", 1 << 63): "u8"}
 """Types that FITS represents by another type with a BZERO."""
 KEYS: Keys = {
-    "BITPIX": choice(TYPES), "NAXIS": whole(range(1000)),
+    "BITPIX": choice(TYPES), "ZBITPIX": choice(TYPES, "u1"), "NAXIS": whole(range(1000)),
     "PCOUNT": LENGTH._replace(default=0), "GCOUNT": LENGTH._replace(default=1),
     "BSCALE": NUMBER._replace(default=1.0), "BZERO": NUMBER,
     "XTENSION": WORD._replace(default="IMAGE"), "EXTNAME": WORD,
@@ -89,10 +89,12 @@ def describe(
     with content_reader(file.path) as read:
         (number, doubts), hdu = _choose(file, read, dataset)
         header, values, shape, offset, _ = hdu
-    kind, gain, zero = (values[key] for key in ("BITPIX", "BSCALE", "BZERO"))
+    stored = "ZBITPIX" if "ZIMAGE" in header else "BITPIX"
+    kind, gain, zero = (values[key] for key in (stored, "BSCALE", "BZERO"))
     moved = MOVED.get((kind, zero)) if gain == 1 else None
     decoder: tools.Decoder | tools.BlockDecoder | None = None
-    if moved and is_compressed(tools.read_head(file.path, 8)):
+    packed_file = is_compressed(tools.read_head(file.path, 8))
+    if moved and packed_file:
         codec = packed_by(file)
         decoder = unpacker(np.dtype(kind), offset, codec=codec, moved=np.dtype(moved))
     elif moved:
@@ -102,6 +104,17 @@ def describe(
     facts = {"hdu": number, "header": header, "orientation": ORIENTATION, "scaled": bool(scaling)}
     if scaling or moved or (gain, zero) == (1, 0):
         facts["units"] = values["BUNIT"]
+    if "ZIMAGE" in header:
+        where = f"HDU {number}"
+        if packed_file:
+            problem, hint = "tile-compressed images in a compressed file", "Decompress the file."
+            raise tools.DatasetError(problem, path=file.path, where=where, hint=hint)
+        table = Table.of(file.path, header, offset)
+        layout = table.layout(file, np.dtype(moved) if moved else None)
+        more: dict[str, Any] = {"base_shape": table.base_shape, "scaling": scaling}
+        return tools.Description.of("fits", layout, {"fits": facts}, axes, **more).with_doubts(
+            *doubts
+        )
     dtype = np.dtype(kind)
     desc = tools.describe_volume(
         "fits", file, shape, dtype, axes, facts, skip=offset, decoder=decoder, scaling=scaling
@@ -129,10 +142,8 @@ def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[Ch
     sizes = [math.prod(hdu.shape) if hdu.shape else 0 for hdu in hdus]
     number, doubts = choose_picture(file.path, names, dataset, sizes, default)
     header, where = hdus[number].header, f"HDU {number} {names[number]}"
-    packed = "ZIMAGE" in header
-    problem = "tile-compressed images are not supported" if packed else "there are no pixels"
-    kind = header.get("ZCMPTYPE" if packed else "XTENSION", "no axes")
-    if packed or not hdus[number].shape:
+    if not hdus[number].shape:
+        problem, kind = "there are no pixels", header.get("XTENSION", "no axes")
         raise tools.DatasetError(problem, path=file.path, where=where, found=kind)
     return Chosen(number, doubts), hdus[number]
 
@@ -159,8 +170,8 @@ def _read_hdu(path: str, read: Read, at: int) -> Hdu:
     sizes = tuple(parse_keys(path, header, axes).values())
     count = values["GCOUNT"] * (values["PCOUNT"] + math.prod(sizes)) if sizes else 0
     blocks = -(np.dtype(values["BITPIX"]).itemsize * count // -BLOCK)
-    image = values["XTENSION"] == "IMAGE" or "ZIMAGE" in header
-    shape = sizes if image and min(sizes, default=0) else ()
+    is_image = values["XTENSION"] == "IMAGE" and min(sizes, default=0)
+    shape = shape_of(path, header) if "ZIMAGE" in header else sizes if is_image else ()
     return Hdu(header, values, shape, offset, offset + blocks * BLOCK)
 
 
@@ -200,8 +211,8 @@ ROWS = (("detector", "INSTRUME"), ("exposure_time", "EXPTIME", "s"), ("date", "D
 
 FORMAT = tools.Format(
     name="fits",
-    extensions=(".fits", ".fit", ".fts"),
-    summary="FITS images and image extensions of all types, unsigned too, compressed or not",
+    extensions=(".fits", ".fit", ".fts", ".fz"),
+    summary="FITS images and image extensions of all types, unsigned too, compressed or in tiles",
     nav_shape_from="the header: all axes before the last two",
     sniff=sniff,
     describe=describe,
