@@ -35,6 +35,8 @@ LayerData = tuple[Any, dict[str, Any], str]
 SAMPLED = 2048
 """Contrast is chosen from the central pixels of three images, at most this many per axis."""
 NO_UNIT = "pixel"
+MOST_IMAGES = 32
+"""Maximum number of images of a file that are opened: a plate may have hundreds of wells."""
 
 
 def get_reader(path: str | Sequence[str]) -> Callable[[Any], list[LayerData]] | None:
@@ -73,8 +75,9 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
     Returns
     -------
     list of tuple
-        Arrays, or lists of them for pyramids; attributes; and "image". Of several images only
-        the default one is visible. Contrast is chosen from a few images, which are read.
+        Arrays, or lists of them for pyramids; attributes; and "image". Of several images only the
+        default one is visible, and at most 32 are opened, with a warning. Contrast is chosen from a
+        few images, which are read.
 
     Raises
     ------
@@ -85,7 +88,10 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
     stem, _ = os.path.splitext(os.path.basename(os.path.normpath(first)))
     stem = stem.removesuffix(".ome")
     layers: list[LayerData] = []
-    for name, arr in _opened(path):
+    for number, (name, arr) in enumerate(_opened(path)):
+        if number == MOST_IMAGES:
+            warn(f"{first}: the first {MOST_IMAGES} images are shown")
+            break
         facts = facts_of(description_of(arr))
         given = facts.get("attributes", {}).get("name", stem)  # the name that write_image stored
         called = str(given) if name == DATA else f"{stem} {name}"

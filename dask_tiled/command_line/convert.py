@@ -59,8 +59,7 @@ EXPORT = (
     click.Option(
         ["--pyramid-method"],
         type=click.Choice(["mean", "nearest"]),
-        default="mean",
-        show_default=True,
+        default=None,
         help="Pixels of levels: means, or the nearest pixels, for images of labels.",
     ),
     click.Option(

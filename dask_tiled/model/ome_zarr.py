@@ -113,6 +113,8 @@ class StoredImage(NamedTuple):
     told: Mapping[str, Any] = {}
     """The element of ``multiscales``."""
     omero: Mapping[str, Any] = {}
+    has_labels: bool = False
+    """Whether its pixels are labels."""
 
     def axes(self, path: str, ndim: int) -> list[dict[str, Any]] | None:
         """Return names, units, scales, labels and colours of the axes of an array of the image.
@@ -193,5 +195,6 @@ def image_in(document: Mapping[str, Any]) -> StoredImage:
         image, omero = told["multiscales"][0], told.get("omero")
         levels = tuple(one["path"] for one in image["datasets"])
         if all(isinstance(path, str) for path in levels):
-            return StoredImage(levels, image, omero if isinstance(omero, Mapping) else {})
+            omero = omero if isinstance(omero, Mapping) else {}
+            return StoredImage(levels, image, omero, "image-label" in told)
     return StoredImage()

@@ -21,6 +21,7 @@ from yaozarrs import validate_zarr_store
 
 import dask_tiled
 from dask_tiled import Axis, DatasetError, DoubtWarning, TiledArray, open_dataset, to_zarr
+from dask_tiled.bridges import napari
 from dask_tiled.bridges.napari import get_reader, read_layers, write_image
 from dask_tiled.testing import (
     Tile,
@@ -277,6 +278,21 @@ def test_images_of_a_series_stay_apart(tmp_path):
         assert [level.shape for level in levels] == [(64, 48), (32, 24)]
         assert {*np.unique(levels[0].compute()), *np.unique(levels[1].compute())} == {k + 1}
         assert told["visible"] == (k == 0)
+
+
+def test_plates_show_some_wells(tmp_path, monkeypatch):
+    monkeypatch.setattr(napari, "MOST_IMAGES", 2)
+    wells = ["A/1", "A/2", "B/1"]
+    plate = {"plate": {"wells": [{"path": one} for one in wells]}}
+    zarr.create_group(tmp_path / "a.zarr", attributes={"ome": plate})
+    for name in wells:
+        fields = {"well": {"images": [{"path": "0"}]}}
+        zarr.create_group(tmp_path / "a.zarr" / name, attributes={"ome": fields})
+        arr = da.ones((16, 8), dtype="u1")
+        to_zarr(arr, tmp_path / "a.zarr" / name / "0", dimension_names=["y", "x"], progress=False)
+    with pytest.warns(UserWarning, match="the first 2 images are shown"):
+        layers = read_layers(str(tmp_path / "a.zarr"))
+    assert [told["name"] for _, told, _ in layers] == ["a A_1", "a A_2"]
 
 
 def test_spectra_are_along_a_slider(tmp_path):

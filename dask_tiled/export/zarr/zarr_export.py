@@ -28,6 +28,7 @@ from dask_tiled.export.zarr.targets import Target, write_blocks
 from dask_tiled.export.zarr.tile_writer import write_and_compute
 from dask_tiled.export.zarr.windows import with_windows
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import facts_of
 from dask_tiled.model.pyramids import Method
 from dask_tiled.opening import opened
 from dask_tiled.storing.beginning import begin
@@ -53,7 +54,7 @@ def to_zarr(
     dimension_names: Sequence[str | Axis] | None = None,
     attributes: Mapping[str, Any] | None = None,
     pyramid: bool | int = False,
-    pyramid_method: Method = "mean",
+    pyramid_method: Method | None = None,
     zarr_format: Literal[2, 3] = 3,
     with_results: Mapping[str, Any] | None = None,
     follow: bool = False,
@@ -111,11 +112,11 @@ def to_zarr(
         twice as long or short; never channels, colours or times. Without axes of these names, the
         signal axes of an opened array are halved, the last two axes of any other, all three of a
         volume.
-    pyramid_method : {"mean", "nearest"}
+    pyramid_method : {"mean", "nearest"}, optional
         Pixels of levels: means of pairs of pixels along each halved axis, or the first pixel of
-        each pair, for images of labels. Means have the dtype of the pixels: those of integers are
-        rounded to nearest, ties to even. At the end of an axis of odd length, the mean is of the
-        pixels that exist.
+        each pair, which is the default for label images of OME-Zarr. Means have the dtype of the
+        pixels: those of integers are rounded to nearest, ties to even. At the end of an axis of odd
+        length, the mean is of the pixels that exist.
     zarr_format : {2, 3}
         Format of zarr: images are OME-Zarr 0.4 in format 2, and 0.5 in format 3. Format 2 has no
         shards and no checksums; its compressors are those of numcodecs.
@@ -196,6 +197,8 @@ def to_zarr(
     _check_results(results, layout, follow=follow)
     given, names = Given.of(arr), dimension_names
     attributes = own_attributes(of_xarray, given) | dict(attributes or {})
+    if pyramid_method is None:
+        pyramid_method = "nearest" if facts_of(given.description).get("has_labels") else "mean"
     stored_as = pyramid, pyramid_method, zarr_format
     settings = Settings(chunks, shards, compressors, layout, names, attributes, *stored_as)
     read = chain(given.shown.of, *(shown_of(one).of for one in results.values()))

@@ -137,6 +137,7 @@ def _describe(
         "positions": _positions(members, array.ndim) if several else None,
         "levels": (not several and members[0].levels) or None,
         "omero": image.omero or None,
+        "has_labels": image.has_labels or None,
     }
     if isinstance(attributes.get("units"), str):
         facts["units"] = attributes["units"]
