@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -13,14 +14,14 @@ from dask_tiled.formats.registry import _MODULES
 from fuzzing import campaign as campaigns
 from fuzzing import planted, structures, trial
 
-HEAD = f"{'format':10} {'mutations':>9} {'opened':>7} {'refused':>7} {'slowest':>9} {'peak':>9}"
+HEAD = f"{'format':11} {'mutations':>9} {'opened':>7} {'refused':>7} {'slowest':>9} {'peak':>9}"
 
 
 def row(result):
     finds = ", ".join(f"{count} {kind}" for kind, count in campaigns.kinds(result).items())
     words = "FAIL: " + finds if finds else "PASS"
     return (
-        f"{result.format:10} {result.count:9} {result.opened:7} {result.refused:7}"
+        f"{result.format:11} {result.count:9} {result.opened:7} {result.refused:7}"
         f" {result.slowest:7.2f} s {result.peak >> 20:5} MiB  {words}"
     )
 
@@ -42,7 +43,7 @@ def report(result, seed_number):
 
 def command(find, seed_number):
     return (
-        f"PYTHONPATH=tests python -m fuzzing {find.format} --seed {seed_number}"
+        f"PYTHONPATH=tests python -m fuzzing {shlex.quote(find.format)} --seed {seed_number}"
         f" --only {find.number}{' --structures' * (structures.SHARE == 1)}"
     )
 
@@ -67,7 +68,7 @@ def replay(format, seed_number, number, keep):
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m fuzzing", description=__doc__)
-    parser.add_argument("formats", nargs="*", help="by default all")
+    parser.add_argument("formats", nargs="*", help='by default all; "hdf5 delmic" for a variant')
     parser.add_argument("--count", type=int, default=10_000, help="mutations of each format")
     parser.add_argument("--first", type=int, default=0, help="number of the first mutation")
     parser.add_argument("--seed", type=int, default=0, help="random seed of the mutations")

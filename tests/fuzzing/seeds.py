@@ -47,12 +47,16 @@ class Seed:
 
 
 def seeds_of(format):
-    """Return all seeds of a format, the same in every run."""
+    """Return all seeds of a format, or those of a variant, as in "hdf5 delmic".
+
+    They are the same in every run.
+    """
     if format == "planted":
         from fuzzing.planted import SEEDS
 
         return SEEDS
-    return [written(name) for name in TABLE if name.split()[0] == format] + real(format)
+    own = [written(name) for name in TABLE if f"{name} ".startswith(f"{format} ")]
+    return own + real(format)
 
 
 def written(name):
