@@ -3,6 +3,7 @@
 import json
 import shutil
 import struct
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -245,6 +246,25 @@ def test_bombs_take_bounded_memory(tmp_path):
     with peak_memory() as peak, pytest.raises(CorruptFileError, match="cannot be decoded"):
         arr.compute()
     assert peak[0] < 8 << 20
+
+
+@pytest.mark.slow
+def test_members_take_bounded_memory(tmp_path):
+    """Less than 850 bytes for each, while the file is described."""
+    sizes = {}
+    for count in (10, 10_000):
+        path = tmp_path / f"{count}.zarr.zip"
+        with zarr.storage.ZipStore(path, mode="w") as store:
+            zarr.create_array(store, shape=(count, 1), chunks=(1, 1), dtype="u1", compressors=None)
+        with zipfile.ZipFile(path, "a") as archive:
+            for k in range(count):
+                archive.writestr(f"c/{k}/0", b"1")
+        describe(path)  # imports
+        tracemalloc.start()
+        assert describe(path).shape == (count, 1)
+        sizes[count] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert sizes[10_000] - sizes[10] < 850 * 10_000
 
 
 def test_other_zips_are_named_for_what_they_are(tmp_path):

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from dask_tiled.model.pieces import PieceTable, piece_table, strides_of
 NUMBER = re.compile("[0-9]+")
 MOST_CHUNKS = 10_000_000
 """Maximum number of chunks to ask a server for, if it cannot list them."""
+BATCH = 1 << 12
+"""Number of files that are looked up together: lists of all of them would need much memory."""
 MOST_PACKED = 1 << 24
 """Longest chunk of a small array."""
 
@@ -67,8 +69,8 @@ class Chunks:
         self.stored: tuple[int, ...] = array.shards or array.chunks
         dtype, fill = array.dtype.newbyteorder("="), array.fill_value
         self.fill: Array = np.full(1, 0 if fill is None else fill, dtype)
-        self.entries = self._entries()
-        deflated = any(one.deflated for _, one in self.entries)
+        entries = self._entries()
+        deflated = any(one.deflated for _, one in entries)
         # A deflated shard can only be inflated as a whole: it is one chunk.
         self.shards: Mapping[str, Any] = {}
         self.chunk: tuple[int, ...] = self.stored if deflated else array.chunks
@@ -90,6 +92,7 @@ class Chunks:
         self.decoders = self.decoders[: DEFLATED + deflated]
         self.found = 0
         """Number of stored chunks, once they were listed."""
+        self._rows = self._rows_of(entries)
 
     @property
     def base_shape(self) -> tuple[int, ...]:
@@ -173,19 +176,27 @@ class Chunks:
 
         The position in the files is file number, offset, length and decoder.
         """
-        ndim, shape = len(self.chunk), np.array(self.array.shape, np.int64)
-        none = np.empty((0, ndim + 4), np.int64)
-        rows = np.concatenate([none, *(self._of_file(*one) for one in self.entries)])
+        ndim, rows = len(self.chunk), self._rows
+        shape = np.array(self.array.shape, np.int64)
         rows = rows[(rows[:, :ndim] < shape).all(axis=1)]
         rows = rows[np.lexsort(rows[:, ndim - 1 :: -1].T)]
         return rows[:, :ndim], rows[:, ndim:].T
 
+    def _rows_of(self, entries: Iterable[tuple[tuple[int, ...], Entry]]) -> Index:
+        """Return the chunks of files: their position in the array, and in the files."""
+        parts, rest = [np.empty((0, len(self.chunk) + 4), np.int64)], iter(entries)
+        while some := [*islice(rest, BATCH)]:
+            parts.append(np.concatenate([self._of_file(*one) for one in some]))
+        return np.concatenate(parts)
+
     def _entries(self) -> list[tuple[tuple[int, ...], Entry]]:
         """Return the files of chunks or shards, with their cells."""
-        cells = [*self._written()]
-        keys = [*map(self.array.metadata.encode_chunk_key, cells)]
-        found = zip(cells, self.folder.chunks(keys), strict=True)
-        return [(cell, entry) for cell, entry in found if entry is not None]
+        cells, found = iter(self._written()), list[tuple[tuple[int, ...], Entry]]()
+        while some := [*islice(cells, BATCH)]:
+            keys = [*map(self.array.metadata.encode_chunk_key, some)]
+            pairs = zip(some, self.folder.chunks(keys), strict=True)
+            found += ((cell, entry) for cell, entry in pairs if entry is not None)
+        return found
 
     def _written(self) -> Iterable[tuple[int, ...]]:
         """Return the cells of files that may exist, by the names in the folders."""

@@ -55,7 +55,7 @@ def default_in(
     signals = {name: one for name, one in arrays.items() if SIGNAL.fullmatch(name)}
     shapes = {name: _shape(one) for name, one in (signals or arrays).items() if _is_numeric(one)}
     if not shapes:
-        listed = arrays or folder.folders() is not None
+        listed = arrays or not folder.is_remote or folder.folders() is not None
         problem = (
             "the group has no array of numbers" if listed else "the server does not list the group"
         )

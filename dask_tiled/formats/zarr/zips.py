@@ -74,7 +74,10 @@ class ZipIndex:
             problem, found = "the index of the zip file cannot be read", str(error) or repr(error)
             raise CorruptFileError(problem, path=file.path, found=found) from error
         self.members: dict[str, Member] = {}
-        for one in listed:
+        del archive  # holds the members, which need much memory, as long as its list
+        listed.reverse()
+        while listed:
+            one = listed.pop()
             name, at, stop = one.filename, one.header_offset, stops[one.header_offset]
             if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/"):
                 problem = "a name in the zip file leads out of its folder"
