@@ -111,7 +111,7 @@ def test_other_codecs_are_named(tmp_path):
         path = write(
             tmp_path / f"{codec}.fits", np.ones((1, 64, 64), "i2"), codec, tile=(1, 32, 64)
         )
-        with refused(path, f"ZCMPTYPE.*expected RICE_1.*found {codec}"):
+        with refused(path, f"ZCMPTYPE.*expected RICE_1 or .*found {codec}.*funpack"):
             dask_tiled.open_dataset(path)
 
 

@@ -26,6 +26,8 @@ from dask_tiled.model.pieces import piece_table
 
 CODECS = {name: name for name in ("RICE_1", "GZIP_1", "GZIP_2", "NOCOMPRESS")}
 CODECS["RICE_ONE"] = "RICE_1"
+UNREAD = "HCOMPRESS_1", "PLIO_1"
+"""Compressions that only CFITSIO's code unpacks, which damaged tiles of HCOMPRESS crash."""
 METHODS = {name: name for name in ("NO_DITHER", "SUBTRACTIVE_DITHER_1", "SUBTRACTIVE_DITHER_2")}
 TYPES = {"8": "u1", "16": ">i2", "32": ">i4", "64": ">i8", "-32": ">f4", "-64": ">f8"}
 WIDTHS = {"L": 1, "B": 1, "I": 2, "J": 4, "K": 8, "A": 1, "E": 4, "D": 8, "C": 8, "M": 16}
@@ -76,6 +78,15 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, path: str, header: Mapping[str, str], offset: int) -> Table:
         """Return the table that a header describes."""
+        if header.get("ZCMPTYPE") in UNREAD:
+            raise tools.DatasetError(
+                "unsupported compression of tiles",
+                path=path,
+                where="the key 'ZCMPTYPE'",
+                expected=" or ".join(dict.fromkeys(CODECS.values())),
+                found=header["ZCMPTYPE"],
+                hint="Unpack the file with funpack of CFITSIO, or with astropy.",
+            )
         values = parse_keys(path, header, KEYS)
         ndim, nbytes, rows = values["ZNAXIS"], values["NAXIS1"], values["NAXIS2"]
         axes = range(ndim, 0, -1)
