@@ -10,6 +10,7 @@ from lsm_writer import write_lsm
 
 from dask_tiled import describe, open_dataset
 from dask_tiled.formats.tiff import lsm
+from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -75,3 +76,16 @@ def test_thumbnails_are_no_doubt(tmp_path):
     desc = describe(write_lsm(tmp_path / "a.lsm", FRAMES))
     assert desc.doubts == ()
     assert len(desc.metadata["tiff"]["datasets"]) == 2
+
+
+def test_files_of_one_series_are_not_searched_for_thumbnails(tmp_path, monkeypatch):
+    asked = []
+    real = Pages.is_reduced
+    monkeypatch.setattr(Pages, "is_reduced", lambda *args: asked.append(args) or real(*args))
+    paths = [tmp_path / f"{k}.tif" for k in range(9)]
+    for path, frame in zip(paths, FRAMES.reshape(-1, 5, 7), strict=False):
+        tifffile.imwrite(path, frame)
+    open_dataset(paths)
+    assert asked == []
+    open_dataset(write_lsm(tmp_path / "a.lsm", FRAMES))
+    assert len(asked) == 1

@@ -113,7 +113,7 @@ def _choose_pages(
         alone = is_one_frame(pages, chain)
         series = (alone and shared) or find_series(pages, chain)
         shared = series if alone else shared
-        sizes = [_pixels_of(pages, chain, one) for one in series]
+        sizes = _sizes_of(pages, chain, series)
         number, own = choose_picture(path, [one.name for one in series], dataset, sizes)
         doubts = doubts or (*own, *series[number].doubts)
         found.append((chain, series, number))
@@ -121,11 +121,18 @@ def _choose_pages(
     return found, np.concatenate(rows), doubts
 
 
-def _pixels_of(pages: Pages, chain: Index, series: Series) -> int:
-    """Return the number of pixels of a series; 0 for thumbnails, which nobody opens by default."""
-    row = chain[series.numbers[0]]
-    pixels = math.prod(series.nav_shape) * math.prod(pages.kind_of(row).shape)
-    return 0 if pages.is_reduced(row) else pixels
+def _sizes_of(pages: Pages, chain: Index, series: Sequence[Series]) -> list[int]:
+    """Return the pixels of each series; 0 for thumbnails, which nobody means by a file."""
+    rows = [chain[one.numbers[0]] for one in series]
+    sizes = [
+        math.prod(one.nav_shape) * math.prod(pages.kind_of(row).shape)
+        for one, row in zip(series, rows, strict=True)
+    ]
+    first, *others = sizes
+    return [
+        first,
+        *(0 if pages.is_reduced(row) else n for row, n in zip(rows[1:], others, strict=True)),
+    ]
 
 
 def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
