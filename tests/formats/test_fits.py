@@ -206,3 +206,17 @@ def test_number_of_headers_is_bounded(tmp_path):
         path.write_bytes(primary.ljust(2880) + count * extension.ljust(2880))
         with pytest.raises(dask_tiled.DatasetError, match=problem):
             dask_tiled.describe(path)
+
+
+def test_headers_behind_a_number_are_not_read(tmp_path):
+    """By a number, an image opens although a later header is damaged; by a name, all are read."""
+    path, frames = tmp_path / "a.fits", counting_frames((3, 4, 5), "i2")
+    images = [fits.PrimaryHDU(frames), fits.ImageHDU(frames + 1, name="B"), fits.ImageHDU(frames)]
+    fits.HDUList(images).writeto(path)
+    data = path.read_bytes()
+    at = data.rindex(b"BITPIX")
+    path.write_bytes(data[:at] + data[at : at + 80].replace(b" 16 ", b" 17 ") + data[at + 80 :])
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path, dataset=1), frames + 1)
+    for dataset in (2, "B"):
+        with pytest.raises(dask_tiled.DatasetError, match="BITPIX"):
+            dask_tiled.open_dataset(path, dataset=dataset)

@@ -125,14 +125,16 @@ def describe(
 def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[Chosen, Hdu]:
     """Read all HDUs and select one, by default the first with pixels.
 
-    Those behind it are not read if the whole file would have to be decompressed.
+    Those behind it are not read if the user gives its number, or if the whole file would have to
+    be decompressed.
     """
     packed_file = is_compressed(tools.read_head(file.path, 8))
     hdus: list[Hdu] = []
     try:
         for hdu in _hdus(file, read):
             hdus.append(hdu)
-            if dataset is None and hdu.shape and packed_file:
+            is_default = dataset is None and hdu.shape and packed_file
+            if is_default or (type(dataset) is int and dataset == len(hdus) - 1):
                 break
     except tools.DatasetError:
         if dataset is not None or not any(hdu.shape for hdu in hdus):

@@ -254,8 +254,8 @@ def search(tree: Tree, path: str, top: Any) -> Found:
             continue
         seen.add(place)
         if isinstance(item, h5py.Dataset):
-            pictures += filter(None, [picture_of(path, item)])
-            if is_ragged(item):
+            pictures += filter(None, [picture := picture_of(path, item)])
+            if picture is None and is_ragged(item):
                 found.ragged[path] = item.size
         elif isinstance(item, h5py.Group):
             found.groups.append((path, item))
