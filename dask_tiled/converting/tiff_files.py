@@ -16,6 +16,7 @@ from dask_tiled.array.axes import shown_of
 from dask_tiled.converting.flat_files import FlatArray, write_flat
 from dask_tiled.errors import DatasetError, DoubtWarning, require, warn
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.colours import signed_rgba
 from dask_tiled.model.instrument import converted
 from dask_tiled.model.units import Prefixed
 from dask_tiled.storing.disk import writing_to
@@ -115,9 +116,7 @@ def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> N
             metadata |= {name: axis.scale, f"{name}Unit": unit}
         elif not axis.labels and not axis.coordinates:
             others.append(axis.name)
-    channels = known.get("C")
-    if channels is not None and channels.labels:
-        metadata["Channel"] = {"Name": [*channels.labels]}
+    metadata |= _ome_channels(known.get("C"))
     if any(axis and axis.spacing for axis in axes):
         metadata["Description"] = _told(axes)
     if others:
@@ -233,6 +232,16 @@ def _imagej(known: dict[str, Axis | None]) -> dict[str, Any]:
         if letter in "XYZ" and axis.offset:
             told[f"{letter.lower()}origin"] = -axis.offset / axis.scale
     return told
+
+
+def _ome_channels(axis: Axis | None) -> dict[str, dict[str, list[str] | list[int]]]:
+    """Return the names and colours of channels, as far as all are known."""
+    told: dict[str, list[str] | list[int]] = {}
+    if axis is not None and axis.labels:
+        told["Name"] = [*axis.labels]
+    if axis is not None and axis.colours and all(axis.colours):
+        told["Color"] = [signed_rgba(colour) for colour in axis.colours]
+    return {"Channel": told} if told else {}
 
 
 def _labels(channels: Axis | None, planes: int) -> dict[str, list[str]]:

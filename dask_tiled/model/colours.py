@@ -19,6 +19,12 @@ def rgb(number: int) -> str:
     return f"#{number & 0xFFFFFF:06x}"
 
 
+def signed_rgba(colour: str) -> int:
+    """Return an opaque colour as a signed 32-bit integer, 0xRRGGBBAA."""
+    number = int(colour[1:], 16) << 8 | 0xFF
+    return number - (number >> 31 << 32)
+
+
 def rgb_in(text: str | None) -> str:
     """Parse ``RRGGBB`` or ``AARRGGBB``, perhaps after ``#``; empty if invalid."""
     known = _STORED.fullmatch((text or "").strip())

@@ -235,7 +235,7 @@ def test_default_chunks_in_format_2(tmp_path):
     np.testing.assert_array_equal(found.compute(), arr.mean((0, 1)).compute())
 
 
-@pytest.mark.parametrize("reader", ["ome_zarr", "napari_ome_zarr"])
+@pytest.mark.parametrize("reader", ["ome_zarr", "napari_ome_zarr", "ngff_zarr"])
 def test_other_readers(tmp_path, reader):
     """They show channels by name, in their colours, and all levels."""
     module = pytest.importorskip(reader)
@@ -250,6 +250,13 @@ def test_other_readers(tmp_path, reader):
         )()
         data, names = node.data, node.metadata["channel_names"]
         colours = [tuple(one[1]) for one in node.metadata["colormap"]]
+    elif reader == "ngff_zarr":
+        found = module.from_ngff_zarr(path, validate=True)
+        data = [one.data for one in found.images]
+        channels = found.metadata.omero.channels
+        names = [one.label for one in channels]
+        hexes = [[one.color[k : k + 2] for k in (0, 2, 4)] for one in channels]
+        colours = [tuple(int(part, 16) / 255 for part in parts) for parts in hexes]
     else:
         ((data, told, _),) = module.napari_get_reader(path)(path)
         names = told["name"]

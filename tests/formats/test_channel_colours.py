@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tifffile
 from kinds import path_of
+from ome_types import from_xml
 
-from dask_tiled import describe, open_dataset
+from dask_tiled import convert, describe, open_dataset
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.inputs import as_array
 from dask_tiled.testing import Tile, write_czi, write_ims, write_lif, write_nd2
@@ -34,6 +35,17 @@ def test_ome_tiff(tmp_path, stored, expected):
         text = text.replace(f'Name="{name}"', f'Name="{name}" Color="{colour}"')
     tifffile.tiffcomment(path, text.encode())
     assert colours_of(path) == expected
+
+
+def test_ome_tiff_that_we_write(tmp_path):
+    colours = "#ff0000", "#00ff80", "#0000ff"
+    path = tmp_path / "a.nd2"
+    write_nd2(path, FRAMES, "cyx", channels=[*"abc"], colours=[0xFF, 0x80FF00, 0xFF0000])
+    convert(path, tmp_path / "a.ome.tif", progress=False)
+    assert colours_of(tmp_path / "a.ome.tif") == colours
+    (image,) = from_xml(tifffile.tiffcomment(tmp_path / "a.ome.tif")).images
+    rgb = [channel.color.as_rgb_tuple()[:3] for channel in image.pixels.channels]
+    assert rgb == [(255, 0, 0), (0, 255, 128), (0, 0, 255)]
 
 
 def test_czi(tmp_path):
