@@ -231,6 +231,7 @@ def test_default_chunks_in_format_2(tmp_path):
         with_results={"mean": arr.mean((0, 1))},
     )
     assert not list((tmp_path / "opened").rglob("zarr.json"))
+    assert [*open_dataset(tmp_path / "opened").metadata["zarr"]["datasets"]] == ["data", "mean"]
     found = open_dataset(tmp_path / "opened", dataset="mean")
     np.testing.assert_array_equal(found.compute(), arr.mean((0, 1)).compute())
 

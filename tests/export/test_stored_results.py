@@ -296,7 +296,7 @@ def test_results_that_differ_from_their_dask_arrays(opened, name, tmp_path):
 
 
 def test_results_of_any_type(opened, tmp_path):
-    """All results are stored; only pictures are listed."""
+    """All results are stored; only those of numbers are listed."""
     arr, pixels = opened["mib"]
     beside = {
         "sum": arr.sum((2, 3)),
@@ -311,7 +311,7 @@ def test_results_of_any_type(opened, tmp_path):
         warnings.filterwarnings("ignore", "The data type")  # has no specification yet
         to_zarr(arr, place, with_results=beside)
         check(place, arr, beside, pixels)
-    assert [*stored_results(open_dataset(place))] == ["sum"]
+    assert [*stored_results(open_dataset(place))] == ["sum", "many"]
 
 
 def test_a_result_that_fails_leaves_nothing(opened, tmp_path):

@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from dask_tiled.codecs.array_codecs import NUMBERS
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.zarr.documents import member_of, node_in
 from dask_tiled.formats.zarr.folders import Entry, Folder
-from dask_tiled.formats.zarr.members import Choice, arrays_in, default_in, names_in
+from dask_tiled.formats.zarr.members import (
+    Choice,
+    arrays_in,
+    default_in,
+    is_numeric,
+    names_in,
+)
 from dask_tiled.formats.zarr.pictures import Pictures, fields_in, pictures_in
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.layout import MAX_NDIM
@@ -172,6 +177,6 @@ def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         members = document["consolidated_metadata"]["metadata"]
         for name in ("data", *document["attributes"][MARK]["results"]):
             shape = tuple(map(int, members[name]["shape"]))
-            if 0 < len(shape) < MAX_NDIM and all(shape) and members[name]["data_type"] in NUMBERS:
+            if 0 < len(shape) < MAX_NDIM and all(shape) and is_numeric(members[name]):
                 found[name] = {"name": name, "shape": shape}
     return found if len(found) > 1 else {}

@@ -53,7 +53,7 @@ def default_in(
         return Choice(*pictures.default(folder, path))
     arrays = arrays_in(folder, document)
     signals = {name: one for name, one in arrays.items() if SIGNAL.fullmatch(name)}
-    shapes = {name: _shape(one) for name, one in (signals or arrays).items() if _is_numeric(one)}
+    shapes = {name: _shape(one) for name, one in (signals or arrays).items() if is_numeric(one)}
     if not shapes:
         listed = arrays or not folder.is_remote or folder.folders() is not None
         problem = (
@@ -81,7 +81,7 @@ def _beside_data(folder: Folder, document: Mapping[str, Any]) -> tuple[Doubt, ..
     arrays = arrays_in(folder, document)
     if _is_export(arrays.get(DATA, {})):
         return ()
-    shapes = {name: _shape(one) for name, one in arrays.items() if _is_numeric(one)}
+    shapes = {name: _shape(one) for name, one in arrays.items() if is_numeric(one)}
     return _rivals(DATA, shapes, "by its name") if DATA in shapes else ()
 
 
@@ -138,7 +138,7 @@ def _shape(document: Mapping[str, Any]) -> tuple[float, ...]:
     return ()
 
 
-def _is_numeric(document: Mapping[str, Any]) -> bool:
+def is_numeric(document: Mapping[str, Any]) -> bool:
     """Return whether an array holds numbers, as far as its document tells."""
     if not _shape(document):
         return False
