@@ -23,7 +23,9 @@ def write_lsm(
     places, times = info or (0, 1)
     stacks = pages // times // max(1, places)
     struct.pack_into("<5i", facts, 8, width, height, stacks, channels, times)
+    struct.pack_into("<3d", facts, 40, 1e-7, 2e-7, 5e-7)
     struct.pack_into("<H", facts, 88, 6)
+    struct.pack_into("<d", facts, 112, 1.5)
     struct.pack_into("<2i", facts, 264, places, 0)
     ifds = [8 + size * k for k in range(2 * pages)]
     facts_at = ifds[-1] + size

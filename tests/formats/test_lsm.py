@@ -62,7 +62,9 @@ def test_positions_are_stored_one_time_after_the_other(tmp_path, monkeypatch):
     monkeypatch.setattr(lsm, "WRAP", 1 << 14)
     order = [3 * place + time for time in range(3) for place in range(2)]
     path = write_lsm(tmp_path / "a.lsm", NOISE, wrap=1 << 14, order=order, info=(2, 3))
-    np.testing.assert_array_equal(open_dataset(path).compute(), NOISE)
+    arr = open_dataset(path)
+    assert arr.dims == ("p", "t", "s", "y", "x")
+    np.testing.assert_array_equal(arr.compute(), NOISE.reshape(2, 3, *NOISE.shape[1:]))
 
 
 def test_strips_in_no_known_order_raise(tmp_path, monkeypatch):
@@ -70,6 +72,28 @@ def test_strips_in_no_known_order_raise(tmp_path, monkeypatch):
     path = write_lsm(tmp_path / "a.lsm", NOISE, wrap=1 << 14, order=[5, 0, 4, 1, 3, 2])
     with refused(path, "strips are not in the order of the pages"):
         open_dataset(path)
+
+
+def test_axes_and_steps(tmp_path):
+    path = write_lsm(tmp_path / "a.lsm", FRAMES, info=(0, 3))
+    arr = open_dataset(path, doubts="raise")
+    assert [(a.name, a.units, a.scale) for a in arr.axes] == [
+        ("t", "s", 1.5),
+        ("z", "µm", 0.5),
+        ("s", "", 1.0),
+        ("y", "µm", 0.2),
+        ("x", "µm", 0.1),
+    ]
+    np.testing.assert_array_equal(arr.compute(), FRAMES.reshape(3, 2, *FRAMES.shape[1:]))
+    with tifffile.TiffFile(path) as file:
+        assert (file.series[0].axes, file.series[0].shape) == ("TZCYX", arr.shape)
+
+
+def test_axes_that_do_not_fit_the_pages_are_ignored(tmp_path):
+    path = write_lsm(tmp_path / "a.lsm", FRAMES, info=(0, 4))
+    arr = open_dataset(path)
+    assert arr.dims == ("frame", "s", "y", "x")
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
 def test_thumbnails_are_no_doubt(tmp_path):

@@ -17,11 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tiff import lsm
 from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.metamorph import read_stack
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.formats.tools.text import number_in, parse_pairs, parse_xml, plain_tree
-from dask_tiled.model.units import wavelength
+from dask_tiled.model.units import shifted, wavelength
 
 IMAGEJ = ("ImageJ=", "SCIFIO=")  # beginnings of descriptions
 LENGTHS = {"inch": 0.0254, "cm": 1e-2, "mm": 1e-3, "m": 1.0}  # in metres
@@ -161,6 +162,14 @@ def _metamorph(page: Page) -> Calibration | None:
     return Calibration(axes)
 
 
+def _lsm(page: Page) -> Calibration | None:
+    stack = lsm.read_stack(page.file, page.ifd)
+    if stack is None:
+        return None
+    steps = {k: ("µm", shifted(step, 6), 0.0) for k, step in stack.steps.items()}
+    return Calibration.of(steps | {"t": ("s", stack.steps["t"], 0.0)})
+
+
 def _digital_micrograph(page: Page) -> Calibration | None:
     if not any(page.text(str(tag)) for tag in (65003, 65004, 65005)):
         return None
@@ -253,6 +262,7 @@ def _resolution(page: Page) -> Calibration | None:
 WAYS = {
     "the description of ImageJ": _imagej,
     "tags 33628 to 33631 of MetaMorph": _metamorph,
+    "tag 34412 of Zeiss LSM": _lsm,
     "tags 65003 to 65011 of Digital Micrograph": _digital_micrograph,
     "tag 34680 or 34682 of FEI": _fei,
     "tag 34118 of Zeiss": _zeiss,

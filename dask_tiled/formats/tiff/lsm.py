@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.tiff.ifd import Ifd
+from dask_tiled.formats.tiff.ifd import Ifd, opened
+from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 
 LSM_INFO = 34412  # the tag of the facts about a file
@@ -25,6 +26,38 @@ LONGEST = 2
 """Strips packed by LZW have at most this many times the bytes of their pixels."""
 BITS_PER_SAMPLE = 258
 BITS = {8, 12, 16, 32}
+
+
+PLANES = 16  # offset of the number of planes, before channels and times
+VOXEL, INTERVAL = 40, 112  # offsets of the steps along x, y and z in m, and along t in s
+STACKS = {0: "z", 3: "t", 6: "tz", 7: "tz"}
+"""Axes of frames, by the type of a scan."""
+
+
+class Stack(NamedTuple):
+    """Axes of the frames: lengths by letter, slowest first, and steps, in m and s."""
+
+    shape: dict[str, int]
+    steps: dict[str, float]
+
+
+def read_stack(file: File, at: int) -> Stack | None:
+    """Return the axes that the page at an offset tells; None if it is not of an LSM file."""
+    with opened(file) as source:
+        ifd = source.ifd(at)
+        if LSM_INFO not in ifd.entries:
+            return None
+        found = _facts(ifd)
+    (planes, _, times), (kind,) = (
+        struct.unpack_from("<3i", found, PLANES),
+        struct.unpack_from("<H", found, SCAN_TYPE),
+    )
+    _, places = _counts(ifd)
+    letters = STACKS.get(kind, "")
+    shape = {"p": places, **{k: {"t": times, "z": planes}[k] for k in letters}}
+    steps = dict(zip("xyz", struct.unpack_from("<3d", found, VOXEL), strict=True))
+    steps["t"] = struct.unpack_from("<d", found, INTERVAL)[0]
+    return Stack({k: n for k, n in shape.items() if n > 1}, steps)
 
 
 class Strips(NamedTuple):
@@ -94,11 +127,15 @@ def _order(strips: Strips, ifd: Ifd, count: int) -> Index:
 
 def _counts(ifd: Ifd) -> tuple[int, int]:
     """Return the numbers of times and of positions."""
-    entry = ifd.entries[LSM_INFO]
-    found = ifd.source.value(entry).ljust(POSITIONS + 8, b"\0")  # older versions are shorter
+    found = _facts(ifd)
     (times,), (kind,) = (
         struct.unpack_from("<i", found, TIMES),
         struct.unpack_from("<H", found, SCAN_TYPE),
     )
     places = struct.unpack_from("<2i", found, POSITIONS)
     return (times if kind in WITH_TIMES else 1), max(1, places[0]) * max(1, places[1])
+
+
+def _facts(ifd: Ifd) -> bytes:
+    """Return the facts about a file, with zeros for those that older versions lack."""
+    return ifd.source.value(ifd.entries[LSM_INFO]).ljust(POSITIONS + 8, b"\0")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tiff import lsm
 from dask_tiled.formats.tiff.calibration import IMAGEJ
 from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.kind import Kind
@@ -72,6 +73,8 @@ def find_series(pages: Pages, chain: Index) -> list[Series]:
         series = _shaped(pages, chain)
     elif len(chain) == 1:
         series = _metamorph(pages, chain)
+    else:
+        return _lsm(pages, chain, _by_image(pages, chain))
     return series or _by_image(pages, chain)
 
 
@@ -177,6 +180,16 @@ def _mixed(stack: Stack) -> tuple[Doubt, ...]:
     shown = {"q": "in a row"}.get(stack.letter, f"along {stack.letter}")
     text = f"{stack.planes} planes of {waves} wavelengths are shown {shown}"
     return (Doubt("scan-shape", text, "pass nav_shape, such as (planes, wavelengths)"),)
+
+
+def _lsm(pages: Pages, chain: Index, series: list[Series]) -> list[Series]:
+    """Shape the first series of an LSM file, if it has as many frames as the file tells."""
+    stack = lsm.read_stack(pages.file_of(chain[0]), pages[chain[0]].ifd)
+    first, *others = series
+    if stack is None or not stack.shape or math.prod(stack.shape.values()) != len(first.numbers):
+        return series
+    source, letters = "tag 34412 of Zeiss LSM", "".join(stack.shape)
+    return [Series("", first.numbers, tuple(stack.shape.values()), letters, source), *others]
 
 
 def _nav(
