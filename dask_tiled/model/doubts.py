@@ -53,6 +53,7 @@ SETTLED_BY: Mapping[str, frozenset[str]] = {
     "left-over-frames": frozenset({"nav_shape", "sync_offset"}),
     "lost-files": frozenset({WHOLE, "missing"}),
     "lost-frames": frozenset({"missing"}),
+    "pixel-type": frozenset({"signed"}),
     "scan-shape": frozenset({"nav_shape"}),
     "uneven-axis": frozenset({"axes"}),
     "unfinished": frozenset({"missing", "follow"}),

@@ -32,6 +32,7 @@ SETTLED = {
     "beton/descriptor.py": "the fields of a sample belong together; the first is its data",
     "jeol/descriptor.py": "only of files that are no list, which have one picture",
     "hdf5/choice.py": "only by the number that a user passes",
+    "zarr/pictures.py": "only by the number or name that a user passes; the default has a doubt",
 }
 """Modules that call choose_dataset without a doubt, and why none is needed."""
 
@@ -55,8 +56,8 @@ def test_pictures_are_chosen_with_a_doubt():
     assert doubted == {
         f"{name}.py"
         for name in (
-            "czi/descriptor", "dm/descriptor", "fits", "jeol/descriptor", "lif/descriptor",
-            "ome_tiff/descriptor", "ser/emi", "tiff/descriptor",
+            "czi/descriptor", "dm/descriptor", "fits/descriptor", "jeol/descriptor",
+            "lif/descriptor", "ome_tiff/descriptor", "ser/emi", "tiff/descriptor",
         )
     }  # fmt: skip
 

@@ -308,3 +308,29 @@ def test_more_sections_than_announced_leave_a_doubt(tmp_path):
     (doubt,) = dask_tiled.describe(path).doubts
     assert "takes 4 of 5 frames" in doubt.text
     assert dask_tiled.open_dataset(path, nav_shape=(5,)).shape[0] == 5
+
+
+def test_the_sign_of_bytes_in_older_files_is_in_doubt(tmp_path):
+    """Unless statistics tell it, or that all pixels are alike; the standard of 2014 settles it."""
+    frames = counting_frames((3, 4, 5), "i1")
+    path = write_mrc(tmp_path / "a.mrc", frames)
+    data = bytearray(path.read_bytes())
+    for version, low, high, doubts in (
+        (0, 0, -1, 1),
+        (0, 0, 0, 1),
+        (0, -3, 90, 0),
+        (0, 3, 127, 0),
+        (20140, 0, -1, 0),
+        (20141, 0, 0, 0),
+    ):
+        data[76:84], data[108:112] = struct.pack("<2f", low, high), struct.pack("<i", version)
+        path.write_bytes(data)
+        desc = dask_tiled.describe(path)
+        assert [doubt.code for doubt in desc.doubts] == ["pixel-type"] * doubts
+        assert desc.dtype == "i1"
+    unsigned = dask_tiled.open_dataset(path, signed=False)
+    np.testing.assert_array_equal(unsigned, frames.view("u1"))
+    with pytest.raises(DatasetError, match="invalid signed"):
+        dask_tiled.describe(path, signed="no")
+    with pytest.raises(DatasetError, match="found signed=True for mode 1"):
+        dask_tiled.describe(write_mrc(tmp_path / "b.mrc", frames.astype("i2")), signed=True)

@@ -88,6 +88,15 @@ def no_extended_header(folder):
     return path
 
 
+def bytes_of_no_sign(folder):
+    path = write_mrc(folder / "scan.mrc", FRAMES.astype("i1"))
+    data = bytearray(path.read_bytes())
+    data[76:88] = np.array([0, -1, -2], "<f4").tobytes()  # no statistics
+    data[108:112] = bytes(4)
+    path.write_bytes(data)
+    return path
+
+
 def square_scan(folder):
     path = folder / "scan_master.h5"
     with h5py.File(path, "w") as file:
@@ -121,6 +130,7 @@ SAMPLES = {
     "left-over-frames": ("12 frames, of which a .hdr file describes 3 x 3", longer_lines),
     "lost-files": ("a series of which a file in the middle is missing", lost_file),
     "lost-frames": ("Merlin frames of which one is missing, opened with a shape", lost_frame),
+    "pixel-type": ("MRC with bytes, older than MRC2014", bytes_of_no_sign),
     "scan-shape": ("Merlin frames without a .hdr file", no_scan),
     "uneven-axis": ("NeXus positions of which some are not numbers", not_numbers),
     "scan-shape ": ("the same with pauses after every fourth frame", fly_backs),
@@ -203,6 +213,8 @@ SETTLED = [
     ("lost-files", {"nav_shape": 6}),
     ("extended-header", {"extended_header": 0}),
     ("unfinished", {"missing": "fill"}),
+    ("pixel-type", {"signed": True}),
+    ("pixel-type", {"signed": False}),
     ("scan-shape  ", {"nav_shape": (9,)}),
     ("scan-shape", {"nav_shape": (3, 4)}),
     ("scan-shape", {"nav_shape": (12,)}),

@@ -47,6 +47,7 @@ def describe(
     *,
     nav_shape: tuple[int, ...] | None = None,
     extended_header: int | None = None,
+    signed: bool | None = None,
 ) -> tools.Description:
     """Describe an MRC file.
 
@@ -62,6 +63,8 @@ def describe(
     extended_header : int, optional
         Bytes between the header and the first section; by default NSYMBT of the header, or 0 if
         the file is just as long as without these bytes.
+    signed : bool, optional
+        Whether the bytes of mode 0 are signed; by default by IMOD's flags, DMAX and NVERSION.
     """
     if extended_header is not None:
         check_whole("extended_header", extended_header, least=0, path=paths[0])
@@ -71,6 +74,7 @@ def describe(
     header = mrc_header.header_of(start, file.path, unfinished=file.grows)
     if session is not None and session.has_unsigned_bytes and header.fields["mode"] == 0:
         header = header._replace(dtype=np.dtype("u1"), dtype_from=session.info_file)
+    header, in_doubt = _of_sign(file, header, signed)
     header, doubts = _without_extended(file, header, extended_header)
     layout, base_shape = _lay_out(file, header)
     extended = mrc_header.read_extended(file.path, header)
@@ -80,13 +84,28 @@ def describe(
         facts["extended_header"] = extended
     axes = _axes(header, extended)
     desc = tools.Description.of("mrc", layout, {"mrc": facts}, axes, base_shape=base_shape)
-    desc = desc.with_doubts(*doubts)
+    desc = desc.with_doubts(*in_doubt, *doubts)
     if nav_shape is None and header.fields["nz"]:
         desc = desc.with_scan((header.fields["nz"],), "the header field NZ")
         desc = _split_volumes(desc, header)
     if session is None:
         return desc
     return direct_electron.show_session(desc, session, scan=nav_shape is None)
+
+
+def _of_sign(
+    file: tools.File, header: mrc_header.Header, signed: Any
+) -> tuple[mrc_header.Header, tuple[Doubt, ...]]:
+    """Return the header with the sign that the user gives to bytes, or a doubt about it."""
+    if signed is None:
+        text = "bytes are taken as signed, as in MRC2014; the header is older, and does not tell"
+        doubt = Doubt("pixel-type", text, "pass signed=False, or signed=True")
+        return header, (doubt,) if header.dtype_from == mrc_header.UNTOLD else ()
+    if not isinstance(signed, bool) or header.fields["mode"] != 0:
+        problem, expected = "invalid signed", "True or False, for bytes, mode 0"
+        found = f"signed={signed!r} for mode {header.fields['mode']}"
+        raise tools.DatasetError(problem, path=file.path, expected=expected, found=found)
+    return header._replace(dtype=np.dtype("i1" if signed else "u1"), dtype_from="signed"), ()
 
 
 def _without_extended(

@@ -34,6 +34,9 @@ FIELDS: Fields = {
 TYPES = {0: "i1", 1: "i2", 2: "f4", 3: "i2", 4: "c8", 6: "u2", 12: "f2"}
 UNREADABLE = {16: "RGB pixels", 101: "4-bit pixels"}
 STAMPS: dict[tuple[int, int], Order] = {(0x44, 0x44): "<", (0x44, 0x41): "<", (0x11, 0x11): ">"}
+MRC2014 = 20140
+"""Least NVERSION of files for which the standard of 2014 holds."""
+UNTOLD = "nothing: bytes of older files may be unsigned"
 IMOD_STAMP = 1146047817
 FEI: Fields = {
     "Metadata size": (0, "i4"), "Metadata version": (4, "i4"), "Timestamp": (12, "f8"),
@@ -134,6 +137,9 @@ def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
         return ("i1" if fields["imodFlags"] & 1 else "u1"), "imodFlags"
     if fields["dmin"] >= 0 and 127 < fields["dmax"] <= 255:
         return "u1", "DMAX, which is too large for signed bytes"
+    told = fields["dmin"] < 0 or 0 <= fields["dmin"] < fields["dmax"] <= 127  # or no difference
+    if fields["nversion"] < MRC2014 and not told:
+        return "i1", UNTOLD
     return "i1", "MRC2014, where bytes are signed"
 
 
