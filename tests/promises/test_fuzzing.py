@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fuzzing.mutators import Mutation, change_pixel
 from fuzzing.planted import FAULTS
-from fuzzing.seeds import written
+from fuzzing.seeds import seeds_of, written
 from fuzzing.trial import same, write
 
 from dask_tiled import open_dataset
@@ -57,6 +57,13 @@ def test_changed_pixels_are_predicted(tmp_path, name):
         assert same(found, mutation.pixels), mutation.notes
         changed += not same(found, seed.expected)
     assert changed > 5  # some bits belong to no pixel
+
+
+def test_variants_have_seeds_of_their_own():
+    """They are those of the table, without real files of the format."""
+    names = [seed.name for seed in seeds_of("hdf5 delmic")]
+    assert names == ["hdf5 delmic", "hdf5 delmic chunks"]
+    assert [seed.name for seed in seeds_of("hdf5 dm5")] == ["hdf5 dm5"]
 
 
 @pytest.mark.parametrize("formats", GROUPS, ids="-".join)
