@@ -137,3 +137,12 @@ def test_positions_out_of_reach_are_not_needed(tmp_path):
     arr = open_dataset(path)
     assert arr.description.dims == ("frame", "y", "x")
     np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def test_tags_of_no_planes_are_ignored(tmp_path):
+    path = write_stk(tmp_path / "a.stk", FRAMES[:1], distances=[(1, 1)])
+    content = bytearray(path.read_bytes())
+    at = content.index((33629).to_bytes(2, "little") + bytes([5, 0]))
+    content[at + 4 : at + 8] = bytes(4)
+    path.write_bytes(content)
+    np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES[0])

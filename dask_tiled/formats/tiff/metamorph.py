@@ -41,7 +41,7 @@ def read_stack(file: tools.File, at: int) -> Stack | None:
         ifd = source.ifd(at)
         told = (ifd.entries.get(tag) for tag in PER_PLANE)
         entry = next((e for e in told if e and e[1] == PER_PLANE[e[0]][0]), None)
-        if entry is None:
+        if entry is None or not entry[2]:
             return None
         planes, axes, letter = entry[2], _steps(ifd), "q"
         positions, wavelengths = (_table(ifd, tag, planes) for tag in (UIC2, UIC3))
