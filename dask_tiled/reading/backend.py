@@ -12,11 +12,10 @@ from typing import Any, Self
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.paths import allowed
-from dask_tiled.reading.descriptors import lend, take_back
+from dask_tiled.reading.descriptors import lend, status_again, take_back
 from dask_tiled.reading.pages import Map
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
-from dask_tiled.system.files import fstat_again
 
 OPEN_FILES = 8
 """Files held open at once for a chunk."""
@@ -109,7 +108,7 @@ class Files:
 
     def check(self, file: File) -> None:
         """Check that a file is unchanged."""
-        file.check(fstat_again(self.fd(file), file.inode))
+        file.check(status_again(file, self.fd(file)))
 
     def close(self, *error: Any) -> None:
         """Release all descriptors, and the maps, which hold some; after an error, close them."""

@@ -62,9 +62,14 @@ def lend(file: File, *, direct: bool = False, release: Callable[[], None] = lamb
 
 def take_back(file: File, fd: int, *, direct: bool = False) -> None:
     """Keep a descriptor for the next chunk, and check that the file is still unchanged."""
-    _check(file, fd, lambda fd: fstat_again(fd, file.inode))
+    _check(file, fd, partial(status_again, file))
     _idle.append(((*_version(file), direct), fd))
     _shorten(0 if HINDERS else allowed(IDLE))
+
+
+def status_again(file: File, fd: int) -> os.stat_result:
+    """Return the status of an open file that was checked when it was opened."""
+    return os.fstat(fd) if fstat_again is None else fstat_again(fd, file.inode)
 
 
 def _check(file: File, fd: int, status: Callable[[int], os.stat_result]) -> None:

@@ -45,13 +45,8 @@ def _pwrite(fd: int, data: Any, at: int) -> int:
         return os.write(fd, data)
 
 
-def _fstat_again(fd: int, inode: int) -> os.stat_result:  # noqa: ARG001 - for Windows
-    """Return the status of an open file whose inode number is known."""
-    return os.fstat(fd)
-
-
-fstat_again: Callable[[int, int], os.stat_result]
-fstat_again = offered(WINDOWS, "fstat_again") or _fstat_again
+fstat_again: Callable[[int, int], os.stat_result] | None = offered(WINDOWS, "fstat_again")
+"""Returns the status of an open file with a known inode number; None where ``os.fstat`` is fast."""
 open_file: Callable[[str, int], int] = offered(WINDOWS, "open_file") or os.open
 pread: Callable[[int, int, int], bytes]
 preadv: Callable[[int, Sequence[Any], int], int]

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_beton, to_references, to_zarr
+from dask_tiled.model.files import File
 from dask_tiled.reading import buffered
+from dask_tiled.reading.descriptors import status_again
 from dask_tiled.system import changes
-from dask_tiled.system.files import fstat_again, open_file, preadv
+from dask_tiled.system.files import open_file, preadv
 from dask_tiled.testing import counting_frames, write_mib
 
 pytestmark = pytest.mark.skipif(os.name != "nt", reason="for Windows")
@@ -138,15 +140,14 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_status_of_open_files(path, change):
-    fd = open_file(str(path), 0)
-    inode = os.fstat(fd).st_ino
+    file, fd = File.at(str(path)), open_file(str(path), 0)
     CHANGES[change](path)
-    wanted, found = os.fstat(fd), fstat_again(fd, inode)
+    wanted, found = os.fstat(fd), status_again(file, fd)
     for name in ("size", "ino", "nlink", "atime_ns", "mtime_ns", "ctime_ns"):
         assert getattr(found, f"st_{name}") == getattr(wanted, f"st_{name}")
     os.close(fd)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        fstat_again(fd, inode)
+        status_again(file, fd)
 
 
 @pytest.mark.parametrize("change", ["new bytes", "more bytes", "times"])
