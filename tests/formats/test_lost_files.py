@@ -349,6 +349,26 @@ def test_a_lost_file_of_an_frms6_set(tmp_path, truncated):
     np.testing.assert_array_equal(arr, expected.reshape(arr.shape))
 
 
+def test_a_shape_of_just_the_frames_shows_them_in_file_order(tmp_path):
+    """As the doubt about lost files says; also where the number of a file may count lost ones."""
+    kept = np.delete(FRAMES, [3, 4, 5], axis=0)
+    paths = write_tvips(tmp_path / "scan", FRAMES, frames_per_file=3)
+    paths[1].unlink()
+    scan, dark = FRAMES[:, :4, :8].repeat(2, 1), np.zeros((1, 8, 8), "u2")
+    options = {"dark": dark, "scan_shape": (3, 4), "frames_per_file": 3}
+    write_frms6(tmp_path / "scan", scan, **options)
+    (tmp_path / "scan_002.frms6").unlink()
+    merlin = write_mib_series(tmp_path / "m", FRAMES[:2], frames_per_file=1, first_sequence=2)
+    for path, expected in (
+        (paths[0], kept),
+        (tmp_path / "scan_001.frms6", np.delete(scan, [3, 4, 5], axis=0)),
+        (merlin[0], FRAMES[:2]),
+    ):
+        arr = open_dataset(path, nav_shape=(len(expected),), doubts="ignore")
+        assert not arr.description.missing.size
+        np.testing.assert_array_equal(arr, expected)
+
+
 def remove_frames(path, frames, numbers):
     """Remove frames from a file of so many frames."""
     records = np.split(np.frombuffer(path.read_bytes(), "u1"), frames)
