@@ -64,7 +64,10 @@ def positions_in(folder: Folder, size: int) -> Positions | None:
         requests = -(-size // max(1, array.chunks[0])) if folder.is_remote else 0
         if max(size, array.chunks[0]) > MOST_POINTS or requests > MOST_REQUESTS:
             return Positions(None)
-        points = Chunks(array, node[1], folder, node[0], 0, complete=False).pixels()
+        chunks = Chunks(array, node[1], folder, node[0], 0, complete=False)
+        points = chunks.pixels()
+        if size > 1 and (points == chunks.fill).all():  # none is stored
+            return None
         return Positions(points, str(array.attrs.get("units", "")))
     except (OutsideFolderError, StaleFileError):
         raise
