@@ -349,24 +349,14 @@ def test_a_lost_file_of_an_frms6_set(tmp_path, truncated):
     np.testing.assert_array_equal(arr, expected.reshape(arr.shape))
 
 
-def test_a_shape_of_just_the_frames_shows_them_in_file_order(tmp_path):
-    """As the doubt about lost files says; also where the number of a file may count lost ones."""
-    kept = np.delete(FRAMES, [3, 4, 5], axis=0)
-    paths = write_tvips(tmp_path / "scan", FRAMES, frames_per_file=3)
-    paths[1].unlink()
-    scan, dark = FRAMES[:, :4, :8].repeat(2, 1), np.zeros((1, 8, 8), "u2")
-    options = {"dark": dark, "scan_shape": (3, 4), "frames_per_file": 3}
-    write_frms6(tmp_path / "scan", scan, **options)
-    (tmp_path / "scan_002.frms6").unlink()
-    merlin = write_mib_series(tmp_path / "m", FRAMES[:2], frames_per_file=1, first_sequence=2)
-    for path, expected in (
-        (paths[0], kept),
-        (tmp_path / "scan_001.frms6", np.delete(scan, [3, 4, 5], axis=0)),
-        (merlin[0], FRAMES[:2]),
-    ):
-        arr = open_dataset(path, nav_shape=(len(expected),), doubts="ignore")
-        assert not arr.description.missing.size
-        np.testing.assert_array_equal(arr, expected)
+def test_numbers_before_the_first_file_may_count_nothing(tmp_path):
+    """A shape of just the frames shows all, although number 1 of a file may mean a lost file 0."""
+    path, *_ = write_mib_series(tmp_path / "m", FRAMES[:2], frames_per_file=1, first_sequence=2)
+    arr = open_dataset(path, nav_shape=(2,), doubts="ignore")
+    assert not arr.description.missing.size
+    np.testing.assert_array_equal(arr, FRAMES[:2])
+    longer = open_dataset(path, nav_shape=(3,), missing="fill", doubts="ignore")
+    np.testing.assert_array_equal(longer, np.concatenate([0 * FRAMES[:1], FRAMES[:2]]))
 
 
 def remove_frames(path, frames, numbers):

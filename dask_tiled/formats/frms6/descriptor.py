@@ -25,7 +25,6 @@ from dask_tiled.formats.frms6.header import (
 from dask_tiled.formats.tools.files import (
     Member,
     absolute,
-    are_all,
     common_stem,
     in_sequence,
     lost_before,
@@ -105,11 +104,9 @@ def describe(
     if gain_map is not None:
         facts["gain_map"] = absolute(gain_map)
     told = [part.promised or n for part, n in zip(parts.values(), counts, strict=True)]
-    lost = [0] * len(members)
-    if not are_all(counts, nav_shape):
-        lost = lost_before(members, told)
-        for k in range(1, len(lost)):
-            lost[k] += told[k - 1] - counts[k - 1]  # frames that the file before lacks at its end
+    lost = lost_before(members, told)
+    for k in range(1, len(lost)):
+        lost[k] += told[k - 1] - counts[k - 1]  # frames that the file before lacks at its end
     layout = _layout(list(parts.values()), counts, facts["binning"], lost)
     desc = tools.Description.of("frms6", layout, {"frms6": facts})
     if dark or nav_shape is not None:

@@ -18,15 +18,7 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.mib.chips import RAW, raw_layout
 from dask_tiled.formats.mib.facts import INSTRUMENT, decode, facts_type
 from dask_tiled.formats.mib.suggestions import with_suggestions
-from dask_tiled.formats.tools.files import (
-    Member,
-    absolute,
-    are_all,
-    gather,
-    is_file,
-    names_in,
-    natural_key,
-)
+from dask_tiled.formats.tools.files import Member, absolute, gather, is_file, names_in, natural_key
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.header import read_table
 from dask_tiled.formats.tools.text import read_pairs
@@ -230,10 +222,11 @@ def describe(
         shape = scan_shape(keys)
     record = tools.Record((header.pixel_bytes,), tools.plain(np.dtype("u1")), header.nbytes)
     counts = count_frames(files, record, settled=settled or (filled and shape is not None))
-    ordered = are_all(counts, nav_shape)
+    # A shape for just the frames that are there shows them in file order.
+    ordered = nav_shape is not None and math.prod(nav_shape) == sum(counts)
     doubts = _check_last(members, counts, header, settled=settled, filled=filled and not ordered)
-    if ordered:
-        lost = [0] * len(members)
+    if ordered:  # none is lost before the first file, whatever its numbers
+        lost[0] = 0
     elif filled and shape is not None:
         lost[0] = found.before or _before(members, math.prod(shape))
     runs = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,7 +37,6 @@ __all__ = [
     "Member",
     "Series",
     "absolute",
-    "are_all",
     "beside",
     "common_stem",
     "file_size",
@@ -113,14 +111,6 @@ def in_sequence(members: Sequence[Member], *, filled: bool = False) -> list[Memb
                 hint="Pass missing='fill' to show them as missing." if missing else None,
             )
     return ordered
-
-
-def are_all(counts: Sequence[int], nav_shape: Sequence[int] | None) -> bool:
-    """Return whether a given scan shape is that of just the frames in the files.
-
-    Then they are shown in file order, even if some are lost between them.
-    """
-    return nav_shape is not None and math.prod(nav_shape) == sum(counts)
 
 
 def lost_before(members: Sequence[Member], counts: Sequence[int]) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.files import Member, are_all, gather, lost_before
+from dask_tiled.formats.tools.files import Member, gather, lost_before
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.header import Allowed, read_table
 from dask_tiled.formats.tools.text import since_1970
@@ -129,8 +129,7 @@ def describe(
     searched = min(n_frames, MAX_HEADERS if scan == "auto" else 2)
     first = read_frame_headers(files, counts, record, 0, searched)
     facts = {"header": fields, "first_frame": {k: v[0].item() for k, v in first.items()}}
-    ordered = are_all(counts, nav_shape)
-    lost = [0] * len(files) if ordered else lost_before(found.members, counts)
+    lost = lost_before(found.members, counts)
     layout = tools.record_layout(files, counts, record, starts, lost=lost)
     desc = tools.Description.of("tvips", layout, {"tvips": facts}, _axes(fields, first))
     desc = desc.with_doubts(*found.doubts)
