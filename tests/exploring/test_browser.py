@@ -232,7 +232,9 @@ def test_channels_have_the_colours_of_the_file(chromium, served, tmp_path):
     shown(tab)
     brightest = (
         "(() => { const c = document.querySelector('[data-plot=frame] canvas');"
-        " const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " const copy = document.createElement('canvas').getContext('2d');"
+        " [copy.canvas.width, copy.canvas.height] = [c.width, c.height]; copy.drawImage(c, 0, 0);"
+        " const p = copy.getImageData(0, 0, c.width, c.height).data;"
         " const at = 4 * (Math.floor(c.height * 0.45) * c.width + Math.floor(c.width * 0.4));"
         " return [p[at], p[at + 1], p[at + 2]]; })()"
     )
@@ -242,7 +244,7 @@ def test_channels_have_the_colours_of_the_file(chromium, served, tmp_path):
             " s.dispatchEvent(new Event('input')); })()"
         )
         wait_for(lambda colour=colour: tab.run(brightest) == colour)
-    assert [one for one in tab.errors() if "getImageData" not in str(one)] == []
+    assert tab.errors() == []
     tab.close()
 
 

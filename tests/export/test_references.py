@@ -46,7 +46,8 @@ def arr(tmp_path):
 
 
 NO_CHUNKS = {
-    "mrc gzip", "nifti gzip", "mgh gzip", "gis text", "nrrd gzip", "metaimage", "edf gzip",
+    "mrc gzip", "nifti gzip", "mgh gzip", "gis text", "nrrd gzip", "nrrd hex", "metaimage",
+    "edf gzip", "fits tiles", "fits dithered tiles",
 }  # fmt: skip
 EVENTS = {
     "raw_csr", "hdf5 velox", "hdf5 velox frames", "tpx3", "bcf", "bcf packed", "pts", "pts frames",
