@@ -87,8 +87,10 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
         Returns
         -------
         xarray.Dataset
-            A single image is the variable ``data``; several have their names. They share
-            equal dimensions; other dimensions are prefixed with the name of the variable.
+            A single image is the variable ``data``; several have their names. Axes of one name that
+            are equal, with their length, scale, units and labels, are one dimension. Of axes that
+            differ, the first keeps the name, and others have the name of their first variable as a
+            prefix, such as "C_y".
 
         Raises
         ------
@@ -133,7 +135,7 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
 
 
 def _labels_of_all(opened: Mapping[str, da.Array]) -> dict[str, Labels]:
-    """Label all variables of a data set: each dimension has one length and one scale."""
+    """Label all variables of a data set: equal axes are one dimension."""
     dimensions, labels = Dimensions(opened), {}
     for variable, arr in opened.items():
         shown = shown_of(arr)

@@ -23,10 +23,20 @@ from manifest import by_file, manifest
 from ome_writer import document, image, tiff_data, write_pages
 
 import dask_tiled
-from dask_tiled import DatasetError, TiledArray, TilingRequest, open_dataset, to_beton, to_xarray
+from dask_tiled import (
+    Axis,
+    DatasetError,
+    TiledArray,
+    TilingRequest,
+    describe,
+    open_dataset,
+    to_beton,
+    to_xarray,
+)
 from dask_tiled.array.dask_graph.wrapped import unwrapped
 from dask_tiled.array.tasks import pixels_of
 from dask_tiled.bridges.xarray_engine import Engine
+from dask_tiled.export.zarr.group import Dimensions
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
@@ -253,7 +263,7 @@ def test_computed_arrays_keep_their_axes(calibrated):
 
 
 def test_datasets_are_variables(tmp_path):
-    """Variables share dimensions of equal length and scale."""
+    """Equal axes are one dimension; others have the name of their first variable."""
     a, b = counting_frames((4, 6, 7), "u2"), counting_frames((4, 6, 7), "f4")
     c, x = counting_frames((4, 3, 7), "u1"), counting_frames((2, 5), "i4")
     with h5py.File(tmp_path / "scan.h5", "w") as file:
@@ -264,9 +274,9 @@ def test_datasets_are_variables(tmp_path):
         found = in_xarray(tmp_path / "scan.h5", chunks=chunks)
         assert {name: one.dims for name, one in found.items()} == {
             "a": ("frame", "y", "a_x"),
-            "b": ("frame", "y", "b_x"),
-            "g_c": ("frame", "g_c_y", "g_c_x"),
-            "h_c": ("frame", "h_c_y", "h_c_x"),
+            "b": ("frame", "y", "a_x"),
+            "g_c": ("frame", "g_c_y", "a_x"),
+            "h_c": ("frame", "g_c_y", "a_x"),
             "x": ("x_y", "x_x"),
         }
         for name, pixels in {"a": a, "b": b, "g_c": c, "h_c": c + 1, "x": x}.items():
@@ -389,3 +399,29 @@ def test_real_files(data, row):
     arr = open_dataset(path)
     assert first.dims == to_xarray(arr).dims
     np.testing.assert_array_equal(first, arr.compute())
+
+
+def test_element_maps_share_dimensions(data):
+    """Maps of elements of Velox divide pixel by pixel, as the arrays of h5py do."""
+    path = data / "more/hdf5/Test_SI_16x16_215_kx.emd"
+    found = in_xarray(path, chunks={})
+    assert {found[name].dims for name in ("C", "Ca", "O", "Cu")} == {("C_y", "C_x")}
+    assert found["HAADF"].dims == ("frame", "y", "x")
+    sizes = {"scan_y": 16, "scan_x": 16, "Energy": 4096, "frame": 2, "y": 16, "x": 16}
+    assert dict(found.sizes) == sizes | {"C_y": 16, "C_x": 16}
+    places = [describe(path, dataset=name).metadata["hdf5"]["dataset"] for name in "CO"]
+    with h5py.File(path) as file:
+        carbon, oxygen = (file[place][..., 0] for place in places)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(found["C"] / (found["O"] + 1), carbon / (oxygen + 1))
+
+
+def test_names_of_dimensions_stay_unique():
+    """No dimension has the name of another axis, of a variable, or twice in one array."""
+    near, far = Axis("y", "nm", 1.0), Axis("y", "nm", 2.0)
+    dimensions = Dimensions({"map", "a_y"})
+    assert [x.name for x in dimensions.of("map", (near, near), (4, 4))] == ["y", "map_y"]
+    assert [x.name for x in dimensions.of("b", (near, near), (4, 4))] == ["y", "map_y"]
+    assert [x.name for x in dimensions.of("a", (far, Axis("map")), (4, 4))] == ["a_y_2", "a_map"]
+    assert [x.name for x in dimensions.of("c", (far, near), (4, 3))] == ["a_y_2", "c_y"]
+    assert [x.name for x in dimensions.of("d", (None, Axis("c_y")), (4, 4))] == ["dim_0", "d_c_y"]

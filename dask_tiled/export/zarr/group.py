@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +51,7 @@ def dimension_names(axes: Sequence[Axis | None]) -> list[str]:
 
 
 class Dimensions:
-    """Dimensions of several arrays: equal names have equal lengths and scales.
+    """Dimensions of several arrays: equal axes share a name, and different ones never do.
 
     Parameters
     ----------
@@ -59,24 +60,29 @@ class Dimensions:
     """
 
     def __init__(self, taken: Collection[str] = ()) -> None:
-        self._taken = taken
-        self.known: dict[str, tuple[Axis, int]] = {}
+        self._taken = {*taken}
+        self._known: dict[tuple[Axis, int], list[str]] = {}
 
     def of(
         self, variable: str, axes: Sequence[Axis | None], shape: Sequence[int]
     ) -> tuple[Axis, ...]:
         """Return the axes of an array, renamed to its dimension names.
 
-        A name that another axis has already is prefixed with the name of the array.
+        An axis has the name of an equal axis of an earlier array. If another axis has its name,
+        that of the array is its prefix.
         """
         found: list[Axis] = []
         for name, axis, size in zip(dimension_names(axes), axes, shape, strict=True):
             named = replace(axis or Axis(name), name=name)
-            again = name in self._taken or name in {one.name for one in found}
-            if again or self.known.setdefault(name, (named, size)) != (named, size):
-                named = replace(named, name=f"{variable}_{name}")
-                self.known[named.name] = named, size
-            found.append(named)
+            own = {one.name for one in found}
+            alike = self._known.setdefault((named, size), [])
+            shared = next((one for one in alike if one not in own), None)
+            if shared is None:
+                longer = (f"{variable}_{name}" + f"_{k}" * (k > 1) for k in count(1))
+                shared = next(one for one in chain([name], longer) if one not in self._taken)
+                self._taken.add(shared)
+                alike.append(shared)
+            found.append(replace(named, name=shared))
         return tuple(found)
 
 
