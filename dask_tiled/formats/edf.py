@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from dask_tiled.codecs.packed_files import (
     unpacker,
 )
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.byte_order import in_order
 from dask_tiled.formats.tools.files import Member, in_sequence
 from dask_tiled.formats.tools.header import Keys, choice, parse_keys, whole
 from dask_tiled.formats.tools.text import parse_pairs
 from dask_tiled.formats.tools.volume import axis_names
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.pieces import strides_of
 
 MAX_HEADER = 1 << 20
@@ -41,7 +43,7 @@ TYPES["UnsignedShortInteger"] = "u2"
 LENGTH = whole(range(1 << 62), 0)
 KEYS: Keys = {
     "datatype": choice(TYPES),
-    "byteorder": choice({"LowByteFirst": "<", "HighByteFirst": ">"}, "<"),
+    "byteorder": choice({"LowByteFirst": "<", "HighByteFirst": ">"}, ""),
     "compression": choice(dict.fromkeys(("None", "NoCompression"), ""), ""),
     "edf_binaryfilename": choice({"none": ""}, ""),
     "edf_binarysize": LENGTH,
@@ -57,6 +59,7 @@ class Frame(NamedTuple):
     """In the content of the file, decompressed if needed."""
     header: Mapping[str, str]
     geometry: tuple[tuple[int, ...], np.dtype]
+    doubts: tuple[Doubt, ...]
 
 
 class Frames(NamedTuple):
@@ -72,13 +75,20 @@ def sniff(path: str, head: bytes) -> str | None:
     return None if START.match(head) else "does not begin with a brace and a key Dim_1"
 
 
-def describe(paths: Sequence[str]) -> tools.Description:
+def describe(
+    paths: Sequence[str], *, byte_order: Literal["little", "big"] | None = None
+) -> tools.Description:
     """Describe frames of one shape and dtype, in one file or several, in frame order.
 
     Several frames may follow one header with a key ``Num_Images``, as in files of GE detectors.
+
+    Parameters
+    ----------
+    byte_order : {"little", "big"}, optional
+        Byte order of the pixels, by default the headers'; little where they do not tell.
     """
     files = [tools.File.at(path) for path in paths]
-    of_files = [_frames(k, file) for k, file in enumerate(files)]
+    of_files = [_frames(k, file, byte_order) for k, file in enumerate(files)]
     frames = [frame for one in of_files for frame in one.found]
     in_sequence([Member(files[f.file], n, 1, f.geometry) for n, f in enumerate(frames)])
     if not frames:
@@ -93,6 +103,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
     if len(frames) == announced == 1:
         layout, axes = layout.show(grid[1:]), axes[1:]
     desc = tools.Description.of("edf", layout, {"edf": {"header": header}}, axes, base_shape=base)
+    desc = desc.with_doubts(*dict.fromkeys(doubt for frame in frames for doubt in frame.doubts))
     if announced == len(frames):
         return desc
     return desc.with_scan((announced, *grid[1:]), "the key Num_Images")
@@ -118,7 +129,7 @@ def _piece(
     return tools.Piece(frame.file, corner, box, at, strides, decoders.index(decoder), nbytes)
 
 
-def _frames(number: int, file: tools.File) -> Frames:
+def _frames(number: int, file: tools.File, byte_order: Any) -> Frames:
     """Find the frames of a file; a general block holds defaults for the following headers."""
     path, at, found = file.path, 0, list[Frame]()
     general: dict[str, str] = {}
@@ -131,8 +142,8 @@ def _frames(number: int, file: tools.File) -> Frames:
                 general = {key: text for key, text in own.items() if not key.startswith("EDF_")}
                 at += parse_keys(path, keys, {"edf_binarysize": LENGTH})["edf_binarysize"]
                 continue
-            geometry, stored = _geometry(path, keys, at)
-            found.append(Frame(number, at, header, geometry))
+            geometry, stored, doubts = _geometry(path, keys, at, byte_order)
+            found.append(Frame(number, at, header, geometry, doubts))
             at += stored
             if len(found) == 1 and "num_images" in keys and not START.match(read(4096, at)):
                 told = parse_keys(path, keys, {"num_images": whole(tools.POSITIVE)})["num_images"]
@@ -146,14 +157,15 @@ def _frames(number: int, file: tools.File) -> Frames:
 
 
 def _geometry(
-    path: str, keys: Mapping[str, str], at: int
-) -> tuple[tuple[tuple[int, ...], np.dtype], int]:
-    """Return shape and dtype of a frame at byte ``at``, and the number of its bytes."""
+    path: str, keys: Mapping[str, str], at: int, byte_order: Any
+) -> tuple[tuple[tuple[int, ...], np.dtype], int, tuple[Doubt, ...]]:
+    """Return shape and dtype of a frame at byte ``at``, the number of its bytes, and doubts."""
     values = parse_keys(path, keys, KEYS)
     axes = next(n for n in itertools.count(1) if f"dim_{n + 1}" not in keys)
     sizes = {f"dim_{n}": whole(tools.POSITIVE) for n in range(axes, 0, -1)}
     shape = tuple(parse_keys(path, keys, sizes).values())
-    dtype = np.dtype(values["datatype"]).newbyteorder(values["byteorder"])
+    told, silent = values["byteorder"] or None, "a header has no key ByteOrder"
+    dtype, doubts = in_order(np.dtype(values["datatype"]), told, byte_order, path, silent)
     nbytes = math.prod(shape) * dtype.itemsize
     stored = values["edf_binarysize"] or values["size"] or nbytes
     if stored < nbytes:
@@ -161,7 +173,7 @@ def _geometry(
         raise tools.CorruptFileError(
             "the frame is too small", path=path, where=where, expected=nbytes, found=stored
         )
-    return (shape, dtype), stored
+    return (shape, dtype), stored, doubts
 
 
 def _read_header(

@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.byte_order import in_order
 from dask_tiled.formats.tools.files import is_file
 from dask_tiled.formats.tools.header import Keys, Value, parse_keys
 from dask_tiled.formats.tools.text import parse_literal
@@ -63,7 +64,7 @@ def _voxel_size(text: str) -> float:
 
 KEYS: Keys = {
     "type": Value(_pixel, ", ".join((*TYPES, "VECTOR_OF_n_type"))),
-    "bo": Value(ORDERS.__getitem__, " or ".join(ORDERS), "="),
+    "bo": Value(ORDERS.__getitem__, " or ".join(ORDERS), ""),
     "om": Value({"binar": False, "ascii": True}.__getitem__, "binar or ascii", default=False),
     **dict.fromkeys(SIZES, Value(_voxel_size, "a number, but not 0", 1.0)),
 }
@@ -83,8 +84,7 @@ def read_dim(path: str) -> tuple[tuple[int, ...], dict[str, Any], dict[str, Any]
     sizes, fields = tuple(map(int, first.split())), _fields("-" + rest)
     values = parse_keys(path, fields, KEYS)
     header = fields | {key: values[key] for key in SIZES if key in fields}
-    order_from = "the key -bo" if "bo" in fields else "this machine"
-    return sizes, values, {"sizes": sizes, "header": header, "byte_order_from": order_from}
+    return sizes, values, {"sizes": sizes, "header": header}
 
 
 def _fields(text: str) -> dict[str, str]:
@@ -134,8 +134,16 @@ def sniff(path: str, head: bytes) -> str | None:
     return "no header with sizes and -type, in the file or beside it"
 
 
-def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe a volume, given its ``.ima``, ``.dim`` or ``.ima.minf`` file, or their stem."""
+def describe(
+    paths: Sequence[str], *, byte_order: Literal["little", "big"] | None = None
+) -> tools.Description:
+    """Describe a volume, given its ``.ima``, ``.dim`` or ``.ima.minf`` file, or their stem.
+
+    Parameters
+    ----------
+    byte_order : {"little", "big"}, optional
+        Byte order of the pixels, by default the header's; little where it does not tell.
+    """
     named = tools.File.only(paths, "gis").path
     base, suffix = _split(named)
     header_path = base + ".dim" if suffix else named
@@ -148,7 +156,8 @@ def describe(paths: Sequence[str]) -> tools.Description:
     stored, parts, part_name = values["type"]
     units, scales = ["mm"] * 3 + [""] * 5, [values[key] for key in SIZES[: len(sizes)]]
     axes = [*map(tools.Axis.calibrated, NAMES, units, scales)][::-1]
-    shape, sig_dims, dtype = sizes[::-1], 2, np.dtype(stored).newbyteorder(values["bo"])
+    shape, sig_dims, silent = sizes[::-1], 2, "the header has no key -bo"
+    dtype, doubts = in_order(np.dtype(stored), values["bo"] or None, byte_order, named, silent)
     if parts:
         shape, sig_dims, axes = (*shape, parts), 3, [*axes, tools.Axis(part_name)]
     minf = tools.beside(base, ".ima.minf")
@@ -156,7 +165,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
         facts["minf"] = read_minf(minf)
     decoder = None
     if values["om"]:
-        dtype = dtype.newbyteorder("=")
+        dtype, doubts = dtype.newbyteorder("="), ()
         decoder = _text_decoder(file, shape, dtype)
     else:
         # The size of a C long depends on the machine that wrote the file; the file size decides.
@@ -164,9 +173,9 @@ def describe(paths: Sequence[str]) -> tools.Description:
             dtype = np.dtype(f"{dtype.kind}4").newbyteorder(dtype.byteorder)
         check_bytes(file, shape, dtype, exact=True)
         facts["dtype"] = str(dtype)
-    return tools.describe_volume(
-        "gis", file, shape, dtype, axes, facts, sig_dims=sig_dims, packed=False, decoder=decoder
-    )
+    options: dict[str, Any] = {"sig_dims": sig_dims, "packed": False, "decoder": decoder}
+    desc = tools.describe_volume("gis", file, shape, dtype, axes, facts, **options)
+    return desc.with_doubts(*doubts)
 
 
 def _text_decoder(file: tools.File, shape: tuple[int, ...], dtype: np.dtype) -> tools.BlockDecoder:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.byte_order import in_order
 from dask_tiled.formats.tools.header import (
     NUMBER,
     TEXT,
@@ -38,7 +39,10 @@ TYPES |= {"FLOAT": "f4", "DOUBLE": "f8"}
 TYPES = {f"MET_{name}": dtype for name, dtype in TYPES.items()}
 TYPES |= {f"{name}_ARRAY": dtype for name, dtype in TYPES.items()}
 TRUE = dict.fromkeys(("True", "T", "1"), True)
-FLAG = choice({**TRUE, **dict.fromkeys(("False", "F", "0"), False)}, default=False)
+FALSE = dict.fromkeys(("False", "F", "0"), False)
+FLAG = choice({**TRUE, **FALSE}, default=False)
+MSB = choice({**dict.fromkeys(TRUE, ">"), **dict.fromkeys(FALSE, "<")}, "")
+"""MetaIO takes the order of the machine where a header does not tell."""
 UNITS = {"mm": "mm", "um": "µm", "cm": "cm", "?": ""}
 OTHER_NAMES = {
     "ElementByteOrderMSB": "BinaryDataByteOrderMSB",
@@ -51,7 +55,7 @@ KEYS: Keys = {
     "ObjectType": choice({"Image": "Image"}, "Image"), "NDims": whole(range(1, 11)),
     "DimSize": several(whole(tools.POSITIVE)), "ElementType": choice(TYPES),
     "ElementNumberOfChannels": whole(range(1, 1 << 31), 1),
-    "BinaryData": choice(TRUE, default=True), "BinaryDataByteOrderMSB": FLAG,
+    "BinaryData": choice(TRUE, default=True), "BinaryDataByteOrderMSB": MSB,
     "CompressedData": FLAG, "HeaderSize": whole(range(-1, 1 << 62), 0),
     "ElementSpacing": several(NUMBER, ()), "ElementSize": several(NUMBER, ()),
     "Offset": several(NUMBER, ()), "TransformMatrix": several(NUMBER, ()),
@@ -65,8 +69,16 @@ def sniff(path: str, head: bytes) -> str | None:
     return None if known else "no lines NDims and DimSize"
 
 
-def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe a volume, given its header file."""
+def describe(
+    paths: Sequence[str], *, byte_order: Literal["little", "big"] | None = None
+) -> tools.Description:
+    """Describe a volume, given its header file.
+
+    Parameters
+    ----------
+    byte_order : {"little", "big"}, optional
+        Byte order of the pixels, by default the header's; little where it does not tell.
+    """
     file = tools.File.only(paths, "metaimage")
     text, end = read_text(file.path, END)
     pairs = parse_pairs(text, "=")
@@ -79,15 +91,17 @@ def describe(paths: Sequence[str]) -> tools.Description:
     name, packed = values["ElementDataFile"], values["CompressedData"]
     parts = pixel_files(file, "ElementDataFile", name, end)
     parts = [(part, skip if skip > 0 else start) for part, start in parts]
-    order = ">" if values["BinaryDataByteOrderMSB"] else "<"
-    dtype = np.dtype(values["ElementType"]).newbyteorder(order)
+    stored, told = np.dtype(values["ElementType"]), values["BinaryDataByteOrderMSB"] or None
+    silent = "the header has no key BinaryDataByteOrderMSB or ElementByteOrderMSB"
+    dtype, doubts = in_order(stored, told, byte_order, file.path, silent)
     shape, axes, sig_dims, skip = values["DimSize"][::-1], _axes(values), 2, min(skip, 0)
     if channels > 1:
         shape, axes, sig_dims = (*shape, channels), [*axes, tools.Axis("component")], 3
     packed = packed or _is_gzip(parts, math.prod(shape) * dtype.itemsize)
     facts = {"header": {tools.printable(k): tools.printable(v) for k, v in pairs.items()}}
     options = {"sig_dims": sig_dims, "packed": packed, "exact": True, "skip": skip}
-    return tools.describe_volume("metaimage", parts, shape, dtype, axes, facts, **options)
+    desc = tools.describe_volume("metaimage", parts, shape, dtype, axes, facts, **options)
+    return desc.with_doubts(*doubts)
 
 
 def _is_gzip(parts: Sequence[tuple[tools.File, int]], nbytes: int) -> bool:

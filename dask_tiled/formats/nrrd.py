@@ -13,11 +13,12 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.byte_order import ORDERS, given_order
 from dask_tiled.formats.tools.header import (
     NUMBER,
     TEXT,
@@ -78,7 +79,8 @@ VECTORS = Value(_vectors, "vectors such as (1,0,0)", ())
 QUOTED = Value(lambda text: tuple(shlex.split(text)), "texts in double quotes", ())
 KEYS: Keys = {
     "dimension": whole(range(1, 17)), "type": choice(TYPES),
-    "endian": choice({"little": "<", "big": ">"}), "encoding": choice(ENCODINGS),
+    "endian": choice(ORDERS)._replace(expected="little or big, or the option byte_order"),
+    "encoding": choice(ENCODINGS),
     "sizes": several(whole(tools.POSITIVE)),
     "datafile": TEXT._replace(default=""), "lineskip": whole(range(1 << 20), 0),
     "byteskip": whole(range(-1, 1 << 62), 0), "spacings": several(NUMBER, ()),
@@ -100,18 +102,28 @@ def sniff(path: str, head: bytes) -> str | None:
     return None if MAGIC.match(head) else "does not begin with a line like NRRD0004"
 
 
-def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe a volume, given its header file."""
+def describe(
+    paths: Sequence[str], *, byte_order: Literal["little", "big"] | None = None
+) -> tools.Description:
+    """Describe a volume, given its header file.
+
+    Parameters
+    ----------
+    byte_order : {"little", "big"}, optional
+        Byte order of the pixels, by default the header's, which has to tell it.
+    """
     file = tools.File.only(paths, "nrrd")
     text, end = read_text(file.path, END)
     pairs = {key: value for key, value in parse_pairs(text, ":").items() if key[:1] != "#"}
     fields = {"".join(k.lower().split()): v for k, v in pairs.items() if not v.startswith("=")}
     one_byte = TYPES.get(fields.get("type", "").lower()) in {"i1", "u1"}
-    if one_byte or ENCODINGS.get(fields.get("encoding", "").lower()) == "text":
-        fields.setdefault("endian", "little")  # irrelevant for single bytes and text
+    irrelevant = one_byte or ENCODINGS.get(fields.get("encoding", "").lower()) == "text"
+    given = given_order(byte_order, file.path)
+    if irrelevant or given:
+        fields.setdefault("endian", "little")
     values = parse_keys(file.path, fields, KEYS)
     check_lengths(file.path, values, dict.fromkeys(("sizes", *PER_AXIS), values["dimension"]))
-    dtype = np.dtype(values["type"]).newbyteorder(values["endian"])
+    dtype = np.dtype(values["type"]).newbyteorder(given or values["endian"])
     parts = pixel_files(file, "data file", values["datafile"], end)
     parts = [(part, after_lines(part, at, values["lineskip"])) for part, at in parts]
     axes, sig_dims = _axes(values)

@@ -11,14 +11,17 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.byte_order import in_order
 from dask_tiled.formats.tools.events import event_layout
 from dask_tiled.formats.tools.files import named_file
+from dask_tiled.formats.tools.header import Order
 from dask_tiled.model.blocks import Fetch
+from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.events import EventRun, Target
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.paths import in_folder
@@ -31,8 +34,17 @@ PARTS = {"indptr": "iu", "indices": "iu", "data": "iufc"}
 """The files, and the allowed kinds of their dtypes."""
 
 
-def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[str, np.dtype]]]:
-    """Read the scan shape, the frame shape, and names and dtypes of the three files."""
+class Part(NamedTuple):
+    """A file that a TOML file names."""
+
+    file: str
+    dtype: np.dtype
+    order: Order | None
+    """Byte order that the dtype tells."""
+
+
+def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[Part]]:
+    """Read the scan shape, the frame shape, and the three files."""
     text = tools.read_head(path, MAX_TOML + 1)
     try:
         if len(text) > MAX_TOML:
@@ -53,7 +65,10 @@ def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[s
         name = files.get(f"{part}_file")
         if not isinstance(name, str) or not name or "\0" in name:
             refuse(path, f"{part}_file", "the name of a file", name)
-        parts.append((name, _dtype(path, f"{part}_dtype", files.get(f"{part}_dtype"), kinds)))
+        key = f"{part}_dtype"
+        dtype = _dtype(path, key, files.get(key), kinds)
+        order = next((one for one in get_args(Order) if files[key].startswith(one)), None)
+        parts.append(Part(name, dtype, order))
     return _shape(path, params, "nav_shape"), _shape(path, params, "sig_shape"), parts
 
 
@@ -160,6 +175,7 @@ def describe(
     *,
     nav_shape: tuple[int, ...] | None = None,
     sig_shape: tuple[int, ...] | None = None,
+    byte_order: Literal["little", "big"] | None = None,
 ) -> tools.Description:
     """Describe sparse frames, given their TOML file.
 
@@ -167,13 +183,16 @@ def describe(
     ----------
     nav_shape, sig_shape : tuple of int, optional
         Shape of the scan and of a frame, by default from the TOML file.
+    byte_order : {"little", "big"}, optional
+        Byte order of the three files, by default that of their dtypes; little where these do not
+        tell.
     """
     path = tools.File.only(paths, "raw_csr").path
     scan, frame, parts = read_toml(path)
     if sig_shape is not None and math.prod(sig_shape) == math.prod(frame):
         frame = sig_shape
     files, folder = [], os.path.dirname(path)
-    for part, (name, _) in zip(PARTS, parts, strict=True):
+    for part, (name, _, _) in zip(PARTS, parts, strict=True):
         full = named_file(name, path, f"{part}_file")
         if full is None:
             problem, expected = "a file named in it is missing", in_folder(folder, name)
@@ -181,7 +200,7 @@ def describe(
                 problem, path=path, where=f"{part}_file", expected=expected, found="no such file"
             )
         files.append(tools.File.at(full))
-    dtypes = [dtype for _, dtype in parts]
+    dtypes, doubts = _dtypes(path, parts, byte_order)
     pointers, *counts = (f.size // dtype.itemsize for f, dtype in zip(files, dtypes, strict=True))
     n_frames = pointers - 1
     ends = [_pointer(files[0], dtypes[0], k) for k in (0, max(0, n_frames))]
@@ -213,7 +232,18 @@ def describe(
     )
     metadata = {"raw_csr": {"nonzero": ends[1] - ends[0], **dict(options)}}
     desc = tools.Description.of("raw_csr", layout, metadata)
+    desc = desc.with_doubts(*doubts)
     return desc.with_scan(scan, path) if nav_shape is None else desc
+
+
+def _dtypes(
+    path: str, parts: Sequence[Part], byte_order: Any
+) -> tuple[list[np.dtype], tuple[Doubt, ...]]:
+    """Return the dtypes of the three files, and doubts about their byte order."""
+    silent = "a dtype in the TOML file does not tell"
+    found = [in_order(part.dtype, part.order, byte_order, path, silent) for part in parts]
+    doubts = dict.fromkeys(doubt for _, doubts in found for doubt in doubts)
+    return [dtype for dtype, _ in found], tuple(doubts)
 
 
 def _pointer(file: tools.File, dtype: np.dtype, k: int) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tools.byte_order import in_order
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
 from dask_tiled.formats.tools.text import read_pairs
 from dask_tiled.formats.tools.volume import check_bytes, pixels_beside
@@ -25,8 +26,8 @@ TYPES = {
     **{f"unsigned {size}": f"u{size}" for size in (1, 2, 4, 8)},
     **{f"float {size}": f"f{size}" for size in (4, 8)},
 }
-ORDERS = {"little-endian": "<", "big-endian": ">", "dont-care": "<"}
-"""HyperSpy writes ``dont-care`` for the native order."""
+ORDERS = {"little-endian": "<", "big-endian": ">", "dont-care": ""}
+"""HyperSpy writes ``dont-care`` for the order of the machine, whatever that is."""
 IMAGE = {"depth": "frame", "height": "y", "width": "x"}
 VECTOR = {"height": "scan_y", "width": "scan_x", "depth": "channel"}
 """Axes in file order, with their default names."""
@@ -55,22 +56,32 @@ def _header_of(path: str) -> str:
     return (suffix.lower() == ".raw" and tools.beside(stem, ".rpl", ".RPL")) or path
 
 
-def describe(paths: Sequence[str]) -> tools.Description:
-    """Describe images or spectra, given either file; scan axes of length 1 are dropped."""
+def describe(
+    paths: Sequence[str], *, byte_order: Literal["little", "big"] | None = None
+) -> tools.Description:
+    """Describe images or spectra, given either file; scan axes of length 1 are dropped.
+
+    Parameters
+    ----------
+    byte_order : {"little", "big"}, optional
+        Byte order of the pixels, by default the header's; little where it does not care.
+    """
     path = _header_of(tools.File.only(paths, "ripple").path)
     pairs = {key.lower(): text for key, text in read_pairs(path, "\t", "latin1").items()}
     values = parse_keys(path, _settled(pairs), KEYS)
     names, sig_dims = values["record-by"]
     shown = [axis for k, axis in enumerate(names, sig_dims - 3) if k >= 0 or values[axis] > 1]
     shape, offset = tuple(values[axis] for axis in shown), values["offset"]
-    dtype = np.dtype(values[TYPE]).newbyteorder(values["byte-order"])
+    silent = "the key byte-order of the header is dont-care"
+    stored, told = np.dtype(values[TYPE]), values["byte-order"] or None
+    dtype, doubts = in_order(stored, told, byte_order, path, silent)
     file = pixels_beside(path, ".raw", ".RAW")
     check_bytes(file, shape, dtype, offset, exact=True)
     axes = [_axis(axis, values, names[axis]) for axis in shown]
     facts = {"header": {tools.printable(k): tools.printable(v) for k, v in pairs.items()}}
-    return tools.describe_volume(
-        "ripple", file, shape, dtype, axes, facts, sig_dims=sig_dims, packed=False, skip=offset
-    )
+    options: dict[str, Any] = {"sig_dims": sig_dims, "packed": False, "skip": offset}
+    desc = tools.describe_volume("ripple", file, shape, dtype, axes, facts, **options)
+    return desc.with_doubts(*doubts)
 
 
 def _settled(pairs: dict[str, str]) -> dict[str, str]:

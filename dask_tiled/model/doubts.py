@@ -47,6 +47,7 @@ WHOLE = "whole nav_shape"
 """A ``nav_shape`` of which no frame is missing."""
 SETTLED_BY: Mapping[str, frozenset[str]] = {
     "axes-order": frozenset({"transposed"}),
+    "byte-order": frozenset({"byte_order"}),
     "default-dataset": frozenset({"dataset"}),
     "extended-header": frozenset({"extended_header"}),
     "first-channel": frozenset(),

@@ -19,7 +19,14 @@ import zarr
 import dask_tiled
 from dask_tiled import Axis, Doubt, DoubtError, DoubtWarning, describe, open_dataset, to_zarr
 from dask_tiled.model.doubts import SETTLED_BY
-from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series, write_mrc
+from dask_tiled.testing import (
+    counting_frames,
+    write_dm,
+    write_mib,
+    write_mib_series,
+    write_mrc,
+    write_ripple,
+)
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -97,6 +104,11 @@ def bytes_of_no_sign(folder):
     return path
 
 
+def any_byte_order(folder):
+    keys = {"byte-order": "dont-care"}
+    return write_ripple(folder / "scan.rpl", FRAMES, further=keys)[1]
+
+
 def square_scan(folder):
     path = folder / "scan_master.h5"
     with h5py.File(path, "w") as file:
@@ -124,6 +136,7 @@ def part_of_a_scan(folder):
 
 SAMPLES = {
     "axes-order": ("DM4 with four axes, without units", no_units),
+    "byte-order": ("Ripple with pixels of two bytes in any order", any_byte_order),
     "default-dataset": ("HDF5 with two arrays of one size", two_arrays),
     "extended-header": ("MRC whose NSYMBT bytes are absent", no_extended_header),
     "first-channel": ("an Eiger master with two thresholds, opened as a scan", two_channels),
@@ -213,6 +226,8 @@ SETTLED = [
     ("lost-files", {"nav_shape": 6}),
     ("extended-header", {"extended_header": 0}),
     ("unfinished", {"missing": "fill"}),
+    ("byte-order", {"byte_order": "little"}),
+    ("byte-order", {"byte_order": "big"}),
     ("pixel-type", {"signed": True}),
     ("pixel-type", {"signed": False}),
     ("scan-shape  ", {"nav_shape": (9,)}),
