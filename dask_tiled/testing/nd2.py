@@ -33,6 +33,7 @@ def write_nd2(
     missing: Collection[int] = (),
     version: str = "3.0",
     facts: Mapping[str, Any] | None = None,
+    in_turn: Mapping[str, int] | None = None,
 ) -> Path:
     """Write an ND2 file of version 3.
 
@@ -56,6 +57,8 @@ def write_nd2(
         Version stated in the file.
     facts
         Further metadata of the picture.
+    in_turn
+        Letters and lengths of loops that take turns with the innermost one.
     """
     path, every = Path(path), np.asarray(array)
     sizes = dict(zip(axes, every.shape, strict=True))
@@ -89,15 +92,17 @@ def write_nd2(
             }
         },
     }  # fmt: skip
-    loops = [axis for axis in axes if axis in _KINDS]
-    inner: dict[str, Any] = {}
-    for axis in reversed(loops):
-        told_of = _loop(axis, sizes[axis], positions, step, period)
-        inner = {"SLxExperiment": {"eType": _KINDS[axis], "uLoopPars": told_of, **inner}}
-        if axis != loops[0]:
-            inner = {"ppNextLevelEx": {"": inner["SLxExperiment"]}}
-    if inner:
-        trees["ImageMetadataLV!"] = inner
+    loops = [
+        {"eType": _KINDS[axis], "uLoopPars": _loop(axis, size, positions, step, period)}
+        for axis, size in sizes.items()
+        if axis in _KINDS
+    ]
+    others = {
+        axis: {"eType": _KINDS[axis], "uLoopPars": _loop(axis, size, (), step, period)}
+        for axis, size in (in_turn or {}).items()
+    }
+    if loops:
+        trees["ImageMetadataLV!"] = {"SLxExperiment": _nested(loops, others)}
     entries = b""
     with path.open("wb") as file:
 
@@ -128,6 +133,15 @@ def write_nd2(
         file.write(struct.pack("<IIQ", 0x0ABECEDA, len(_MAP), len(entries)) + _MAP + entries)
         file.write(_END + struct.pack("<Q", at))
     return path
+
+
+def _nested(loops: Sequence[dict[str, Any]], others: dict[str, Any]) -> dict[str, Any]:
+    """Return the first loop with the others inside, each in the one before."""
+    first, *inner = loops
+    if not inner:
+        return first
+    every = {"": _nested(inner, others), **(others if len(inner) == 1 else {})}
+    return {**first, "ppNextLevelEx": every}
 
 
 def _loop(

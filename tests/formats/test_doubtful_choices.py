@@ -196,6 +196,26 @@ def test_nd2_files_with_more_frames_than_their_loops(tmp_path):
     assert open_dataset(path, nav_shape=(6,), doubts="raise").shape == (6, 8, 8)
 
 
+def test_nd2_loops_that_take_turns(tmp_path):
+    """Frames are in a row, unless their number shows that only the longest loop was recorded."""
+    frames = counting_frames((2, 5, 8, 8), "u2")
+    path = write_nd2(tmp_path / "a.nd2", frames, "tzyx", in_turn={"p": 2})
+    assert describe(path, doubts="raise").shape == (2, 5, 8, 8)
+    data = path.read_bytes()
+    count = "uiCount".encode("utf-16-le")
+    at = data.index((5).to_bytes(4, "little"), data.index(count))
+    path.write_bytes(data[:at] + (3).to_bytes(4, "little") + data[at + 4 :])  # of z
+    doubt = one_doubt(path)
+    assert doubt.code == "scan-shape"
+    assert doubt.text.endswith("as loops of the experiment take turns: z of 3 and p of 2")
+    np.testing.assert_array_equal(open_dataset(path, doubts="ignore"), frames.reshape(10, 8, 8))
+    assert open_dataset(path, nav_shape=(2, 5), doubts="raise").shape == frames.shape
+    path = write_nd2(tmp_path / "b.nd2", frames, "tzyx", in_turn={"p": 5})
+    assert "z of 5 and p of 5" in one_doubt(path).text
+    path = write_nd2(tmp_path / "c.nd2", frames, "tzyx", in_turn={"z": 5})
+    assert describe(path, doubts="raise").dims == ("t", "z", "y", "x")
+
+
 FRAMES = counting_frames((10, 4, 6), "u2")
 
 

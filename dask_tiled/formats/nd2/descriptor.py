@@ -33,7 +33,7 @@ from dask_tiled.formats.nd2.chunks import (
 )
 from dask_tiled.formats.tools.text import number_in, since_1970
 from dask_tiled.model.colours import of_channels, rgb
-from dask_tiled.model.doubts import left_over
+from dask_tiled.model.doubts import Doubt, left_over
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.pieces import axis_columns, piece_table
@@ -83,10 +83,11 @@ def describe(paths: Sequence[str]) -> tools.Description:
     told = {key: read_tree(file, chunks, name) for key, name in TREES.items()}
     attributes = told["attributes"]
     frames = _frames_of(file, attributes, told["picture"])
-    axes, shape = _loops(file, told["experiment"])
+    recorded = int(chunks.numbers[-1]) + 1
+    axes, shape, doubts = _grid(file, told["experiment"], recorded)
     total = math.prod(shape)
     if not shape and len(chunks.numbers) > 1:
-        axes, shape = [tools.Axis("frame")], [int(chunks.numbers[-1]) + 1]
+        axes, shape = [tools.Axis("frame")], [recorded]
     nav, every = (*shape,), (*shape, frames.channels)
     layout = _layout(file, chunks, frames, packed=attributes.get("eCompression") == LOSSLESS)
     layout = layout.show(every, numbers=_numbers(file, chunks, math.prod(shape), frames.channels))
@@ -99,7 +100,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
     every_axis = (*axes, *_sig_axes(told["picture"], frames))
     desc = tools.Description.of("nd2", layout, {"nd2": facts}, every_axis)
     more = left_over(nav, len(chunks.numbers), "the loops of the experiment") if nav else ()
-    return desc.with_doubts(*more)
+    return desc.with_doubts(*doubts, *more)
 
 
 def _children(tree: Any, key: str) -> list[dict[str, Any]]:
@@ -189,10 +190,34 @@ def _numbers(file: tools.File, chunks: Chunks, total: int, channels: int) -> Ind
     return np.where(rows[:, None] < 0, -1, every).reshape(-1)
 
 
-def _loops(file: tools.File, experiment: dict[str, Any]) -> tuple[list[tools.Axis], list[int]]:
-    """Return the axes of the loops, slow ones first, and their lengths."""
+def _grid(
+    file: tools.File, experiment: dict[str, Any], frames: int
+) -> tuple[list[tools.Axis], list[int], tuple[Doubt, ...]]:
+    """Return the axes of the loops, slow ones first, their lengths, and a doubt or none.
+
+    Frames are in a row if loops take turns inside another one, unless their number shows that only
+    one of them was recorded.
+    """
+    axes, shape, turns = _loops(file, experiment)
+    counts = [count for _, count in turns]
+    if not turns or (frames == math.prod(shape) and counts.count(max(counts)) == 1):
+        return axes, shape, ()
+    named = " and ".join(f"{name} of {count}" for name, count in turns)
+    text = f"{frames} frames are shown in a row, as loops of the experiment take turns: {named}"
+    doubt = Doubt("scan-shape", text, f"pass nav_shape, or nav_shape=({frames},) for a series")
+    return [], [], (doubt,)
+
+
+def _loops(
+    file: tools.File, experiment: dict[str, Any]
+) -> tuple[list[tools.Axis], list[int], list[tuple[str, int]]]:
+    """Return axes and lengths of the loops, and names and lengths of those that take turns.
+
+    Of loops on one level, the longest is an axis.
+    """
     axes: list[tools.Axis] = []
     shape: list[int] = []
+    turns: list[tuple[str, int]] = []
     level: dict[str, Any] | None = experiment
     while level:
         kind, told = level.get("eType", 0), level.get("uLoopPars")
@@ -208,8 +233,15 @@ def _loops(file: tools.File, experiment: dict[str, Any]) -> tuple[list[tools.Axi
             axes.append(tools.Axis(f"{axis.name}_{taken}") if taken else axis)
             shape.append(count)
         inner = [one.get("SLxExperiment", one) for one in _children(level, "ppNextLevelEx")]
-        level = max(inner, key=lambda one: number_in(one.get("uLoopPars"), "uiCount"), default=None)
-    return axes, shape
+        found = [_loop(one.get("eType", 0), one.get("uLoopPars"), one) for one in inner]
+        kinds = {(axis.name, count): None for count, axis in found if count and axis is not None}
+        turns += kinds if len(kinds) > 1 else ()
+        level = max(zip(found, inner, strict=True), key=_length, default=(None, None))[1]
+    return axes, shape, turns
+
+
+def _length(loop: tuple[tuple[int, Any], Any]) -> int:
+    return loop[0][0]
 
 
 def _loop(kind: Any, told: Any, level: dict[str, Any]) -> tuple[int, tools.Axis | None]:
