@@ -66,7 +66,8 @@ def check_predictor(config: Config, shape: Shape) -> None:
 def unpredicted(name: str, config: Config, array: Array) -> Array:
     """Decode a predictor."""
     decode = getattr(library(), f"{name.removeprefix(PREFIX)}_decode")
-    native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    # imagecodecs writes into what it decodes: the process would end if it is a mapped file.
+    native = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
     return np.asarray(decode(native, axis=config["axis"], dist=config["dist"]))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dask_tiled.codecs.byte_codecs import BYTE_CODECS
-from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, PREFIX, ROWS
+from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, PREFIX, ROWS, unpredicted
 from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.formats.tiff.storage import BYTE_CODECS as OF_TIFF
 from dask_tiled.testing import counting_frames
@@ -80,3 +80,14 @@ def test_impossible_sizes_are_not_allocated():
     pipeline = Pipeline(codecs, (1 << 20, 1 << 20), np.dtype("u1"))
     with pytest.raises(ValueError, match="at most 128"):
         pipeline.decode(np.zeros(2, "u1"))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_predictors_of_mapped_pixels(tmp_path, dtype):
+    """imagecodecs writes into floats that it decodes; a mapped file is read-only."""
+    pixels = np.random.default_rng(0).normal(size=(3, 16)).astype(dtype)
+    encoded = imagecodecs.floatpred_encode(pixels, axis=-1, dist=1)
+    (tmp_path / "a.bin").write_bytes(encoded.tobytes())
+    mapped = np.memmap(tmp_path / "a.bin", dtype, mode="r").reshape(3, 16)
+    config = {"axis": -1, "dist": 1}
+    np.testing.assert_array_equal(unpredicted("imagecodecs_floatpred", config, mapped), pixels)
