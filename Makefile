@@ -51,7 +51,7 @@ help:
 	@echo "make tables  speed of small and of first results, of growing files, and of backends, and graphs for terabytes; writes the tables of the docs"
 	@echo "make clean   remove everything that the other targets made"
 
-environments: $(foreach name,test lint docs demo,$(VENVS)/$(name)/installed) $(NODE)
+environments: $(foreach name,test lint docs demo judges,$(VENVS)/$(name)/installed) $(NODE)
 
 demo: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python examples/demo.py $(DEMO_ARGS)

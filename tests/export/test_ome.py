@@ -1,7 +1,7 @@
 """Groups are OME-Zarr images if the specification allows them."""
 
-import importlib
 import json
+import os
 
 import dask.array as da
 import numcodecs
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
-from ome_judges import validate
+from ome_judges import judged, lacking, levels_of, validate
 
 from dask_tiled import Axis, DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd
@@ -236,36 +236,87 @@ def test_default_chunks_in_format_2(tmp_path):
     np.testing.assert_array_equal(found.compute(), arr.mean((0, 1)).compute())
 
 
-@pytest.mark.parametrize("reader", ["ome_zarr", "napari_ome_zarr", "ngff_zarr"])
-def test_other_readers(tmp_path, reader):
-    """They show channels by name, in their colours, and all levels."""
-    module = pytest.importorskip(reader)
-    pixels = np.random.default_rng(0).integers(0, 900, (2, 3, 4, 64, 80), "u2")
-    axes = [Axis("t", "s", 3), Axis("c", labels=tuple("abc"), colours=("#0000ff", "", "#ff0000"))]
-    axes += [Axis("z", "µm", 2), Axis("y", "µm", 0.25), Axis("x", "µm", 0.25)]
-    path = str(tmp_path / "out.zarr")
-    to_zarr(da.from_array(pixels), path, dimension_names=axes, pyramid=2)
-    if reader == "ome_zarr":
-        (node,) = importlib.import_module("ome_zarr.reader").Reader(
-            importlib.import_module("ome_zarr.io").parse_url(path)
-        )()
-        data, names = node.data, node.metadata["channel_names"]
-        colours = [tuple(one[1]) for one in node.metadata["colormap"]]
-    elif reader == "ngff_zarr":
-        found = module.from_ngff_zarr(path, validate=True)
-        data = [one.data for one in found.images]
-        channels = found.metadata.omero.channels
-        names = [one.label for one in channels]
-        hexes = [[one.color[k : k + 2] for k in (0, 2, 4)] for one in channels]
-        colours = [tuple(int(part, 16) / 255 for part in parts) for parts in hexes]
-    else:
-        ((data, told, _),) = module.napari_get_reader(path)(path)
-        names = told["name"]
-        colours = [tuple(one.colors[1][:3]) for one in told["colormap"]]
-    assert [level.shape[-2:] for level in data] == [(64, 80), (32, 40), (16, 20)]
-    np.testing.assert_array_equal(data[0], pixels)
-    assert [*names] == ["a", "b", "c"]
-    assert colours == [(0, 0, 1), (0, 1, 1), (1, 0, 0)]
+CHANNELS = Axis("c", labels=tuple("abc"), colours=("#0000ff", "", "#ff0000"))
+SPACES = [Axis("z", "µm", 2), Axis("y", "µm", 0.25), Axis("x", "µm", 0.5)]
+IMAGES = [dims for dims, types in ORDERS.items() if types]
+REFUSED = {
+    "bioio": ([dims for dims in IMAGES if max(map(len, dims.split())) > 1], "single character"),
+    "ngff-zarr": ([dims for dims in IMAGES if "scan_x" in dims], "suffix of (z, y, x)"),
+}
+"""Readers whose rules are narrower than the specification: the axes they refuse, and the reason."""
+
+
+def exports():
+    """Return pixels and options of exports by name."""
+    rng, found = np.random.default_rng(0), {}
+    for dims in IMAGES:
+        sizes = [16 if n in "yx" else 3 for n in dims.split()]
+        found[dims] = rng.integers(0, 900, sizes, "u2"), {"dimension_names": dims.split()}
+    cells = rng.integers(0, 900, (2, 3, 4, 16, 20), "u2")
+    names = [Axis("t", "s", 3), CHANNELS, *SPACES]
+    found["cells"] = cells, {"dimension_names": names}
+    found["chunks"] = cells, {"dimension_names": [*"tczyx"], "chunks": (1, 2, 3, 5, 7)}
+    for dtype in ("u1", "i4", "f4"):
+        found[dtype] = cells[0].astype(dtype), {"dimension_names": names[1:]}
+    labels = {"dimension_names": SPACES[1:], "pyramid_method": "nearest"}
+    found["labels"] = cells[0, 0, 0].astype("u4"), labels
+    return found
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory):
+    """Return levels of exports by name, as zarr reads them, and what all judges say of each."""
+    if missing := lacking():
+        reason = f"judges of OME-Zarr are not installed: {missing}"
+        if os.environ.get("DASK_TILED_REQUIRE_READERS") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    folder, expected = tmp_path_factory.mktemp("images"), {}
+    for name, (pixels, options) in exports().items():
+        for version, zarr_format in (("0.4", 2), ("0.5", 3)):
+            path = folder / f"{name} {version}"
+            to_zarr(da.from_array(pixels), path, pyramid=1, zarr_format=zarr_format, **options)
+            group = zarr.open_group(path, mode="r")
+            levels = [group[one][...] for one in ("data", "level_1/data")]
+            np.testing.assert_array_equal(levels[0], pixels)
+            expected[path.name] = levels_of(levels)
+    return expected, judged(folder)
+
+
+@pytest.mark.slow
+def test_all_judges_accept_images(verdicts):
+    """Schemas, models and readers of others; in all levels they find the pixels of zarr."""
+    expected, found = verdicts
+    assert len(found) == 9
+    wrong = {}
+    for judge, told in found.items():
+        refused, reason = REFUSED.get(judge, ((), ""))
+        for name, levels in expected.items():
+            one = told[name]
+            if name[: -len(" 0.5")] in refused:
+                right = isinstance(one, str) and reason in one
+            elif judge in {"schemas", "yaozarrs", "ome-zarr-models"}:
+                right = one == {}
+            else:
+                right = isinstance(one, dict) and one["levels"] == levels
+            if not right:
+                wrong[judge, name] = one
+    assert not wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_readers_find_names_colours_scales_and_units(verdicts, version):
+    told = {judge: of_all[f"cells {version}"] for judge, of_all in verdicts[1].items()}
+    for judge in ("ome-zarr", "napari-ome-zarr", "ngff-zarr", "bioio"):
+        assert told[judge]["names"] == ["a", "b", "c"]
+    for judge in ("ome-zarr", "napari-ome-zarr", "ngff-zarr"):
+        assert told[judge]["colours"] == [[0, 0, 1], [0, 1, 1], [1, 0, 0]]
+    assert told["bioio"]["dims"] == [*"TCZYX"]
+    assert told["bioio"]["scale"] == [2, 0.25, 0.5]
+    assert told["ngff-zarr"]["scale"] == {"t": 3, "c": 1, "z": 2, "y": 0.25, "x": 0.5}
+    lengths = dict.fromkeys("zyx", "micrometer")
+    assert told["ngff-zarr"]["units"] == {"t": "second", "c": None, **lengths}
 
 
 def test_channels_that_are_not_listed(tmp_path):
