@@ -142,7 +142,7 @@ bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/events.py $$(mktemp -d)
 	@$(VENVS)/bench/bin/python benchmarks/frame_facts.py
 	@$(VENVS)/bench/bin/python benchmarks/virtual.py
-	@$(VENVS)/bench/bin/python benchmarks/images.py --side 16384
+	@$(VENVS)/bench/bin/python benchmarks/images.py
 	@$(VENVS)/bench/bin/python benchmarks/export.py --memory
 	@$(VENVS)/bench/bin/python -m pytest $(BENCH_ARGS) benchmarks/test_parts.py
 
