@@ -65,11 +65,29 @@ def test_damaged_scales_leave_names(tmp_path):
     with h5py.File(path, "r+") as file:
         del file["scales/time"]
         del file["scales/height"]
-    assert describe(path).dims == ("time", "height", "width")
+    desc = describe(path)
+    assert desc.axes == (Axis("time"), Axis("height"), Axis("width", "um", 0.25))
+    lost = "is shown in pixels: its positions in the file are lost with its dimension scale"
+    assert [doubt.text for doubt in desc.doubts] == [f"the axis {n} {lost}" for n in desc.dims[:2]]
+    axes = {"time": "1 s", "height": "1 um"}
+    assert open_dataset(path, doubts="raise", axes=axes).axes[0] == Axis("time", "s", 1.0)
     with h5py.File(path, "r+") as file:
         del file["movie"].attrs["DIMENSION_LIST"]
         file["movie"].attrs["DIMENSION_LIST"] = np.arange(3)
-    assert describe(path).dims == ("time", "height", "width")
+    assert describe(path, doubts="raise").dims == ("time", "height", "width")
+
+
+def test_datasets_in_place_of_removed_scales_are_no_scales(tmp_path):
+    """The library may store another object where the reference to a removed one leads."""
+    path = write_scales(tmp_path / "a.h5", labels=False)
+    with h5py.File(path, "r+") as file:
+        del file["scales/width"]
+        for k in range(50):
+            file[f"other {k}"] = 3.0 * np.arange(20)
+    desc = describe(path, dataset="movie")
+    assert desc.axes[2] == Axis("x")
+    (doubt,) = desc.doubts
+    assert doubt.settle.startswith("pass axes={'x': ")
 
 
 def test_nexus_data_without_axes_has_those_of_scales(tmp_path):

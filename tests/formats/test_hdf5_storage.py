@@ -2,8 +2,10 @@
 
 import contextlib
 import lzma
+import re
 import threading
 import zlib
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from dask_tiled import (
     CorruptFileError,
     DatasetError,
+    MissingFileError,
     StaleFileError,
     TilingRequest,
     TruncatedFileError,
@@ -23,9 +26,10 @@ from dask_tiled import (
 )
 from dask_tiled.codecs.byte_codecs import BYTE_CODECS
 from dask_tiled.codecs.pipeline import Pipeline
-from dask_tiled.formats.hdf5 import apart, boxes, pieces
+from dask_tiled.formats.hdf5 import apart, boxes, pieces, tree
 from dask_tiled.formats.hdf5.filters import codecs_of
-from dask_tiled.formats.hdf5.library import filters_of
+from dask_tiled.formats.hdf5.library import filters_of, open_file
+from dask_tiled.model.files import File, filling
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -595,6 +599,102 @@ def test_virtual_datasets(tmp_path, options):
     (tmp_path / "2.h5").unlink()
     with pytest.raises(TruncatedFileError, match=r"2\.h5"):
         describe(path, dataset="row")
+
+
+NESTED = COUNTS.astype("u2").reshape(-1, *SHAPE[2:])[:24] + 1
+ORDERS = {
+    "one after the other": lambda k, n: slice(n * k, n * k + n),
+    "in turn": lambda k, _: slice(k, None, 2),
+}
+
+
+def write_nested(folder, outer, inner):
+    """Write 24 frames in 4 files, two virtual datasets of 12 and one of these; return its path."""
+    outermost = h5py.VirtualLayout(NESTED.shape, "u2")
+    for k in range(2):
+        part = NESTED[ORDERS[outer](k, 12)]
+        layout = h5py.VirtualLayout(part.shape, "u2")
+        for j in range(2):
+            name, own = f"{k}{j}.h5", ORDERS[inner](j, 6)
+            write(folder / name, part[own], name="d")
+            layout[own] = h5py.VirtualSource(name, "d", part[own].shape, "u2")
+        with h5py.File(folder / f"{k}.h5", "w") as file:
+            file.create_virtual_dataset("d", layout, fillvalue=3)
+        outermost[ORDERS[outer](k, 12)] = h5py.VirtualSource(f"{k}.h5", "d", part.shape, "u2")
+    with h5py.File(folder / "all.h5", "w") as file:
+        file.create_virtual_dataset("d", outermost, fillvalue=3)
+    return folder / "all.h5"
+
+
+@pytest.mark.parametrize("outer", ORDERS)
+@pytest.mark.parametrize("inner", ORDERS)
+@pytest.mark.parametrize(
+    "removed", [("00.h5",), ("11.h5", "0.h5"), ("00.h5", "01.h5"), ("01.h5", "10.h5")], ids="-".join
+)
+def test_lost_sources_of_nested_virtual_datasets(tmp_path, outer, inner, removed):
+    """Frames are missing that lie in lost files, or in sources of lost files."""
+    path, lost = write_nested(tmp_path, outer, inner), np.zeros(24, bool)
+    np.testing.assert_array_equal(open_dataset(path, doubts="raise"), NESTED)
+    for name in removed:
+        (tmp_path / name).unlink()
+        frames = np.arange(24)[ORDERS[outer](int(name[0]), 12)]
+        lost[frames if len(name) == 4 else frames[ORDERS[inner](int(name[1]), 6)]] = True
+    for missing in (None, "raise"):
+        with pytest.raises(MissingFileError, match="|".join(map(re.escape, removed))):
+            open_dataset(path, missing=missing)
+    arr = open_dataset(path, missing="fill", fill_value=7)
+    assert arr.description.missing.tolist() == np.flatnonzero(lost).tolist()
+    assert set(arr.description.metadata["hdf5"]["missing_files"]) == {*removed}
+    np.testing.assert_array_equal(arr, np.where(lost[:, None, None], 7, NESTED))
+
+
+@pytest.mark.parametrize("outer", ORDERS)
+@pytest.mark.parametrize("removed", [("0.h5", "1.h5"), ("00.h5", "01.h5", "1.h5")], ids="-".join)
+def test_virtual_datasets_without_any_source_raise(tmp_path, outer, removed):
+    path = write_nested(tmp_path, outer, "in turn")
+    for name in removed:
+        (tmp_path / name).unlink()
+    with pytest.raises(MissingFileError, match="all files that hold the dataset are") as caught:
+        describe(path, missing="fill")
+    assert set(caught.value.expected.split(", ")) == {*removed}
+
+
+def test_sources_are_visited_once(tmp_path, monkeypatch):
+    """Those of virtual datasets that the library reads, to check them and to find lost ones."""
+    path, opened = write_nested(tmp_path, "in turn", "in turn"), []
+    (tmp_path / "01.h5").unlink()
+    monkeypatch.setattr(
+        tree, "open_file", lambda file: opened.append(Path(file.path).name) or open_file(file)
+    )
+    with filling(True), tree.Tree(File.at(path)) as opened_tree:
+        dataset = opened_tree.root["d"]
+        lost = opened_tree.check_sources(dataset)
+    assert sorted(opened) == sorted(["all.h5", "0.h5", "1.h5", "00.h5", "10.h5", "11.h5"])
+    assert {name for name, _ in lost} == {"01.h5"}
+    frames = [start[0] + k for _, (start, size) in lost for k in range(size[0])]
+    assert sorted(frames) == [2, 6, 10, 14, 18, 22]
+
+
+def test_parts_of_nested_virtual_datasets(tmp_path):
+    """A selection of the source, and boxes that are no frames, lose just their own pixels."""
+    write(tmp_path / "a.h5", NESTED[:6], name="d")
+    part = h5py.VirtualLayout((12, *SHAPE[2:]), "u2")
+    part[:6] = h5py.VirtualSource("a.h5", "d", NESTED[:6].shape, "u2")
+    part[6:, :, :10] = h5py.VirtualSource("b.h5", "d", (6, 12, 10), "u2")
+    part[6:, :, 10:] = h5py.VirtualSource("a.h5", "d", NESTED[:6].shape, "u2")[:, :, 10:]
+    with h5py.File(tmp_path / "part.h5", "w") as file:
+        file.create_virtual_dataset("d", part, fillvalue=3)
+    whole = h5py.VirtualLayout((8, *SHAPE[2:]), "u2")
+    whole[::2] = h5py.VirtualSource("part.h5", "d", part.shape, "u2")[4:8]
+    whole[1::2] = h5py.VirtualSource("a.h5", "d", NESTED[:6].shape, "u2")[2:]
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        file.create_virtual_dataset("d", whole, fillvalue=3)
+    arr = open_dataset(tmp_path / "all.h5", missing="fill")
+    expected = np.empty(whole.shape, "u2")
+    expected[[0, 2]], expected[1::2] = NESTED[4:6], NESTED[2:6]
+    expected[[4, 6], :, :10], expected[[4, 6], :, 10:] = 3, NESTED[:2, :, 10:]
+    np.testing.assert_array_equal(arr, expected)
+    assert arr.description.metadata["hdf5"]["missing_files"] == ("b.h5",)
 
 
 def test_changed_file_is_stale(tmp_path):

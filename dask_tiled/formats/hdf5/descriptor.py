@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.codecs.chunks import needs_imagecodecs
-from dask_tiled.errors import DatasetError, check_whole, require
+from dask_tiled.errors import DatasetError, MissingFileError, check_whole, require
 from dask_tiled.formats.hdf5.apart import safely
 from dask_tiled.formats.hdf5.attributes import attribute, label, plain_attributes
 from dask_tiled.formats.hdf5.choice import Choice, choose
 from dask_tiled.formats.hdf5.convention import Calibration
 from dask_tiled.formats.hdf5.conventions import CONVENTIONS, INSTRUMENT
-from dask_tiled.formats.hdf5.datasets import Picture, number_type
+from dask_tiled.formats.hdf5.datasets import MOST_NAMED, Picture, number_type
 from dask_tiled.formats.hdf5.detector import detector_facts, read_corrections
 from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.grids import Box
@@ -219,6 +219,10 @@ def _laid_out(tree: Tree, picture: Picture, split: int) -> tuple[Pieces, Layout]
     for member, origin in picture.placed(tree):
         stored_as = number_type(member) if picture.is_series else None
         pieces.add(member, (0,) * (len(stored) - len(origin)) + origin, stored_as)
+    if pieces.missing and not pieces.has_pixels:
+        what, names = "all files that hold the dataset are missing", pieces.missing[:MOST_NAMED]
+        path, where = tree.file.path, picture.path
+        raise MissingFileError(what, path=path, where=where, expected=", ".join(names))
     lost = _merged(grid, (*pieces.lost, *picture.lost(tree)))
     options: dict[str, Any] = {"lost": lost, "partial": pieces.covers_lost}
     layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders, **options)

@@ -20,7 +20,7 @@ from dask_tiled.formats.hdf5.chunk_index import list_chunks
 from dask_tiled.formats.hdf5.filters import Filter, codecs_of
 from dask_tiled.formats.hdf5.grids import Box, join_chunks
 from dask_tiled.formats.hdf5.library import chunks_of, filters_of, shape_of
-from dask_tiled.formats.hdf5.sources import external_boxes, lost_sources, whole_sources
+from dask_tiled.formats.hdf5.sources import external_boxes, whole_sources
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File
@@ -70,6 +70,8 @@ class Pieces:
         """Whether pieces that the library reads have lost frames, too."""
         self.missing: list[str] = []
         """Names of missing files and datasets."""
+        self.has_pixels = False
+        """Whether a file with pixels is there."""
         self.fill_value: Any = 0
         """Value of missing frames."""
         self.unwritten = 0
@@ -193,6 +195,7 @@ class Pieces:
         shape, file = self.shown(dataset), self.file(dataset.file.filename)
         start, strides = (0,) * len(shape), strides_of(shape_of(dataset), self.stored.itemsize)
         whole = shape == shape_of(dataset)
+        self.has_pixels |= kind != h5d.VIRTUAL and not dataset.external
         if kind == h5d.CHUNKED:
             self._add_chunks(dataset, file, origin)
         elif kind == h5d.VIRTUAL and whole:
@@ -209,6 +212,7 @@ class Pieces:
                 if path is None:
                     self.lose(dataset, origin, box, name)
                 else:
+                    self.has_pixels = True
                     self.put(origin, *box, at, strides, file=self.file(path), decoder=decoder)
         elif offset is None:
             self.unwritten += 1
@@ -244,12 +248,14 @@ class Pieces:
             block[axis] = min(shape[axis], block[axis] * times)
         corners = np.indices(-(-shape // block)).reshape(len(shape), -1).T * block
         boxes = np.minimum(block, shape - corners)
-        lost = lost_sources(self.tree, dataset)
-        for (name, _), inside in lost.items():  # the library fills what is no whole frame
-            self.missing.append(name)
-            for box in inside:
-                self.covers_lost |= self._lose_frames(dataset, origin, box)
-        self.tree.check_sources(dataset, lost)
+        lost = self.tree.check_sources(dataset)
+        self.missing += dict.fromkeys(name for name, _ in lost)
+        for _, box in lost:  # the library fills what is no whole frame
+            self.covers_lost |= self._lose_frames(dataset, origin, box)
+        sources = dataset.virtual_sources() if lost else ()
+        filled = sum(source.vspace.get_select_npoints() for source in sources)
+        gone = sum(math.prod(size) for _, (_, size) in lost)
+        self.has_pixels |= not lost or gone < filled
         number = self.by_library(dataset, origin)
         self.put(origin, corners, boxes, 0, np.zeros_like(boxes), file=file, decoder=number)
         self.blocks(origin, tuple(block.tolist()))

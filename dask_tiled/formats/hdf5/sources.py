@@ -14,13 +14,11 @@ import numpy as np
 from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, uncovered
 from dask_tiled.formats.hdf5.library import shape_of
+from dask_tiled.formats.hdf5.selections import is_unlimited
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import MAX_NDIM
-
-MOST_LOST = 1 << 20
-"""Maximum number of boxes of missing sources."""
 
 
 class Whole(NamedTuple):
@@ -37,8 +35,7 @@ class Whole(NamedTuple):
 def whole_sources(tree: Tree, dataset: Any) -> Whole | None:
     """List the sources of a virtual dataset; None unless they are whole datasets in boxes.
 
-    Raise a TruncatedFileError or LookupError if one is missing and ``missing`` is not "fill", or if
-    all are.
+    Raise a TruncatedFileError or LookupError if one is missing and ``missing`` is not "fill".
     """
     sources = dataset.virtual_sources()
     boxes = list(map(_box_of, sources))
@@ -54,53 +51,12 @@ def whole_sources(tree: Tree, dataset: Any) -> Whole | None:
                 if lead < 0 or shape != (1,) * lead + member.shape or member.dtype != dataset.dtype:
                     return None
         except (TruncatedFileError, LookupError):
-            last = source is sources[-1] and not found
-            if not is_filling() or last:
+            if not is_filling():
                 raise
             lost.append((source.file_name, (start, shape)))
         else:
             found.append((start, source))
     return Whole(found, rest, lost)
-
-
-def lost_sources(tree: Tree, dataset: Any) -> dict[tuple[str, str], list[Box]]:
-    """Return the boxes of missing sources of a virtual dataset, by file and path in it.
-
-    Raise a TruncatedFileError or LookupError if one is missing and ``missing`` is not "fill", or if
-    all are.
-    """
-    lost, sources = (
-        dict[tuple[str, str], list[Box]](),
-        dataset.virtual_sources() if dataset.is_virtual else [],
-    )
-    for source in sources:
-        try:
-            for _ in tree.members(dataset, source):
-                pass
-        except (TruncatedFileError, LookupError):
-            boxes = _boxes_of(source.vspace)
-            if not is_filling() or not boxes or len(sources) == 1:
-                raise
-            lost.setdefault((source.file_name, source.dset_name), []).extend(boxes)
-            if sum(map(len, lost.values())) > MOST_LOST or len(lost) == len(sources):
-                raise
-    return lost
-
-
-def _boxes_of(space: Any) -> list[Box]:
-    """Return the boxes of a selection; none if it is unlimited, or not of boxes."""
-    from h5py import h5s
-
-    kind = space.get_select_type()
-    if kind == h5s.SEL_ALL:
-        return [((0,) * len(space.shape), space.shape)]
-    if kind != h5s.SEL_HYPERSLABS or _is_unlimited(space):
-        return []
-    if space.get_select_hyper_nblocks() > MOST_LOST:
-        return []
-    blocks = space.get_select_hyper_blocklist().astype(np.int64)
-    starts, shapes = blocks[:, 0].tolist(), (blocks[:, 1] - blocks[:, 0] + 1).tolist()
-    return [(tuple(one), tuple(shape)) for one, shape in zip(starts, shapes, strict=True)]
 
 
 def _box_of(source: Any) -> Box:
@@ -109,7 +65,7 @@ def _box_of(source: Any) -> Box:
 
     none: Box = (), ()
     into, taken = source.vspace, source.src_space
-    if _is_unlimited(into) or _is_unlimited(taken) or "%" in source.file_name + source.dset_name:
+    if is_unlimited(into) or is_unlimited(taken) or "%" in source.file_name + source.dset_name:
         return none
     if taken.get_select_type() != h5s.SEL_ALL and (
         taken.get_select_npoints() != math.prod(taken.shape)
@@ -123,16 +79,6 @@ def _box_of(source: Any) -> Box:
     shape = tuple(c * b for c, b in zip(count, block, strict=True))
     box = all(c == 1 or s == b for c, s, b in zip(count, stride, block, strict=True))
     return (start, shape) if box else none
-
-
-def _is_unlimited(space: Any) -> bool:
-    """Return whether a selection is unlimited."""
-    from h5py import h5s
-
-    if space.get_select_type() != h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
-        return False
-    _, _, count, block = space.get_regular_hyperslab()
-    return h5s.UNLIMITED in count + block
 
 
 def external_boxes(

@@ -7,17 +7,25 @@ inside the folder of the opened file unless the user permits others.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-from dask_tiled.errors import CorruptFileError, DatasetError, MissingFileError, require
+from dask_tiled.errors import (
+    CorruptFileError,
+    DatasetError,
+    MissingFileError,
+    TruncatedFileError,
+    require,
+)
+from dask_tiled.formats.hdf5.grids import Box
 from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
+from dask_tiled.formats.hdf5.selections import MOST_BOXES, boxes_of, moved
 from dask_tiled.formats.tools.files import may_be_longer, named_file
 from dask_tiled.model.doubts import Doubt
-from dask_tiled.model.files import File, is_refusal
+from dask_tiled.model.files import File, is_filling, is_refusal
 from dask_tiled.model.paths import is_url
 
 MOST_LINKS = 16
@@ -59,7 +67,7 @@ class Tree(ExitStack):
         self.doubts: list[Doubt] = []
         """Doubts about what was read."""
         self._opened: dict[str, Any] = {}
-        self._sound: set[tuple[str, str]] = set()
+        self._checked: dict[tuple[str, str], list[tuple[str, Box]]] = {}
         self._above: list[tuple[str, str]] = []
 
     def open(self, path: str) -> Any:
@@ -89,9 +97,7 @@ class Tree(ExitStack):
             found = named_file(known, path, where)
             if found is not None:
                 return found
-        what = "a file that holds a part of the dataset is missing"
-        hint = "Pass missing='fill' to show its frames as missing."
-        raise MissingFileError(what, path=path, where=where, expected=name, hint=hint)
+        raise _missing(name, path, where)
 
     def get(self, start: Any, path: str) -> Any:
         """Return the object at a path, relative to a group; raise LookupError if there is none."""
@@ -151,9 +157,8 @@ class Tree(ExitStack):
         for k in count() if numbered else [0]:
             name, inside = (n.replace("%b", str(k)).replace("%%", "%") for n in names)
             with Tree(self.file) as tree:
-                where = f"the sources of {dataset.name}"
                 try:
-                    path = here if name == "." else tree.find(name, here, where)
+                    path = here if name == "." else tree.find(name, *_place(dataset))
                     member = tree.get(tree.open(path), inside)
                 except (MissingFileError, LookupError):
                     if numbered:  # the end of the series
@@ -180,32 +185,69 @@ class Tree(ExitStack):
             what = "a virtual dataset has itself as a source"
             raise CorruptFileError(what, path=place[0], where=place[1])
         self._above.append(place)
-        yield
-        self._above.pop()
+        try:
+            yield
+        finally:
+            self._above.pop()
 
-    def check_sources(self, dataset: Any, lost: Collection[tuple[str, str]] = ()) -> None:
+    def check_sources(self, dataset: Any) -> list[tuple[str, Box]]:
         """Check that the library will read only permitted files, and does not loop.
 
-        ``lost`` has the file and the path of sources that may be missing.
+        Return the names of missing files, and the boxes of the dataset that they hold.
 
-        Raise a DatasetError, CorruptFileError or MissingFileError if a source is outside, cyclic
-        or missing.
+        Raise a DatasetError or CorruptFileError if a source is outside or cyclic, and a
+        MissingFileError or LookupError if one is missing, unless ``missing`` is "fill".
         """
         place = dataset.file.filename, dataset.name
         if dataset.external:  # the library searches the working directory
             what = "external files of such a dataset are not supported"
             raise DatasetError(what, path=place[0], where=place[1], found=dataset.external[0][0])
-        if place not in self._sound:
+        if place not in self._checked:
             if any(number > MOST_BUILT_IN for number, _ in filters_of(dataset)):
                 load_plugins()
+            lost = list[tuple[str, Box]]()
             with self.inside(dataset):
-                sources = dataset.virtual_sources() if dataset.is_virtual else ()
-                for source in (x for x in sources if (x.file_name, x.dset_name) not in lost):
-                    for part in self.members(dataset, source):
-                        self.check_sources(part)
-            self._sound.add(place)
+                for source in dataset.virtual_sources() if dataset.is_virtual else ():
+                    lost += self._lost_of(dataset, source)
+                    if len(lost) > MOST_BOXES:
+                        raise _missing(lost[0][0], *_place(dataset))
+            self._checked[place] = lost
+        return self._checked[place]
+
+    def _lost_of(self, dataset: Any, source: Any) -> list[tuple[str, Box]]:
+        """Check a source of a virtual dataset; return missing files and their boxes as above."""
+        lost, parts = list[tuple[str, Box]](), self.members(dataset, source)
+        while True:
+            try:
+                part = next(parts, None)
+            except (TruncatedFileError, LookupError):
+                boxes = boxes_of(source.vspace, dataset.shape) if is_filling() else []
+                if not boxes:
+                    raise
+                return [(source.file_name, box) for box in boxes]
+            if part is None:
+                return lost
+            inside: dict[str, list[Box]] = {}
+            for name, box in self.check_sources(part):
+                inside.setdefault(name, []).append(box)
+            for name, some in inside.items():
+                found = moved(some, part, source.src_space, source.vspace)
+                if found is None:
+                    raise _missing(name, *_place(dataset))
+                lost += [(name, box) for box in found]
 
     def read(self, dataset: Any, first: int | None = None) -> Any:
         """Read a dataset, or the first values of each row."""
         self.check_sources(dataset)
         return dataset[()] if first is None else dataset[..., :first]
+
+
+def _place(dataset: Any) -> tuple[str, str]:
+    """Return the file of a virtual dataset, and the place of its sources, for errors."""
+    return dataset.file.filename, f"the sources of {dataset.name}"
+
+
+def _missing(name: str, path: str, where: str) -> MissingFileError:
+    what = "a file that holds a part of the dataset is missing"
+    hint = "Pass missing='fill' to show its frames as missing."
+    return MissingFileError(what, path=path, where=where, expected=name, hint=hint)

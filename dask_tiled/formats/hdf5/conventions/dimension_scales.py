@@ -15,12 +15,14 @@ from dask_tiled.formats.hdf5.attributes import attribute, label
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, read_axis
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
-from dask_tiled.model.axes import Axis
+from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.doubts import uneven_axis
 from dask_tiled.model.files import is_refusal
 
 MOST_SCALES = 16
 """Look at most at this many scales of a dimension."""
+SCALE = "DIMENSION_SCALE"
+"""Class of datasets that are scales."""
 NAMELESS = "This is a netCDF dimension but not a netCDF variable"
 """Name of scales of netCDF-4 that only have a length."""
 
@@ -41,11 +43,14 @@ class DimensionScales(Convention):
 
 def _axis(tree: Tree, own: Any, k: int, size: int) -> Axis:
     """Return the axis of a dimension; an empty one if it has neither label nor scale."""
-    name, lengths = _label(own, k), []
+    name, lengths, removed = _label(own, k), [], False
     for scale in _scales(own, k):
+        if scale is None:
+            removed = True
+            continue
         told = label(attribute(scale, "NAME"))
         is_length = told.startswith(NAMELESS)
-        name = name or ("" if is_length else told) or posixpath.basename(scale.name or "")
+        name = name or ("" if is_length else told) or posixpath.basename(scale.name)
         if not is_length:
             if scale.shape == (size,):
                 return read_axis(tree, scale, name, size)
@@ -53,6 +58,9 @@ def _axis(tree: Tree, own: Any, k: int, size: int) -> Axis:
     if lengths:
         why = f"are {lengths[0]} for {size} pixels"
         tree.doubts.append(uneven_axis(name, why))
+    elif removed:
+        usual = (*nav_axes(max(0, own.ndim - 2)), *sig_axes(min(2, own.ndim)))[k]
+        tree.doubts.append(uneven_axis(name or usual.name, "are lost with its dimension scale"))
     return Axis(name)
 
 
@@ -63,8 +71,11 @@ def _label(own: Any, k: int) -> str:
     return label(labels[k]) if listed else ""
 
 
-def _scales(own: Any, k: int) -> Iterator[Any]:
-    """Yield the scales of a dimension that can be read.
+def _scales(own: Any, k: int) -> Iterator[Any | None]:
+    """Yield the scales of a dimension, None for one that was removed or cannot be read.
+
+    A reference to a removed scale may lead to remains without a name, which may be overwritten in
+    part, or to another object in its place.
 
     The library's own functions for dimension scales crash if the list holds anything else.
     """
@@ -75,11 +86,14 @@ def _scales(own: Any, k: int) -> Iterator[Any]:
         return
     references = lists[k] if isinstance(lists[k], np.ndarray) else ()
     for reference in references[:MOST_SCALES]:
+        if not (isinstance(reference, Reference) and reference):
+            continue
+        scale: Any = None
         try:
-            scale = own.file[reference] if isinstance(reference, Reference) else None
-        except BROKEN as error:  # the scale was removed
+            scale = own.file[reference]
+        except BROKEN as error:
             if is_refusal(error):
                 raise
-            continue
-        if isinstance(scale, Dataset) and scale != own:
-            yield scale
+        if scale != own:
+            told = label(attribute(scale, "CLASS")) if isinstance(scale, Dataset) else ""
+            yield scale if told == SCALE and scale.name else None
