@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 ALIKE = 10
-"""An array may be meant in place of one with at most this many times as many pixels."""
+"""Ratio of sizes up to which the smaller array may be meant."""
 MOST_RIVALS = 6
 """Name at most this many arrays in a doubt."""
 
@@ -126,6 +126,11 @@ def uneven_axis(name: str, why: str) -> Doubt:
 def _option(name: str) -> str:
     """Return the beginning of the option that calibrates an axis."""
     return f"axes={{{str(name)!r}:"
+
+
+def may_be_meant(size: float, shown: float) -> bool:
+    """Return whether an array may be meant in place of the one that is shown, by their sizes."""
+    return 0 < shown <= size * ALIKE
 
 
 def by_size_only(first: str | int, others: Sequence[str | int], told_by: str) -> tuple[Doubt, ...]:

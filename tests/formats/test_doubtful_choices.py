@@ -11,6 +11,7 @@ import tifffile
 import dask_tiled
 from dask_tiled import describe, open_dataset
 from dask_tiled.formats.tools.choosing import choose_picture
+from dask_tiled.model.doubts import may_be_meant
 from dask_tiled.testing import (
     counting_frames,
     write_direct_electron,
@@ -100,6 +101,14 @@ def test_similar_pictures_leave_a_doubt(names):
     assert doubt.text.startswith("2 arrays may be meant; ")
     assert choose_picture("x", names, 2, (100, 100, 100)) == (2, ())
     assert choose_picture("x", names, None, (0, 5, 5)).doubts == ()
+
+
+def test_the_rule_of_sizes_stands_once():
+    """Formats ask one function whether an array may be meant by its size."""
+    found = [path.name for path in FORMATS.rglob("*.py") if "ALIKE" in path.read_text("utf8")]
+    assert found == []
+    assert [may_be_meant(size, 100) for size in (9, 10, 100, 1000)] == [False, True, True, True]
+    assert not may_be_meant(5, 0)
 
 
 def test_tiff_series_of_similar_size(tmp_path):

@@ -10,7 +10,7 @@ from dask_tiled.formats.hdf5.convention import Meant
 from dask_tiled.formats.hdf5.conventions import CONVENTIONS
 from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size, check, search
 from dask_tiled.formats.hdf5.tree import Tree
-from dask_tiled.model.doubts import ALIKE, Doubt, by_size_only
+from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
 
 MOST_NAMED = 20
 """Name at most this many arrays in an error."""
@@ -118,7 +118,7 @@ def _raise_lists(tree: Tree, found: Found) -> None:
     most = max(found.ragged, key=found.ragged.__getitem__, default="")
     largest = by_size(found.pictures.values())[:1]
     pixels = max((one.size[1] for one in largest), default=0)
-    if most and pixels <= ALIKE * found.ragged[most]:
+    if most and (not pixels or may_be_meant(found.ragged[most], pixels)):
         found.raise_ragged(tree.file.path, most)
 
 
@@ -157,7 +157,7 @@ def _ranked(tree: Tree, found: Found) -> Ranking:
 
 
 def _chosen_by_size(listed: Sequence[Picture], told_by: str) -> tuple[Doubt, ...]:
-    """Return the doubt that another array is meant, if one has a tenth of the pixels or more."""
+    """Return the doubt that another array is meant, by its size."""
     levels = {path for picture in listed[:1] for path in picture.levels}
     own = listed[0].members if listed else ()
     others = (
@@ -165,7 +165,7 @@ def _chosen_by_size(listed: Sequence[Picture], told_by: str) -> tuple[Doubt, ...
         for picture in listed[1:]
         if len(picture.shape) > 1
         and picture.members != own
-        and picture.size[1] * ALIKE >= listed[0].size[1]
+        and may_be_meant(picture.size[1], listed[0].size[1])
         and picture.path not in levels
     )
     first = listed[0].title or listed[0].path if listed else ""

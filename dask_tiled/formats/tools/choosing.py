@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dask_tiled.errors import choose_dataset
-from dask_tiled.model.doubts import ALIKE, Doubt, by_size_only
+from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
 
 
 class Chosen(NamedTuple):
@@ -26,7 +26,7 @@ def choose_picture(
 ) -> Chosen:
     """Select a picture of a file: the one that the user asks for, or the default.
 
-    The default is in doubt if others have a tenth of its size or more.
+    The default is in doubt if others may be meant by their size.
 
     Parameters
     ----------
@@ -48,10 +48,11 @@ def choose_picture(
     number = choose_dataset(path, names, default if dataset is None else dataset)
     if dataset is not None:
         return Chosen(number, ())
-    alike = [k for k, size in enumerate(sizes) if k != number and 0 < sizes[number] <= size * ALIKE]
-    first, *others = (_label(names, k) for k in (number, *alike))
+    others = (k for k in range(len(sizes)) if k != number)
+    alike = [k for k in others if may_be_meant(sizes[k], sizes[number])]
+    first, *rivals = (_label(names, k) for k in (number, *alike))
     where = "the first in the file" if number == 0 else f"number {number} in the file"
-    return Chosen(number, by_size_only(first, others, where))
+    return Chosen(number, by_size_only(first, rivals, where))
 
 
 def _label(names: Sequence[str], number: int) -> str | int:

@@ -16,7 +16,7 @@ from dask_tiled.formats.zarr.documents import DOCUMENT, node_in
 from dask_tiled.formats.zarr.folders import Folder
 from dask_tiled.formats.zarr.hyperspy import SIGNAL
 from dask_tiled.formats.zarr.pictures import Pictures
-from dask_tiled.model.doubts import ALIKE, Doubt, by_size_only
+from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.ome_zarr import image_in
 
@@ -67,11 +67,12 @@ def default_in(
 
 
 def _rivals(first: str, shapes: Mapping[str, tuple[float, ...]], told_by: str) -> tuple[Doubt, ...]:
-    """Return the doubt that another array is meant, if one has a tenth of the pixels or more."""
-    least = math.prod(shapes[first]) / ALIKE
-    others = {name: math.prod(shape) for name, shape in shapes.items() if len(shape) > 1}
-    ordered = sorted(others, key=others.__getitem__, reverse=True)
-    return by_size_only(first, [n for n in ordered if n != first and others[n] >= least], told_by)
+    """Return the doubt that another array is meant, one of the largest."""
+    shown = math.prod(shapes[first])
+    others = {n: math.prod(one) for n, one in shapes.items() if n != first and len(one) > 1}
+    alike = [name for name, size in others.items() if may_be_meant(size, shown)]
+    alike.sort(key=others.__getitem__, reverse=True)
+    return by_size_only(first, alike, told_by)
 
 
 def _beside_data(folder: Folder, document: Mapping[str, Any]) -> tuple[Doubt, ...]:

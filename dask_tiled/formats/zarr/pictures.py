@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dask_tiled.errors import DatasetError, choose_dataset
 from dask_tiled.formats.zarr.documents import member_of, node_in
 from dask_tiled.formats.zarr.folders import Folder
-from dask_tiled.model.doubts import ALIKE, Doubt, by_size_only
+from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
 from dask_tiled.model.ome_zarr import image_in, ome_in
 
 MOST_LISTED = 10_000
@@ -51,7 +51,7 @@ class Pictures(NamedTuple):
             problem, found = f"no {self.kind} of the group exists", ", ".join(names[:MOST_ABSENT])
             raise DatasetError(problem, path=path, found=found[:MOST_LISTED] or "none")
         sizes = {name: math.prod(one.get("shape", ())) for name, one in self.known.items()}
-        alike = [x for x in names if x != first and sizes[x] * ALIKE >= sizes[first]]
+        alike = [x for x in names if x != first and may_be_meant(sizes[x], sizes[first])]
         return first, by_size_only(first, alike, f"the first {self.kind} of the group")
 
 
