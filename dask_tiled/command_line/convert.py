@@ -58,9 +58,9 @@ EXPORT = (
     ),
     click.Option(
         ["--pyramid-method"],
-        type=click.Choice(["mean", "nearest"]),
+        type=click.Choice(["mean", "mode", "nearest"]),
         default=None,
-        help="Pixels of levels: means, or the nearest pixels, for images of labels.",
+        help="Pixels of levels: means or, of labels, the most frequent or the first.",
     ),
     click.Option(
         ["--zarr-format"],

@@ -1,7 +1,7 @@
-"""The numba kernels of pyramid levels: means of pairs of pixels along some axes.
+"""The numba kernels of pyramid levels: means and modes of pairs of pixels along some axes.
 
 Arrays are (frames, z, y, x). The last axis is always halved; ``step_z`` and ``step_y`` are 2 for a
-halved axis, else 1. At the end of an axis of odd length, the mean is of the pixels that exist.
+halved axis, else 1. At the end of an axis of odd length, means and modes are of those that exist.
 Means of integers are rounded to nearest, ties to even.
 """
 
@@ -98,11 +98,35 @@ def halve_long(pixels, out, step_z, step_y, sums):
             out[f, z, y, x] = whole
 
 
+def halve_modes(pixels, out, step_z, step_y, sums):
+    """Set ``out`` to the most frequent integers, the first of equals; ``sums`` is not used."""
+    depth, height, width = pixels.shape[1:]
+    some = np.empty(8, pixels.dtype)
+    for f, z, y in np.ndindex(out.shape[:3]):
+        for x in range(out.shape[3]):
+            count = 0
+            for k in range(z * step_z, min((z + 1) * step_z, depth)):
+                for i in range(y * step_y, min((y + 1) * step_y, height)):
+                    for j in range(2 * x, min(2 * x + 2, width)):
+                        some[count] = pixels[f, k, i, j]
+                        count += 1
+            most = 0
+            for n in range(count):
+                if most >= count - most or most >= count - n:
+                    break  # no later pixel is more frequent
+                times = 0
+                for m in range(n, count):
+                    times += some[m] == some[n]
+                if times > most:
+                    most = times
+                    out[f, z, y, x] = some[n]
+
+
 @cache
-def halving_kernel(dtype: np.dtype) -> Any:
-    """Compile the kernel for integers, or floats of 32 bits or more."""
-    name = "halve_floats"
-    if dtype.kind in "iu":
+def halving_kernel(dtype: np.dtype, *, modes: bool = False) -> Any:
+    """Compile the kernel of means or modes for integers, or floats of 32 bits or more."""
+    name = "halve_modes" if modes else "halve_floats"
+    if dtype.kind in "iu" and not modes:
         name = "halve_long" if dtype.itemsize > 4 else "halve_counts"
     pixel = from_dtype(dtype)
     pixels = types.Array(pixel, 4, "C", readonly=True)

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from dask_tiled.model.axes import Axis
 
-Method = Literal["mean", "nearest"]
-METHODS: tuple[Method, ...] = "mean", "nearest"
+Method = Literal["mean", "mode", "nearest"]
+METHODS: tuple[Method, ...] = "mean", "mode", "nearest"
 
 
 class Halving(NamedTuple):
@@ -16,18 +16,18 @@ class Halving(NamedTuple):
 
     axes: tuple[int, ...] = ()
     method: Method = "mean"
-    """The mean of each pair of pixels, or its first pixel."""
+    """Of the pixels that become one: their mean, the most frequent one, or the first."""
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the next level."""
         return tuple(-(-n // 2) if k in self.axes else n for k, n in enumerate(shape))
 
     def at_level(self, axes: Sequence[Axis | None], level: int) -> tuple[Axis | None, ...]:
-        """Return the axes of a level: means lie at the centres of the pixels they average."""
+        """Return the axes of a level: all but the first pixel lie at the centres of pixels."""
         found = [*axes]
         for k in self.axes:
             axis = axes[k]
             if axis is not None:
                 count = 1 << level
-                found[k] = axis.binned(count) if self.method == "mean" else axis.cut(0, count)
+                found[k] = axis.cut(0, count) if self.method == "nearest" else axis.binned(count)
         return tuple(found)

@@ -1,5 +1,6 @@
-"""Levels are rounded means of two pixels along each axis."""
+"""Levels are rounded means of two pixels along each axis, or the most frequent pixels."""
 
+from collections import Counter
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -93,3 +94,20 @@ def test_nearest_pixels(dtype):
     out = np.zeros((3, 3, 2, 3), dtype).transpose(0, 1, 3, 2)
     halved(pixels, Halving((1, 2), "nearest"), out)
     np.testing.assert_array_equal(out, pixels[:, ::2, ::2])
+
+
+@HALF
+@given(st.data())
+def test_modes(data):
+    """The most frequent pixel of a square or cube, the first of equals, in any order of axes."""
+    dtype = np.dtype(data.draw(st.sampled_from(WHOLE)))
+    shape = arrays.array_shapes(min_dims=2, max_dims=4, max_side=5)
+    pixels = data.draw(arrays.arrays(dtype, shape, elements=st.integers(0, 3).map(dtype.type)))
+    axes = data.draw(AXES.filter(lambda axes: axes[-1] < pixels.ndim))
+    found = halved(pixels, Halving(axes, "mode"))
+    assert found.dtype == dtype
+    for place, some in bins(pixels, axes):
+        counted = Counter(some.ravel().tolist())  # the first of equals is the first in the order
+        assert found[place] == counted.most_common(1)[0][0]
+    out = np.zeros(found.shape[::-1], dtype).T
+    np.testing.assert_array_equal(halved(pixels, Halving(axes, "mode"), out), found)

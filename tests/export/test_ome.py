@@ -258,8 +258,9 @@ def exports():
     found["chunks"] = cells, {"dimension_names": [*"tczyx"], "chunks": (1, 2, 3, 5, 7)}
     for dtype in ("u1", "i4", "f4"):
         found[dtype] = cells[0].astype(dtype), {"dimension_names": names[1:]}
-    labels = {"dimension_names": SPACES[1:], "pyramid_method": "nearest"}
-    found["labels"] = cells[0, 0, 0].astype("u4"), labels
+    for method in ("nearest", "mode"):
+        labels = {"dimension_names": SPACES[1:], "pyramid_method": method}
+        found[method] = cells[0, 0, 0].astype("u4"), labels
     return found
 
 

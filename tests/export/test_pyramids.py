@@ -3,7 +3,9 @@
 import math
 import os
 import zipfile
+from collections import Counter
 from functools import partial
+from itertools import product
 
 import dask.array as da
 import numpy as np
@@ -32,6 +34,9 @@ def expected(pixels, axes, count, method="mean"):
         if method == "nearest":
             found.append(one[tuple(np.s_[::2] if k in axes else np.s_[:] for k in range(one.ndim))])
             continue
+        if method == "mode":
+            found.append(modes(one, axes))
+            continue
         for axis in axes:
             if one.shape[axis] % 2:  # the mean of a pixel and its copy is the pixel
                 one = np.concatenate([one, one.take([-1], axis)], axis)
@@ -40,6 +45,16 @@ def expected(pixels, axes, count, method="mean"):
             axis=tuple(range(1, 2 * one.ndim, 2)), dtype="f8"
         )
         found.append((np.rint(means) if pixels.dtype.kind in "iu" else means).astype(pixels.dtype))
+    return found
+
+
+def modes(pixels, axes):
+    """Return the most frequent pixels, the first of equals, of axes of any length."""
+    halves = [range(-(-n // 2)) if k in axes else range(n) for k, n in enumerate(pixels.shape)]
+    found = np.empty([len(one) for one in halves], pixels.dtype)
+    for place in product(*halves):
+        cut = (slice(2 * n, 2 * n + 2) if k in axes else n for k, n in enumerate(place))
+        found[place] = Counter(pixels[tuple(cut)].ravel().tolist()).most_common(1)[0][0]
     return found
 
 
@@ -137,10 +152,10 @@ SIZES = {"t": 2, "c": 3, "z": 5, "p": 2, "y": 13, "x": 22, "s": 3}
 
 
 @pytest.mark.parametrize("dims", KINDS)
-@pytest.mark.parametrize("method", ["mean", "nearest"])
+@pytest.mark.parametrize("method", ["mean", "mode", "nearest"])
 def test_colours_channels_and_times_are_never_halved(tmp_path, monkeypatch, dims, method):
     names = dims.split()
-    pixels = np.random.default_rng(1).integers(0, 99, [SIZES[name] for name in names], "u2")
+    pixels = np.random.default_rng(1).integers(0, 4, [SIZES[name] for name in names], "u2")
     steps = {"z": 2.0, "y": 0.5, "x": 0.5}
     axes = [Axis(n, "nm", steps[n]) if n in steps else Axis(n) for n in names]
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
@@ -165,7 +180,7 @@ def test_colours_channels_and_times_are_never_halved(tmp_path, monkeypatch, dims
 def test_levels_of_labels_lie_at_their_pixels(tmp_path):
     """The first pixel of each pair keeps its place; means lie between their pixels."""
     axes = [Axis("y", "nm", 0.5, 1.0), Axis("x", "nm", 0.5)]
-    for method, offset in (("nearest", 1.0), ("mean", 1.25)):
+    for method, offset in (("nearest", 1.0), ("mean", 1.25), ("mode", 1.25)):
         path = tmp_path / method
         to_zarr(
             da.ones((8, 8), dtype="u2"),
@@ -355,6 +370,7 @@ def test_invalid_pyramids_raise(opened, tmp_path):
         (arr, {"pyramid": 1, "pyramid_method": "median"}, "invalid pyramid_method"),
         (arr, {"pyramid_method": "median"}, "invalid pyramid_method"),
         (arr.astype("M8[s]"), {"pyramid": 1}, "pixels that are numbers"),
+        (arr.astype("f4"), {"pyramid": 1, "pyramid_method": "mode"}, "a method for labels"),
         (arr, {"pyramid": 7}, "whole number"),
         (arr, {"pyramid": -1}, "whole number"),
         (arr, {"pyramid": 1.5}, "whole number"),

@@ -599,6 +599,7 @@ CHECKS = {
     "halve_counts": partial(check_halve, needs_row=False),
     "halve_floats": check_halve,
     "halve_long": partial(check_halve, needs_row=False),
+    "halve_modes": partial(check_halve, needs_row=False),
     "fold_units": check_fold_units,
     "fold_in_place": check_fold_in_place,
     "fold_each": check_fold_each,

@@ -139,7 +139,9 @@ def test_halving_stays_inside():
     def work():
         bounds.watch()
         for dtype in ("u1", "i8", "f4"):
-            halved(np.arange(5 * 7 * 9, dtype=dtype).reshape(5, 7, 9), Halving((1, 2)))
+            pixels = np.arange(5 * 7 * 9, dtype=dtype).reshape(5, 7, 9)
+            halved(pixels, Halving((1, 2)))
+            halved(pixels, Halving((1, 2), "mode"))
         assert bounds.check_of("halve_floats") is bounds.check_halve
         return bounds.violations
 

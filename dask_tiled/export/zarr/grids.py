@@ -118,7 +118,7 @@ def pyramid_of(
     wanted : bool or int
         Number of levels besides the array; True adds levels until halved axes have at most
         ``SMALL`` pixels.
-    method : {"mean", "nearest"}
+    method : {"mean", "mode", "nearest"}
         How levels are computed.
     names : sequence of str, optional
         Names of the dimensions of an array in a group.
@@ -136,7 +136,7 @@ def pyramid_of(
     """
     if method not in METHODS:
         found = repr(method)
-        raise DatasetError("invalid pyramid_method", expected=" or ".join(METHODS), found=found)
+        raise DatasetError("invalid pyramid_method", expected=", ".join(METHODS), found=found)
     if wanted is False:
         return Pyramid()
     if given.ndim < 2 or names is None or len({*names}) < given.ndim:
@@ -145,6 +145,9 @@ def pyramid_of(
         raise DatasetError(problem, expected=expected, found=f"an array of {given.ndim} axes")
     if given.dtype.kind not in "biufc":
         raise DatasetError("a pyramid needs pixels that are numbers", found=str(given.dtype))
+    if method == "mode" and given.dtype.kind not in "biu":
+        problem = "the mode is a method for labels"
+        raise DatasetError(problem, expected="integers or booleans", found=str(given.dtype))
     desc = given.description
     axes = [
         replace(x or Axis(name), name=name) for x, name in zip(given.shown.axes, names, strict=True)

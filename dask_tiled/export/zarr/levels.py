@@ -196,8 +196,9 @@ def halved(pixels: Array, halving: Halving, to: Array | None = None) -> Array:
     Returns
     -------
     ndarray
-        Of the same dtype: means of integers are rounded to nearest, ties to even. At the end of an
-        axis of odd length, the mean is of the pixels that exist.
+        Of the same dtype: means of integers are rounded to nearest, ties to even; of modes that
+        are as frequent, the first is chosen. At the end of an axis of odd length, a mean or mode is
+        of the pixels that exist.
     """
     if halving.method == "nearest":
         steps = (2 if k in halving.axes else 1 for k in range(pixels.ndim))
@@ -206,29 +207,29 @@ def halved(pixels: Array, halving: Halving, to: Array | None = None) -> Array:
             return np.ascontiguousarray(nearest)
         to[...] = nearest
         return to
-    axes = halving.axes
+    axes, reduced = halving.axes, _modes if halving.method == "mode" else _means
     last = tuple(range(pixels.ndim - len(axes), pixels.ndim))
-    if axes == last:
-        return _means(pixels, len(axes), to)
+    if axes == last and (to is None or to.flags.c_contiguous):
+        return reduced(pixels, len(axes), to)
     # Colours of a pixel, for example, follow the halved axes.
-    means = _means(np.moveaxis(pixels, axes, last), len(axes))
-    turned = np.moveaxis(means, last, axes)
+    turned = np.moveaxis(reduced(np.moveaxis(pixels, axes, last), len(axes)), last, axes)
     if to is None:
         return np.ascontiguousarray(turned)
     to[...] = turned
     return to
 
 
+def _modes(pixels: Array, count: int, to: Array | None = None) -> Array:
+    """Choose the most frequent of pairs of pixels along each of the last ``count`` axes."""
+    bits = np.dtype(f"u{pixels.dtype.itemsize}")  # equal pixels have equal bits
+    out = _room(pixels, count, to)
+    _halve(np.ascontiguousarray(pixels).view(bits), count, out.view(bits), modes=True)
+    return out
+
+
 def _means(pixels: Array, count: int, to: Array | None = None) -> Array:
     """Average pairs of pixels along each of the last ``count`` axes."""
-    from dask_tiled.kernels.halving import halving_kernel
-
-    dtype, axes = pixels.dtype, range(pixels.ndim - count, pixels.ndim)
-    if to is not None and not to.flags.c_contiguous:
-        to[...] = _means(pixels, count)
-        return to
-    shape = Halving(tuple(axes)).shape(pixels.shape)
-    out = np.empty(shape, dtype) if to is None else to
+    dtype, out = pixels.dtype, _room(pixels, count, to)
     if dtype.kind == "c":
         out.real, out.imag = _means(pixels.real, count), _means(pixels.imag, count)
     elif dtype.kind == "b":
@@ -236,12 +237,28 @@ def _means(pixels: Array, count: int, to: Array | None = None) -> Array:
     elif dtype.char == "e" or not dtype.isnative:
         wide = np.dtype("f8") if dtype.char == "e" else dtype.newbyteorder("=")
         out[...] = _means(pixels.astype(wide), count)
-    elif out.size:
-        ones = (1,) * (3 - count)
-        frames, first = math.prod(pixels.shape[:-count]), pixels.ndim - count
-        inner, small = ((frames, *ones, *some.shape[first:]) for some in (pixels, out))
-        row = np.empty(inner[-1], "f8")
-        depth, height, _ = *ones, *(2,) * count
-        given = np.ascontiguousarray(pixels).reshape(inner)
-        halving_kernel(dtype)(given, out.reshape(small), depth, height, row)
+    else:
+        _halve(pixels, count, out)
     return out
+
+
+def _room(pixels: Array, count: int, to: Array | None) -> Array:
+    """Return memory for pixels of the next level: ``to`` if given."""
+    if to is not None:
+        return to
+    axes = tuple(range(pixels.ndim - count, pixels.ndim))
+    return np.empty(Halving(axes).shape(pixels.shape), pixels.dtype)
+
+
+def _halve(pixels: Array, count: int, out: Array, *, modes: bool = False) -> None:
+    """Set ``out``, which is contiguous, to means or modes."""
+    from dask_tiled.kernels.halving import halving_kernel
+
+    if not out.size:
+        return
+    ones, first = (1,) * (3 - count), pixels.ndim - count
+    frames = math.prod(pixels.shape[:first])
+    inner, small = ((frames, *ones, *some.shape[first:]) for some in (pixels, out))
+    depth, height, _ = *ones, *(2,) * count
+    given, row = np.ascontiguousarray(pixels).reshape(inner), np.empty(inner[-1], "f8")
+    halving_kernel(pixels.dtype, modes=modes)(given, out.reshape(small), depth, height, row)

@@ -112,11 +112,13 @@ def to_zarr(
         twice as long or short; never channels, colours or times. Without axes of these names, the
         signal axes of an opened array are halved, the last two axes of any other, all three of a
         volume.
-    pyramid_method : {"mean", "nearest"}, optional
-        Pixels of levels: means of pairs of pixels along each halved axis, or the first pixel of
-        each pair, which is the default for label images of OME-Zarr. Means have the dtype of the
-        pixels: those of integers are rounded to nearest, ties to even. At the end of an axis of odd
-        length, the mean is of the pixels that exist.
+    pyramid_method : {"mean", "mode", "nearest"}, optional
+        Pixels of levels: means of pairs of pixels along each halved axis; of integers, the most
+        frequent pixel of each square or cube, the first in C order of those that are as frequent;
+        or the first pixel, which is the default for label images of OME-Zarr. Each level is made
+        of the one before. Means have the dtype of the pixels: those of integers are rounded to
+        nearest, ties to even. At the end of an axis of odd length, means and modes are of the
+        pixels that exist.
     zarr_format : {2, 3}
         Format of zarr: images are OME-Zarr 0.4 in format 2, and 0.5 in format 3. Format 2 has no
         shards and no checksums; its compressors are those of numcodecs.
