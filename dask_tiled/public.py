@@ -15,6 +15,7 @@ from dask_tiled.bridges.xarray import to_xarray
 from dask_tiled.by_hand import from_pieces
 from dask_tiled.checkpoints.run import Progress, run
 from dask_tiled.converting.convert import convert
+from dask_tiled.datasets import open_datasets
 from dask_tiled.describing import describe
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
@@ -67,8 +68,8 @@ __all__ = [
     "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "convert",
     "describe", "events", "explain", "explore", "file_reader", "find_bad_pixels", "formats",
     "frame_facts", "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles",
-    "negotiate", "open_dataset", "open_volumes", "reduce_tiles", "register_format", "run",
-    "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy", "to_references",
-    "to_xarray", "to_zarr", "verify_zarr", "virtual",
+    "negotiate", "open_dataset", "open_datasets", "open_volumes", "reduce_tiles",
+    "register_format", "run", "samples", "scheme_of", "show", "tiles", "to_beton",
+    "to_hyperspy", "to_references", "to_xarray", "to_zarr", "verify_zarr", "virtual",
 ]
 # fmt: on

@@ -4,13 +4,37 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import printable
 
 MOST_NAMED = 6
 """Maximum number of other images named on a line."""
+MOST_LISTED = 100
+"""Maximum number of images listed in metadata, which exports store."""
+DATA = "data"
+"""Name of an image without one."""
+
+_limit: ContextVar[int | None] = ContextVar("limit", default=MOST_LISTED)
+
+
+@contextmanager
+def listing_all() -> Iterator[None]:
+    """List all images of files that are described in this context."""
+    token = _limit.set(None)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def most_listed() -> int | None:
+    """Return the maximum number of images to list in metadata; None without a limit."""
+    return _limit.get()
 
 
 class Listing(NamedTuple):
@@ -47,11 +71,17 @@ def _names(listed: Any, meant: Any) -> dict[Any, str]:
     items = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
     found = {key: _name(key, facts, meant) for key, facts in items}
     counts = Counter(found.values())
+    named, taken = {}, set[str]()
     for key, name in found.items():
-        if name and counts[name] > 1:
-            found[key] = key if isinstance(key, str) else f"{name}_{key}"
-    named = {key: name.strip("/").replace("/", "_") for key, name in found.items()}
-    return {key: name for key, name in named.items() if name or key == meant}
+        if not name and key != meant:
+            continue
+        if counts[name] > 1 and name:
+            name = key if isinstance(key, str) else f"{name}_{key}"  # noqa: PLW2901
+        plain = name.strip("/").replace("/", "_") or DATA
+        longer = (f"{plain}_{k}" for k in count(2))
+        named[key] = plain if plain not in taken else next(x for x in longer if x not in taken)
+        taken.add(named[key])
+    return named
 
 
 def _name(key: int | str, facts: Any, meant: Any) -> str:

@@ -453,7 +453,7 @@ def test_samples_are_in_the_menu(plugin):
 @pytest.mark.parametrize(
     ("name", "layers"),
     [
-        ("alloy", [f"alloy Experiments_{name}_data" for name in ("EDS", "BF", "HAADF")]),
+        ("alloy", [f"alloy {name}" for name in ("EDS", "BF", "HAADF")]),
         ("brain", ["brain"]),
         ("cells", [f"cells_nuclei_0 {name}" for name in ("nuclei", "membranes", "spots")]),
         ("gold", ["gold"]),

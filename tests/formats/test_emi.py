@@ -27,7 +27,8 @@ def test_an_emi_file_opens_its_ser_files(data):
         codes = [doubt.code for doubt in desc.doubts]
         assert codes == ["default-dataset"] * (dataset is None)
         opened = dask_tiled.describe(emi.with_name(names[name]))
-        assert desc == opened.with_doubts(*desc.doubts)
+        listed = {"dataset": name, "datasets": tuple(one[:-4] for one in names)}
+        assert desc == opened.with_doubts(*desc.doubts).with_facts(**listed)
     for dataset in (2, -1, "other", True, 1.5):
         with pytest.raises(DatasetError, match="no such dataset"):
             dask_tiled.open_dataset(emi, dataset=dataset)

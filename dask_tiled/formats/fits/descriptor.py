@@ -87,8 +87,8 @@ def describe(
     """
     file = tools.File.only(paths, "fits")
     with content_reader(file.path) as read:
-        (number, doubts), hdu = _choose(file, read, dataset)
-        header, values, shape, offset, _ = hdu
+        hdus, (number, doubts), are_all = _choose(file, read, dataset)
+    header, values, shape, offset, _ = hdus[number]
     stored = "ZBITPIX" if "ZIMAGE" in header else "BITPIX"
     kind, gain, zero = (values[key] for key in (stored, "BSCALE", "BZERO"))
     moved = MOVED.get((kind, zero)) if gain == 1 else None
@@ -102,6 +102,10 @@ def describe(
     scaling = (gain, zero) if scaled and not moved and (gain, zero) != (1, 0) else None
     axes = tuple(_axis(file.path, header, n) for n in range(len(shape), 0, -1))
     facts = {"hdu": number, "header": header, "orientation": ORIENTATION, "scaled": bool(scaling)}
+    if are_all:
+        images = {k: hdu for k, hdu in enumerate(hdus) if hdu.shape}
+        names = {k: {"name": x.values["EXTNAME"], "shape": x.shape} for k, x in images.items()}
+        facts |= {"dataset": number, "datasets": names}
     if scaling or moved or (gain, zero) == (1, 0):
         facts["units"] = values["BUNIT"]
     if "ZIMAGE" in header:
@@ -122,19 +126,30 @@ def describe(
     return desc.with_doubts(*doubts)
 
 
-def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[Chosen, Hdu]:
-    """Read all HDUs and select one, by default the first with pixels.
+def _choose(
+    file: tools.File, read: Read, dataset: int | str | None
+) -> tuple[list[Hdu], Chosen, bool]:
+    """Read HDUs and select one, by default the first with pixels.
 
     Those behind it are not read if the user gives its number, or if the whole file would have to
     be decompressed.
+
+    Returns
+    -------
+    list of Hdu
+    Chosen
+    bool
+        Whether these are all HDUs of the file.
     """
     packed_file = is_compressed(tools.read_head(file.path, 8))
     hdus: list[Hdu] = []
+    are_all = True
     try:
         for hdu in _hdus(file, read):
             hdus.append(hdu)
             is_default = dataset is None and hdu.shape and packed_file
             if is_default or (type(dataset) is int and dataset == len(hdus) - 1):
+                are_all = False
                 break
     except tools.DatasetError:
         if dataset is not None or not any(hdu.shape for hdu in hdus):
@@ -142,12 +157,12 @@ def _choose(file: tools.File, read: Read, dataset: int | str | None) -> tuple[Ch
     names = [hdu.values["EXTNAME"] for hdu in hdus]
     default = next((k for k, hdu in enumerate(hdus) if hdu.shape), len(hdus) - 1)
     sizes = [math.prod(hdu.shape) if hdu.shape else 0 for hdu in hdus]
-    number, doubts = choose_picture(file.path, names, dataset, sizes, default)
-    header, where = hdus[number].header, f"HDU {number} {names[number]}"
-    if not hdus[number].shape:
+    chosen = choose_picture(file.path, names, dataset, sizes, default)
+    header, where = hdus[chosen.number].header, f"HDU {chosen.number} {names[chosen.number]}"
+    if not hdus[chosen.number].shape:
         problem, kind = "there are no pixels", header.get("XTENSION", "no axes")
         raise tools.DatasetError(problem, path=file.path, where=where, found=kind)
-    return Chosen(number, doubts), hdus[number]
+    return hdus, chosen, are_all
 
 
 def _hdus(file: tools.File, read: Read) -> Iterator[Hdu]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from numbers import Number
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,10 +37,9 @@ from dask_tiled.model.doubts import unfinished
 from dask_tiled.model.files import HDF5, File, read_head
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
+from dask_tiled.model.listing import most_listed
 from dask_tiled.model.paths import Border, border, within
 
-MOST_LISTED = 100
-"""List at most this many datasets in the metadata."""
 # fmt: off
 EXTENSIONS = (
     ".h5", ".hdf5", ".hdf", ".hspy", ".nxs", ".nx5", ".emd", ".de5", ".mat", ".h5oina", ".ims",
@@ -100,31 +99,40 @@ def describe(
         )
     if sig_dims is not None:
         check_whole("sig_dims", sig_dims, least=1, path=file.path)
-    asked = dataset, sig_dims, level, frames, rebin_energy
-    looks = [partial(look, file, *asked, border(), facts) for facts in (True, False)]
+    asked = Asked(dataset, sig_dims, level, frames, rebin_energy, most_listed())
+    looks = [partial(look, file, asked, border(), facts) for facts in (True, False)]
     desc = safely(file, *looks)  # if facts are damaged, pixels may be readable
     if any(needs_imagecodecs(decoder) for decoder in desc.layout.decoders):
         require("imagecodecs", "hdf5", file.path)
     return desc
 
 
+class Asked(NamedTuple):
+    """Options of a description."""
+
+    dataset: int | str | None
+    sig_dims: int | None
+    level: int
+    frames: str | slice
+    rebin_energy: int
+    most: int | None
+    """Maximum number of datasets listed in the metadata."""
+
+
 def look(
     file: File,
-    dataset: int | str | None,
-    sig_dims: int | None,
-    level: int,
-    frames: str | slice,
-    rebin_energy: int,
+    asked: Asked,
     known: Border | None,
     with_facts: bool,  # noqa: FBT001 - as the parameters of `describe` are
 ) -> Description:
     """Describe a dataset, in this process."""
     problem = "the HDF5 library cannot read the file"
     with reading_of(file, problem), within(known), Tree(file) as tree:
-        choice = choose(tree, dataset, level)
-        picture = _asked(file.path, choice.picture, frames, rebin_energy)
-        choice = choice._replace(picture=picture)
-        return _describe(tree, choice, sig_dims, with_facts=with_facts)
+        choice = choose(tree, asked.dataset, asked.level)
+        picture = _asked(file.path, choice.picture, asked.frames, asked.rebin_energy)
+        listed = choice.listed[: asked.most]
+        choice = choice._replace(picture=picture, listed=listed)
+        return _describe(tree, choice, asked.sig_dims, with_facts=with_facts)
 
 
 def _asked(path: str, picture: Picture, frames: str | slice, bins: int) -> Picture:
@@ -161,7 +169,7 @@ def _describe(tree: Tree, choice: Choice, sig_dims: int | None, *, with_facts: b
         "orientation": orientation or "axes as they are stored",
         "axes_from": told_by or "nothing in the file",
         "units": label(attribute(first, "units")) if with_facts else "",
-        "datasets": {one.path: one.facts() for one in choice.listed[:MOST_LISTED]},
+        "datasets": {one.path: one.facts() for one in choice.listed},
         "attributes": {name: found for name, found in attributes.items() if found},
         "facts": said.found,
         "facts_complete": said.complete,

@@ -90,8 +90,10 @@ def describe(
         first.
     """
     file, doubts = tools.File.only(paths, "ser"), tuple[Doubt, ...]()
+    listed = dict[str, Any]()
     if tools.read_head(file.path, len(emi.MAGIC)) == emi.MAGIC:
-        file, doubts = emi.ser_of(file.path, dataset)
+        file, number, names, doubts = emi.ser_of(file.path, dataset)
+        listed = {"dataset": number, "datasets": names}
     elif dataset is not None:
         problem = "a .ser file has one dataset: open the .emi file to choose"
         raise tools.DatasetError(problem, path=file.path)
@@ -109,7 +111,7 @@ def describe(
     valid = max(count, header["valid_elements"]) if is_filling() else count
     scan, told_by, axes, in_doubt = _scan(header, dimensions, valid)
     layout = tools.Layout([file], (count,), record.sig_shape, table, [record.decoder]).show(scan)
-    facts = header | {"element": element}
+    facts = header | listed | {"element": element}
     facts |= {f"dimension_{k}": dimension for k, dimension in enumerate(dimensions, 1)}
     facts["nav_shape_from"] = told_by
     if image:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
 from dask_tiled.formats import tools
@@ -27,7 +27,17 @@ SKIPPED = {"TrueImageHeaderInfo"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def ser_of(emi: str, dataset: int | str | None) -> tuple[tools.File, tuple[Doubt, ...]]:
+class Series(NamedTuple):
+    """The ``.ser`` file that is chosen of those of an ``.emi`` file."""
+
+    file: tools.File
+    number: int
+    names: tuple[str, ...]
+    """Names of all."""
+    doubts: tuple[Doubt, ...]
+
+
+def ser_of(emi: str, dataset: int | str | None) -> Series:
     """Return the ``.ser`` file of an ``.emi`` file with a number or name, or the first in doubt."""
     folder, name = os.path.split(absolute(emi))
     stem = os.path.splitext(name)[0]
@@ -41,7 +51,7 @@ def ser_of(emi: str, dataset: int | str | None) -> tuple[tools.File, tuple[Doubt
     by_name = names if dataset in names else stems
     files = [tools.File.at(in_folder(folder, entry)) for entry in names]
     number, doubts = choose_picture(emi, by_name, dataset, [file.size for file in files])
-    return files[number], doubts
+    return Series(files[number], number, tuple(stems), doubts)
 
 
 def emi_of(ser: str) -> str | None:

@@ -31,8 +31,8 @@ from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.model.listing import most_listed
 
-MOST_LISTED = 100  # maximum number of series listed in the metadata
 NAMES = {"i": "frame", "q": "frame", "#": "file"}
 
 
@@ -83,7 +83,7 @@ def describe(
         "scales_from": told_by,
         "orientation": "rows, planes and samples as stored",
         "dataset": number,
-        "datasets": tuple(_summary(pages, chain, one) for one in series[:MOST_LISTED]),
+        "datasets": tuple(_summary(pages, chain, one) for one in series[: most_listed()]),
         "level": level,
         "levels": pages[row].levels,
         "tags": tags,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError
@@ -14,12 +15,14 @@ from dask_tiled.formats.zarr.members import (
     Choice,
     arrays_in,
     default_in,
+    images_in,
     is_numeric,
     names_in,
 )
 from dask_tiled.formats.zarr.pictures import Pictures, fields_in, pictures_in
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.layout import MAX_NDIM
+from dask_tiled.model.listing import most_listed
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.ome_zarr import StoredImage, image_in
 
@@ -80,12 +83,15 @@ def choose(outermost: Node, dataset: int | str | None) -> Chosen:
     """
     folder, entry, document = outermost
     pictures = pictures_in(folder, document)
-    listed = _results(document) or pictures.known
+    known = _results(document) or pictures.known
     if dataset is None or isinstance(dataset, str):
         name = None if dataset is None else pictures.path_of(dataset, entry.path)
     else:
-        name = _numbered(dataset, outermost, Pictures(listed, pictures.kind))
+        name = _numbered(dataset, outermost, Pictures(known, pictures.kind))
     members, chosen, doubts = _found(outermost, name, pictures)
+    listed = known or dict(islice(images_in(folder, document).items(), most_listed()))
+    if chosen not in listed:  # a level of an image
+        chosen = next((path for path in listed if chosen.startswith(f"{path}/")), chosen)
     return Chosen(members, chosen, listed, doubts)
 
 

@@ -17,6 +17,7 @@ from dask_tiled.formats.zarr.folders import Folder
 from dask_tiled.formats.zarr.hyperspy import SIGNAL
 from dask_tiled.formats.zarr.pictures import Pictures
 from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
+from dask_tiled.model.listing import most_listed
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.ome_zarr import image_in
 
@@ -100,19 +101,54 @@ def names_in(folder: Folder, document: Mapping[str, Any]) -> str | None:
 
 def arrays_in(folder: Folder, document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the documents of the arrays of a group, by path in it."""
-    return _listed(document) or dict(_found_in(folder))
+    return _listed(document) or {name: one for name, one in _found_in(folder) if _is_array(one)}
+
+
+def images_in(folder: Folder, document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the arrays and images of a group by path, with names: those of two axes or more.
+
+    The levels of an image are not listed, nor are arrays beside an exported one. Folders are
+    searched only if all datasets of the file are listed.
+    """
+    if _is_array(document) or image_in(document).levels or _is_export(document):
+        return {}
+    nodes = _nodes(document)
+    if not nodes and most_listed() is None and not folder.is_remote:
+        nodes = dict(_found_in(folder))
+    groups = {
+        path
+        for path, one in nodes.items()
+        if not _is_array(one) and (image_in(one).levels or _is_export(one))
+    }
+    outer = {path: {path[:k] for k, c in enumerate(path) if c == "/"} for path in nodes}
+    found: dict[str, dict[str, Any]] = {
+        path: {"name": path} for path in nodes if path in groups and not outer[path] & groups
+    }
+    for path, one in nodes.items():
+        if _is_array(one) and is_numeric(one) and not outer[path] & groups and len(_shape(one)) > 1:
+            found[path] = {"name": path, "shape": tuple(map(int, _shape(one)))}
+    return found if len(found) > 1 else {}
+
+
+def _is_array(document: Mapping[str, Any]) -> bool:
+    return document.get("node_type") == "array"
+
+
+def _nodes(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the documents that a document lists."""
+    with suppress(KeyError, TypeError, AttributeError):
+        listed = document["consolidated_metadata"]["metadata"].items()
+        return {name: one for name, one in listed if isinstance(one, Mapping)}
+    return {}
 
 
 def _listed(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the arrays that a document lists."""
-    with suppress(KeyError, TypeError, AttributeError):
-        listed = document["consolidated_metadata"]["metadata"].items()
-        return {name: one for name, one in listed if one["node_type"] == "array"}
-    return {}
+    return {name: one for name, one in _nodes(document).items() if _is_array(one)}
 
 
 def _found_in(folder: Folder) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield the arrays below a folder; folders that cannot be read are skipped."""
+    """Yield the nodes below a folder; folders that cannot be read are skipped."""
     waiting = deque([("", folder, 0)])
     left = MOST_REQUESTS if folder.is_remote else MOST_FOLDERS
     while waiting:
@@ -127,9 +163,8 @@ def _found_in(folder: Folder) -> Iterable[tuple[str, Mapping[str, Any]]]:
             inner, document = outer.inside(name), {}
             with suppress(DatasetError, OSError):
                 _, document = node_in(inner) or ("", {})
-            if document.get("node_type") == "array":
-                yield f"{path}{name}", document
-            elif depth < MOST_DEPTH:
+            yield f"{path}{name}", document
+            if not _is_array(document) and depth < MOST_DEPTH:
                 waiting.append((f"{path}{name}/", inner, depth + 1))
 
 

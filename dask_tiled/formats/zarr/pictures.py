@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import DatasetError, choose_dataset
 from dask_tiled.formats.zarr.documents import member_of, node_in
 from dask_tiled.formats.zarr.folders import Folder
 from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
+from dask_tiled.model.mark import MARK
 from dask_tiled.model.ome_zarr import image_in, ome_in
 
 MOST_LISTED = 10_000
@@ -57,6 +59,9 @@ class Pictures(NamedTuple):
 
 def pictures_in(folder: Folder, document: Mapping[str, Any]) -> Pictures:
     """Return the images that a group lists; none if it is an image or another group."""
+    exported = _exported(document)
+    if exported:
+        return Pictures(exported, "dataset")
     told = ome_in(document)
     if "bioformats2raw.layout" in told:
         paths = _series(folder)
@@ -68,6 +73,14 @@ def pictures_in(folder: Folder, document: Mapping[str, Any]) -> Pictures:
     listed = told.get("labels")
     labels = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
     return Pictures({x: _measured(folder, x, k) for k, x in enumerate(labels)}, "label image")
+
+
+def _exported(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the names of exported datasets by their groups; empty for other groups."""
+    with suppress(KeyError, TypeError, AttributeError):
+        listed = islice(document["attributes"][MARK]["datasets"].items(), MOST_LISTED)
+        return {path: {"name": name} for path, name in listed if isinstance(name, str)}
+    return {}
 
 
 def fields_in(document: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ Layout facts: the specification of HyperSpy's files, and its metadata structure.
 from __future__ import annotations
 
 import math
+import posixpath
 import re
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -23,6 +24,8 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.doubts import uneven_axis
 
 DATA = re.compile(r"/Experiments/[^/]+/data")
+UNNAMED = "__unnamed__"
+"""Group of a signal without a title."""
 OF_AXES = {"navigate", "index_in_array", "scale"}
 """Attributes that identify an axis; up to version 1.2 only the last one."""
 BESIDE = "metadata", "original_metadata", "mapped_parameters", "original_parameters"
@@ -81,8 +84,11 @@ class HyperSpy(Convention):
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:
-        """List the signals."""
-        signals = by_size(one for one in found.pictures.values() if DATA.fullmatch(one.path))
+        """List the signals, with their names as titles."""
+        stored = by_size(one for one in found.pictures.values() if DATA.fullmatch(one.path))
+        names = [posixpath.basename(one.folder) for one in stored]
+        titles = ["" if name == UNNAMED else name for name in names]
+        signals = [one._replace(title=x) for one, x in zip(stored, titles, strict=True)]
         for path in filter(DATA.fullmatch, found.lost):
             found.raise_lost(tree.file.path, path)
         for path in filter(DATA.fullmatch, () if signals else found.ragged):
