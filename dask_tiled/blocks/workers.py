@@ -34,6 +34,7 @@ LOOK_SECONDS = 2.0
 PLENTY = 1e12
 """Amount of a resource of which each task takes 1, so that it never runs out."""
 DECODERS = {
+    "dask_tiled.formats.fits.tiles:decode_rice": "imagecodecs",
     "dask_tiled.formats.hdf5.": "h5py",
     "dask_tiled.formats.beton.samples:jpeg": "PIL",
     "dask_tiled.formats.beton.samples:any_jpeg": "PIL",

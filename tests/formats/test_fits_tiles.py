@@ -1,6 +1,7 @@
 """Tile-compressed FITS images, compared with astropy."""
 
 import gzip
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from checks import refused
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.blocks.workers import question_of
 from dask_tiled.testing import check_format, counting_frames
 
 SHIPPED = Path(fits.__file__).parent
@@ -189,3 +191,16 @@ def test_tiles_in_a_compressed_file_raise(tmp_path):
     path.write_bytes(gzip.compress(path.read_bytes()))
     with pytest.raises(DatasetError, match="tile-compressed images in a compressed file"):
         dask_tiled.open_dataset(path)
+
+
+def test_without_imagecodecs(tmp_path, monkeypatch):
+    """It decodes Rice only; a file that needs it is refused when it is opened."""
+    frames = counting_frames((2, 20, 30), "i2")
+    rice, zipped = (write(tmp_path / f"{codec}.fits", frames, codec) for codec in CODECS[:2])
+    needed = {path: question_of([dask_tiled.describe(path)]).libraries for path in (rice, zipped)}
+    assert needed == {rice: ("imagecodecs",), zipped: ()}
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    with pytest.raises(DatasetError, match=r'pip install "dask-tiled\[tiff\]"') as caught:
+        dask_tiled.open_dataset(rice)
+    assert caught.value.path == str(rice)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(zipped).compute(), frames)

@@ -22,6 +22,7 @@ from dask_tiled.codecs.packed_files import (
     read_start,
     unpacker,
 )
+from dask_tiled.errors import require
 from dask_tiled.formats import tools
 from dask_tiled.formats.fits.tiles import TYPES, Table, shape_of
 from dask_tiled.formats.tools.choosing import Chosen, choose_picture
@@ -114,6 +115,8 @@ def describe(
             problem, hint = "tile-compressed images in a compressed file", "Decompress the file."
             raise tools.DatasetError(problem, path=file.path, where=where, hint=hint)
         table = Table.of(file.path, header, offset)
+        if table.options["codec"] == "RICE_1":
+            require("imagecodecs", "tiff", file.path)
         layout = table.layout(file, np.dtype(moved) if moved else None)
         more: dict[str, Any] = {"base_shape": table.base_shape, "scaling": scaling}
         return tools.Description.of("fits", layout, {"fits": facts}, axes, **more).with_doubts(

@@ -140,7 +140,8 @@ class Table(NamedTuple):
             raise tools.CorruptFileError(problem, path=file.path, expected=expected)
         native = self.dtype.newbyteorder("=") if moved is None else moved
         told = {**self.options, "moved": "" if moved is None else moved.str}
-        decoder = tools.BlockDecoder(f"{__name__}:decode", native, tuple(told.items()))
+        name = "decode_rice" if told["codec"] == "RICE_1" else "decode"
+        decoder = tools.BlockDecoder(f"{__name__}:{name}", native, tuple(told.items()))
         grid = [range(0, n, step) for n, step in zip(self.shape, self.tile, strict=True)]
         mesh = np.meshgrid(*map(np.array, grid), indexing="ij")
         start = np.stack([one.ravel() for one in mesh], axis=1)
@@ -234,6 +235,11 @@ def decode(block: Block, fetch: Fetch, **options: Any) -> Array:
             found=str(error) or repr(error),
         ) from error
     return pixels.reshape(block.shape)
+
+
+def decode_rice(block: Block, fetch: Fetch, **options: Any) -> Array:
+    """Decode a tile of an image of which imagecodecs decodes tiles."""
+    return decode(block, fetch, **options)
 
 
 def _find(block: Block, tile: Tile, row: bytes, where: str) -> tuple[Column, int, int]:
