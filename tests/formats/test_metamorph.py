@@ -117,6 +117,18 @@ def test_more_planes_than_the_file_holds(tmp_path):
     assert (arr[2].compute() == 7).all()
 
 
+def test_compressed_stacks(tmp_path):
+    """Only the place of the first plane is known: the error says so."""
+    path = tmp_path / "a.stk"
+    tag = (33629, 5, 6, (1, 1) * 6, True)
+    tifffile.imwrite(path, FRAMES[0], compression="lzw", metadata=None, extratags=[tag])
+    with pytest.raises(TruncatedFileError, match="where the planes of a compressed stack lie"):
+        open_dataset(path)
+    arr = open_dataset(path, nav_shape=(6,), missing="fill", fill_value=7)
+    np.testing.assert_array_equal(arr[0].compute(), FRAMES[0])
+    assert (arr[1:].compute() == 7).all()
+
+
 def test_copied_tags_on_several_pages_are_ignored(tmp_path):
     """A program that writes each plane as a page may keep the tags of the stack."""
     path = tmp_path / "a.tif"

@@ -165,6 +165,8 @@ def _metamorph(pages: Pages, chain: Index) -> list[Series] | None:
     source = "tags 33629 to 33631 of MetaMorph"
     there = min(stack.planes, _room(pages, chain[0]))
     kind, start = pages.kind_of(chain[0]), int(pages.segments(chain[:1])[0][0, 0])
+    if not isinstance(kind.decoder, tools.Decoder):
+        source += ", which do not tell where the planes of a compressed stack lie"
     if start < ifd:
         there = max(1, min(there, (ifd - start) // kind.nbytes(kind.full)))
     promised = stack.planes if there < stack.planes else 0
