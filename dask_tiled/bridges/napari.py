@@ -177,7 +177,7 @@ def _layer(
 ) -> tuple[Any, dict[str, Any]]:
     shown = shown_of(levels[0])
     labels = labels_of(shown.axes, levels[0].shape, shown.of)
-    axes = [*labels.axes]
+    axes, spectra = [*labels.axes], None
     colours = colour_axis(labels.dims, levels[0].shape)
     is_rgb = colours is not None or levels[0].dtype.names is not None
     levels = [numbers(level) for level in levels]
@@ -188,6 +188,7 @@ def _layer(
             levels = [level[..., [*places]] for level in levels]
     elif shown.of and len(shown.of[0].sig_shape) == 1 and len(axes) > 2:
         # Images of a spectrum image are maps; a slider goes along the spectra.
+        spectra = levels[-1]
         levels = [da.moveaxis(level, -1, 0) for level in levels]
         axes = [axes[-1], *axes[:-1]]
     if len(axes) == 1:  # napari cannot show lines
@@ -206,7 +207,8 @@ def _layer(
     if window is not None:
         options["contrast_limits"] = window
     elif not is_rgb:
-        low, high, gamma = contrast(_sample(levels[-1]))
+        sample = _sample(levels[-1]) if spectra is None else _brightest(spectra)
+        low, high, gamma = contrast(sample)
         options |= {"contrast_limits": (low, high), "gamma": gamma}
     return levels if len(levels) > 1 else levels[0], options
 
@@ -226,6 +228,16 @@ def _sample(arr: da.Array) -> np.ndarray[Any, Any]:
     images = [read_once(arr[(*place, *middle)]) for place in sorted(places)]
     sample: np.ndarray[Any, Any] = da.stack(images).compute()
     return sample
+
+
+def _brightest(arr: da.Array) -> np.ndarray[Any, Any]:
+    """Read spectra of three rows of a scan; return the part of the brightest map in them."""
+    count = max(1, SAMPLED * SAMPLED // arr.shape[-1])
+    first = max(0, (arr.shape[-2] - count) // 2)
+    rows = {tuple(n * k // 4 for n in arr.shape[:-2]) for k in (1, 2, 3)}
+    taken = [read_once(arr[(*row, slice(first, first + count))]) for row in sorted(rows)]
+    spectra: np.ndarray[Any, Any] = da.stack(taken).compute()
+    return spectra[..., spectra.sum(axis=(0, 1), dtype=float).argmax()]
 
 
 def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str]:

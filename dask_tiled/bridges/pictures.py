@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
 
 from dask_tiled.array.tiled_array import description_of
+from dask_tiled.describing import warn_of
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import facts_of
+from dask_tiled.model.doubts import unsettled
 from dask_tiled.model.listing import Listing
 from dask_tiled.opening import open_dataset
 
@@ -34,10 +37,16 @@ def open_pictures(
     """Yield the images that a file lists, with names, the default one first.
 
     A single image is called ``data``. Images in ``dropped`` are not opened; those that cannot be
-    opened are skipped with a warning. The option ``axes`` applies to the first image only.
+    opened are skipped with a warning. The option ``axes`` applies to the first image only. Which
+    image is the default one is no doubt, as all are opened.
     """
-    first = open_dataset(path, **options)
+    quiet = {"doubts": "ignore"} if options.get("doubts", "warn") == "warn" else {}
+    first = open_dataset(path, **{**options, **quiet})
     listing = listing_of(first, options)
+    desc = description_of(first)
+    if quiet and desc is not None:
+        settled = () if listing is None else ("dataset",)
+        warn_of(replace(desc, doubts=unsettled(desc.doubts, settled)), missing="fill")
     if listing is None:
         yield DATA, first
         return

@@ -234,9 +234,7 @@ def test_levels_of_czi_and_imaris(tmp_path):
             frame = np.full((16 // ratio, 32 // ratio), 10 * scene + ratio, "u1")
             tiles.append(Tile({"S": scene, "C": 0, "Y": 0, "X": 40 * scene}, frame, ratio))
     write_czi(tmp_path / "a.czi", tiles, scenes={0: "one", 1: "two"})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DoubtWarning)
-        layers = read_layers(str(tmp_path / "a.czi"))
+    layers = read_layers(str(tmp_path / "a.czi"))
     for scene, (levels, told, _) in enumerate(layers):
         assert [level.shape for level in levels] == [(16, 32), (8, 16), (4, 8)]
         assert [int(level.max()) for level in levels] == [10 * scene + k for k in (1, 2, 4)]
@@ -272,12 +270,18 @@ def test_images_of_a_series_stay_apart(tmp_path):
     for k in (0, 1):
         arr = da.full((64, 48), k + 1, dtype="u2")
         to_zarr(arr, tmp_path / "a.zarr" / f"{k}", dimension_names=["y", "x"], pyramid=1)
-    with pytest.warns(DoubtWarning):
-        layers = read_layers(str(tmp_path / "a.zarr"))
+    layers = read_layers(str(tmp_path / "a.zarr"))  # all are shown: no doubt about the default one
     for k, (levels, told, _) in enumerate(layers):
         assert [level.shape for level in levels] == [(64, 48), (32, 24)]
         assert {*np.unique(levels[0].compute()), *np.unique(levels[1].compute())} == {k + 1}
         assert told["visible"] == (k == 0)
+
+
+def test_other_doubts_are_told(tmp_path):
+    """Of frames that may be a scan, for example."""
+    path = write_mib(tmp_path / "a.mib", FRAMES.reshape(35, 8, 16), hdr=False)
+    with pytest.warns(DoubtWarning, match="scan"):
+        read_layers(str(path))
 
 
 def test_plates_show_some_wells(tmp_path, monkeypatch):
@@ -293,6 +297,23 @@ def test_plates_show_some_wells(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="the first 2 images are shown"):
         layers = read_layers(str(tmp_path / "a.zarr"))
     assert [told["name"] for _, told, _ in layers] == ["a A_1", "a A_2"]
+
+
+def test_contrast_of_spectra_is_that_of_their_peak(tmp_path, monkeypatch):
+    """Most maps are nearly black; a few rows of spectra are read, not all of each map."""
+    pixels = np.zeros((16, 10, 40), "u2")
+    pixels[..., 7] = 100 + 10 * np.arange(16)[:, None] + np.arange(10)
+    axes = [Axis("scan_y", "nm"), Axis("scan_x", "nm"), Axis("energy", "eV", 10.0)]
+    np.save(tmp_path / "si.npy", pixels)
+    arr = open_dataset(tmp_path / "si.npy", sig_dims=1)
+    to_zarr(arr, tmp_path / "si.zarr", dimension_names=axes, progress=False)
+    shapes = []
+    read = napari.read_once
+    monkeypatch.setattr(napari, "read_once", lambda one: shapes.append(one.shape) or read(one))
+    _, told = only(tmp_path / "si.zarr")
+    low, high = told["contrast_limits"]
+    assert shapes == [(10, 40)] * 3
+    assert 100 <= low < high < 230
 
 
 def test_spectra_are_along_a_slider(tmp_path):
