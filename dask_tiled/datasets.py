@@ -18,7 +18,7 @@ MOST_NAMED = 20
 
 
 class Datasets(Mapping[str, da.Array]):
-    """The datasets of a file by name, each opened on first access.
+    """The datasets of a file by name, each opened when it is accessed.
 
     Prints as a table of names, shapes, dtypes and axes, for which headers are read, but no array is
     opened.
@@ -26,7 +26,6 @@ class Datasets(Mapping[str, da.Array]):
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
-        self._opened: dict[str, da.Array] = {}
 
     @property
     def path(self) -> Any:
@@ -39,10 +38,8 @@ class Datasets(Mapping[str, da.Array]):
             listed = ", ".join(map(repr, names[:MOST_NAMED])) + ", ..." * (len(names) > MOST_NAMED)
             hint = nearest(name, names) if isinstance(name, str) else None
             raise KeyError(f"no dataset {name!r}; expected one of {listed}. {hint or ''}".rstrip())
-        if name not in self._opened:
-            arguments = self._contents.arguments(name)
-            self._opened[name] = open_dataset(self._contents.path, **arguments)
-        return self._opened[name]
+        opened: da.Array = open_dataset(self._contents.path, **self._contents.arguments(name))
+        return opened
 
     def __contains__(self, name: object) -> bool:
         return name in self._contents.keys

@@ -133,13 +133,13 @@ def test_each_dataset_by_name(kind, monkeypatch):
     for name, pixels in expected.items():
         arr = datasets[name]
         assert type(arr) is TiledArray
-        assert datasets[name] is arr
+        assert datasets[name].name == arr.name
         np.testing.assert_array_equal(arr.compute(), pixels)
         (row,) = (line for line in table if line.startswith(f"{name}  "))
         dims = ", ".join(arr.description.dims)
         assert re.split("  +", row) == [name, str(pixels.shape), str(arr.dtype), dims]
         assert "<th" in datasets._repr_html_()
-    assert len(opened) == len(expected)
+    assert len(opened) == 2 * len(expected)
     with pytest.raises(KeyError, match="no dataset 'missing'; expected one of '"):
         datasets["missing"]
     assert datasets.get("missing") is None

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource as Source
 
 from dask_tiled.command_line.failures import DOUBTFUL, INTERRUPTED, Failure
-from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
+from dask_tiled.command_line.opening import (
+    OPENING,
+    Opening,
+    files,
+    opened,
+    opened_all,
+    with_options,
+)
 from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, DISC, LEVELS, PAIR, PATH
-from dask_tiled.command_line.verify import compared
+from dask_tiled.command_line.verify import compared, show_compared
+
+if TYPE_CHECKING:
+    from dask_tiled.array.tiled_array import TiledArray
+    from dask_tiled.datasets import Datasets
 
 # Options have the names of the parameters of to_zarr.
 EXPORT = (
@@ -92,9 +105,16 @@ MAPS = (
 )
 
 
+OF_ONE = ("dataset", "dimension_names", "disc", "follow", "maps")
+"""Options that apply to one dataset."""
+
+
 @click.command(cls=Opening)
 @files
 @click.argument("target", type=PATH, metavar="OUT")
+@click.option(
+    "--all", "every", is_flag=True, help="Convert all datasets of the file, to one zarr group."
+)
 @click.option(
     "--verify",
     "check",
@@ -111,6 +131,7 @@ def convert(
     files: tuple[str, ...],
     target: str,
     *,
+    every: bool,
     check: bool,
     maps: str | None,
     disc: tuple[float | str, ...] | None,
@@ -120,7 +141,8 @@ def convert(
     """Convert a file to the format of the suffix of OUT, in bounded memory.
 
     Suffixes: .zarr, .zarr.zip, .hspy, .zspy, .npy, .tif, .ome.tif. A stopped conversion never looks
-    complete; to .zarr, the same command resumes it.
+    complete; to .zarr, the same command resumes it. Of a file with several datasets, one is
+    converted: the first, that of --dataset, or each with --all.
     """
     names = [str(option.name) for option in EXPORT]
     given = [name for name in names if ctx.get_parameter_source(name) is not Source.DEFAULT]
@@ -128,12 +150,22 @@ def convert(
     own |= {"attributes": dict(own["attributes"]), "follow": follow}
     asked = {name: own[name] for name in (*given, *["follow"] * follow)}
     from dask_tiled.converting import convert as export
-    from dask_tiled.errors import format_bytes
 
     goes_on = export.suffix_of(target) == export.ZARR
     asked |= {name: x for name, x in (("maps", maps), ("disc", disc)) if x is not None}
     export.check_options(target, asked.keys() - {"overwrite", "progress"})
+    if every:
+        told = asked | options
+        wrong = next((name for name in OF_ONE if told.get(name) not in (None, (), False)), None)
+        if wrong:
+            option = wrong.rstrip("s").replace("_", "-") if wrong != "maps" else wrong
+            raise click.UsageError(f"--{option} applies to one dataset, not with --all.", ctx)
+        export.check_several(target)
+        _convert_all(opened_all(files, options), target, asked, goes_on=goes_on, check=check)
+        return
     arr = opened(files, {**options, "follow": follow})
+    if options["dataset"] is None and (more := _others(arr)):
+        click.echo(f"{files[0]}: {more}")
     begun = time.perf_counter()
     if maps is not None or disc is not None:
         from dask_tiled.converting.maps import maps_of
@@ -141,15 +173,11 @@ def convert(
         found = maps_of(arr, asked.pop("maps", ()), asked.pop("disc", None))
         asked["with_results"] = found.results
         click.echo(found.disc, nl=bool(found.disc))
-    try:
+    with _interruptible(goes_on=goes_on):
         export.convert(arr, target, **asked)
-    except KeyboardInterrupt:
-        what = "Run the same command to resume." if goes_on else "Nothing was written."
-        raise Failure(f"interrupted. {what}", INTERRUPTED) from None
     seconds = time.perf_counter() - begun
     now: Any = arr.refresh() if follow else arr
-    stored = format_bytes(export.stored_bytes(target))
-    click.echo(f"{target}: {format_bytes(now.nbytes)} of pixels as {stored}, in {seconds:.1f} s")
+    click.echo(_told(target, now.nbytes, "pixels", seconds))
     lacking = "" if now.description is None else now.description.lacking()
     if lacking:
         click.echo(f"{target}: not complete: {lacking}")
@@ -158,3 +186,51 @@ def convert(
         click.echo(f"{target}: {compared(now)}")
     if lacking and options["doubts"] == "raise":
         raise Failure(f"{target}: not complete: {lacking}", DOUBTFUL)
+
+
+@contextmanager
+def _interruptible(*, goes_on: bool) -> Iterator[None]:
+    """Say after an interruption whether the same command resumes."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        what = "Run the same command to resume." if goes_on else "Nothing was written."
+        raise Failure(f"interrupted. {what}", INTERRUPTED) from None
+
+
+def _told(target: str, nbytes: float, what: str, seconds: float) -> str:
+    from dask_tiled.converting.convert import stored_bytes
+    from dask_tiled.errors import format_bytes
+
+    stored = format_bytes(stored_bytes(target))
+    return f"{target}: {format_bytes(nbytes)} of {what} as {stored}, in {seconds:.1f} s"
+
+
+def _others(arr: TiledArray) -> str:
+    """Return which of several datasets is converted, as text; empty if the file has one."""
+    from dask_tiled.model.description import facts_of
+    from dask_tiled.model.listing import Listing
+
+    _, meant, names = Listing.of(facts_of(arr.description))
+    if len(names) < 2 or meant not in names:
+        return ""
+    place = [*names].index(meant) + 1
+    return f"dataset {place} of {len(names)}, {names[meant]!r}; pass --all to convert each"
+
+
+def _convert_all(
+    datasets: Datasets, target: str, asked: dict[str, Any], *, goes_on: bool, check: bool
+) -> None:
+    """Convert datasets to one group, and compare each."""
+    from dask_tiled.converting import convert as export
+
+    begun = time.perf_counter()
+    with _interruptible(goes_on=goes_on):
+        export.convert(datasets, target, **asked)
+    seconds = time.perf_counter() - begun
+    nbytes = sum(arr.nbytes for arr in datasets.values())
+    what = f"pixels of {len(datasets)} datasets" if len(datasets) > 1 else "pixels"
+    click.echo(_told(target, nbytes, what, seconds))
+    if check:
+        export.verify_file(target, datasets, progress=asked.get("progress"))
+        show_compared(target, datasets)

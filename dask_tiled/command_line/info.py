@@ -6,19 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dask_tiled.command_line.opening import OPENING, Opening, described, files, with_options
+from dask_tiled.command_line.opening import (
+    OPENING,
+    Opening,
+    described,
+    files,
+    listed,
+    with_options,
+)
 from dask_tiled.command_line.printing import json_option, section, show, show_json, tree_rows
 
 if TYPE_CHECKING:
     from dask_tiled.model.description import Description
     from dask_tiled.tiling.scheme import TilingScheme
 
-MOST_FACTS, MOST_LETTERS = 40, 100
+MOST_FACTS, MOST_LETTERS, MOST_ROWS = 40, 100, 20
 
 
 @click.command(cls=Opening)
 @files
-@click.option("--all", "whole", is_flag=True, help="Print all metadata, without truncation.")
+@click.option("--all", "whole", is_flag=True, help="Print all metadata and datasets, untruncated.")
 @json_option
 @with_options(OPENING)
 def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) -> None:
@@ -27,8 +34,9 @@ def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) 
     Only headers are read.
     """
     desc, scheme = described(files, options)
+    contents = None if options["dataset"] is not None else listed(files, options)
     if as_json:
-        show_json(_values(desc, scheme))
+        show_json(_values(desc, scheme) | {"datasets": [*contents.keys] if contents else None})
         return
     facts = list(tree_rows(desc.metadata))
     some = facts if whole else [(k, _cropped(v)) for k, v in facts[:MOST_FACTS]]
@@ -37,7 +45,12 @@ def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) 
     rows = desc.rows()
     if headers := _header_fields(desc):
         rows.append(("frame headers", ", ".join(headers)))
-    show(section("File", rows), section("Chunks", scheme.reasons), section("Facts", some))
+    shown = [section("File", rows), section("Chunks", scheme.reasons), section("Facts", some)]
+    if contents is not None and len(contents.keys) > 1:
+        most = len(contents.keys) if whole else MOST_ROWS
+        told = ((name, ", ".join(filter(None, more))) for name, *more in contents.rows(most)[1:])
+        shown.insert(1, section("Datasets", told))
+    show(*shown)
 
 
 def _cropped(text: str) -> str:

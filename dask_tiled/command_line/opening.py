@@ -12,6 +12,8 @@ from dask_tiled.command_line.values import CHUNKS, PAIR, PATH, SCAN, SIZES, TILI
 
 if TYPE_CHECKING:
     from dask_tiled.array.tiled_array import TiledArray
+    from dask_tiled.datasets import Datasets
+    from dask_tiled.listing import Contents
     from dask_tiled.model.description import Description
     from dask_tiled.tiling.scheme import TilingScheme
 
@@ -151,6 +153,21 @@ def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
     path, given = arguments(paths, options)
     arr: Any = dask_tiled.open_dataset(path, **given)
     return arr
+
+
+def opened_all(paths: Sequence[str], options: dict[str, Any]) -> Datasets:
+    """Open all datasets of files with the options of a command."""
+    from dask_tiled.datasets import Datasets
+
+    return Datasets(listed(paths, options))
+
+
+def listed(paths: Sequence[str], options: dict[str, Any]) -> Contents:
+    """List the datasets of files with the options of a command, without importing arrays."""
+    from dask_tiled.listing import list_contents
+
+    path, given = arguments(paths, options)
+    return list_contents(path, given.pop("format", None), given)
 
 
 def described(paths: Sequence[str], options: dict[str, Any]) -> tuple[Description, TilingScheme]:

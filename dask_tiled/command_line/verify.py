@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
-from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
+from dask_tiled.command_line.opening import (
+    OPENING,
+    Opening,
+    files,
+    opened,
+    opened_all,
+    with_options,
+)
 from dask_tiled.command_line.values import PATH
-
-if TYPE_CHECKING:
-    from dask_tiled.array.tiled_array import TiledArray
 
 
 @click.command(cls=Opening)
 @files
 @click.argument("target", type=PATH, metavar="OUT")
+@click.option("--all", "every", is_flag=True, help="Compare all datasets of the file.")
 @click.option(
     "--progress/--no-progress", default=None, help="Show a progress bar; by default in a terminal."
 )
 @with_options(OPENING)
-def verify(files: tuple[str, ...], target: str, *, progress: bool | None, **options: Any) -> None:
+def verify(
+    files: tuple[str, ...], target: str, *, every: bool, progress: bool | None, **options: Any
+) -> None:
     """Compare an output of `convert` with the file, bit by bit.
 
     Pass the same options for opening as to `convert`. The exit code is 1 if they differ.
     """
-    arr = opened(files, options)
     from dask_tiled.converting.convert import verify_file
 
+    if every:
+        datasets = opened_all(files, options)
+        verify_file(target, datasets, progress=progress)
+        show_compared(target, datasets)
+        return
+    arr = opened(files, options)
     verify_file(target, arr, progress=progress)
     click.echo(f"{target}: {compared(arr)}")
 
 
-def compared(arr: TiledArray) -> str:
+def show_compared(target: str, datasets: Mapping[str, Any]) -> None:
+    """Print for each dataset what was compared."""
+    from dask_tiled.export.zarr.group import node_names
+
+    for name, node in node_names(datasets).items():
+        click.echo(f"{target}/{node}: {compared(datasets[name])}")
+
+
+def compared(arr: Any) -> str:
     """Return what a comparison without differences compared, as text."""
     from dask_tiled.errors import format_bytes
 

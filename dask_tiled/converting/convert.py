@@ -19,8 +19,10 @@ from dask_tiled.converting.maps import maps_of
 from dask_tiled.converting.tiff_files import in_order, write_ome_tiff, write_tiff
 from dask_tiled.errors import DatasetError, VerificationError, nearest
 from dask_tiled.export.zarr.results import arrays_of
+from dask_tiled.export.zarr.several import arrays_by_name
+from dask_tiled.export.zarr.steps import check_blocks
 from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
-from dask_tiled.export.zarr.zarr_export import check_blocks, to_zarr
+from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.model.files import HDF5, read_head
 from dask_tiled.opening import open_dataset, opened
 from dask_tiled.storing.folders import local_path
@@ -71,6 +73,8 @@ OF_ZARR = (
 )  # fmt: skip
 STORED = ("chunks", "compressors")
 ZARR = ".zarr"
+OF_SEVERAL = ZARR, ".zarr.zip"
+"""Suffixes of formats that hold several arrays."""
 KINDS = {
     ".zarr.zip": Kind(_write_zip, ZIP, "", OF_ZARR),
     ".hspy": Kind(write_hspy, (HDF5,), "hdf5", STORED),
@@ -109,8 +113,9 @@ def convert(
 
     Parameters
     ----------
-    data : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
-        An opened array, or one computed from it; or files for :func:`open_dataset`.
+    data : dask.array.Array, numpy.ndarray, xarray object, path-like or sequence of path-like
+        An opened array, or one computed from it; or files for :func:`open_dataset`. Or several
+        arrays for zarr: a mapping, such as :func:`open_datasets` returns, or a Dataset of xarray.
     target : path-like
         Path of the file. It is written below ``target + ".part"``, and moved to ``target`` when it
         is complete.
@@ -151,26 +156,46 @@ def convert(
     suffix = suffix_of(target)
     check_options(target, options)
     maps, disc = options.pop("maps", ()), options.pop("disc", None)
-    if maps or disc is not None:
+    several = arrays_by_name(data)
+    if several is not None:
+        check_several(target, maps=maps, disc=disc)
+    elif maps or disc is not None:
         data = opened(data)
         made = maps_of(data, maps, disc).results
         options["with_results"] = made | arrays_of(options.get("with_results"))
     if suffix == ZARR:
-        arr = opened(data)
+        arr: Any = opened(data) if several is None else several
         to_zarr(arr, target, overwrite=overwrite, progress=progress, **options)
         if options.get("follow") and isinstance(arr, TiledArray):
             arr = arr.refresh()
     else:
         kind, path = KINDS[suffix], file_path(target)
         check_place(path, kind.is_kind, overwrite=overwrite)
-        arr = opened(data)
-        check_blocks(arr)
-        if not arr.dtype.isnative:
-            arr = arr.astype(arr.dtype.newbyteorder("="))
+        arr = _native(data) if several is None else several
+        shown = arr if several is not None else kind.in_order(arr)
         with new_file(path, kind.is_kind, overwrite=overwrite) as written:
-            kind.write(kind.in_order(arr), path, written, show=progress, **options)
+            kind.write(shown, path, written, show=progress, **options)
     if verify:
         verify_file(target, arr, progress=progress)
+
+
+def _native(data: Any) -> da.Array:
+    """Open an array that can be written, in native byte order."""
+    arr = opened(data)
+    check_blocks(arr)
+    return arr if arr.dtype.isnative else arr.astype(arr.dtype.newbyteorder("="))
+
+
+def check_several(target: Any, **options: Any) -> None:
+    """Refuse targets that hold one array, and options that apply to one."""
+    if suffix_of(target) not in OF_SEVERAL:
+        problem, expected = "the format holds one array", " or ".join(OF_SEVERAL)
+        hint = "Convert the arrays one by one."
+        path = os.fspath(target)
+        raise DatasetError(problem, path=path, expected=expected, found="several", hint=hint)
+    for name, value in options.items():
+        if value:
+            raise DatasetError(f"{name}= applies to one array", found="several arrays")
 
 
 def suffix_of(target: Any) -> str:
@@ -223,8 +248,8 @@ def stored_bytes(target: str) -> int:
     return sum(map(os.path.getsize, listed))
 
 
-def verify_file(target: Any, arr: da.Array, *, progress: bool | None = None) -> None:
-    """Compare a file that :func:`convert` wrote, or a zarr store, with its source."""
+def verify_file(target: Any, arr: Any, *, progress: bool | None = None) -> None:
+    """Compare a file that :func:`convert` wrote, or a zarr store, with its source or sources."""
     suffix = _known_suffix(target)
     if suffix is None or suffix == ZARR:
         verify_zarr(target, arr, progress=progress)

@@ -30,6 +30,8 @@ def image_of(
     dtype: np.dtype,
     halving: Halving | None = None,
     version: str = "0.5",
+    *,
+    title: str = "",
 ) -> dict[str, Any]:
     """Return OME-Zarr metadata of an image: an array of a group and its pyramid levels.
 
@@ -47,6 +49,8 @@ def image_of(
         How the levels are computed.
     version : {"0.4", "0.5"}
         Version of the specification: for format 2 or 3 of zarr.
+    title : str
+        Name of the image; without one, it has none.
 
     Returns
     -------
@@ -73,6 +77,8 @@ def image_of(
         ]
         datasets.append({"path": path, "coordinateTransformations": moved})
     image: dict[str, Any] = {"axes": told, "datasets": datasets}
+    if title:
+        image["name"] = title
     if halving is not None and len(paths) > 1:
         image["type"] = halving.method
     channels = _channels(scaled[types.index(CHANNEL)], dtype) if CHANNEL in types else []

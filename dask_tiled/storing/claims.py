@@ -24,7 +24,7 @@ _ATTEMPT = re.compile(f"{_HEX}-{_HEX}")
 _LEFT = re.compile(
     rf"{_HEX}"
     rf"|({_REPLACED}|old-{_HEX})/(?P<node>.*)"
-    rf"|(gone|{_HEX})-{_HEX}/((journal|writing)/({_HEX}|.*/)?|store/(?P<store>.*))?"
+    rf"|(gone|{_HEX})-{_HEX}/((journal|writing)/((?:.+/)?{_HEX}|.*/)?|store/(?P<store>.*))?"
 )
 """Files and folders (with a slash) that a stopped export leaves."""
 _WAITS = (0, 0.01, 0.02, 0.05, 0.1)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.paths import listed, open_file, without_scheme
+from dask_tiled.model.paths import open_file, without_scheme
 from dask_tiled.storing.claims import claimed, discard, put_back, remove_replaced, set_aside
 from dask_tiled.storing.disk import at_once, flush, flush_folders, unwritable, writing_to
 from dask_tiled.storing.nodes import below, check_node, files
@@ -126,6 +126,13 @@ class Folder:
         """Return the length of a file."""
         return os.stat(below(self.path, key)).st_size
 
+    def below(self, name: str) -> Folder:
+        """Create a subfolder, and return it."""
+        path = below(self.path, name)
+        with writing_to(path):
+            os.makedirs(path, exist_ok=True)
+        return Folder(path, self.writing)
+
     def remove(self, keys: Iterable[str]) -> None:
         """Remove files, and folders that become empty."""
         for key in keys:
@@ -209,7 +216,7 @@ def _flush_or_discard(store: str, roots: Sequence[str]) -> None:
 def _is_noted(root: str) -> bool:
     """Return whether an attempt has notes in its journal."""
     journal = os.path.join(root, "journal")
-    return os.path.isdir(journal) and bool(listed(journal))
+    return os.path.isdir(journal) and any(files(journal))
 
 
 def check_free(path: str, *, overwrite: bool) -> None:

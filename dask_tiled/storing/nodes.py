@@ -21,7 +21,7 @@ RECORD, JOURNAL = f"{OWN}export.json", f"{OWN}journal/"
 _DOCUMENTS = {*OF_ZARR, ".zattrs", ".zmetadata"}
 _HEX = "[0-9a-f]{32}"
 _CHUNK = re.compile(r"(?:c|\d+)(?:[./]\d+)*|refs\.\d+\.parq")  # last: references to chunks
-_NOTES = re.compile(rf"(?:.+/)?{re.escape(OWN)}(?:export\.json|journal/{_HEX})")
+_NOTES = re.compile(rf"(?:.+/)?{re.escape(OWN)}(?:export\.json|journal/(?:.+/)?{_HEX})")
 _HALF = re.compile(rf"(.+)\.{_HEX}\.partial")
 """Unfinished files of a killed LocalStore, which strips the suffix of some names."""
 

@@ -115,6 +115,10 @@ class Prefix:
     def nbytes(self, _: str) -> None:
         """Return None: the length would take a request."""
 
+    def below(self, name: str) -> Prefix:
+        """Return the keys below a name."""
+        return Prefix(self.store, f"{self.prefix}{name}/", self.record, self.claimed)
+
     def remove(self, keys: Iterable[str]) -> None:
         """Remove keys one after the other."""
         for key in keys:

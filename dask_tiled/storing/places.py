@@ -66,6 +66,9 @@ class Namespace(Protocol):
     def remove(self, keys: Iterable[str]) -> None:
         """Remove keys."""
 
+    def below(self, name: str) -> Namespace:
+        """Return the keys that begin with a name and a slash, without these."""
+
 
 class Place:
     """A place that an attempt fills, with its journal.
@@ -85,6 +88,11 @@ class Place:
 
     def __init__(self, path: str, content: Namespace, journal: Namespace | None) -> None:
         self.path, self.content, self.journal = path, content, journal
+
+    def below(self, name: str, attempt: str) -> Place:
+        """Return the place of a member of a group, with the journal of an attempt to store it."""
+        journal = None if self.journal is None else self.journal.below(f"{name}/{attempt}")
+        return Place(f"{self.path}/{name}", self.content.below(name), journal)
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """Store bytes under a key, at once or not at all."""
@@ -157,10 +165,19 @@ class Place:
             )
         others = there - wanted - documents.keys()
         content.remove(x for x in others if not is_note(x) and not unknown_key([x], whole=False))
-        # The documents that make the node visible are stored last.
+        self.publish(documents, others)
+
+    def publish(self, documents: Mapping[str, bytes], others: Iterable[str]) -> None:
+        """Store the documents that make a node visible, the outermost last; then remove notes.
+
+        Parameters
+        ----------
+        others : iterable of str
+            Other keys, of which notes are removed.
+        """
         for key in sorted(documents, key=lambda key: ("zarr.json" in key, -key.count("/"))):
             self.put(key, documents[key])
-        content.remove(filter(is_note, others))
+        self.content.remove(filter(is_note, others))
 
 
 @contextmanager

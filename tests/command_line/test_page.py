@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dask_tiled.command_line.app import app
-from dask_tiled.testing import counting_frames, write_mib
+from dask_tiled.testing import counting_frames, write_dm, write_mib
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^\.\. code-block:: console\n\n((?:   .*\n|\n)+)", re.MULTILINE)
@@ -33,6 +33,7 @@ def test_page_shows_real_output(tmp_path, monkeypatch):
     frames = counting_frames((24, 32, 64, 64), "uint16")
     write_mib("scan.mib", frames)
     frames.astype(">u2").tofile("frames.bin")
+    write_dm("two.dm4", frames[0, 0], name="survey", more={"map": frames[:, :, 0, 0]})
     checked = 0
     for command, expected in shown():
         name, *words = shlex.split(command)

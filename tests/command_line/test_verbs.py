@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -290,3 +291,33 @@ def test_explore_shows_code_that_opens_the_file(tmp_path, monkeypatch):
     assert (path, options.keys()) == ("scan.mib", {"nav_shape", "roi", "axes"})
     named = "nav_shape=(4, 4), roi=np.load('roi.npy'), axes={'x': '2nm'}"
     assert source == f"dask_tiled.open_dataset('scan.mib', {named})"
+
+
+def test_convert_all_datasets(tmp_path, monkeypatch):
+    """--all converts and compares each dataset; without it, a line says which one is converted."""
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("maps.h5", "w") as file:
+        file["counts"], file["maps/C"] = FRAMES, FRAMES[0, 0]
+    out = run("convert", "maps.h5", "one.zarr", "--no-progress")
+    assert "maps.h5: dataset 1 of 2, 'counts'; pass --all to convert each" in out
+    assert "pass --all" not in run("convert", "maps.h5", "C.zarr", "-d", "maps/C", "--no-progress")
+    out = run("convert", "maps.h5", "all.zarr", "--all", "--verify", "--no-progress")
+    assert re.search(r"all.zarr: 24.5 KiB of pixels of 2 datasets as .* KiB, in .* s", out)
+    for name in ("counts", "C"):
+        assert f"all.zarr/{name}: equal to the file, bit for bit; all " in out
+    group = zarr.open_group("all.zarr", mode="r")
+    np.testing.assert_array_equal(group["counts/data"][...], FRAMES)
+    np.testing.assert_array_equal(group["C/data"][...], FRAMES[0, 0])
+    for words, told in (
+        (("--all", "-d", "1"), "--dataset applies to one dataset, not with --all"),
+        (("--all", "--maps", "sum"), "--maps applies to one dataset"),
+        (("--all", "--follow"), "--follow applies to one dataset"),
+        (("--all", "--dimension-name", "a"), "--dimension-name applies to one dataset"),
+    ):
+        done = CliRunner().invoke(app, ["convert", "maps.h5", "more.zarr", *words])
+        assert done.exit_code == 2
+        assert told in done.output
+    done = CliRunner().invoke(app, ["convert", "maps.h5", "all.tif", "--all"])
+    assert done.exit_code == 2
+    assert "the format holds one array; expected .zarr or .zarr.zip" in done.output
+    assert not (tmp_path / "more.zarr").exists()

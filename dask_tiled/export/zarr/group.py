@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 
@@ -20,6 +21,14 @@ from dask_tiled.model.mark import MARK, attributes_of
 DATA = "data"
 """Name of the array in its group."""
 _NAME = re.compile(r"(?!\.|__)[^/\\\0\ud800-\udfff]+")
+_UNSAFE = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f\ud800-\udfff]')
+"""Characters that zarr, or a file system of an operating system, forbids."""
+_OF_WINDOWS = re.compile(r"(?:con|prn|aux|nul|(?:com|lpt)\d)(?:\..*)?", re.IGNORECASE)
+"""Names of devices."""
+SERIES = "OME"
+"""Group that lists the images of a series in OME-Zarr."""
+_LONGEST = 200
+"""Longest name of a node in bytes, with room for a suffix."""
 LARGEST = 1 << 63
 """Integers from here on are written as text: netCDF and HDF5 have no larger type."""
 
@@ -118,6 +127,30 @@ def names_an_array(name: str, others: Sequence[str]) -> bool:
     """
     taken = DATA, "zarr.json", *others
     return bool(_NAME.fullmatch(name)) and len(name.encode()) < 256 and name not in taken
+
+
+def node_names(names: Iterable[str]) -> dict[str, str]:
+    """Return names of zarr nodes by names of arrays: valid on all systems, unique without case.
+
+    Forbidden characters are replaced by "_", and equal names get a number.
+    """
+    found, taken = {}, {as_a_folder(one) for one in (SERIES, "zarr.json")}
+    for name in names:
+        plain = _UNSAFE.sub("_", normalize("NFC", name))
+        if plain.startswith((".", "__")):
+            plain = plain.lstrip("._")
+        plain = plain.encode()[:_LONGEST].decode(errors="ignore").rstrip(". ") or DATA
+        plain += "_" * bool(_OF_WINDOWS.fullmatch(plain))
+        numbered = (f"{plain}_{k}" for k in count(2))
+        node = next(x for x in chain([plain], numbered) if as_a_folder(x) not in taken)
+        taken.add(as_a_folder(node))
+        found[name] = node
+    return found
+
+
+def as_a_folder(name: str) -> str:
+    """Return a name as file systems of macOS and Windows compare it: without case."""
+    return normalize("NFC", name).casefold()
 
 
 def labels_of(

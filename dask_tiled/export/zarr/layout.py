@@ -44,8 +44,10 @@ class Settings(NamedTuple):
     names: Any = None
     attributes: Mapping[str, Any] | None = None
     pyramid: bool | int = False
-    pyramid_method: str = "mean"
+    pyramid_method: str | None = "mean"
     zarr_format: Literal[2, 3] = 3
+    title: str = ""
+    """Name of the image in OME-Zarr."""
 
     @property
     def member(self) -> str:
@@ -130,7 +132,7 @@ def layout_of(
             dims = [axis.name for axis in axes]
             coordinates = coordinates_of(dims, axes, one.given.shape, [*group])
             _write_coordinates(group, coordinates, small)
-        _consolidate(store)
+        consolidate(store)
     documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
     return Layout(documents, Stack(tuple(levels), pyramid.halving), tuple(beside))
 
@@ -153,11 +155,12 @@ def _nodes(
     if settings.member:
         paths = [node.path for node in nodes]
         version = VERSIONS[settings.zarr_format]
-        image = image_of(paths, settings.names, shown.axes, given.dtype, halving, version)
+        told = paths, settings.names, shown.axes, given.dtype, halving, version
+        image = image_of(*told, title=settings.title)
         of_levels = {"pyramid": {"levels": paths, **halving._asdict()}} if pyramid.levels else {}
         listed = {"results": [one.name for one in results]} if results else {}
-        told = json_value({MARK: small | of_levels | listed, **image})
-        nodes[0] = nodes[0]._replace(of_group=told)
+        of_group = json_value({MARK: small | of_levels | listed, **image})
+        nodes[0] = nodes[0]._replace(of_group=of_group)
     return nodes
 
 
@@ -222,7 +225,7 @@ def _write_coordinates(
         array[...] = numbers.astype(object) if is_text else numbers
 
 
-def _consolidate(store: Any) -> None:
+def consolidate(store: Any) -> None:
     """Consolidate the metadata: readers then need one request."""
     import zarr
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-from unicodedata import normalize
 
 import dask.array as da
 import numpy as np
@@ -14,7 +13,7 @@ from dask_tiled.array.dask_graph.one_pass import why_apart
 from dask_tiled.array.inputs import as_array
 from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.group import DATA, names_an_array
+from dask_tiled.export.zarr.group import DATA, as_a_folder, names_an_array
 from dask_tiled.export.zarr.levels import Level
 from dask_tiled.model.indexing import Array
 
@@ -55,19 +54,14 @@ def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
 
     Raise a DatasetError if a name is invalid, or used in the group.
     """
-    names = Counter(map(_as_a_folder, {DATA, *others, *(one.name for one in results)}))
+    names = Counter(map(as_a_folder, {DATA, *others, *(one.name for one in results)}))
     for one in results:
-        if not names_an_array(one.name, others) or names[_as_a_folder(one.name)] > 1:
+        if not names_an_array(one.name, others) or names[as_a_folder(one.name)] > 1:
             raise DatasetError(
                 "invalid name of a result",
                 expected="a file name that is not used in the group (case is ignored)",
                 found=repr(one.name),
             )
-
-
-def _as_a_folder(name: str) -> str:
-    """Return a name as file systems of macOS and Windows compare it: without case."""
-    return normalize("NFC", name).casefold()
 
 
 def computed(result: Result, pixels: Any) -> Array:

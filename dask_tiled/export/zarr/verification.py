@@ -18,9 +18,10 @@ from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.blocks.workers import able_workers
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
 from dask_tiled.export.zarr.encoding import Encoder
-from dask_tiled.export.zarr.group import DATA
+from dask_tiled.export.zarr.group import DATA, node_names
 from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.parts import Pixels, Place
+from dask_tiled.export.zarr.several import arrays_by_name
 from dask_tiled.export.zarr.stored_chunks import StoredChunks
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Box
@@ -46,8 +47,8 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
     ----------
     store : path-like, zarr store, group or array
         The exported array.
-    arr : dask.array.Array, object of xarray, or path-like
-        The array that was exported.
+    arr : dask.array.Array, object of xarray, path-like, or mapping of names to them
+        The array that was exported, or several, which are compared one by one.
     progress : bool, optional
         Show a progress bar; by default in a terminal and in a notebook.
 
@@ -77,7 +78,15 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         raise DatasetError(
             "invalid store", expected="a store, then an array", found=found, hint=hint
         )
-    arr = opened(arr)
+    several = arrays_by_name(arr)
+    if several is not None:
+        for name, node in node_names(several).items():
+            _verify(_member(store, node), opened(several[name]), progress=progress)
+    else:
+        _verify(store, opened(arr), progress=progress)
+
+
+def _verify(store: Any, arr: da.Array, *, progress: bool | None) -> None:
     path = local_path(store) or str(store)
     with _reading_of(path):
         arrays, halving = _opened(store, path)
@@ -119,6 +128,33 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
             )
 
 
+def _member(store: Any, node: str) -> Any:
+    """Return a node of a group; its path, if the group has one."""
+    import zarr
+
+    path = None if isinstance(store, zarr.Group) else local_path(store)
+    if path is not None:
+        return os.path.join(path, node)
+    with _reading_of(str(store)):
+        return _node(store, str(store))[node]
+
+
+def _node(store: Any, path: str) -> Any:
+    """Open a store, unless it is an array or a group."""
+    import zarr
+
+    if isinstance(store, (zarr.Array, zarr.Group)):
+        return store
+    folder = local_path(store)
+    place = store if folder is None else zarr.storage.LocalStore(folder, read_only=True)
+    try:
+        # Stores that cannot be made read-only, such as zip files, refuse mode "r".
+        read_only = getattr(place, "read_only", isinstance(place, str))
+        return zarr.open(place, mode="r" if read_only else "r+")
+    except FileNotFoundError:
+        raise VerificationError("the store is empty or does not exist", path=path) from None
+
+
 def _documents_of(array: zarr.Array[Any]) -> Iterator[File]:
     """Yield the metadata of an array in a folder, as a file that workers have to see."""
     from zarr.storage import LocalStore
@@ -147,16 +183,7 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], Halving]:
     import zarr
     from zarr.storage import LocalStore
 
-    opened = store
-    if not isinstance(store, (zarr.Array, zarr.Group)):
-        folder = local_path(store)
-        place = store if folder is None else LocalStore(folder, read_only=True)
-        try:
-            # Stores that cannot be made read-only, such as zip files, refuse mode "r".
-            read_only = getattr(place, "read_only", isinstance(place, str))
-            opened = zarr.open(place, mode="r" if read_only else "r+")
-        except FileNotFoundError:
-            raise VerificationError("the store is empty or does not exist", path=path) from None
+    opened = _node(store, path)
     names, halving = [""], Halving()
     if isinstance(opened, zarr.Group):
         names, halving = _levels_of(opened, path)

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import dask.array as da
-import numpy as np
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.inputs import attributes_in
-from dask_tiled.array.spec import Given
-from dask_tiled.array.tiled_array import read_once
-from dask_tiled.blocks.workers import able_workers
-from dask_tiled.errors import DatasetError, TilingError, check_seconds
+from dask_tiled.errors import DatasetError, check_seconds
+from dask_tiled.export.zarr import steps
 from dask_tiled.export.zarr.following import follow_files
-from dask_tiled.export.zarr.group import own_attributes
 from dask_tiled.export.zarr.layout import Settings
-from dask_tiled.export.zarr.plan import Plan, plan_of
-from dask_tiled.export.zarr.results import arrays_of, computed, encoded, results_of
+from dask_tiled.export.zarr.plan import plan_of
+from dask_tiled.export.zarr.results import arrays_of, results_of
+from dask_tiled.export.zarr.several import arrays_by_name, export_each
 from dask_tiled.export.zarr.sources import may_read
-from dask_tiled.export.zarr.stored_chunks import level_array
-from dask_tiled.export.zarr.targets import Target, write_blocks
-from dask_tiled.export.zarr.tile_writer import write_and_compute
-from dask_tiled.export.zarr.windows import with_windows
+from dask_tiled.export.zarr.steps import Layouts, Source, check_blocks
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.description import facts_of
 from dask_tiled.model.pyramids import Method
-from dask_tiled.opening import opened
 from dask_tiled.storing.beginning import begin
 from dask_tiled.storing.folders import local_path
 
 if TYPE_CHECKING:
     import zarr
-
-_LAYOUTS = Literal["array", "group"]
 
 
 def to_zarr(
@@ -47,7 +33,7 @@ def to_zarr(
     chunks: Any = None,
     shards: Any = None,
     compressors: Any = "auto",
-    layout: _LAYOUTS = "group",
+    layout: Layouts = "group",
     overwrite: bool = False,
     resume: bool = True,
     progress: bool | None = None,
@@ -59,8 +45,8 @@ def to_zarr(
     with_results: Mapping[str, Any] | None = None,
     follow: bool = False,
     rest: float = 10.0,
-) -> zarr.Array[Any]:
-    """Write an array to zarr.
+) -> zarr.Array[Any] | zarr.Group:
+    """Write an array, or several arrays, to zarr.
 
     Each zarr key, a shard or a chunk, is written by exactly one task, and in format 3 ends with its
     CRC32C, so that readers detect any damage. Chunks of zeros are stored, too: missing data are
@@ -73,8 +59,10 @@ def to_zarr(
 
     Parameters
     ----------
-    arr : dask.array.Array, numpy.ndarray, DataArray of xarray, or path-like
+    arr : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like, or mapping
         An opened array, any other with known chunks, or anything that :func:`open_dataset` opens.
+        Or several of them by name, such as :func:`open_datasets` returns, or a Dataset of xarray:
+        each becomes a node of one group.
     store : path-like or zarr store
         The target; also a URL that fsspec supports.
     chunks : optional
@@ -139,14 +127,16 @@ def to_zarr(
 
     Returns
     -------
-    zarr.Array
-        The exported array; the member ``data`` of a group.
+    zarr.Array or zarr.Group
+        The exported array; the member ``data`` of a group. Of several arrays, the group of their
+        nodes.
 
     Raises
     ------
     DatasetError
         The target exists, another export is writing to it, it cannot be written (the disk is full,
-        for example), or the arguments cannot be exported.
+        for example), or the arguments cannot be exported. Or some of several arrays are not stored,
+        which are named; at a path, the group has the others.
     StaleFileError
         A file was changed, replaced or removed; a followed one was changed other than by growing.
     TilingError
@@ -178,6 +168,13 @@ def to_zarr(
     replaces is removed first, so ``arr`` must not read it: if it may, the export is refused. Of two
     exports to one place, the one that began last continues.
 
+    Several arrays are stored one after the other, with equal options, and the group appears when
+    all are complete; after an error or interruption, complete ones are not written again. Names of
+    nodes are those of the arrays, with forbidden characters replaced by "_", and a number after
+    equal ones. The group is a series of OME-Zarr images in the layout of bioformats2raw, and
+    ``xarray.open_datatree`` opens it unless there are pyramids. ``dimension_names``,
+    ``with_results`` and ``follow`` apply to one array.
+
     Arrays are the same if dask gives them the same name: it does so for unchanged files, and for
     equal computations from them.
 
@@ -191,73 +188,30 @@ def to_zarr(
     >>> dask_tiled.open_dataset("scan.zarr", dataset="sums").shape
     (24, 32)
     """
-    arr, of_xarray = opened(arr), attributes_in(arr)
-    _check(arr, attributes, layout)
-    if zarr_format not in (2, 3):
-        raise DatasetError("unknown zarr_format", expected="2 or 3", found=repr(zarr_format))
+    stored_as = pyramid, pyramid_method, zarr_format
+    asked = Settings(chunks, shards, compressors, layout, dimension_names, attributes, *stored_as)
+    several = arrays_by_name(arr)
+    if several is not None:
+        own = {"dimension_names": dimension_names, "with_results": with_results, "follow": follow}
+        _check_shared(own)
+        return export_each(several, store, asked, overwrite=overwrite, resume=resume, show=progress)
+    source = Source.of(arr, asked)
     results = arrays_of(with_results)
     _check_results(results, layout, follow=follow)
-    given, names = Given.of(arr), dimension_names
-    attributes = own_attributes(of_xarray, given) | dict(attributes or {})
-    if pyramid_method is None:
-        pyramid_method = "nearest" if facts_of(given.description).get("has_labels") else "mean"
-    stored_as = pyramid, pyramid_method, zarr_format
-    settings = Settings(chunks, shards, compressors, layout, names, attributes, *stored_as)
-    read = chain(given.shown.of, *(shown_of(one).of for one in results.values()))
-    codecs = compressors if isinstance(compressors, Sequence) else [compressors]
-    libraries = {type(codec).__module__.partition(".")[0] for codec in codecs}
     path = local_path(store)
-    with able_workers(read, folder=path and os.path.dirname(path), libraries=libraries):
+    with source.on_workers(path, [*results.values()]):
         if not follow:
-            beside, relay = results_of(results, arr), path is not None
-            plan = plan_of(given, settings, beside, relay=relay)
-            _export(plan, arr, results, store, overwrite=overwrite, resume=resume, show=progress)
+            beside, relay = results_of(results, source.arr), path is not None
+            plan = plan_of(source.given, source.settings, beside, relay=relay)
+            attempts = [step.attempt for step in plan.steps]
+            reads = partial(may_read, [source.arr, *results.values()])
+            with begin(store, attempts, reads, overwrite=overwrite, resume=resume) as places:
+                steps.store(plan, source.arr, results, places, show=progress)
         else:
             rest = check_seconds("rest", rest)
-            follow_files(
-                arr, store, settings, rest, overwrite=overwrite, resume=resume, show=progress
-            )
-    return _opened(store, settings.member)
-
-
-def _export(
-    plan: Plan,
-    arr: da.Array,
-    results: Mapping[str, da.Array],
-    store: Any,
-    *,
-    overwrite: bool,
-    resume: bool,
-    show: bool | None,
-) -> None:
-    """Execute a plan, except for the keys that an earlier attempt has stored."""
-    attempts = [step.attempt for step in plan.steps]
-    reads = partial(may_read, [arr, *results.values()])
-    told = {one.name: one for one in plan.results}
-    with begin(store, attempts, reads, overwrite=overwrite, resume=resume) as places:
-        # One result after the other: values equal those of compute(), bit for bit.
-        apart = [one for one in plan.results if one.apart]
-        made = {one.name: computed(one, results[one.name].compute()) for one in apart}
-        for step, place in zip(plan.steps, places, strict=True):
-            done = place.whole()
-            for some in step.passes:
-                target = Target(some.stack, place)
-                if some.results:
-                    blocks = arr if arr.chunks == some.chunks else arr.rechunk(some.chunks)
-                    beside = [results[name] for name in some.results]
-                    found = write_and_compute(blocks, target, done, beside, show=show)
-                    pairs = zip(some.results, found, strict=True)
-                    made |= {name: computed(told[name], pixels) for name, pixels in pairs}
-                    continue
-                if some.source is None:
-                    blocks = read_once(arr, some.chunks)
-                else:
-                    blocks = level_array(places[some.step], some.source, some.chunks)
-                write_blocks(blocks, target, done, show=show)
-            # Results are stored together with the metadata that makes them visible.
-            stored = (encoded(level, made[level.name]) for level in step.results)
-            documents = with_windows(step.documents, step.stack, place)
-            place.commit(dict(chain(documents.items(), *stored)), step.keys())
+            arr, settings, show = source.arr, source.settings, progress
+            follow_files(arr, store, settings, rest, overwrite=overwrite, resume=resume, show=show)
+    return _opened(store, source.settings.member)
 
 
 def _opened(store: Any, member: str) -> zarr.Array[Any]:
@@ -270,30 +224,6 @@ def _opened(store: Any, member: str) -> zarr.Array[Any]:
         return zarr.open_array(place, mode="r", path=member)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".
     return zarr.open_array(store, mode="r+", path=member)
-
-
-def check_blocks(arr: da.Array) -> None:
-    """Check that the chunks have known sizes, and are NumPy arrays.
-
-    Raises
-    ------
-    TilingError, DatasetError
-    """
-    if np.isnan(arr.shape).any():
-        raise TilingError("chunks of unknown size", hint="Call compute_chunk_sizes() first.")
-    blocks = type(getattr(arr, "_meta", np.empty(0)))
-    if blocks is not np.ndarray:
-        hint = (
-            "Fill masked pixels first: dask.array.ma.filled."
-            if issubclass(blocks, np.ma.MaskedArray)
-            else None
-        )
-        raise DatasetError(
-            "chunks of this type cannot be written",
-            expected="NumPy arrays",
-            found=blocks.__name__,
-            hint=hint,
-        )
 
 
 def _check_results(results: Mapping[str, da.Array], layout: Any, *, follow: bool) -> None:
@@ -310,10 +240,9 @@ def _check_results(results: Mapping[str, da.Array], layout: Any, *, follow: bool
         raise DatasetError("results of growing files cannot be exported", hint=hint)
 
 
-def _check(arr: da.Array, attributes: Any, layout: Any) -> None:
-    """Check that the array and its attributes can be exported, before anything is written."""
-    check_blocks(arr)
-    if not isinstance(attributes, Mapping | None):
-        raise DatasetError("invalid attributes", expected="a mapping", found=repr(attributes))
-    if layout not in get_args(_LAYOUTS):
-        raise DatasetError("unknown layout", expected=get_args(_LAYOUTS), found=repr(layout))
+def _check_shared(options: Mapping[str, Any]) -> None:
+    """Refuse options that do not apply to several arrays."""
+    for name, value in options.items():
+        if value:
+            problem, hint = f"{name}= applies to one array", "Export the arrays one by one."
+            raise DatasetError(problem, found="several arrays", hint=hint)

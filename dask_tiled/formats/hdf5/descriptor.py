@@ -5,6 +5,7 @@ Layout facts: the HDF5 File Format Specification, version 3.0.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -130,9 +131,19 @@ def look(
     with reading_of(file, problem), within(known), Tree(file) as tree:
         choice = choose(tree, asked.dataset, asked.level)
         picture = _asked(file.path, choice.picture, asked.frames, asked.rebin_energy)
-        listed = choice.listed[: asked.most]
+        listed = _without_parts(choice.listed, picture)[: asked.most]
         choice = choice._replace(picture=picture, listed=listed)
         return _describe(tree, choice, asked.sig_dims, with_facts=with_facts)
+
+
+def _without_parts(listed: Sequence[Picture], chosen: Picture) -> list[Picture]:
+    """Leave out the parts of series, except a chosen one."""
+    series = {one.path for one in listed if one.is_series}
+    return [
+        one
+        for one in listed
+        if one.path == chosen.path or posixpath.dirname(one.path) not in series
+    ]
 
 
 def _asked(path: str, picture: Picture, frames: str | slice, bins: int) -> Picture:

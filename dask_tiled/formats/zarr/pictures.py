@@ -15,6 +15,7 @@ from dask_tiled.errors import DatasetError, choose_dataset
 from dask_tiled.formats.zarr.documents import member_of, node_in
 from dask_tiled.formats.zarr.folders import Folder
 from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
+from dask_tiled.model.listing import DATA
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.ome_zarr import image_in, ome_in
 
@@ -76,11 +77,17 @@ def pictures_in(folder: Folder, document: Mapping[str, Any]) -> Pictures:
 
 
 def _exported(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the names of exported datasets by their groups; empty for other groups."""
+    """Return the names and shapes of exported datasets by path; empty for other groups."""
+    found: dict[str, dict[str, Any]] = {}
     with suppress(KeyError, TypeError, AttributeError):
         listed = islice(document["attributes"][MARK]["datasets"].items(), MOST_LISTED)
-        return {path: {"name": name} for path, name in listed if isinstance(name, str)}
-    return {}
+        found = {path: {"name": name} for path, name in listed if isinstance(name, str)}
+        nodes = document["consolidated_metadata"]["metadata"]
+        for path, facts in found.items():
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
+                array = nodes[path if "shape" in nodes[path] else f"{path}/{DATA}"]
+                facts["shape"] = tuple(map(int, array["shape"]))
+    return found
 
 
 def fields_in(document: Mapping[str, Any]) -> list[str]:
