@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from formats_table import ONE_OF_EACH
+from hypothesis import given
+from hypothesis import strategies as st
 from ome_judges import judged, lacking, levels_of, validate
 
 from dask_tiled import Axis, DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.model.mark import MARK
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd
 
 VOLUME = counting_frames((4, 6, 8), "uint16")
@@ -318,6 +322,62 @@ def test_readers_find_names_colours_scales_and_units(verdicts, version):
     assert told["ngff-zarr"]["scale"] == {"t": 3, "c": 1, "z": 2, "y": 0.25, "x": 0.5}
     lengths = dict.fromkeys("zyx", "micrometer")
     assert told["ngff-zarr"]["units"] == {"t": "second", "c": None, **lengths}
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_exports_of_all_formats_keep_axes(sample_of, tmp_path, name, zarr_format):
+    """Names, units, scales, offsets, labels, colours and coordinates."""
+    arr = open_dataset(**sample_of(name).options)
+    if arr.dtype.names or arr.dtype.kind == "O":
+        pytest.skip("records and objects are not exported to zarr")
+    to_zarr(arr, tmp_path / "out.zarr", zarr_format=zarr_format)
+    found = open_dataset(tmp_path / "out.zarr")
+    assert found.dtype == arr.dtype
+    assert [facts_of_axis(axis) for axis in found.axes] == [facts_of_axis(x) for x in arr.axes]
+
+
+def facts_of_axis(axis):
+    """Return all that an axis says; equal axes may differ in their colours."""
+    return axis, axis.colours, axis.coordinates, axis.coordinate_units
+
+
+COLOUR = st.integers(1, 0xFFFFFF).map("#{:06x}".format)
+"""Not black: black, and one colour of all channels, are drawn in others."""
+NUMBERS = st.floats(1e-6, 1e6), st.floats(-1e6, 1e6)
+UNITS = {T: ["", "s", "ms", "min"], SPACE: ["", "nm", "µm", "Å"], INDEX: [""], C: [""]}
+
+
+@st.composite
+def images(draw):
+    """Draw axes of an image of OME-Zarr, and their lengths."""
+    dims = draw(st.sampled_from(IMAGES))
+    found, sizes = [], []
+    for name, kind in zip(dims.split(), ORDERS[dims], strict=True):
+        sizes.append(draw(st.integers(1, 4)))
+        if name == "c":
+            texts = st.lists(st.text(min_size=1), min_size=sizes[-1], max_size=sizes[-1])
+            colours = st.lists(COLOUR, min_size=sizes[-1], max_size=sizes[-1], unique=True)
+            found.append(Axis(name, labels=tuple(draw(texts)), colours=tuple(draw(colours))))
+        else:
+            scale, offset = map(draw, NUMBERS)
+            found.append(Axis(name, draw(st.sampled_from(UNITS[kind])), scale, offset))
+    return found, sizes
+
+
+@given(images(), st.sampled_from([2, 3]), st.booleans())
+def test_any_axes_come_back(tmp_path_factory, image, zarr_format, alone):
+    """Also if only the metadata of OME-Zarr are left."""
+    axes, sizes = image
+    path = tmp_path_factory.getbasetemp() / "axes.zarr"
+    options = {"dimension_names": axes, "zarr_format": zarr_format, "overwrite": True}
+    to_zarr(da.ones(sizes, dtype="u1"), path, **options)
+    if alone:
+        for name in ("", "data"):
+            node = zarr.open(path / name, mode="r+")
+            node.attrs.put({key: x for key, x in node.attrs.items() if key != MARK})
+    found = open_dataset(path)
+    assert [facts_of_axis(axis) for axis in found.axes] == [facts_of_axis(axis) for axis in axes]
 
 
 def test_channels_that_are_not_listed(tmp_path):
