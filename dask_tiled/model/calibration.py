@@ -149,13 +149,20 @@ def _checked(
             expected, found = "a different name for each Axis", ", ".join(names)
             problem = f"two axes are called {new.name!r}"
             raise DatasetError(problem, path=path, expected=expected, found=found)
-        for kind in ("labels", "colours", "coordinates"):
-            count = len(getattr(new, kind))
-            if count not in (0, size):
-                problem = f"wrong {kind} of the axis {old.name!r}"
-                expected = f"{size} {kind}, or none"
-                raise DatasetError(problem, path=path, expected=expected, found=count)
+        check_counts(new, size, path, old.name)
     return tuple(after)
+
+
+def check_counts(axis: Axis, size: int, path: str | None = None, called: str = "") -> None:
+    """Check that an axis has as many labels, colours and coordinates as positions, or none.
+
+    Raise a DatasetError otherwise, with the name by which the user knows the axis.
+    """
+    for kind in ("labels", "colours", "coordinates"):
+        count = len(getattr(axis, kind))
+        if count not in (0, size):
+            problem = f"wrong {kind} of the axis {(called or axis.name)!r}"
+            raise DatasetError(problem, path=path, expected=f"{size} {kind}, or none", found=count)
 
 
 def is_unknown(unit: str) -> bool:

@@ -11,6 +11,7 @@ import xarray as xr
 import zarr
 
 from dask_tiled import (
+    Axis,
     DatasetError,
     VerificationError,
     open_dataset,
@@ -128,6 +129,11 @@ def test_invalid_groups_raise(arr, tmp_path):
     """Every dimension needs a string as name; a group without the array is no export."""
     for names in ("zyx", ["z", "y"], ["z", "y", 3]):
         with pytest.raises(DatasetError, match="invalid dimension_names"):
+            to_zarr(arr, tmp_path / "out.zarr", dimension_names=names)
+    for lists in ({"labels": ("a", "b")}, {"colours": ("#ff0000",)}, {"coordinates": (1.0,) * 5}):
+        names = [Axis("z", **lists), "y", "x"]
+        (kind,) = lists
+        with pytest.raises(DatasetError, match=f"wrong {kind} of the axis 'z'; expected 4 {kind}"):
             to_zarr(arr, tmp_path / "out.zarr", dimension_names=names)
     with pytest.raises(DatasetError, match="unknown layout"):
         to_zarr(arr, tmp_path / "out.zarr", layout="pyramid")

@@ -1,16 +1,18 @@
 """OME-Zarr: versions, series of bioformats2raw, plates, wells, labels, and invalid metadata."""
 
 import json
+import shutil
 from contextlib import suppress
 from random import Random
 
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
 from checks import refused
 from range_server import serving
 
-from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset
+from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset, to_zarr
 from dask_tiled.model.ome_zarr import KEYS
 
 PIXELS = np.random.default_rng(0).integers(0, 999, (2, 3, 4, 16, 20), dtype="u2")
@@ -281,6 +283,22 @@ def test_missing_wells(tmp_path):
         (path / name).rename(tmp_path / name.replace("/", ""))
     with refused(path / "zarr.json", "no well of the group exists; found A/1, A/2, B/1"):
         open_dataset(path)
+
+
+def test_missing_levels(tmp_path):
+    """A listed level that is missing is named, in exports with consolidated metadata, too."""
+    to_zarr(da.ones((64, 48), dtype="u2"), tmp_path / "a.zarr", pyramid=1)
+    (tmp_path / "a.zarr/level_1").rename(tmp_path / "level")
+    path = tmp_path / "a.zarr" / "zarr.json"
+    assert open_dataset(tmp_path / "a.zarr").shape == (64, 48)
+    for name in ("level_1/data", "data"):
+        with refused(path, f"an array that the group lists is missing; found {name}"):
+            open_dataset(tmp_path / "a.zarr", dataset=name if name != "data" else None)
+        shutil.rmtree(tmp_path / "a.zarr" / "data", ignore_errors=True)
+    image(tmp_path / "b.zarr", PIXELS)
+    zarr.create_array(tmp_path / "b.zarr/t", data=np.arange(2))
+    with refused(tmp_path / "b.zarr/zarr.json", "no such array; expected 0, 1; found 2"):
+        open_dataset(tmp_path / "b.zarr", dataset="2")
 
 
 def test_missing_and_different_fields(tmp_path):

@@ -20,6 +20,7 @@ from dask_tiled.export.zarr.levels import Level, Stack
 from dask_tiled.export.zarr.relay import relayed
 from dask_tiled.export.zarr.results import Result
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.calibration import check_counts
 from dask_tiled.tiling.bases import Chunks, split
 
 
@@ -200,4 +201,7 @@ def _labelled(given: Given, settings: Settings) -> tuple[Given, list[Any] | None
         raise DatasetError(problem, expected=f"{len(axes)} names", found=repr(names))
     pairs = zip(told, axes, strict=True)
     axes = tuple(one if isinstance(one, Axis) else x for one, x in pairs)
+    for one, size in zip(told, given.shape, strict=True):
+        if isinstance(one, Axis):
+            check_counts(one, size)
     return given._replace(shown=given.shown._replace(axes=axes)), called

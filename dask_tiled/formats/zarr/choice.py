@@ -155,10 +155,16 @@ def _image(document: Mapping[str, Any]) -> StoredImage:
 
 
 def _inside(node: Node, name: str) -> Node:
-    """Return a member of a group; raise a DatasetError that names others if there is none."""
+    """Return a member of a group; raise a DatasetError that names others if there is none.
+
+    Raise a CorruptFileError if the group lists a member that is absent.
+    """
     inside = member_of(node.folder, name, node.entry.path)
     found = node_in(inside)
     if found is None:
+        if name in arrays_in(node.folder, node.document):
+            problem = "the document of an array that the group lists is missing"
+            raise CorruptFileError(problem, path=node.entry.path, found=name)
         known, problem = names_in(node.folder, node.document), "the group has no such array"
         raise DatasetError(problem, path=node.entry.path, expected=known, found=name)
     return Node(inside, *found)

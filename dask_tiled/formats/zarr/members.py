@@ -94,8 +94,12 @@ def _is_export(document: Mapping[str, Any]) -> bool:
 
 
 def names_in(folder: Folder, document: Mapping[str, Any]) -> str | None:
-    """Return the paths of the arrays of a group as text; None if there are none."""
-    names = [*arrays_in(folder, document)]
+    """Return the paths of the arrays of a group as text; None if there are none.
+
+    Those of one axis, such as coordinates, are only named if there are no others.
+    """
+    arrays = arrays_in(folder, document)
+    names = [name for name, one in arrays.items() if len(_shape(one)) > 1] or [*arrays]
     return ", ".join(names[:MOST_NAMED]) + ", ..." * (len(names) > MOST_NAMED) or None
 
 
