@@ -9,12 +9,14 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import dask.array as da
 import numpy as np
 
 from dask_tiled.array.axes import shown_of
+from dask_tiled.array.inputs import is_array
 from dask_tiled.array.tiled_array import description_of, read_once
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.errors import DatasetError, warn
@@ -26,7 +28,7 @@ from dask_tiled.model.calibration import is_unknown
 from dask_tiled.model.colours import PALETTE, drawn
 from dask_tiled.model.description import facts_of
 from dask_tiled.model.paths import is_url
-from dask_tiled.opening import open_dataset
+from dask_tiled.opening import open_dataset, opened
 from dask_tiled.panels import contrast
 from dask_tiled.subject import CHANNELS, MOST_APART, colour_axis, colour_places, numbers
 
@@ -250,7 +252,8 @@ def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str
     data : array, or list of them
         The pixels; lower levels of a pyramid are computed from the largest one.
     attributes : mapping
-        Attributes of the layer: axis labels, scale, translation, units and name are kept.
+        Attributes of the layer: axis labels, scale, translation, units and name are kept. Axes
+        that the layer leaves at napari's defaults are those of an opened array or xarray object.
 
     Returns
     -------
@@ -263,9 +266,9 @@ def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str
         As for :func:`dask_tiled.to_zarr`.
     """
     levels = [*data] if attributes.get("multiscale") else [data]
-    arr = levels[0] if isinstance(levels[0], da.Array) else da.asarray(levels[0])
+    arr = opened(levels[0]) if is_array(levels[0]) else da.asarray(levels[0])
     rgb = bool(attributes.get("rgb"))
-    axes = _axes(arr.ndim - rgb, attributes)
+    axes = _axes(shown_of(arr).axes[: arr.ndim - rgb], attributes)
     if rgb:
         arr = da.moveaxis(arr, -1, -3)
         axes.insert(-2, Axis("rgb"))
@@ -275,19 +278,25 @@ def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str
     return [path]
 
 
-def _axes(ndim: int, attributes: Mapping[str, Any]) -> list[Axis]:
-    """Return the axes of a layer, with napari's calibration."""
-    usual = (*nav_axes(ndim - 2), *sig_axes(2))
+def _axes(known: Sequence[Axis | None], attributes: Mapping[str, Any]) -> list[Axis]:
+    """Return the axes of a layer, with napari's calibration, or those known of its array."""
+    usual = (*nav_axes(len(known) - 2), *sig_axes(2))
     defaults = {"axis_labels": "", "units": NO_UNIT, "scale": 1.0, "translate": 0.0}
     columns = (attributes.get(key) for key in defaults)
     told = (
-        column if column is not None and len(column) else (default,) * ndim
+        column if column is not None and len(column) else (default,) * len(known)
         for column, default in zip(columns, defaults.values(), strict=True)
     )
-    return [
-        Axis(_name(label) or axis.name, _symbol(unit), float(scale), float(offset))
-        for axis, label, unit, scale, offset in zip(usual, *told, strict=True)
-    ]
+    found = []
+    for axis, other, label, *calibration in zip(known, usual, *told, strict=True):
+        named = axis or other
+        name = _name(label) or named.name
+        unit, scale, offset = calibration[0], *map(float, calibration[1:])
+        if name != named.name or (_symbol(unit), scale, offset) != ("", 1, 0):
+            kept = named if name == named.name else Axis(name)
+            named = replace(kept, name=name, units=_symbol(unit), scale=scale, offset=offset)
+        found.append(named)
+    return found
 
 
 def _name(label: str) -> str:

@@ -450,6 +450,24 @@ def test_writing_layers_calibrated_in_napari(tmp_path):
         write_image(str(tmp_path / "taken.zarr"), pixels, {})
 
 
+def test_layers_of_labelled_arrays_keep_their_axes(tmp_path):
+    """Of an opened array and an xarray object, also calibrated anew in napari."""
+    axes = (Axis("c", labels=("a", "b"), colours=("#ff0000", "#00ff00")), Axis("y", "µm", 0.5, 3))
+    axes += (Axis("x", "µm", 0.25),)
+    pixels = da.from_array(counting_frames((2, 9, 8), "u1"))
+    to_zarr(pixels, tmp_path / "a.zarr", dimension_names=axes)
+    arr, out = open_dataset(tmp_path / "a.zarr"), tmp_path / "out.zarr"
+    for data in (arr, dask_tiled.to_xarray(arr)):
+        write_image(str(out), *Image(data).as_layer_data_tuple()[:2])
+        found = open_dataset(out)
+        assert (found.axes, found.axes[0].colours) == (axes, axes[0].colours)
+        told = {"axis_labels": ("c", "y", "x"), "scale": (1, 2, 4), "translate": (0, 0, 0)}
+        told["units"] = ("pixel", "nm", "nm")
+        write_image(str(out), *Image(data, **told).as_layer_data_tuple()[:2])
+        found = open_dataset(out)
+        assert found.axes == (axes[0], Axis("y", "nm", 2), Axis("x", "nm", 4))
+
+
 @pytest.mark.parametrize("shape", [(9, 8, 3), (2, 9, 8, 4)])
 def test_colours_and_pyramids_round_trip(shape, tmp_path):
     pixels = counting_frames(shape, "u1")
