@@ -48,7 +48,7 @@ WHOLE = "whole nav_shape"
 SETTLED_BY: Mapping[str, frozenset[str]] = {
     "axes-order": frozenset({"transposed"}),
     "byte-order": frozenset({"byte_order"}),
-    "default-dataset": frozenset({"dataset"}),
+    "default-dataset": frozenset({"dataset", "field"}),
     "extended-header": frozenset({"extended_header"}),
     "first-channel": frozenset(),
     "left-over-frames": frozenset({"nav_shape", "sync_offset"}),
@@ -133,7 +133,9 @@ def may_be_meant(size: float, shown: float) -> bool:
     return 0 < shown <= size * ALIKE
 
 
-def by_size_only(first: str | int, others: Sequence[str | int], told_by: str) -> tuple[Doubt, ...]:
+def by_size_only(
+    first: str | int, others: Sequence[str | int], told_by: str, option: str = "dataset"
+) -> tuple[Doubt, ...]:
     """Return the doubt that an array is not the one that is meant; none if there are no others.
 
     Parameters
@@ -144,13 +146,15 @@ def by_size_only(first: str | int, others: Sequence[str | int], told_by: str) ->
         Names or numbers of others that may be meant.
     told_by : str
         Why the first one is shown.
+    option : str
+        Option that chooses an array.
     """
     if not others:
         return ()
     named = ", ".join(map(str, others[:MOST_RIVALS])) + ", ..." * (len(others) > MOST_RIVALS)
     count = len(others) + 1
     text = f"{count} arrays may be meant; {first} is shown, {told_by}; the others: {named}"
-    return (Doubt("default-dataset", text, f"pass dataset={first!r}, or the name of another"),)
+    return (Doubt("default-dataset", text, f"pass {option}={first!r}, or the name of another"),)
 
 
 def surplus(announced: int, frames: int, told_by: str) -> tuple[Doubt, ...]:

@@ -11,7 +11,7 @@ import tifffile
 import dask_tiled
 from dask_tiled import describe, open_dataset
 from dask_tiled.formats.tools.choosing import choose_picture
-from dask_tiled.model.doubts import may_be_meant
+from dask_tiled.model.doubts import SETTLED_BY, may_be_meant
 from dask_tiled.testing import (
     counting_frames,
     write_direct_electron,
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 FORMATS = Path(dask_tiled.__file__).parent / "formats"
 SETTLED = {
-    "beton/descriptor.py": "the fields of a sample belong together; the first is its data",
+    "beton/descriptor.py": "its own function doubts the first field beside others of images",
     "jeol/descriptor.py": "only of files that are no list, which have one picture",
     "hdf5/choice.py": "only by the number that a user passes",
     "zarr/pictures.py": "only by the number or name that a user passes; the default has a doubt",
@@ -74,6 +74,130 @@ def test_options_that_choose_are_known():
     modules = {module.split("/")[0].removesuffix(".py") for module in SETTLED}
     doubted = {"czi", "dm", "fits", "lif", "ome_tiff", "ser", "tiff"}
     assert named == by_rank | doubted | (modules - {"hdf5"})
+
+
+CARRIERS = {"Doubt", "Chosen", "Choice", "Ranking"}
+"""Types that hold doubts, and that functions which choose return."""
+UNDOUBTED = {
+    "_choose_pages(pages, paths, told['dataset'], told['level'], settled=True)": (
+        "the choice is that of the description, whose headers are read"
+    )
+}
+"""Calls whose doubts are not used, and why."""
+
+
+def choosing_functions(trees):
+    """Return the functions that state doubts by module; those of other modules under None."""
+    found = {}
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.returns is not None:
+                names = {one.id for one in ast.walk(node.returns) if isinstance(one, ast.Name)}
+                if names & CARRIERS:
+                    found.setdefault(module if node.name[0] == "_" else None, set()).add(node.name)
+    return found
+
+
+def dropped_doubts(tree, makers):
+    """Return the calls of functions that state doubts, where the doubts go nowhere."""
+    nested = {id(inner) for node in functions_in(tree) for inner in functions_in(node)[1:]}
+    outer = (node for node in functions_in(tree) if id(node) not in nested)
+    return [ast.unparse(call) for node in outer for call in dropped_in(node, makers)]
+
+
+def functions_in(tree):
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def dropped_in(function, makers):
+    """Yield calls whose result is not used, or unpacked into names that are never read."""
+    above = {inner: node for node in ast.walk(function) for inner in ast.iter_child_nodes(node)}
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
+        called = getattr(call.func, "id", getattr(call.func, "attr", ""))
+        if called not in makers:
+            continue
+        around = above[call]
+        part = isinstance(around, ast.Subscript) or getattr(around, "attr", "doubts") != "doubts"
+        targets = getattr(around, "targets", [getattr(around, "target", None)])
+        stored = {
+            one.id
+            for target in filter(None, targets)
+            for one in ast.walk(target)
+            if isinstance(one, ast.Name)
+        }
+        assigns = isinstance(around, ast.Assign | ast.AnnAssign | ast.NamedExpr)
+        if isinstance(around, ast.Expr) or part or (assigns and not stored <= read):
+            yield call
+
+
+def test_no_format_drops_a_doubt():
+    """Every call of a function that chooses passes its doubts on."""
+    modules = [*sorted(FORMATS.rglob("*.py")), FORMATS.parent / "model" / "doubts.py"]
+    trees = {path: ast.parse(path.read_text("utf8")) for path in modules}
+    makers = choosing_functions(trees)
+    assert {"choose_picture", "in_order", "unknown_scan", "left_over", "choose"} <= makers[None]
+    found = [
+        call
+        for path, tree in trees.items()
+        for call in dropped_doubts(tree, makers[None] | makers.get(path, set()))
+    ]
+    assert found == [*UNDOUBTED]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "choose(path)",
+        "number, _ = choose(path)",
+        "number, doubts = choose(path)",
+        "number = choose(path).number",
+        "number = choose(path)[0]",
+        "number = [choose(path)[0]]",
+    ],
+)
+def test_a_dropped_doubt_is_found(line):
+    tree = ast.parse(f"def describe(path):\n    {line}\n    return number")
+    assert dropped_doubts(tree, {"choose"}) == ["choose(path)"]
+    kept = "number, doubts = choose(path)\n    return number, doubts"
+    assert dropped_doubts(ast.parse(f"def describe(path):\n    {kept}"), {"choose"}) == []
+
+
+NO_CHOICE = {
+    "channels": "the header tells the number",
+    "cut": "a file that was cut off is refused without it",
+    "dark": "the frames are shown without it",
+    "dtype": "required",
+    "file_header": "a layout that the user describes",
+    "frame_footer": "a layout that the user describes",
+    "frame_header": "a layout that the user describes",
+    "frame_time": "all hits are one frame without it",
+    "frames": "the sum that the file's own program shows",
+    "gain_map": "for corrections",
+    "hysteresis": "rows are shown as they are stored without it",
+    "level": "full resolution without it",
+    "lines": "all hits are one frame without it",
+    "mosaic": "tiles are an axis without it",
+    "rebin_energy": "channels are shown as they are stored without it",
+    "save_index": "it changes no pixels",
+    "scaled": "pixels are shown as they are stored without it",
+    "scan": "'none' leaves no doubt about the scan, as nav_shape does",
+    "series": "all files of the series; lost ones are a doubt",
+    "sig_dims": "it splits the same axes otherwise",
+    "sig_shape": "told by the file, or required",
+    "squeeze": "it drops axes of length 1",
+    "values": "counts without it",
+    "winding": "rows are shown as they are stored without it",
+}
+"""Options of formats that settle no doubt, and why the file leaves no choice open without them."""
+
+
+def test_each_option_settles_a_doubt_or_is_no_choice():
+    """A new option of a format is about a choice: it needs a doubt, or a reason for none."""
+    settling = set().union(*SETTLED_BY.values())
+    options = {option for one in dask_tiled.formats().values() for option in one.options()}
+    assert options - settling == NO_CHOICE.keys()
 
 
 def test_inferred_shapes_have_a_doubt():
@@ -223,6 +347,26 @@ def test_nd2_loops_that_take_turns(tmp_path):
     assert "z of 5 and p of 5" in one_doubt(path).text
     path = write_nd2(tmp_path / "c.nd2", frames, "tzyx", in_turn={"z": 5})
     assert describe(path, doubts="raise").dims == ("t", "z", "y", "x")
+
+
+def test_the_first_of_several_image_fields_is_in_doubt(tmp_path):
+    """Labels leave no doubt beside images, and images one beside labels."""
+    images, labels = counting_frames((3, 8, 10), "u1"), np.arange(3)
+    fields = {"image": images, "label": labels, "depth": counting_frames((3, 8, 10), "f4")}
+    for names, others in (
+        ("image label", ""),
+        ("image label depth", "depth"),
+        ("label image", "image"),
+    ):
+        path = tmp_path / f"{names}.beton"
+        dask_tiled.to_beton(path, {name: fields[name] for name in names.split()})
+        found = describe(path).doubts
+        assert [one.text.rpartition(": ")[2] for one in found] == others.split()
+        for name in names.split():
+            np.testing.assert_array_equal(
+                open_dataset(path, field=name, doubts="raise"), fields[name]
+            )
+    assert found[0].settle == "pass field='label', or the name of another"
 
 
 FRAMES = counting_frames((10, 4, 6), "u2")

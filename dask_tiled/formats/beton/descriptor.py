@@ -11,9 +11,11 @@ from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import tools
 from dask_tiled.formats.beton import structure
 from dask_tiled.formats.beton.fields import Samples, lay_out
-from dask_tiled.formats.beton.sample_file import listed, read_file
-from dask_tiled.formats.beton.structure import FIELD_BYTES, HEADER, HEADER_BYTES
+from dask_tiled.formats.beton.sample_file import SampleFile, listed, read_file
+from dask_tiled.formats.beton.structure import FIELD_BYTES, HEADER, HEADER_BYTES, Field
+from dask_tiled.formats.tools.choosing import Chosen
 from dask_tiled.model.axes import sig_axes
+from dask_tiled.model.doubts import by_size_only
 from dask_tiled.model.indexing import Cut
 
 
@@ -41,7 +43,7 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
     """
     files = [read_file(tools.File.at(path)) for path in paths]
     first = files[0]
-    number = choose_dataset(first.file.path, [one.name for one in first.fields], field)
+    number, doubts = _choose(first, field)
     for other in files[1:]:
         if other.fields != first.fields:
             raise tools.DatasetError(
@@ -58,9 +60,28 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
     header = {key: first.header[key] for key in ("version", "page_size")}
     facts = {"header": header, "field": samples.field.name, "fields": listed(first)}
     axes = (tools.Axis("sample"), *(found.axes or sig_axes(len(shape))))
-    desc = tools.Description.of("beton", layout, {"beton": facts}, axes)
+    desc = tools.Description.of("beton", layout, {"beton": facts}, axes).with_doubts(*doubts)
     # Numbers and objects have no signal axes; their layout has frames of one pixel.
     return desc if found.sig_shape else desc.cut([Cut(0, 1, count), Cut(0, 1, 1, kept=False)])
+
+
+def _choose(file: SampleFile, field: int | str | None) -> Chosen:
+    """Select a field: the one that the user asks for, or the first.
+
+    The first is in doubt if another one holds images, or arrays of two axes or more.
+    """
+    number = choose_dataset(file.file.path, [one.name for one in file.fields], field)
+    others = [one.name for one in file.fields[1:] if field is None and _is_picture(one)]
+    first = file.fields[number].name
+    return Chosen(number, by_size_only(first, others, "the first field", option="field"))
+
+
+def _is_picture(field: Field) -> bool:
+    """Return whether samples are images, or arrays of two axes or more."""
+    arrays = (structure.ARRAY, structure.TENSOR)
+    if field.type_id not in arrays:
+        return field.type_id == structure.IMAGE
+    return len(structure.parse_array(field.arguments)[1]) > 1
 
 
 FORMAT = tools.Format(
