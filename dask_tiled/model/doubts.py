@@ -134,7 +134,12 @@ def may_be_meant(size: float, shown: float) -> bool:
 
 
 def by_size_only(
-    first: str | int, others: Sequence[str | int], told_by: str, option: str = "dataset"
+    first: str | int,
+    others: Sequence[str | int],
+    told_by: str,
+    option: str = "dataset",
+    *,
+    more: bool = False,
 ) -> tuple[Doubt, ...]:
     """Return the doubt that an array is not the one that is meant; none if there are no others.
 
@@ -148,12 +153,14 @@ def by_size_only(
         Why the first one is shown.
     option : str
         Option that chooses an array.
+    more : bool
+        Whether the search for others has ended before the last array.
     """
     if not others:
         return ()
     named = ", ".join(map(str, others[:MOST_RIVALS])) + ", ..." * (len(others) > MOST_RIVALS)
-    count = len(others) + 1
-    text = f"{count} arrays may be meant; {first} is shown, {told_by}; the others: {named}"
+    count = f"{len(others) + 1} arrays{' or more' if more else ''}"
+    text = f"{count} may be meant; {first} is shown, {told_by}; the others: {named}"
     return (Doubt("default-dataset", text, f"pass {option}={first!r}, or the name of another"),)
 
 

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import importlib
 import lzma
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from astropy.io import fits
 import dask_tiled
 from dask_tiled.testing import check_format, counting_frames, write_fits
 
+descriptor = importlib.import_module("dask_tiled.formats.fits.descriptor")
 SHIPPED = Path(fits.__file__).parent / "tests" / "data"
 REAL = ("arange", "checksum", "fixed-1890", "o4sp040b0_raw", "scale", "test0")
 TYPES = ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"]
@@ -195,17 +197,58 @@ def test_header_without_an_end_raises(tmp_path):
         dask_tiled.describe(path)
 
 
-@pytest.mark.slow
-def test_number_of_headers_is_bounded(tmp_path):
+def test_number_of_headers_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(descriptor, "MAX_HEADERS", 100 * 2880)
     path = tmp_path / "sky.fits"
     primary, extension = (
         b"".join(card.ljust(80) for card in (first, b"BITPIX  = 8", b"NAXIS   = 0", b"END"))
         for first in (b"SIMPLE  = T", b"XTENSION= 'IMAGE   '")
     )
-    for count, problem in ((1 << 12, "no pixels"), (1 << 13, "no pixels"), (9000, "too many")):
+    for count, problem in ((10, "no pixels"), (100, "no pixels"), (101, "too many")):
         path.write_bytes(primary.ljust(2880) + count * extension.ljust(2880))
         with pytest.raises(dask_tiled.DatasetError, match=problem):
             dask_tiled.describe(path)
+
+
+def write_many(path, count, shapes=((4, 5),)):
+    """Write a file of images, whose shapes take turns; names are I0, I1, ..."""
+    blocks = [("SIMPLE  = T", "BITPIX  = 8", "NAXIS   = 0")]
+    for number in range(count):
+        rows, columns = shapes[min(number, len(shapes) - 1)]
+        sizes = "NAXIS   = 2", f"NAXIS1  = {columns}", f"NAXIS2  = {rows}"
+        name = f"EXTNAME = 'I{number}'"
+        blocks.append(("XTENSION= 'IMAGE   '", "BITPIX  = 8", *sizes, name))
+    with path.open("wb") as file:
+        for number, cards in enumerate(blocks):
+            text = "".join(card.ljust(80) for card in (*cards, "END"))
+            file.write(text.ljust(2880).encode() + bytes([number % 256]) * 2880 * (number > 0))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("dataset", "headers", "value"),
+    [(None, 101, 1), (1, 2, 1), (10_000, 10_001, 16), ("I9999", 10_001, 16), ("I0", 10_001, 1)],
+)
+def test_headers_of_a_file_with_10000_images(tmp_path, monkeypatch, dataset, headers, value):
+    """By default, those that metadata list are enough; that a name is unique takes all headers."""
+    path, seen = write_many(tmp_path / "a.fits", 10_000), []
+    read = descriptor._read_hdu
+    monkeypatch.setattr(descriptor, "_read_hdu", lambda *args: seen.append(0) or read(*args))
+    desc = dask_tiled.describe(path, dataset=dataset)
+    assert len(seen) == headers
+    arr = dask_tiled.open_dataset(path, dataset=dataset, doubts="ignore")
+    assert set(arr.compute().ravel().tolist()) == {value}
+    assert [doubt.code for doubt in desc.doubts] == ["default-dataset"] * (dataset is None)
+    if dataset is None:
+        assert desc.doubts[0].text.startswith("100 arrays or more may be meant; I0 is shown")
+        assert desc.doubts[0].text.endswith("others: I1, I2, I3, I4, I5, I6, ...")
+
+
+def test_a_rival_is_found_behind_many_small_images(tmp_path):
+    path = write_many(tmp_path / "a.fits", 500, [(40, 50), *[(2, 2)] * 498, (40, 20)])
+    (doubt,) = dask_tiled.describe(path).doubts
+    assert doubt.text.startswith("2 arrays may be meant; I0 is shown")
+    assert doubt.text.endswith("the others: I499")
 
 
 def test_headers_behind_a_number_are_not_read(tmp_path):

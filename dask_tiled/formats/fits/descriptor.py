@@ -28,10 +28,12 @@ from dask_tiled.formats.fits.tiles import TYPES, Table, shape_of
 from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
 from dask_tiled.formats.tools.volume import axis_names
+from dask_tiled.model.doubts import MOST_RIVALS, may_be_meant
 from dask_tiled.model.instrument import entries
+from dask_tiled.model.listing import most_listed
 
 BLOCK, CARD = 2880, 80
-MAX_HEADER, MAX_HEADERS = BLOCK << 12, BLOCK << 13
+MAX_HEADER, MAX_HEADERS = BLOCK << 12, BLOCK << 16
 """Largest header, and largest sum of all headers of a file, in bytes."""
 START = re.compile(rb"SIMPLE  = +T ")
 PAIR = re.compile(r"([A-Z0-9_-]{1,8}) *= *('(?:[^']|'')*'|[^/ ][^/]*)")
@@ -134,8 +136,9 @@ def _choose(
 ) -> tuple[list[Hdu], Chosen, bool]:
     """Read HDUs and select one, by default the first with pixels.
 
-    Those behind it are not read if the user gives its number, or if the whole file would have to
-    be decompressed.
+    Those behind it are read to list them, to see whether a name is unique, or whether others may be
+    meant; by default as many as metadata list, and until some others are found. None are read if
+    the user gives a number, or if the whole file would have to be decompressed.
 
     Returns
     -------
@@ -145,22 +148,26 @@ def _choose(
         Whether these are all HDUs of the file.
     """
     packed_file = is_compressed(tools.read_head(file.path, 8))
-    hdus: list[Hdu] = []
+    hdus, sizes, most = list[Hdu](), list[int](), most_listed()
+    shown = alike = 0
     are_all = True
     try:
         for hdu in _hdus(file, read):
             hdus.append(hdu)
-            is_default = dataset is None and hdu.shape and packed_file
-            if is_default or (type(dataset) is int and dataset == len(hdus) - 1):
+            sizes.append(math.prod(hdu.shape) if hdu.shape else 0)
+            alike += may_be_meant(sizes[-1], shown)
+            shown = shown or sizes[-1]
+            enough = packed_file or (most and len(hdus) > most and alike > MOST_RIVALS)
+            by_number = type(dataset) is int and dataset == len(hdus) - 1
+            if by_number or (dataset is None and shown and enough):
                 are_all = False
                 break
     except tools.DatasetError:
-        if dataset is not None or not any(hdu.shape for hdu in hdus):
+        if dataset is not None or not shown:
             raise  # else the damage is behind the pixels
     names = [hdu.values["EXTNAME"] for hdu in hdus]
-    default = next((k for k, hdu in enumerate(hdus) if hdu.shape), len(hdus) - 1)
-    sizes = [math.prod(hdu.shape) if hdu.shape else 0 for hdu in hdus]
-    chosen = choose_picture(file.path, names, dataset, sizes, default)
+    default = next((k for k, size in enumerate(sizes) if size), len(hdus) - 1)
+    chosen = choose_picture(file.path, names, dataset, sizes, default, more=not are_all)
     header, where = hdus[chosen.number].header, f"HDU {chosen.number} {names[chosen.number]}"
     if not hdus[chosen.number].shape:
         problem, kind = "there are no pixels", header.get("XTENSION", "no axes")

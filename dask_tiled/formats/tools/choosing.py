@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ def choose_picture(
     dataset: int | str | None,
     sizes: Sequence[int],
     default: int = 0,
+    *,
+    more: bool = False,
 ) -> Chosen:
     """Select a picture of a file: the one that the user asks for, or the default.
 
@@ -39,6 +42,8 @@ def choose_picture(
         Size of each picture, in pixels or bytes.
     default : int
         Number of the picture to choose without ``dataset``.
+    more : bool
+        Whether there may be more pictures than these.
 
     Raises
     ------
@@ -50,12 +55,8 @@ def choose_picture(
         return Chosen(number, ())
     others = (k for k in range(len(sizes)) if k != number)
     alike = [k for k in others if may_be_meant(sizes[k], sizes[number])]
-    first, *rivals = (_label(names, k) for k in (number, *alike))
+    times = Counter(names)
+    labels = (names[k] if names[k] and times[names[k]] == 1 else k for k in (number, *alike))
+    first, *rivals = labels
     where = "the first in the file" if number == 0 else f"number {number} in the file"
-    return Chosen(number, by_size_only(first, rivals, where))
-
-
-def _label(names: Sequence[str], number: int) -> str | int:
-    """Return the name by which a picture can be chosen, or else its number."""
-    name = names[number]
-    return name if name and names.count(name) == 1 else number
+    return Chosen(number, by_size_only(first, rivals, where, more=more))
