@@ -10,6 +10,7 @@ import numpy.typing as npt
 from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
 from dask_tiled.formats.empad import RECORD
+from dask_tiled.model.doubts import unknown_scan
 
 
 def sniff(path: str, head: bytes) -> str | None:
@@ -63,7 +64,8 @@ def describe(
     files, decoder = [tools.File.at(path) for path in paths], tools.plain(stored)
     record = tools.Record(sig_shape, decoder, gaps["frame_header"], gaps["frame_footer"])
     layout = tools.lay_out(files, record, gaps["file_header"], settled=nav_shape is not None)
-    return tools.Description.of("raw", layout, {"raw": {"dtype": stored.str, **gaps}})
+    desc = tools.Description.of("raw", layout, {"raw": {"dtype": stored.str, **gaps}})
+    return desc if nav_shape is not None else desc.with_doubts(*unknown_scan(layout.n_frames))
 
 
 FORMAT = tools.Format(

@@ -21,6 +21,7 @@ from dask_tiled.formats.tools.files import is_file, read_exactly
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.header import Keys, Value, parse_keys, whole
 from dask_tiled.formats.tools.text import read_xml
+from dask_tiled.model.doubts import unknown_scan
 from dask_tiled.model.indexing import Array
 
 MAGIC = b"\xed\xfe\0\0"
@@ -97,9 +98,13 @@ def describe(
     layout = tools.record_layout([file], counts, record, start)
     # The frame rate of the header is a playback rate.
     desc = tools.Description.of("seq", layout, {"seq": {"header": header}})
-    if settled or not promised:
+    if settled:
         return desc
-    return desc.with_scan((promised,), by)
+    if promised:
+        desc = desc.with_scan((promised,), by)
+    # A sequence of StreamPix is a movie; cameras of Direct Electron also record scans.
+    is_scan = any(map(is_file, _beside(file.path)))
+    return desc.with_doubts(*unknown_scan(desc.nav_shape[0])) if is_scan else desc
 
 
 def _is_free(file: tools.File, at: int) -> bool:
@@ -125,6 +130,13 @@ def read_headers(desc: tools.Description) -> tools.Headers:
     return tools.stored_headers(layout, {}, {"time_utc": {name: UNITS[name] for name in stamp}})
 
 
+def _beside(path: str) -> tuple[str, str, str, str]:
+    """Return the paths of the files that Direct Electron cameras write beside a sequence."""
+    root = re.sub(r"(\.seq){1,2}$", "", path, flags=re.IGNORECASE) + ".seq"
+    dark, gain = f"{root}.dark.mrc", f"{root}.gain.mrc"
+    return dark, gain, f"{root}.Config.Metadata.xml", f"{root}.metadata"
+
+
 def read_corrections(desc: tools.Description) -> tools.Corrections:
     """Read dark frame, gain map and bad pixels beside a sequence.
 
@@ -132,9 +144,7 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
     ``scan.seq.gain.mrc``, and ``scan.seq.Config.Metadata.xml`` together with ``scan.seq.metadata``.
     """
     path, shape = desc.files[0].path, desc.layout.sig_shape
-    root = re.sub(r"(\.seq){1,2}$", "", path, flags=re.IGNORECASE) + ".seq"
-    names = ("dark.mrc", "gain.mrc", "Config.Metadata.xml", "metadata")
-    dark, gain, xml, metadata = (f"{root}.{name}" for name in names)
+    dark, gain, xml, metadata = _beside(path)
     mapped = is_file(xml) and is_file(metadata)
     corrections = tools.Corrections(
         _reference(dark, shape, "dark") if is_file(dark) else None,

@@ -20,6 +20,7 @@ from dask_tiled.testing import (
     write_jeol_image,
     write_jeol_list,
     write_k2is,
+    write_mrc,
     write_nd2,
     write_seq,
     write_ser,
@@ -316,6 +317,26 @@ def test_sequences_with_more_frames_than_announced(tmp_path):
     path = write_seq(tmp_path / "a.seq", frames, promised=4)
     assert "takes 4 of 6 frames" in one_doubt(path).text
     assert describe(write_seq(tmp_path / "b.seq", frames, room=3)).doubts == ()
+
+
+def test_sequences_of_cameras_that_scan(tmp_path):
+    """StreamPix records movies; files of Direct Electron beside a sequence leave the scan open."""
+    path = write_seq(tmp_path / "a.seq", counting_frames((6, 8, 8), "u2"))
+    assert describe(path).doubts == ()
+    write_mrc(tmp_path / "a.seq.dark.mrc", np.zeros((1, 8, 8), "f4"))
+    assert one_doubt(path).text.startswith(f"6 {IN_A_ROW}")
+    assert open_dataset(path, nav_shape=(2, 3), doubts="raise").shape == (2, 3, 8, 8)
+
+
+def test_scans_of_raw_files(tmp_path):
+    path, layout = tmp_path / "a.raw", {"dtype": "u2", "sig_shape": (8, 10)}
+    MOVIE.tofile(path)
+    doubt = one_doubt(path, format="raw", **layout)
+    assert doubt.text.startswith(f"12 {IN_A_ROW}")
+    assert doubt.settle == "pass nav_shape=(rows, columns), or nav_shape=(12,) for a series"
+    for nav_shape in ((12,), (3, 4)):
+        assert describe(path, "raw", nav_shape=nav_shape, **layout).doubts == ()
+    assert describe(path, "raw", dtype="u2", sig_shape=(96, 10)).doubts == ()
 
 
 def test_nd2_files_with_more_frames_than_their_loops(tmp_path):

@@ -93,8 +93,8 @@ def test_missing_frames_warn_unless_filled_on_request(path):
         opened(path, nav_shape=(4, 4), fill_value=9)
     assert len(w) == 1
     cases = {
-        "2 of 12 frames": {"sync_offset": -2},
-        "5 of 12 frames": {"sync_offset": 5},
+        "2 of 12 frames": {"sync_offset": -2, "nav_shape": (12,)},
+        "5 of 12 frames": {"sync_offset": 5, "nav_shape": (3, 4)},
         "6 of 16 frames": {"sync_offset": 2, "nav_shape": (4, 4)},
         "1 of 2 frames": {"roi": [3, 15], "nav_shape": (4, 4)},
     }
@@ -104,7 +104,7 @@ def test_missing_frames_warn_unless_filled_on_request(path):
         assert len(w) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        opened(path)
+        opened(path, nav_shape=(12,))
         opened(path, nav_shape=(3, 3))
         opened(path, nav_shape=(4, 4), missing="fill")
         arr = opened(path, nav_shape=(4, 4), missing="fill")
