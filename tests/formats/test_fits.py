@@ -244,6 +244,19 @@ def test_headers_of_a_file_with_10000_images(tmp_path, monkeypatch, dataset, hea
         assert desc.doubts[0].text.endswith("others: I1, I2, I3, I4, I5, I6, ...")
 
 
+def test_images_behind_the_first_of_a_compressed_file(tmp_path, monkeypatch):
+    """They are looked for, unless much would have to be decompressed."""
+    path = tmp_path / "a.fits.gz"
+    path.write_bytes(gzip.compress(write_many(tmp_path / "a.fits", 3).read_bytes()))
+    (doubt,) = dask_tiled.describe(path).doubts
+    assert doubt.text.startswith("3 arrays may be meant; I0 is shown")
+    monkeypatch.setattr(descriptor, "MOST_UNPACKED", 2880)
+    assert dask_tiled.describe(path).doubts == ()
+    monkeypatch.undo()
+    path.write_bytes(gzip.compress((tmp_path / "a.fits").read_bytes())[:-30])
+    assert dask_tiled.describe(path).shape == (4, 5)
+
+
 def test_a_rival_is_found_behind_many_small_images(tmp_path):
     path = write_many(tmp_path / "a.fits", 500, [(40, 50), *[(2, 2)] * 498, (40, 20)])
     (doubt,) = dask_tiled.describe(path).doubts

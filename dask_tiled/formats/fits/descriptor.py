@@ -22,6 +22,7 @@ from dask_tiled.codecs.packed_files import (
     read_start,
     unpacker,
 )
+from dask_tiled.codecs.streams import BROKEN
 from dask_tiled.errors import require
 from dask_tiled.formats import tools
 from dask_tiled.formats.fits.tiles import TYPES, Table, shape_of
@@ -29,12 +30,15 @@ from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
 from dask_tiled.formats.tools.volume import axis_names
 from dask_tiled.model.doubts import MOST_RIVALS, may_be_meant
+from dask_tiled.model.files import is_refusal
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.listing import most_listed
 
 BLOCK, CARD = 2880, 80
 MAX_HEADER, MAX_HEADERS = BLOCK << 12, BLOCK << 16
 """Largest header, and largest sum of all headers of a file, in bytes."""
+MOST_UNPACKED = 1 << 26
+"""Decompress at most this many bytes to look for images behind the default one."""
 START = re.compile(rb"SIMPLE  = +T ")
 PAIR = re.compile(r"([A-Z0-9_-]{1,8}) *= *('(?:[^']|'')*'|[^/ ][^/]*)")
 LENGTH = whole(range(1 << 62))
@@ -138,7 +142,7 @@ def _choose(
 
     Those behind it are read to list them, to see whether a name is unique, or whether others may be
     meant; by default as many as metadata list, and until some others are found. None are read if
-    the user gives a number, or if the whole file would have to be decompressed.
+    the user gives a number, or if much would have to be decompressed.
 
     Returns
     -------
@@ -157,13 +161,14 @@ def _choose(
             sizes.append(math.prod(hdu.shape) if hdu.shape else 0)
             alike += may_be_meant(sizes[-1], shown)
             shown = shown or sizes[-1]
-            enough = packed_file or (most and len(hdus) > most and alike > MOST_RIVALS)
+            enough = hdu.end > MOST_UNPACKED if packed_file else False
+            enough |= bool(most and len(hdus) > most and alike > MOST_RIVALS)
             by_number = type(dataset) is int and dataset == len(hdus) - 1
             if by_number or (dataset is None and shown and enough):
                 are_all = False
                 break
-    except tools.DatasetError:
-        if dataset is not None or not shown:
+    except (tools.DatasetError, *BROKEN) as error:
+        if dataset is not None or not shown or is_refusal(error):
             raise  # else the damage is behind the pixels
     names = [hdu.values["EXTNAME"] for hdu in hdus]
     default = next((k for k, size in enumerate(sizes) if size), len(hdus) - 1)
