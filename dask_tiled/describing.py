@@ -108,7 +108,8 @@ def describe(
                 describe_begun, format, whole, common, format_options, PARAMETERS, listed=listed
             )
             if scan is not None and is_open:
-                scan = common["nav_shape"] = _filled(scan, *_counted(ask, common), sync_offset)
+                counted, fill = _counted(ask, common), missing == "fill"
+                scan = common["nav_shape"] = _filled(scan, *counted, sync_offset, fill=fill)
             desc = _suggested(ask()) if automatic else ask()
             first_path = desc.files[0].path
             kept, saved = axes_file(first_path), None
@@ -250,23 +251,29 @@ def _counted(ask: Callable[[], Description], common: dict[str, Any]) -> tuple[in
 
 
 def _filled(
-    scan: tuple[int, ...], count: int, desc: Description, sync_offset: Any
+    scan: tuple[int, ...], count: int, desc: Description, sync_offset: Any, *, fill: bool
 ) -> tuple[int, ...]:
-    """Return a scan shape with the open size inferred from the number of frames."""
+    """Return a scan shape with the open size inferred from the number of frames.
+
+    If ``fill``, the last frames may be missing.
+    """
     path = desc.files[0].path
     first = check_whole("sync_offset", sync_offset, path=path)
     frames = left_after(desc, scan, count, first)
     row = -math.prod(scan)
     rows, rest = divmod(max(frames, 0), row)
     # Of files that grow, only complete rows are shown.
+    if rest and fill and not desc.files[-1].grows:
+        return tuple(rows + 1 if n == OPEN else n for n in scan)
     if not rows or (rest and not desc.files[-1].grows):
-        least = tuple(max(rows, 1) if n == OPEN else n for n in scan)
+        least = tuple(rows if n == OPEN else n for n in scan)
+        some = f"Pass nav_shape={least} for the first {row * rows} frames, or " if rows else "Pass "
         raise DatasetError(
             "the frames do not fill the scan",
             path=path,
             expected=f"a multiple of {row} frames, for nav_shape={scan}",
             found=f"{frames} frames",
-            hint=f"Pass nav_shape={least} for the first {row * rows} frames." if rows else None,
+            hint=f"{some}missing='fill' to show the rest with missing frames.",
         )
     return tuple(rows if n == OPEN else n for n in scan)
 

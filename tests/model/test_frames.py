@@ -363,3 +363,9 @@ def test_open_sizes_of_stopped_scans_count_the_frames_that_exist(tmp_path, name,
     assert_same(arr, frames.reshape(*shape, *frames.shape[1:]))
     with pytest.raises(DatasetError, match=r"a multiple of 4 frames.*15 frames.*first 12 frames"):
         open_dataset(path, nav_shape=(-1, 4))
+    for missing, lost in (((-1, 4), 1), ((2, -1, 4), 1), ((-1, 16), 1), ((-1, 5), 0)):
+        filled = open_dataset(path, nav_shape=missing, missing="fill", fill_value=7)
+        scan = filled.reshape(-1, *frames.shape[1:])
+        assert filled.description.missing.tolist() == [15][:lost]
+        np.testing.assert_array_equal(scan[:15], frames)
+        assert (scan[15:].compute() == 7).all()
