@@ -55,7 +55,7 @@ import dask_tiled
 suffix, io, n, held = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 others = [os.open("/dev/null", os.O_RDONLY) for _ in range(held)]
-raw = {"format": "raw", "dtype": "u2", "sig_shape": (2, 3)} if suffix == "raw" else {}
+raw = {"format": "raw", "dtype": "u2", "sig_shape": (2, 3), "nav_shape": -1} if suffix == "raw" else {}
 frames = np.repeat(np.array([7, 8], "u2"), n // 2)[:, None, None] * np.ones((2, 3), "u2")
 
 for chunks in ("auto", (max(1, n // 100), -1, -1)):
@@ -86,7 +86,7 @@ for k in range(20):
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 while os.open("/dev/null", os.O_RDONLY) < 27:
     pass
-arr = dask_tiled.open_dataset("*.raw", "raw", dtype="u2", sig_shape=(2, 3))
+arr = dask_tiled.open_dataset("*.raw", "raw", dtype="u2", sig_shape=(2, 3), nav_shape=-1)
 with dask.config.set(scheduler="threads", num_workers=16):
     for k in range(20):
         found = dask_tiled.open_dataset(f"{k}.h5")
@@ -106,7 +106,8 @@ import numpy as np
 import dask_tiled
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-arr = dask_tiled.open_dataset("*.raw", "raw", dtype="u2", sig_shape=(2, 3), chunks=(5000, -1, -1))
+raw = {"format": "raw", "dtype": "u2", "sig_shape": (2, 3), "nav_shape": -1}
+arr = dask_tiled.open_dataset("*.raw", **raw, chunks=(5000, -1, -1))
 assert arr.shape == (66_000, 2, 3)
 some = arr[::11].max(axis=(1, 2))  # more files than descriptors, on both sides of 2**16
 np.testing.assert_array_equal(some.compute(), np.repeat([7, 8], 3000))
@@ -366,7 +367,7 @@ import dask_tiled.testing
 for module in pkgutil.walk_packages(dask_tiled.__path__, "dask_tiled."):
     if not any(name in module.name for name in ("__main__", "napari", "system.windows")):
         importlib.import_module(module.name)
-raw = {"format": "raw", "dtype": "u1", "sig_shape": (2, 3)}
+raw = {"format": "raw", "dtype": "u1", "sig_shape": (2, 3), "nav_shape": -1}
 os.mkdir("open"); os.mkdir("closed")
 for name in ("open/a.raw", "open/b.raw", "closed/a.raw"):
     np.zeros((2, 2, 3), "u1").tofile(name)
@@ -523,7 +524,7 @@ resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 work(sys.argv[1])
 with open("large.raw", "wb") as file:
     file.truncate(3 << 30)
-arr = dask_tiled.open_dataset("large.raw", "raw", dtype="u1", sig_shape=(1024, 1024))
+arr = dask_tiled.open_dataset("large.raw", "raw", dtype="u1", sig_shape=(1024, 1024), nav_shape=-1)
 try:
     arr.compute()
 except MemoryError:
