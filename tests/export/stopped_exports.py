@@ -45,7 +45,7 @@ EXPECTED[::3] = 0
 
 def export(**options):
     """Export the scan in 48 chunks, or 16 shards."""
-    raw = {"format": "raw", "dtype": "u2", "sig_shape": SHAPE[1:]}
+    raw = {"format": "raw", "dtype": "u2", "sig_shape": SHAPE[1:], "nav_shape": -1}
     arr = open_dataset(f"{FOLDER}/scan.raw", chunks=(6, -1, -1), **raw)
     to_zarr(arr, OUT, chunks=(2, 64, 64), layout="array", progress=False, **options)
 
@@ -191,7 +191,7 @@ def at_step(step, happens, calls):
 
 def write(kind, plus, **options):
     """Export the scan plus a number, in one of several kinds; overwrite the old export."""
-    raw = {"format": "raw", "dtype": "u2", "sig_shape": SHAPE[1:]}
+    raw = {"format": "raw", "dtype": "u2", "sig_shape": SHAPE[1:], "nav_shape": -1}
     arr = open_dataset(f"{FOLDER}/scan.raw", chunks=(6, -1, -1), follow=kind == "follow", **raw)
     options |= {"progress": False, "overwrite": True}
     with dask.config.set(scheduler="synchronous"):

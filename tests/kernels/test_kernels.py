@@ -175,7 +175,8 @@ def test_importing_and_opening_compile_nothing(tmp_path):
     (tmp_path / "a.raw").write_bytes(bytes(range(64)))
     code = f"""
 import sys, dask_tiled
-arr = dask_tiled.open_dataset({str(tmp_path / "a.raw")!r}, "raw", dtype=">u2", sig_shape=(4, 4))
+raw = dict(dtype=">u2", sig_shape=(4, 4), nav_shape=-1)
+arr = dask_tiled.open_dataset({str(tmp_path / "a.raw")!r}, "raw", **raw)
 arr[0].dask, repr(arr), arr.description._repr_html_()
 print("dask_tiled.kernels.decoding" in sys.modules)
 arr.compute()

@@ -55,7 +55,8 @@ import dask_tiled
 suffix, io, n, held = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 others = [os.open("/dev/null", os.O_RDONLY) for _ in range(held)]
-raw = {"format": "raw", "dtype": "u2", "sig_shape": (2, 3), "nav_shape": -1} if suffix == "raw" else {}
+raw = {"format": "raw", "dtype": "u2", "sig_shape": (2, 3), "nav_shape": -1}
+raw = raw if suffix == "raw" else {}
 frames = np.repeat(np.array([7, 8], "u2"), n // 2)[:, None, None] * np.ones((2, 3), "u2")
 
 for chunks in ("auto", (max(1, n // 100), -1, -1)):
