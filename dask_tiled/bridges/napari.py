@@ -37,6 +37,8 @@ LayerData = tuple[Any, dict[str, Any], str]
 SAMPLED = 2048
 """Contrast is chosen from the central pixels of three images, at most this many per axis."""
 NO_UNIT = "pixel"
+FAR = 8
+"""Images further apart than this many times their length are shown at one place."""
 MOST_IMAGES = 32
 """Maximum number of images of a file that are opened: a plate may have hundreds of wells."""
 
@@ -100,7 +102,30 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
         visible = {"visible": not layers}
         levels = _with_levels(path, arr)
         layers += [(data, more | visible, "image") for data, more in _layers(called, levels)]
+    _gather(layers)
     return layers
+
+
+def _gather(layers: Sequence[LayerData]) -> None:
+    """Move images to the place of the first one if they lie far apart, as wells of a plate do.
+
+    The window shows all layers at first, visible or not, and each would be a few pixels large.
+    Their offsets are kept in the metadata.
+    """
+    ends: list[tuple[float, float, float]] = []
+    for data, told, _ in layers:
+        shape = (data[0] if told["multiscale"] else data).shape
+        axes = zip(told["translate"], told["scale"], shape, strict=False)  # no axis of colours
+        ends += [(start, start + n * step, n * abs(step)) for start, step, n in [*axes][-2:]]
+    for k in (0, 1):
+        first, last, lengths = zip(*ends[k::2], strict=True)
+        if max(*first, *last) - min(*first, *last) <= FAR * max(lengths):
+            continue
+        for _, told, _ in layers:
+            place, name = k - 2, told["axis_labels"][k - 2]
+            kept = told["metadata"].get("offsets", {}) | {name: told["translate"][place]}
+            told["metadata"] = {**told["metadata"], "offsets": kept}
+            told["translate"][place] = layers[0][1]["translate"][place]
 
 
 def _opened(path: str | Sequence[str]) -> Iterator[tuple[str, da.Array]]:

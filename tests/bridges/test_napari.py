@@ -244,6 +244,21 @@ def test_levels_of_czi_and_imaris(tmp_path):
     assert [level.shape for level in levels] == [(1, 8, 32, 32), (1, 4, 16, 16)]
 
 
+@pytest.mark.parametrize(("apart", "place"), [(40, 10), (9000, 0)])
+def test_images_far_apart_are_shown_at_one_place(tmp_path, apart, place):
+    """As a view of all of them would show each as a dot; their offsets are kept."""
+    tiles = [
+        Tile({"S": scene, "C": 0, "Y": 0, "X": apart * scene}, np.full((16, 32), 9, "u1"))
+        for scene in (0, 1)
+    ]
+    write_czi(tmp_path / "a.czi", tiles, scenes={0: "one", 1: "two"}, scaling={"X": 2.5e-7})
+    first, second = (told for _, told, _ in read_layers(str(tmp_path / "a.czi")))
+    assert first["translate"][-1] == 0
+    assert second["translate"][-1] == pytest.approx(place)
+    moved = {"x": pytest.approx(apart * 0.25)} if apart > 1000 else {}
+    assert second["metadata"].get("offsets", {}) == moved
+
+
 def test_levels_that_disagree_are_left_out(tmp_path):
     """Of another dtype, another number of axes, larger, or absent: a warning says which."""
     axes = [Axis("y", "nm"), Axis("x", "nm")]
