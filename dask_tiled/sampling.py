@@ -55,7 +55,7 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
     Without a limit, small arrays are sampled completely, others with some 16,384 frames.
     """
     frame = math.prod(arr.shape[nav_ndim:]) * arr.dtype.itemsize
-    budget = REMOTE_SAMPLE_BYTES if is_remote(arr) else SAMPLE_BYTES
+    budget = sample_bytes(arr)
     steps, counts = [1] * nav_ndim, [*arr.shape[:nav_ndim]]
     count = math.prod(counts)
     if not count or (limit is None and count * frame <= budget):
@@ -76,6 +76,11 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
         steps[longest] *= 2
         counts[longest] = -(-arr.shape[longest] // steps[longest])
     return steps
+
+
+def sample_bytes(arr: da.Array) -> int:
+    """Return the bytes up to which an array is read completely."""
+    return REMOTE_SAMPLE_BYTES if is_remote(arr) else SAMPLE_BYTES
 
 
 def is_remote(arr: da.Array) -> bool:

@@ -19,11 +19,12 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.colours import drawn as colours_of_channels
 from dask_tiled.model.indexing import Array
 from dask_tiled.opening import opened
+from dask_tiled.overviews import smallest_level
 from dask_tiled.panels import Composite, Image, Line, Panel, Vectors
 from dask_tiled.plotting import SAVED_DOTS_PER_INCH, check_target, draw
 from dask_tiled.sampling import mean_of, steps_between
 from dask_tiled.stored_results import stored_results
-from dask_tiled.subject import SPACE, Subject, numbers, ordinal
+from dask_tiled.subject import LONGEST_OF_LARGE, SPACE, Subject, numbers, ordinal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,12 +94,23 @@ def show(arr: Any, target: Path | IO[bytes] | None = None, *, frames: int | None
     check_target(target)
     limit = None if frames is None else check_whole("frames", frames, least=1)
     arr = as_array(arr) if is_array(arr) else opened(arr, missing="fill")
-    subject, stored = Subject.of(arr).in_colours(), stored_results(arr) if limit is None else {}
+    subject, stored = _subject(arr), stored_results(arr) if limit is None else {}
     drawn, notes = _stored(stored) if stored else _panels(subject, limit)
     figure = draw(drawn, subject.title, subject.subtitle, notes, is_shown=target is None)
     if target is not None:
         figure.savefig(target, dpi=SAVED_DOTS_PER_INCH)
     return figure
+
+
+def _subject(arr: da.Array) -> Subject:
+    """Return the subject of an array; of a large image, of a small level of its pyramid."""
+    level = smallest_level(arr, LONGEST_OF_LARGE[1])
+    subject = Subject.of(level).in_colours()
+    if level is arr:
+        return subject
+    reduced = (whole / n for whole, n in zip(arr.shape, level.shape, strict=True))
+    note = f"a level of the pyramid in the file, {round(max(reduced))} times smaller"
+    return subject._replace(subtitle=Subject.of(arr).subtitle, left_out=(note,))
 
 
 def _panels(subject: Subject, limit: int | None) -> Drawn:
@@ -132,7 +144,7 @@ def _plain(subject: Subject) -> Drawn:
     image_ndim = 3 if colours is not None else min(len(subject.axes), 2)
     middle, notes = _middle(subject, image_ndim)
     shown = middle.thinned()
-    notes += shown.left_out(middle)
+    notes += shown.left_out
     (pixels,) = compute(numbers(shown.arr))
     if colours is None:
         return [_lines(shown, pixels) or _panel(shown, "", pixels)], notes
@@ -147,11 +159,10 @@ def _volume(subject: Subject) -> Drawn:
     planes = []
     for k in range(3):
         place = middle.shape[k] // 2
-        plane = middle.at(k, place)
-        planes.append((f"{middle.axes[k].name} = {place}", plane, plane.thinned()))
-    found = compute(*(numbers(thin.arr) for *_, thin in planes))
-    drawn = [_panel(thin, name, x) for (name, _, thin), x in zip(planes, found, strict=True)]
-    left_out = dict.fromkeys(note for _, plane, thin in planes for note in thin.left_out(plane))
+        planes.append((f"{middle.axes[k].name} = {place}", middle.at(k, place).thinned()))
+    found = compute(*(numbers(thin.arr) for _, thin in planes))
+    drawn = [_panel(thin, name, x) for (name, thin), x in zip(planes, found, strict=True)]
+    left_out = dict.fromkeys(note for *_, thin in planes for note in thin.left_out)
     return drawn, [*notes, "three planes through the middle", *left_out]
 
 
@@ -250,7 +261,7 @@ def _images(
         middles = [_middle(subject, min(len(subject.axes), 2)) for subject in subjects]
         shown = [middle.thinned() for middle, _ in middles]
         found = compute(*(numbers(one.arr) for one in shown))  # in one pass
-        notes = [*middles[0][1], *shown[0].left_out(middles[0][0])]
+        notes = [*middles[0][1], *shown[0].left_out]
         return [*zip(shown, found, strict=True)], notes
     images = []
     for subject in subjects:
@@ -265,12 +276,11 @@ def _images(
 def _sample(subject: Subject, limit: int | None) -> tuple[Subject, Array, list[str]]:
     """Return sampled frames, a mask of the existing ones, and notes about them."""
     nav, whole = subject.nav_ndim, math.prod(subject.shape[: subject.nav_ndim])
-    thin, steps = subject.thinned(nav), steps_between(subject.arr, nav, limit)
-    rest = [slice(None)] * (len(thin.axes) - nav)
-    sample = thin.cut([*(slice(None, None, step) for step in steps), *rest])
-    there = np.ones(sample.shape[:nav], bool)
-    if sample.desc is not None:
-        there.ravel()[sample.desc.missing] = False
+    steps, rest = steps_between(subject.arr, nav, limit), [slice(None)] * (len(subject.axes) - nav)
+    some = subject.cut([*(slice(None, None, step) for step in steps), *rest])
+    there = np.ones(some.shape[:nav], bool)
+    if some.desc is not None:
+        there.ravel()[some.desc.missing] = False
     if not there.any():
         raise DatasetError("there is nothing to draw", found="only missing frames")
     count, missing = there.size, there.size - np.count_nonzero(there)
@@ -281,7 +291,8 @@ def _sample(subject: Subject, limit: int | None) -> tuple[Subject, Array, list[s
         every = [f"every {ordinal(step)} along {axis.name}" for axis, step in along if step > 1]
         text = f"a sample: {count:,} of {whole:,} {noun}, {', '.join(every)}"
     text += f", of which {missing:,} are missing" if missing else ""
-    return sample, there, [text, *thin.left_out(subject, nav)]
+    sample = some.thinned(nav)
+    return sample, there, [text, *sample.left_out]
 
 
 def _without(axes: tuple[Axis, ...], place: int) -> tuple[Axis, ...]:

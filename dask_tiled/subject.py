@@ -16,12 +16,13 @@ from dask_tiled.errors import DatasetError, format_shape, printable
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.paths import OF_ZARR
-from dask_tiled.sampling import SAMPLE_BYTES
+from dask_tiled.overviews import overview
+from dask_tiled.sampling import sample_bytes
 
 LONGEST = 4096
 LONGEST_OF_LARGE = (4096, 1024, 256)
-"""Maximum number of pixels drawn along an axis, for arrays above SAMPLE_BYTES with 1, 2 or 3
-axes."""
+"""Maximum number of pixels drawn along an axis, for arrays that are not read completely, with 1, 2
+or 3 axes."""
 DEPTHS = "z", "depth"
 """Names of the axis along which images form a volume."""
 SPACE = "x", "y", *DEPTHS, "kx", "ky", "qx", "qy", "rx", "ry"
@@ -51,6 +52,8 @@ class Subject(NamedTuple):
     """Unit of the values; empty if unknown."""
     directions: Mapping[str, str] = {}
     """Anatomical directions of axes, such as ``"LR"``, by name."""
+    left_out: tuple[str, ...] = ()
+    """Notes about pixels that are not read."""
 
     @property
     def desc(self) -> Description | None:
@@ -142,18 +145,24 @@ class Subject(NamedTuple):
 
     def thinned(self, first: int = 0) -> Subject:
         """Skip pixels of images that are too large to draw, from an axis on."""
-        shape = self.shape[first:]
-        large = math.prod(shape) * self.arr.dtype.itemsize > SAMPLE_BYTES
-        longest = LONGEST_OF_LARGE[min(len(shape), 3) - 1] if large else LONGEST
-        steps = [slice(None, None, -(-n // longest)) for n in shape]
-        return self.cut([*[slice(None)] * first, *steps])
-
-    def left_out(self, whole: Subject, first: int = 0) -> list[str]:
-        """Return notes about the axes along which positions are skipped."""
-        scales = {axis.name: axis.scale for axis in whole.axes}
-        steps = {axis.name: round(axis.scale / scales[axis.name]) for axis in self.axes[first:]}
-        names = [f"{ordinal(step)} pixel along {name}" for name, step in steps.items() if step > 1]
-        return [f"every {' and '.join(names)}"] if names else []
+        colours = self.colours
+        places = [k for k in range(first, len(self.axes)) if k != colours]
+        nbytes = math.prod(self.shape[first:]) * self.arr.dtype.itemsize
+        large = nbytes > sample_bytes(self.arr)
+        longest = LONGEST_OF_LARGE[min(len(places), 3) - 1] if large else LONGEST
+        shown = overview(self.arr, places, longest)
+        taken = zip(self.axes, shown.steps, shown.means, strict=True)
+        skipped = [one for one in taken if one[1] > 1]
+        pixels = [f"{ordinal(step)} pixel along {axis.name}" for axis, step, n in skipped if n == 1]
+        blocks = [
+            f"{ordinal(step // n)} block of {n} pixels along {axis.name}"
+            for axis, step, n in skipped
+            if n > 1
+        ]
+        notes = [f"every {' and '.join(pixels)}"] * bool(pixels)
+        notes += [f"the mean of every {' and '.join(blocks)}"] * bool(blocks)
+        axes = tuple(shown.axis(k, axis) for k, axis in enumerate(self.axes))
+        return self._replace(arr=shown.arr, axes=axes, left_out=(*self.left_out, *notes))
 
 
 def _title(path: str) -> str:

@@ -59,8 +59,8 @@ MEMBERS = {
     "Description": "of, shape, nav_shape, sig_shape, dims, dtype, units, nbytes, files, missing, "
     "complete, doubts, calibrations, with_scan, with_frames, with_facts, shifted",
     "Format": "options",
-    "TiledArray": "axes, description, dims, instrument, isel, metadata, refresh, save_axes, "
-    "scheme, sel, with_axes, with_chunks",
+    "TiledArray": "axes, description, dims, instrument, isel, levels, metadata, refresh, "
+    "save_axes, scheme, sel, with_axes, with_chunks",
     "TilingScheme": "explain, plot, tiles",
     "virtual.Parser": "__call__",
 }

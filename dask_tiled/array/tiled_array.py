@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, replace
 from types import MappingProxyType
 from typing import Any, Protocol, Self
@@ -47,6 +47,9 @@ class Opening(Protocol):
 
     def again(self, arr: TiledArray, old: Description) -> da.Array:
         """Open the files of an array again."""
+
+    def levels(self, arr: TiledArray, desc: Description) -> Iterator[da.Array]:
+        """Open the lower levels of the pyramid of an array."""
 
 
 class TiledArray(LateArray):
@@ -470,6 +473,34 @@ class TiledArray(LateArray):
         opening, description = self._as_opened("the array cannot be refreshed", hint)
         return opening.again(self, description)
 
+    def levels(self) -> list[da.Array]:
+        """Return the levels of the pyramid that the file stores, beginning with this array.
+
+        Levels are opened with the same options. One that does not fit the level before, or is
+        damaged, ends the list, with a warning.
+
+        Returns
+        -------
+        list of TiledArray
+            Just this array if the file has no lower levels.
+
+        Raises
+        ------
+        DatasetError
+            The array is a part of the opened one, or a result.
+
+        Examples
+        --------
+        >>> import dask_tiled
+        >>> image = dask_tiled.open_dataset(dask_tiled.samples.cells())
+        >>> saved = dask_tiled.to_zarr(image, "cells.zarr", pyramid=1, progress=False)
+        >>> [level.shape for level in dask_tiled.open_dataset("cells.zarr").levels()]
+        [(3, 20, 256, 256), (3, 20, 128, 128)]
+        """
+        hint = "Open the levels of the whole array, then slice each of them."
+        opening, description = self._as_opened("a part of an array has no levels", hint)
+        return [self, *opening.levels(self, description)]
+
     def _as_opened(self, problem: str, hint: str) -> tuple[Opening, Description]:
         """Return how the array was opened, and its description; raise if it was cut or changed."""
         if self._opening is None or self._description is None:
@@ -518,6 +549,11 @@ class TiledArray(LateArray):
 def description_of(arr: object) -> Description | None:
     """Return the description of an opened array, or of a slice of one; None for any other."""
     return arr.description if isinstance(arr, TiledArray) else None
+
+
+def levels_of(arr: da.Array) -> list[da.Array]:
+    """Return an array and the lower levels of its pyramid, if it is as it was opened."""
+    return arr.levels() if isinstance(arr, TiledArray) and arr.can_refresh else [arr]
 
 
 def inherited(*arrays: TiledArray) -> Annotations:

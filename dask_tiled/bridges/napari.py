@@ -17,7 +17,7 @@ import numpy as np
 
 from dask_tiled.array.axes import shown_of
 from dask_tiled.array.inputs import is_array
-from dask_tiled.array.tiled_array import description_of, read_once
+from dask_tiled.array.tiled_array import description_of, levels_of, read_once
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.zarr.group import DATA, labels_of
@@ -100,7 +100,7 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
         given = facts.get("attributes", {}).get("name", stem)  # the name that write_image stored
         called = str(given) if name == DATA else f"{stem} {name}"
         visible = {"visible": not layers}
-        levels = _with_levels(path, arr)
+        levels = levels_of(arr)
         layers += [(data, more | visible, "image") for data, more in _layers(called, levels)]
     _gather(layers)
     return layers
@@ -136,36 +136,6 @@ def _opened(path: str | Sequence[str]) -> Iterator[tuple[str, da.Array]]:
         yield DATA, open_dataset(path)
     except DatasetError:
         yield DATA, da.stack([open_dataset(one) for one in path])
-
-
-def _with_levels(path: str | Sequence[str], arr: da.Array) -> list[da.Array]:
-    """Return an image, and the lower levels of its pyramid.
-
-    Levels that cannot be opened, or do not fit those before, are left out with a warning.
-    """
-    facts = facts_of(description_of(arr))
-    levels = facts.get("levels", ())
-    if isinstance(levels, tuple) and all(isinstance(level, str) for level in levels):
-        given = [{"dataset": level} for level in levels[1:]]
-    else:  # the number of levels, or their factors
-        image = {key: facts[key] for key in ("dataset",) if key in facts}
-        count = levels if isinstance(levels, int) else len(levels)
-        given = [{"level": level, **image} for level in range(1, count)]
-    found = [arr]
-    for options in given:
-        try:
-            level = open_dataset(path, **options)
-        except DatasetError as error:
-            warn(f"a level of the pyramid is left out: {error}")
-            break
-        before = found[-1]
-        fits = level.ndim == before.ndim and level.dtype == before.dtype
-        if not fits or any(n > m for n, m in zip(level.shape, before.shape, strict=True)):
-            expected, shown = ([*one.shape, str(one.dtype)] for one in (before, level))
-            warn(f"a level of the pyramid is left out: {shown} after {expected}")
-            break
-        found.append(level)
-    return found
 
 
 def _layers(name: str, levels: list[da.Array]) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -37,7 +37,7 @@ class Message(NamedTuple):
 
 
 def picture_message(
-    kind: str, values: Array, sizes: int, steps: Sequence[int] = (1, 1), **told: Any
+    kind: str, values: Array, sizes: int, steps: Sequence[float] = (1, 1), **told: Any
 ) -> Message:
     """Build the message with a picture.
 
@@ -46,7 +46,7 @@ def picture_message(
     kind : str
     values : ndarray
         The last ``sizes`` axes are those of the picture; one before them counts components.
-    steps : sequence of int
+    steps : sequence of float
         Steps with which pixels were taken; the message says how many pixels one that is sent is.
     """
     shown, bins = values, []

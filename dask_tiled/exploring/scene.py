@@ -106,12 +106,6 @@ class Scene(NamedTuple):
         """Return the scan of frames at positions along the axes with sliders."""
         return self.arr[self.indices(places)]
 
-    def cut(self, view: da.Array, window: Sequence[slice]) -> da.Array:
-        """Return a part of a frame, or of a view without a scan."""
-        chosen = dict(zip(self.frame, window, strict=True))
-        axes = [k for k in range(self.arr.ndim) if k in chosen or k == self.colours]
-        return view[tuple(chosen.get(k, slice(None)) for k in axes)]
-
     def picture(self, frame: Array) -> Array:
         """Return a frame as the page draws it: scalar, or colours on the first axis."""
         if self.colours is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,13 +20,14 @@ from dask_tiled.discs import find_disc
 from dask_tiled.errors import DatasetError
 from dask_tiled.exploring.detectors import Job, Mask
 from dask_tiled.exploring.estimates import RATE, REMOTE_RATE, Pace, estimates, mean_estimates
-from dask_tiled.exploring.messages import LARGEST, Message, picture_message
+from dask_tiled.exploring.messages import Message, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.running import Check, Computing, Newest, message_of
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.exploring.state import Bounds, State, bounds, check_message, whole
+from dask_tiled.exploring.zooming import part_of, scenes_of
 from dask_tiled.model.indexing import Array
-from dask_tiled.sampling import SAMPLE_BYTES, is_remote
+from dask_tiled.sampling import is_remote
 
 MOST_ASKED = 1 << 30
 """Upper limit of request ids."""
@@ -77,7 +78,8 @@ class Session:
 
     def _show_picture(self, number: int) -> None:
         arr = self._pictures[number]
-        scene = Scene.of(arr)
+        self._levels = scenes_of(arr)
+        scene = self._levels[0]
         self._number, self._arr, self.scene = number, arr, scene
         self._pace = Pace(REMOTE_RATE if is_remote(arr) else RATE)
         self.state = State.first(scene)
@@ -201,7 +203,7 @@ class Session:
         frame = state.places, state.region or state.position
         if anew or frame != self._frame_shown:
             self._frame_shown = frame
-            self._frame_jobs.hand(partial(self._frames, self.scene, state, number))
+            self._frame_jobs.hand(partial(self._frames, self._levels, state, number))
         else:
             known.append("frame")
         if known:
@@ -226,24 +228,26 @@ class Session:
                 self._image_jobs.pause(RESTS)
             is_first = False
 
-    def _frames(self, scene: Scene, state: State, number: int, check: Check) -> Iterator[None]:
+    def _frames(
+        self, levels: Sequence[Scene], state: State, number: int, check: Check
+    ) -> Iterator[None]:
         """Compute and send the frame at a position, or the mean of a region."""
-        view, ndim, sizes = scene.view(state.places), len(scene.scan), len(scene.frame)
+        scene = levels[0]
+        ndim, sizes = len(scene.scan), len(scene.frame)
         compute = partial(self._compute, check=check)
         told: dict[str, Any] = {"position": state.position, "region": state.region, "id": number}
+        part = part_of(levels, state, tuple((0, n) for n in scene.frame_shape))
         if state.region is None or not ndim:
             if not ndim:
                 told["code"] = Job.of(scene, state.places, state.detector).code(self._told())
-            lazy, steps = _thinned(scene, view[state.position] if ndim else view)
-            frame = scene.picture(compute(lazy))
+            frame = scene.picture(compute(part.pixels))
             told |= {"share": 1.0, "exact": True}
-            self.send(picture_message("frame", frame, sizes, steps, **told))
+            self.send(picture_message("frame", frame, sizes, part.steps, **told))
             return
-        part = view[tuple(slice(*ends) for ends in state.region)]
-        for found in mean_estimates(part, ndim, compute, self._pace):
+        for found in mean_estimates(part.pixels, ndim, compute, self._pace):
             check()
             told |= {"share": found.share, "exact": found.exact}
-            self.send(picture_message("frame", found.values, sizes, **told))
+            self.send(picture_message("frame", found.values, sizes, part.steps, **told))
             yield
 
     def _show_detail(self, message: Mapping[str, Any]) -> None:
@@ -258,24 +262,20 @@ class Session:
                 self.send(picture_message("scan detail", part, sizes, window=window, id=number))
         else:
             window = bounds("window", message.get("window"), scene.frame_shape)
-            job = partial(self._details, scene, self.state, window, number)
+            job = partial(self._details, self._levels, self.state, window, number)
             self._detail_jobs.hand(job)
 
     def _details(
-        self, scene: Scene, state: State, window: Bounds, number: int, check: Check
+        self, levels: Sequence[Scene], state: State, window: Bounds, number: int, check: Check
     ) -> Iterator[None]:
         """Compute and send a part of the frame."""
-        view = scene.view(state.places)
-        if state.region is not None:
-            part = view[tuple(slice(*ends) for ends in state.region)]
-            view = part.mean(axis=tuple(range(len(scene.scan))))
-        elif scene.scan:
-            view = view[state.position]
-        lazy = scene.cut(view, [slice(*ends) for ends in window])
+        scene, part = levels[0], part_of(levels, state, window)
+        lazy, shown = part.pixels, {"window": part.window, "id": number}
+        if state.region is not None and scene.scan:
+            lazy = lazy.mean(axis=tuple(range(len(scene.scan))))
         pixels = scene.picture(self._compute(lazy, check))
         check()
-        sizes = len(window)
-        self.send(picture_message("frame detail", pixels, sizes, window=window, id=number))
+        self.send(picture_message("frame detail", pixels, len(window), part.steps, **shown))
         yield
 
     def _first_frames(self, scene: Scene, check: Check) -> Iterator[None]:
@@ -342,15 +342,9 @@ class Session:
                 if self._arr is not arr or desc.layout.n_frames == before:
                     continue
                 same = new.shape == arr.shape
-                self._arr, self.scene = new, Scene.of(new)
+                self._arr, self._levels = new, scenes_of(new)
+                self.scene = self._levels[0]
                 if not same:
                     self.state = State.first(self.scene)._replace(detector=self.state.detector)
                 self._send_scene()
                 self._show(self.state, anew=True)
-
-
-def _thinned(scene: Scene, view: da.Array) -> tuple[da.Array, list[int]]:
-    """Skip pixels of frames that are too large for memory, and return the steps."""
-    large = view.nbytes > SAMPLE_BYTES
-    steps = [max(1, n // LARGEST) if large else 1 for n in scene.frame_shape]
-    return scene.cut(view, [slice(None, None, step) for step in steps]) if large else view, steps

@@ -1,9 +1,9 @@
-"""How the levels of a pyramid are computed, each from the one before."""
+"""Levels of pyramids: how they are computed, each from the one before, and found in files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from dask_tiled.model.axes import Axis
 
@@ -31,3 +31,17 @@ class Halving(NamedTuple):
                 count = 1 << level
                 found[k] = axis.cut(0, count) if self.method == "nearest" else axis.binned(count)
         return tuple(found)
+
+
+def lower_levels(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the options that open the lower levels of an image, from the metadata of its format.
+
+    Levels have names, or numbers if the metadata hold their count or their factors.
+    """
+    levels, shown = facts.get("levels") or (), facts.get("dataset")
+    if isinstance(levels, tuple) and all(isinstance(one, str) for one in levels):
+        first = levels.index(shown) + 1 if shown in levels else 1
+        return [{"dataset": one} for one in levels[first:]]
+    image = {} if shown is None else {"dataset": shown}
+    count = levels if isinstance(levels, int) else len(levels)
+    return [{"level": k, **image} for k in range(facts.get("level", 0) + 1, count)]

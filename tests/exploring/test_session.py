@@ -9,15 +9,16 @@ import zipfile
 import dask.array as da
 import numpy as np
 import pytest
+import tifffile
 from checks import wait_for
 from range_server import serving
 
 from dask_tiled import open_dataset
-from dask_tiled.exploring import session
 from dask_tiled.exploring.estimates import RATE
 from dask_tiled.exploring.messages import LARGEST, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.session import Session
+from dask_tiled.reading.counting import counted
 from dask_tiled.testing import Tile, counting_frames, write_czi, write_lif, write_mib
 
 PIXELS = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 20), "u2")
@@ -185,12 +186,78 @@ def test_details_of_a_scan_and_of_a_mean():
 
 
 def test_pictures_too_large_for_memory_are_subsampled(monkeypatch):
-    monkeypatch.setattr(session, "SAMPLE_BYTES", 1000)
-    monkeypatch.setattr(session, "LARGEST", 8)
+    monkeypatch.setattr("dask_tiled.sampling.SAMPLE_BYTES", 1000)
+    monkeypatch.setattr("dask_tiled.exploring.zooming.LARGEST", 8)
     pixels = np.arange(40 * 20).reshape(40, 20).astype("u2")
     page = Page(da.from_array(pixels))
-    assert np.array_equal(page.last("frame"), pixels[::5, ::2])
-    assert next(one for one in page if one.kind == "frame").head["bins"] == [5, 2]
+    assert np.array_equal(page.last("frame"), pixels[::5, ::3])
+    assert next(one for one in page if one.kind == "frame").head["bins"] == [5, 3]
+    page.session.close()
+
+
+def test_large_frames_are_shown_at_stored_levels(tmp_path, monkeypatch):
+    """Only the level that has enough pixels for the page is read, and of it what is seen."""
+    monkeypatch.setattr("dask_tiled.exploring.zooming.LARGEST", 128)
+    monkeypatch.setattr("dask_tiled.exploring.messages.LARGEST", 128)
+    frames = np.random.default_rng(0).integers(0, 99, (2, 1000, 900), "u2")
+    levels = [frames[:, ::step, ::step] + np.uint16(100 * step) for step in (1, 2, 4)]
+    tiles = {"tile": (64, 64), "compression": "zstd"}
+    with tifffile.TiffWriter(tmp_path / "a.ome.tif") as file:
+        file.write(levels[0], subifds=2, metadata={"axes": "CYX"}, **tiles)
+        for level in levels[1:]:
+            file.write(level, subfiletype=1, **tiles)
+    arr = open_dataset(tmp_path / "a.ome.tif")
+    with counted() as counter:
+        page = Page(arr)
+    with tifffile.TiffFile(tmp_path / "a.ome.tif") as file:
+        stored = [
+            np.reshape(one.pages[1].databytecounts, (-(-one.shape[1] // 64), -1))
+            for one in file.series[0].levels
+        ]
+    frame = next(one for one in page if one.kind == "frame")
+    assert (frame.head["shape"], frame.head["bins"]) == ((125, 112), [8, 8])
+    binned = levels[2][1][:, :224].reshape(125, 2, 112, 2).mean((1, 3))
+    assert np.array_equal(page.last("frame"), binned.astype("f4"))
+    assert counter.nbytes == stored[2].sum()
+
+    def zoom(*window):
+        with counted() as counter:
+            page.session.receive({"type": "detail", "plot": "frame", "window": [*window]})
+            page.rest()
+        return page.last("frame detail"), page[-1].head, counter.nbytes
+
+    found, head, nbytes = zoom([128, 384], [0, 250])
+    assert np.array_equal(found, levels[1][1][64:192, :125])
+    assert (head["window"], head["bins"]) == (((128, 384), (0, 250)), [2, 2])
+    assert nbytes == stored[1][1:3, :2].sum()
+    found, head, nbytes = zoom([70, 120], [800, 900])
+    assert np.array_equal(found, levels[0][1][70:120, 800:])
+    assert nbytes == stored[0][1:2, 12:].sum()
+    page.session.close()
+
+
+def test_zoom_reads_the_tiles_in_view(tmp_path, monkeypatch):
+    """Without levels, an overview is made of means of some tiles; parts are read in full."""
+    monkeypatch.setattr("dask_tiled.sampling.SAMPLE_BYTES", 1 << 15)
+    monkeypatch.setattr("dask_tiled.exploring.zooming.LARGEST", 128)
+    monkeypatch.setattr("dask_tiled.exploring.messages.LARGEST", 128)
+    pixels = np.random.default_rng(0).integers(0, 99, (1024, 1024), "u2")
+    tifffile.imwrite(tmp_path / "a.tif", pixels, tile=(64, 64), compression="zstd")
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        stored = np.reshape(file.pages[0].databytecounts, (16, 16))
+    with counted() as counter:
+        page = Page(open_dataset(tmp_path / "a.tif"))
+    means = pixels.reshape(16, 64, 16, 64).mean((1, 3))[::4, ::4]
+    assert np.allclose(page.last("frame"), means)
+    frame = next(one for one in page if one.kind == "frame")
+    assert frame.head["bins"] == [256, 256]
+    assert counter.nbytes == stored[::4, ::4].sum()
+    with counted() as counter:
+        window = [[70, 190], [1000, 1024]]
+        page.session.receive({"type": "detail", "plot": "frame", "window": window})
+        page.rest()
+    assert np.array_equal(page.last("frame detail"), pixels[70:190, 1000:])
+    assert counter.nbytes == stored[1:3, 15:].sum()
     page.session.close()
 
 

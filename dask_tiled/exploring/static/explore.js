@@ -189,7 +189,7 @@ class Plot {
 
   set(head, values) {
     this.data = { ...head, values, window: head.shape.map((size, k) => [0, size * head.bins[k]]), canvas: this.data?.canvas };
-    this.detail = null;
+    this.detail = this.sought = null;
     this.number++;
     this.#paint();
     this.draw();
@@ -468,6 +468,8 @@ class Plot {
     });
     const { bins } = this.#showing(seen);
     if (!window.some(([low, high], k) => Math.ceil((high - low) / MOST) < bins[k])) return;
+    if (this.sought === window.join()) return; // the answer may be coarser
+    this.sought = window.join();
     this.timer = setTimeout(() => this.events.detail?.(window, this.number), RESTS);
   }
 

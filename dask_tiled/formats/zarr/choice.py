@@ -58,9 +58,10 @@ class Member(NamedTuple):
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Paths of the levels of its image in the outermost group."""
-        outer = self.place.removesuffix(self.level)
-        return tuple(outer + one for one in self.image.levels) if self.level else ()
+        """Paths of its level and the lower ones of its image in the outermost group."""
+        level, levels = self.level, self.image.levels
+        outer = self.place.removesuffix(level)
+        return tuple(outer + one for one in levels[levels.index(level) :]) if level else ()
 
 
 class Chosen(NamedTuple):
