@@ -14,7 +14,7 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.colours import drawn
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import readable
-from dask_tiled.subject import CHANNELS, DEPTHS, Subject, colour_places, numbers
+from dask_tiled.subject import CHANNELS, DEPTHS, MOST_APART, Subject, colour_places, numbers
 
 STACKED = *CHANNELS, "t", "time", "frame"
 """Navigation axes along which frames form a stack."""
@@ -88,6 +88,28 @@ class Scene(NamedTuple):
         return tuple(k for k in range(self.arr.ndim) if k not in seen)
 
     @property
+    def channels(self) -> int | None:
+        """Axis with a slider whose positions may be shown together, each in its colour.
+
+        Only of images: frames of a scan are shown one channel at a time.
+        """
+        if self.scan or self.colours is not None or len(self.frame) < 2:
+            return None
+        sizes = self.arr.shape
+        known = (k for k in self.sliders if self.axes[k].name in CHANNELS and k < self.frame[0])
+        return next((k for k in known if sizes[k] <= MOST_APART), None)
+
+    @property
+    def slider_sizes(self) -> tuple[int, ...]:
+        """Positions along the axes with sliders; all channels together are one more."""
+        return tuple(self.arr.shape[k] + (k == self.channels) for k in self.sliders)
+
+    def are_together(self, places: Sequence[int]) -> bool:
+        """Return whether all channels are shown together."""
+        sizes = zip(self.sliders, places, strict=True)
+        return any(place == self.arr.shape[k] for k, place in sizes)
+
+    @property
     def scan_shape(self) -> tuple[int, ...]:
         """Shape of the scan."""
         return tuple(self.arr.shape[k] for k in self.scan)
@@ -100,7 +122,9 @@ class Scene(NamedTuple):
     def indices(self, places: Sequence[int]) -> tuple[int | slice, ...]:
         """Return the index that selects positions along the axes with sliders."""
         chosen = dict(zip(self.sliders, places, strict=True))
-        return tuple(chosen.get(k, slice(None)) for k in range(self.arr.ndim))
+        found = (chosen.get(k, n) for k, n in enumerate(self.arr.shape))
+        pairs = zip(found, self.arr.shape, strict=True)
+        return tuple(slice(None) if place == n else place for place, n in pairs)
 
     def view(self, places: Sequence[int]) -> da.Array:
         """Return the scan of frames at positions along the axes with sliders."""
@@ -139,17 +163,18 @@ class Scene(NamedTuple):
                 "offset": _finite(axis.offset, 0.0) * units[axis.units][1],
                 "size": size,
                 "labels": [*axis.labels],
-                "colours": drawn(axis.colours, size) if axis.colours else [],
+                "colours": drawn(axis.colours, size) if axis.colours or k == self.channels else [],
                 "coordinates": [*axis.coordinates],
                 "coordinate_units": axis.coordinate_units,
             }
-            for axis, size in zip(self.axes, self.arr.shape, strict=True)
+            for k, (axis, size) in enumerate(zip(self.axes, self.arr.shape, strict=True))
         ]
         return {
             "axes": axes,
             "scan": self.scan,
             "frame": self.frame,
             "sliders": self.sliders,
+            "channels": self.channels,
             "title": self.title,
             "subtitle": self.subtitle,
             "units": self.units,

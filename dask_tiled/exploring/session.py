@@ -241,7 +241,8 @@ class Session:
             if not ndim:
                 told["code"] = Job.of(scene, state.places, state.detector).code(self._told())
             frame = scene.picture(compute(part.pixels))
-            told |= {"share": 1.0, "exact": True}
+            together = scene.are_together(state.places)
+            told |= {"share": 1.0, "exact": True, "together": together}
             self.send(picture_message("frame", frame, sizes, part.steps, **told))
             return
         for found in mean_estimates(part.pixels, ndim, compute, self._pace):

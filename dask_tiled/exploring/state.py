@@ -25,7 +25,7 @@ class State(NamedTuple):
     """Current selection of a page."""
 
     places: Places
-    """Positions along the axes with sliders."""
+    """Positions along the axes with sliders; the size of the axis for channels together."""
     position: Places
     """Position of the scan whose frame is displayed."""
     region: Bounds | None
@@ -35,7 +35,8 @@ class State(NamedTuple):
     @classmethod
     def first(cls, scene: Scene, disc: Sequence[float] | None = None) -> Self:
         """Return the initial state of a page."""
-        middle = tuple(scene.arr.shape[k] // 2 for k in scene.sliders)
+        sizes = scene.arr.shape
+        middle = tuple(sizes[k] if k == scene.channels else sizes[k] // 2 for k in scene.sliders)
         position = tuple(n // 2 for n in scene.scan_shape)
         return cls(middle, position, None, usual(scene, disc))
 
@@ -45,8 +46,7 @@ class State(NamedTuple):
 
         Raise a DatasetError if a field is missing, or of another type.
         """
-        sizes = [scene.arr.shape[k] for k in scene.sliders]
-        places = _places("sliders", message.get("sliders"), sizes)
+        places = _places("sliders", message.get("sliders"), scene.slider_sizes)
         position = _places("position", message.get("position"), scene.scan_shape)
         region = message.get("region")
         if region is not None:

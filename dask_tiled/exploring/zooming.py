@@ -63,10 +63,9 @@ def part_of(scenes: Sequence[Scene], state: State, window: Bounds) -> Part:
         view = view[state.position]
     pairs = zip(window, factors, level.frame_shape, strict=True)
     ends = [(int(a / by), min(n, math.ceil(b / by))) for (a, b), by, n in pairs]
-    frame = [
-        outer + sum(k < axis for k in (*scene.frame, scene.colours) if k is not None)
-        for axis in scene.frame
-    ]
+    chosen = level.indices(_places(scene, level, state))
+    kept = [k for k, one in enumerate(chosen) if isinstance(one, slice) and k not in level.scan]
+    frame = [outer + kept.index(k) for k in level.frame]
     cuts = dict(zip(frame, ends, strict=True))
     view = view[tuple(slice(*cuts.get(k, (None,))) for k in range(view.ndim))]
     steps = [*factors]

@@ -208,8 +208,9 @@ def test_explore_other_formats(chromium, served, tmp_path, write):
         tab.drag(place(tab, "scan", 0.4, 0.4), place(tab, "scan", 0.5, 0.3))
     if session.scene.sliders:
         tab.run(
-            "(() => { const s = document.querySelector('.sliders input'); s.value = 0;"
-            " s.dispatchEvent(new Event('input')); })()"
+            "(() => { const s = document.querySelector('.sliders input, .sliders select');"
+            " s.value = 0; s.dispatchEvent(new Event(s.tagName === 'INPUT' ? 'input' : 'change'));"
+            " })()"
         )
         wait_for(lambda: session.state.places[0] == 0)
     shown(tab)
@@ -222,28 +223,38 @@ def test_explore_other_formats(chromium, served, tmp_path, write):
 
 
 def test_channels_have_the_colours_of_the_file(chromium, served, tmp_path):
-    """Images of a channel are drawn in its colour, which changes with the slider."""
+    """Channels are added up in their colours, or drawn one at a time; contrast is each its own."""
     pixels = np.zeros((2, 40, 50), "u2")
-    pixels[:, 10:30] = 100
+    pixels[0, 10:30], pixels[1, 10:30, :40] = 100, 3000
     path = tmp_path / "a.nd2"
     write_nd2(path, pixels, "cyx", channels=["DAPI", "GFP"], colours=[0xFF0000, 0x0080FF])
     page = served(path)
     tab = chromium.open(page.url)
     shown(tab)
-    brightest = (
-        "(() => { const c = document.querySelector('[data-plot=frame] canvas');"
-        " const copy = document.createElement('canvas').getContext('2d');"
-        " [copy.canvas.width, copy.canvas.height] = [c.width, c.height]; copy.drawImage(c, 0, 0);"
-        " const p = copy.getImageData(0, 0, c.width, c.height).data;"
-        " const at = 4 * (Math.floor(c.height * 0.45) * c.width + Math.floor(c.width * 0.4));"
-        " return [p[at], p[at + 1], p[at + 2]]; })()"
-    )
-    for k, colour in ((0, [0, 0, 255]), (1, [255, 128, 0])):
-        tab.run(
-            f"(() => {{ const s = document.querySelector('.sliders input'); s.value = {k};"
-            " s.dispatchEvent(new Event('input')); })()"
+
+    def colour(x):
+        return tab.run(
+            "(() => { const c = document.querySelector('[data-plot=frame] canvas');"
+            " const copy = document.createElement('canvas').getContext('2d');"
+            " [copy.canvas.width, copy.canvas.height] = [c.width, c.height];"
+            " copy.drawImage(c, 0, 0); const p = copy.getImageData(0, 0, c.width, c.height).data;"
+            f" const at = 4 * (Math.floor(c.height * 0.55) * c.width + Math.floor(c.width * {x}));"
+            " return [p[at], p[at + 1], p[at + 2]]; })()"
         )
-        wait_for(lambda colour=colour: tab.run(brightest) == colour)
+
+    names = tab.run("[...document.querySelectorAll('.sliders option')].map((o) => o.textContent)")
+    assert names == ["DAPI", "GFP", "together"]
+    assert page.sessions[0].state.places == (2,)
+    assert (colour(0.4), colour(0.8)) == ([255, 128, 255], [0, 0, 255])
+    assert page.sessions[0].code().endswith("image = arr.compute()")
+    for k, expected in ((0, [0, 0, 255]), (1, [255, 128, 0])):
+        choose(tab, "c", str(k))
+        wait_for(lambda expected=expected: colour(0.4) == expected)
+    choose(tab, "c", "2")
+    wait_for(lambda: colour(0.4) == [255, 128, 255])
+    tab.mouse("mouseMoved", *place(tab, "frame", 0.4, 0.55))
+    told = tab.run("document.querySelector('[data-plot=frame] .value').textContent")
+    assert told.endswith("DAPI 100, GFP 3000")
     assert tab.errors() == []
     tab.close()
 

@@ -18,6 +18,7 @@ from dask_tiled.exploring.estimates import RATE
 from dask_tiled.exploring.messages import LARGEST, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.session import Session
+from dask_tiled.model.axes import Axis
 from dask_tiled.reading.counting import counted
 from dask_tiled.testing import Tile, counting_frames, write_czi, write_lif, write_mib
 
@@ -203,7 +204,7 @@ def test_large_frames_are_shown_at_stored_levels(tmp_path, monkeypatch):
     levels = [frames[:, ::step, ::step] + np.uint16(100 * step) for step in (1, 2, 4)]
     tiles = {"tile": (64, 64), "compression": "zstd"}
     with tifffile.TiffWriter(tmp_path / "a.ome.tif") as file:
-        file.write(levels[0], subifds=2, metadata={"axes": "CYX"}, **tiles)
+        file.write(levels[0], subifds=2, metadata={"axes": "ZYX"}, **tiles)
         for level in levels[1:]:
             file.write(level, subfiletype=1, **tiles)
     arr = open_dataset(tmp_path / "a.ome.tif")
@@ -234,6 +235,34 @@ def test_large_frames_are_shown_at_stored_levels(tmp_path, monkeypatch):
     assert np.array_equal(found, levels[0][1][70:120, 800:])
     assert nbytes == stored[0][1:2, 12:].sum()
     page.session.close()
+
+
+def test_channels_together(tmp_path):
+    """All channels of an image are sent at first, or one of them; of a time series, one."""
+    pixels = np.random.default_rng(0).integers(0, 99, (3, 4, 20, 30), "u2")
+    tifffile.imwrite(tmp_path / "a.ome.tif", pixels, metadata={"axes": "CZYX"})
+    page = Page(open_dataset(tmp_path / "a.ome.tif"))
+    assert page[0].head["channels"] == 0
+    assert page[0].head["axes"][0]["colours"] == ["#00ffff", "#ff00ff", "#ffff00"]
+    frame = next(one for one in page if one.kind == "frame")
+    assert (frame.head["together"], frame.head["components"]) == (True, 3)
+    found = np.frombuffer(frame.data, "u2").reshape(3, 20, 30)
+    assert np.array_equal(found, pixels[:, 2])
+    assert np.array_equal(page.session.image(), pixels[:, 2])
+    page.session.receive({"type": "detail", "plot": "frame", "window": [[3, 9], [10, 30]]})
+    page.rest()
+    detail = [one for one in page if one.kind == "frame detail"][-1]
+    assert np.array_equal(np.frombuffer(detail.data, "u2"), pixels[:, 2, 3:9, 10:].ravel())
+    page.ask(sliders=[1, 3])
+    frame = [one for one in page if one.kind == "frame"][-1]
+    assert (frame.head["together"], frame.head["components"]) == (False, 1)
+    assert np.array_equal(page.last("frame"), pixels[1, 3])
+    page.ask(sliders=[99, 0])
+    assert page.session.state.places == (3, 0)
+    page.session.close()
+    of_scan = Page(open_dataset(tmp_path / "a.ome.tif").with_axes(z=Axis("t"))[:, :2])
+    assert of_scan[0].head["channels"] is None
+    of_scan.session.close()
 
 
 def test_zoom_reads_the_tiles_in_view(tmp_path, monkeypatch):

@@ -139,6 +139,13 @@ function range(values, low, high) {
   return first === last ? [first, first + 1] : [first, last];
 }
 
+function channelsOf({ values, components }) {
+  const size = values.length / components;
+  return Array.from({ length: components }, (_, k) => values.subarray(k * size, (k + 1) * size));
+}
+
+const nameOf = (axis, place) => axis.labels[place] ?? `${axis.name} ${withUnits(axis, place)}`;
+
 function hue(turn, light) {
   const part = (n) => {
     const k = (n + turn * 6) % 6;
@@ -156,6 +163,7 @@ class Plot {
     this.contrast = { mode, gamma: 0.5, low: 0.1, high: 99.9, colours, kept: null };
     this.component = "direction";
     this.tint = ""; // colour of the channel
+    this.channels = null; // the axis of channels that may be shown together
     this.canvas = make("canvas", { tabIndex: 0, role: "img", ariaLabel: name });
     this.heading = make("span", { textContent: name });
     this.note = make("span", { className: "note", ariaLive: "polite" });
@@ -188,6 +196,7 @@ class Plot {
   }
 
   set(head, values) {
+    if (Boolean(head.together) !== this.isTogether) this.#forget();
     this.data = { ...head, values, window: head.shape.map((size, k) => [0, size * head.bins[k]]), canvas: this.data?.canvas };
     this.detail = this.sought = null;
     this.number++;
@@ -208,6 +217,11 @@ class Plot {
   }
 
   // Contrast
+
+  #forget() {
+    this.contrast.kept = null;
+    this.keep.ariaPressed = "false";
+  }
 
   #fill() {
     const { contrast } = this;
@@ -254,16 +268,16 @@ class Plot {
   }
 
   #show() {
-    const vectors = this.data?.components === 2;
+    const vectors = this.data?.components === 2 && !this.isTogether;
     for (const tool of this.imageTools) if (tool.tagName !== "INPUT") tool.hidden = this.isLine;
-    if (this.isColour) this.colourChoice.hidden = true;
+    if (this.isColour || this.isTogether) this.colourChoice.hidden = true;
     this.componentChoice.hidden = !vectors;
     this.heading.textContent = this.events.title?.() ?? this.name;
   }
 
   #numbers({ values, components }) {
     const size = values.length / components;
-    if (components === 1 || this.isColour) return values;
+    if (components === 1 || this.isColour || this.isTogether) return values;
     const [y, x] = [values.subarray(0, size), values.subarray(size, 2 * size)];
     if (components !== 2 || this.component === "y") return y;
     if (this.component === "x") return x;
@@ -285,7 +299,8 @@ class Plot {
     if (!this.data) return;
     const { contrast, data, detail } = this;
     for (const part of [data, detail]) if (part) part.shown = this.#numbers(part);
-    this.limits = contrast.kept ?? range(data.shown, contrast.low, contrast.high);
+    const limits = (values) => range(values, contrast.low, contrast.high);
+    this.limits = contrast.kept ?? (this.isTogether ? channelsOf(data).map(limits) : limits(data.shown));
     if (!this.isLine) for (const part of [data, detail]) if (part) this.#paintPart(part);
   }
 
@@ -296,7 +311,8 @@ class Plot {
     const context = canvas.getContext("2d"), picture = context.createImageData(columns, rows);
     const pixels = new Uint32Array(picture.data.buffer);
     const wheel = this.isWheel, bright = this.#curve(), table = tableOf(this.colours), scale = 1 / (high - low);
-    if (this.isColour) {
+    if (this.isTogether) this.#paintChannels(part, pixels);
+    else if (this.isColour) {
       const light = (value) => Math.round(255 * bright(clamp((value - low) * scale, 0, 1)));
       const [green, blue] = [pixels.length, 2 * pixels.length];
       for (let k = 0; k < pixels.length; k++) pixels[k] = (255 << 24) | (light(shown[k + blue]) << 16) | (light(shown[k + green]) << 8) | light(shown[k]);
@@ -309,9 +325,29 @@ class Plot {
     context.putImageData(picture, 0, 0);
   }
 
-  get isColour() { return this.data?.components > 2; }
+  // Channels in their colours, each with its own contrast, added up
+  #paintChannels(part, pixels) {
+    const bright = this.#curve(), channels = channelsOf(part);
+    const colours = this.channels.colours.map((hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16)));
+    const sums = new Float32Array(3 * pixels.length);
+    channels.forEach((values, c) => {
+      const [low, high] = this.limits[c], scale = 1 / (high - low), [red, green, blue] = colours[c];
+      for (let k = 0; k < pixels.length; k++) {
+        const light = bright(clamp((values[k] - low) * scale, 0, 1)) || 0; // NaN is dark
+        sums[3 * k] += red * light;
+        sums[3 * k + 1] += green * light;
+        sums[3 * k + 2] += blue * light;
+      }
+    });
+    const byte = (sum) => Math.min(255, Math.round(sum));
+    for (let k = 0; k < pixels.length; k++) pixels[k] = (255 << 24) | (byte(sums[3 * k + 2]) << 16) | (byte(sums[3 * k + 1]) << 8) | byte(sums[3 * k]);
+  }
 
-  get isWheel() { return this.data?.components === 2 && this.component === "direction"; }
+  get isTogether() { return Boolean(this.data?.together); }
+
+  get isColour() { return this.data?.components > 2 && !this.isTogether; }
+
+  get isWheel() { return this.data?.components === 2 && this.component === "direction" && !this.isTogether; }
 
   #curve() {
     const { mode, gamma } = this.contrast;
@@ -436,9 +472,10 @@ class Plot {
     }
     this.events.overlay?.(c, this);
     if (this.data && !this.isLine) this.#drawScaleBar(c);
+    if (this.isTogether) this.#drawLegend(c);
     c.restore();
     this.#drawAxes(c, ink, soft);
-    if (this.data && !this.isLine && !this.isColour) this.#drawBar(c, ink, soft);
+    if (this.data && !this.isLine && !this.isColour && !this.isTogether) this.#drawBar(c, ink, soft);
     this.#seekDetail();
   }
 
@@ -461,7 +498,7 @@ class Plot {
   #seekDetail() {
     clearTimeout(this.timer);
     const { data } = this;
-    if (!data || data.components === 2 || data.bins.every((bin) => bin === 1)) return;
+    if (!data || (data.components === 2 && !this.isTogether) || data.bins.every((bin) => bin === 1)) return;
     const seen = this.#seen(), window = seen.map(([low, high], k) => {
       const more = Math.ceil((high - low) / 10);
       return [Math.max(0, low - more), Math.min(this.axes[k].size, high + more)];
@@ -563,6 +600,20 @@ class Plot {
     if (units) c.fillText(units, left, area.y + area.h + 6);
   }
 
+  // Names of channels in their colours, with the values of black and of full colour
+  #drawLegend(c) {
+    const { area } = this.layout, line = 16;
+    const texts = this.limits.map(([low, high], k) => `${nameOf(this.channels, k)}  ${format(low)} to ${format(high)}`);
+    c.textAlign = "left";
+    c.textBaseline = "top";
+    c.fillStyle = DARK;
+    c.fillRect(area.x + 8, area.y + 8, Math.max(...texts.map((text) => c.measureText(text).width)) + 12, line * texts.length + 6);
+    texts.forEach((text, k) => {
+      c.fillStyle = this.channels.colours[k];
+      c.fillText(text, area.x + 14, area.y + 12 + line * k);
+    });
+  }
+
   #drawWheel(c, ink, left) {
     const { area } = this.layout, size = 58;
     c.drawImage(wheelOf(size), left, area.y);
@@ -592,7 +643,7 @@ class Plot {
       const pixel = k === this.axes.length - 1 ? column : row;
       return `${axis.name} ${withUnits(axis, pixel)}`;
     });
-    const found = Array.from({ length: components }, (_, k) => format(values[k * size + at]));
+    const found = Array.from({ length: components }, (_, k) => `${this.isTogether ? `${nameOf(this.channels, k)} ` : ""}${format(values[k * size + at])}`);
     return `${places.join(", ")}: ${found.join(", ")}`;
   }
 
@@ -748,6 +799,7 @@ class Page {
     const [ofScan, ofFrame] = alike ? kept : usual;
     if (this.hasScan) this.scan.setAxes(axes(scene.scan), ...ofScan);
     this.frame.setAxes(axes(scene.frame), ...ofFrame);
+    this.frame.channels = scene.channels === null ? null : scene.axes[scene.channels];
     this.keys.hidden = !this.hasScan;
     this.pictures.hidden = scene.pictures.length < 2;
     this.pictures.replaceChildren("picture", make("select", { onchange: (event) => this.send({ type: "picture", number: Number(event.target.value) }) },
@@ -859,14 +911,25 @@ class Page {
     this.scene.sliders.forEach((place, k) => {
       const axis = this.scene.axes[place];
       const text = (at) => axis.labels[at] ?? withUnits(axis, at);
-      const tint = () => { if (axis.colours.length) this.frame.tint = axis.colours[this.state.sliders[k]]; };
-      tint();
-      const shown = make("output", { textContent: text(this.state.sliders[k]) });
-      const slider = make("input", { type: "range", min: 0, max: axis.size - 1, step: 1, value: this.state.sliders[k], oninput: () => {
-        this.state.sliders[k] = Number(slider.value);
-        shown.textContent = text(Number(slider.value));
+      const tint = () => { if (axis.colours.length) this.frame.tint = axis.colours[this.state.sliders[k]] ?? ""; };
+      const move = (at) => {
+        this.state.sliders[k] = at;
         tint();
         this.#ask("image", "frame");
+      };
+      tint();
+      if (place === this.scene.channels) {
+        const names = [...Array.from({ length: axis.size }, (_, at) => text(at)), "together"];
+        const select = make("select", { onchange: () => move(Number(select.value)) },
+          ...names.map((name, at) => make("option", { value: at, textContent: name })));
+        select.value = this.state.sliders[k];
+        this.sliders.append(make("label", {}, axis.name, select));
+        return;
+      }
+      const shown = make("output", { textContent: text(this.state.sliders[k]) });
+      const slider = make("input", { type: "range", min: 0, max: axis.size - 1, step: 1, value: this.state.sliders[k], oninput: () => {
+        shown.textContent = text(Number(slider.value));
+        move(Number(slider.value));
       } });
       slider.value = this.state.sliders[k];
       this.sliders.append(make("label", {}, axis.name, slider, shown));
