@@ -495,7 +495,7 @@ class TiledArray(LateArray):
         >>> image = dask_tiled.open_dataset(dask_tiled.samples.cells())
         >>> saved = dask_tiled.to_zarr(image, "cells.zarr", pyramid=1, progress=False)
         >>> [level.shape for level in dask_tiled.open_dataset("cells.zarr").levels()]
-        [(3, 20, 256, 256), (3, 20, 128, 128)]
+        [(3, 12, 256, 256), (3, 12, 128, 128)]
         """
         hint = "Open the levels of the whole array, then slice each of them."
         opening, description = self._as_opened("a part of an array has no levels", hint)

@@ -27,7 +27,7 @@ from dask_tiled.codecs.pipeline import (
 from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError, require
 from dask_tiled.model.blocks import Block, BlockRun, Fetch
-from dask_tiled.model.decoders import BlockDecoder, Decoder
+from dask_tiled.model.decoders import UNIFORM, BlockDecoder, Decoder
 from dask_tiled.model.indexing import Array, Bytes, Index
 
 
@@ -282,7 +282,7 @@ def unwritten(dtype: np.dtype, pixel: bytes) -> BlockDecoder:
     dtype, pixel : numpy.dtype, bytes
         Dtype of the pixels, in native byte order, and the value in this dtype.
     """
-    return BlockDecoder(f"{__name__}:fill", dtype, (("dtype", dtype), ("pixel", pixel)))
+    return BlockDecoder(UNIFORM, dtype, (("dtype", dtype), ("pixel", pixel)))
 
 
 def fill(block: Block, fetch: Fetch, *, dtype: np.dtype, pixel: bytes) -> Array:

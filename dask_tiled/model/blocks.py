@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
@@ -71,6 +72,15 @@ class BlockRange(NamedTuple):
     def key(self) -> Hashable:
         """Identity of the block. Overlapping pieces may begin at the same byte."""
         return *self.block[1:], self.decoder
+
+    @property
+    def decoded(self) -> int:
+        """Number of pixels that are decoded: those of the whole block, unless it is not stored."""
+        if not self.decoder.is_uniform:
+            return math.prod(self.block.shape)
+        sig = self.block.shape[len(self.block.shape) - len(self.inside) :]
+        parts = (len(range(n)[part]) for n, part in zip(sig, self.inside, strict=True))
+        return len(self.frames) * math.prod(parts)
 
     def between(self, first: int, stop: int) -> BlockRange:
         """Return the range for output frames ``first`` to ``stop``, counted from ``first``."""

@@ -61,6 +61,10 @@ class Decoder:
         return self.nbytes + self.lag
 
 
+UNIFORM = "dask_tiled.codecs.chunks:fill"
+"""Function of decoders of blocks that are not stored."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockDecoder:
     """Decoder of a piece that decodes only as a whole, because it is compressed.
@@ -88,6 +92,11 @@ class BlockDecoder:
     options: tuple[tuple[str, Any], ...] = ()
     object_bytes: int = 0
     many: str = ""
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether blocks hold one value, so that decoding one takes no memory."""
+        return self.function == UNIFORM
 
 
 @dataclass(frozen=True, slots=True)

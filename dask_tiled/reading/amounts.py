@@ -114,10 +114,10 @@ def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
     seen = set[object]()
     for one in ranges:
         if isinstance(one, BlockRange):
-            if one.key not in seen:
+            if one.key not in seen or one.decoder.is_uniform:
                 seen.add(one.key)
                 fetched += one.block.nbytes
-                decoded += math.prod(one.block.shape) * one.decoder.dtype.itemsize
+                decoded += one.decoded * one.decoder.dtype.itemsize
         elif isinstance(one, BlockRun):
             fetched += one.nbytes
             decoded += len(one.frames) * math.prod(one.shape) * one.decoder.dtype.itemsize
@@ -217,7 +217,8 @@ def _blocks_of(source: Source, box: Box, tile_shape: Sequence[int] | None) -> in
     """
     region = region_of(source.layout, box)
     ranges = [*frame_ranges(source.layout, region.frames, region.sig)]
-    blocks = {one.key: one for one in ranges if isinstance(one, BlockRange)}
+    held = (one for one in ranges if isinstance(one, BlockRange) and not one.decoder.is_uniform)
+    blocks = {one.key: one for one in held}
     runs = [one for one in ranges if isinstance(one, BlockRun)]
     sizes = [math.prod(x.block.shape) * x.decoder.dtype.itemsize for x in blocks.values()]
     largest = max(

@@ -1,5 +1,6 @@
 """Exports run in two steps if they would read the same bytes many times."""
 
+import math
 import os
 from pathlib import Path
 
@@ -8,14 +9,16 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
+import tifffile
 import zarr
 
-from dask_tiled import Corrections, DatasetError, open_dataset, to_zarr, verify_zarr
+from dask_tiled import Corrections, DatasetError, explain, open_dataset, to_zarr, verify_zarr
 from dask_tiled.array.spec import Given
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.export.zarr import relay, targets
 from dask_tiled.export.zarr.relay import relayed, times_read
 from dask_tiled.export.zarr.targets import Target
+from dask_tiled.reading.counting import counted
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
@@ -88,6 +91,33 @@ def test_bytes_that_tasks_read(tmp_path):
     assert times_read(desc, (16, 256)) == 1
     assert times_read(desc, (64, 16)) == pytest.approx(16, rel=0.02)
     assert times_read(desc, (1, 256)) == 8  # 512 bytes of a page of 4,096
+
+
+def test_chunks_that_are_not_stored(tmp_path):
+    """Unwritten chunks count by the pixels that are needed, though many are one piece."""
+    made = zarr.create_array(tmp_path / "a.zarr", shape=(9000, 9000), chunks=(100, 100), dtype="u2")
+    made[:100, :100] = made[5000:5100, 5000:5100] = 1
+    arr = open_dataset(tmp_path / "a.zarr")
+    assert times_read(arr.description, (300, 300)) == 1
+    told = explain(arr.sum())
+    assert told.bytes_decoded == arr.nbytes
+    assert told.peak_memory < arr.nbytes
+
+
+@pytest.mark.usefixtures("always")
+def test_large_frames_are_stored_in_parts(tmp_path, steps):
+    """Strips of an image are read in one step, and columns written in the next, in few rows."""
+    pixels = np.arange(2048 * 8192, dtype="u2").reshape(2048, 8192)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, rowsperstrip=16, compression="zstd")
+    arr = open_dataset(tmp_path / "a.tif")
+    grid = between(arr, (2048, 256))
+    assert math.prod(grid.shard) * 2 < pixels.nbytes / 4
+    with counted() as counter:
+        found = to_zarr(arr, tmp_path / "a.zarr", chunks=(2048, 256))
+    assert len(set(steps)) == 2
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        assert counter.nbytes == sum(file.pages[0].databytecounts)
+    np.testing.assert_array_equal(found[:], pixels)
 
 
 def test_blocks_that_decode_as_a_whole(tmp_path):

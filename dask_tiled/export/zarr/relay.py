@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled.array.spec import Given
-from dask_tiled.export.zarr.grids import ChunkGrid, common_sizes, grids_of
+from dask_tiled.export.zarr.frame_grids import larger_frames
+from dask_tiled.export.zarr.grids import SHARD_BYTES, ChunkGrid, common_sizes, grids_of
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description
 from dask_tiled.model.events import EventRun
@@ -47,8 +48,10 @@ def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> ChunkGrid |
     blocks = [axis[0] for axis in chunks]
     if times_read(desc, blocks[desc.nav_ndim :]) < MOST_TIMES:
         return None
-    sizes = common_sizes(given.chunks) if keeps else shape
-    shard = divided(sizes, shape, desc.nav_ndim, math.prod(given.chunksize))
+    sizes, nav = common_sizes(given.chunks) if keeps else shape, desc.nav_ndim
+    shard = divided(sizes, shape, nav, math.prod(given.chunksize))
+    if larger_frames(given, SHARD_BYTES) and given.chunksize[nav:] != shape[nav:]:
+        shard = given.chunksize  # whole blocks of the file
     chunk = [
         n if n % block and n < size else min(n, block)
         for n, block, size in zip(shard, blocks, shape, strict=True)
@@ -81,6 +84,6 @@ def _nbytes(desc: Description, frames: Index, sizes: Sequence[int]) -> int:
         elif isinstance(piece, EventRun):
             found += max(PAGE_BYTES, piece.nbytes)
         else:
-            shape = piece.block.shape if isinstance(piece, BlockRange) else piece.shape
-            found += max(PAGE_BYTES, math.prod(shape) * desc.dtype.itemsize)
+            count = piece.decoded if isinstance(piece, BlockRange) else math.prod(piece.shape)
+            found += max(PAGE_BYTES, count * desc.dtype.itemsize)
     return max(1, found)
