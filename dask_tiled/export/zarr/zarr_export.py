@@ -181,6 +181,7 @@ def to_zarr(
     Examples
     --------
     >>> import dask_tiled
+    >>> import numpy as np
     >>> from dask_tiled.testing import write_mib
     >>> arr = dask_tiled.open_dataset(write_mib("scan.mib", np.ones((24, 32, 64, 64), "uint16")))
     >>> results = {"mean": arr.mean((0, 1)), "sums": arr.sum((2, 3))}
