@@ -18,11 +18,12 @@ from dask.base import get_annotations
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from dask_tiled.array.dask_graph.aggregation import Ending, finished, reduced
-from dask_tiled.array.dask_graph.functions import Contraction, LastStep, reduction_of
+from dask_tiled.array.dask_graph.functions import reduction_of
 from dask_tiled.array.dask_graph.names import chunk, reductions
 from dask_tiled.array.dask_graph.results import concatenated
 from dask_tiled.array.dask_graph.schedulers import Get
 from dask_tiled.array.deferred import LateArray
+from dask_tiled.array.last_steps import Contraction, LastStep
 from dask_tiled.array.lowering import Known, known_pixels
 from dask_tiled.array.operands import Beside
 from dask_tiled.array.plan import in_fewer_chunks

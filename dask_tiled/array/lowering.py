@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final
 
-from dask_tiled.array.dask_graph.functions import (
+from dask_tiled.array.last_steps import (
     Contraction,
     LastStep,
     added,
@@ -18,8 +18,7 @@ from dask_tiled.array.dask_graph.functions import (
     swapped,
     transposed,
 )
-from dask_tiled.array.dask_graph.layers import Annotations, fused, is_other_array
-from dask_tiled.array.operands import Beside
+from dask_tiled.array.operands import Beside, is_other_array
 from dask_tiled.array.recipes import Apply, Expression, Recipe, cut
 from dask_tiled.array.tasks import ChunkJob, Label, run_job
 from dask_tiled.array.tree import (
@@ -47,6 +46,8 @@ from dask_tiled.tiling.bases import Chunks, Grid
 
 COUNTED = "-chunks"
 """Suffix of the layer keyed by chunk number, for histograms."""
+Annotated = tuple[Mapping[str, object], ...]
+"""Annotations of several layers, which the graph merges."""
 Why = str
 """Reason why a layer is left to dask."""
 LATER: Final = "its input is a result, or was computed by dask"
@@ -69,7 +70,8 @@ class Known:
     """Labels of the view's axes in the layer."""
     output: tuple[Label, ...]
     """Labels of the result."""
-    annotations: Annotations
+    annotated: Annotated
+    """Annotations of the layers that are merged."""
     step: LastStep | None = None
     new_axes: Mapping[Label, int] = field(default_factory=dict)
     """Numbers of chunks of axes that the view lacks."""
@@ -202,9 +204,15 @@ def known_trees(
 def known_pixels(tree: Read) -> Known:
     """Return the pixels of an opened array."""
     assert tree.chunks is not None  # noqa: S101 - arrays that are read have known chunks
-    labels, annotations = tuple(range(len(tree.chunks))), dict(tree.annotations)
-    shown = View.of(len(labels)), labels, labels, annotations
+    labels = tuple(range(len(tree.chunks)))
+    shown = View.of(len(labels)), labels, labels, _annotated((tree.annotations,))
     return Known(tree.name, tree, tree.source, tree.chunks, tree.grid, *shown)
+
+
+def _annotated(*several: Annotated) -> Annotated:
+    """Join annotations; of equal objects, the last one counts."""
+    later = {id(one): one for some in reversed(several) for one in reversed(some) if one}
+    return (*reversed(later.values()),)
 
 
 def _as_pixels(one: Known | Why | None) -> Known | None:
@@ -218,7 +226,7 @@ def _no_kernel(tree: Node) -> Why:
 
 def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - one return per kind of node
     """Return the computation of a node with one input, or the reason against it."""
-    one = one.but(annotations=fused(one.annotations, tree.annotations))
+    one = one.but(annotated=_annotated(one.annotated, (tree.annotations,)))
     axes = tuple(range(len(one.view.shown)))
     match tree:
         case TileFunction() if one.is_as_read:
@@ -298,8 +306,8 @@ def _operands(
     inner = [*map(_as_pixels, given)]
     pixels = [*filter(None, inner)]
     labels = tree.arguments[inner.index(pixels[0])].labels or ()
-    annotations = fused(tree.annotations, *(x.annotations for x in pixels))
-    first = pixels[0].but(labels=labels, annotations=annotations)
+    annotated = _annotated((tree.annotations,), *(x.annotated for x in pixels))
+    first = pixels[0].but(labels=labels, annotated=annotated)
     operands: list[object] = []
     for one, x in zip(inner, tree.arguments, strict=True):
         if one is not None:

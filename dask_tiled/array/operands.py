@@ -69,3 +69,9 @@ class Beside(NamedTuple):
         inner = sorted(range(len(order)), key=lambda k: places[order[k]])
         found = found.transpose(*range(n), *(n + k for k in inner))
         return found[(..., *(slice(None) if part in order else None for part in sizes))]
+
+
+def is_other_array(value: object) -> bool:
+    """Return whether a value may yield arrays other than NumPy's, such as masked file variables."""
+    is_array = hasattr(value, "__getitem__") and hasattr(value, "dtype")
+    return is_array and not (type(value) is np.ndarray or isinstance(value, np.generic))

@@ -9,13 +9,13 @@ from functools import partial
 
 import numpy as np
 
-from dask_tiled.array.dask_graph.functions import LastStep
-from dask_tiled.array.dask_graph.layers import layers_in_order
+from dask_tiled.array.last_steps import LastStep
 from dask_tiled.array.lowering import Known, Why
 from dask_tiled.array.recipes import Recipes
 from dask_tiled.array.tasks import ChunkJob, run_job
 from dask_tiled.array.tree import Node
 from dask_tiled.array.views import Span
+from dask_tiled.engine.expressions import in_order
 from dask_tiled.engine.reductions import SUM
 from dask_tiled.model.decoders import EventDecoder
 from dask_tiled.model.indexing import Array
@@ -267,7 +267,7 @@ def plans_of(
     """
     stages: dict[str, int] = {}
     groups: dict[tuple[object, ...], list[str]] = {}
-    for name in layers_in_order(dependencies):
+    for name in in_order(dependencies, lambda x: dependencies.get(x, ()), str):
         below = max((stages[x] for x in dependencies[name]), default=0)
         stages[name] = below + (name in parts or name in reads)
         if name not in reads and name not in parts:

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from dask_tiled.array.dask_graph.functions import Contraction, LastStep, node_of
+from dask_tiled.array.last_steps import Contraction, LastStep
 from dask_tiled.array.operands import Beside
+from dask_tiled.array.operations import node_of
 from dask_tiled.array.tasks import Block, ChunkJob, Function, Kwargs, Nested, like_numpy, pixels_in
 from dask_tiled.array.tree import name_of
 from dask_tiled.array.views import View

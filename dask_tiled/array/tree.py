@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.array.dask_graph.functions import LastStep
+from dask_tiled.array.last_steps import LastStep
 from dask_tiled.array.tasks import ChunkJob, Function, Kwargs, Label
 from dask_tiled.engine.accumulators import Bins
 from dask_tiled.engine.reductions import Reduction

@@ -11,8 +11,9 @@ from dask.array import reductions
 
 import dask_tiled
 from dask_tiled.array.dask_graph.functions import REDUCTIONS as REDUCTIONS_OF_DASK
-from dask_tiled.array.dask_graph.functions import Steps, _count_and_total
+from dask_tiled.array.dask_graph.functions import _count_and_total
 from dask_tiled.array.dask_graph.rewriting import planned, rewritten
+from dask_tiled.array.last_steps import LaterSteps
 from dask_tiled.array.lowering import LATER
 from dask_tiled.engine import reductions as table
 from dask_tiled.testing import write_npy
@@ -124,7 +125,7 @@ def added(monkeypatch):
     finish = lambda found, pixels, *_: np.exp(found / pixels)  # noqa: E731
     row = replace(table.SUM, name="geometric_mean", before=np.log, finish=finish)
     monkeypatch.setattr(table, "GEOMETRIC_MEAN", row, raising=False)
-    steps = Steps(row, geometric_mean_agg, reductions.mean_combine, as_dask=_count_and_total)
+    steps = LaterSteps(row, geometric_mean_agg, reductions.mean_combine, as_dask=_count_and_total)
     monkeypatch.setitem(REDUCTIONS_OF_DASK, geometric_mean_chunk, steps)
 
 

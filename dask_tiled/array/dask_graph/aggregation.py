@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.array.dask_graph.functions import Steps
 from dask_tiled.array.dask_graph.layers import results_in
 from dask_tiled.array.dask_graph.names import (
     Alias,
@@ -25,6 +24,7 @@ from dask_tiled.array.dask_graph.names import (
     TaskRef,
     blockwise,
 )
+from dask_tiled.array.last_steps import LaterSteps
 from dask_tiled.array.recipes import Recipes, Room, make
 from dask_tiled.array.tasks import Block, Key, Nested, like_numpy
 from dask_tiled.engine.accumulators import placed
@@ -163,7 +163,7 @@ def merged(
     return np.expand_dims(reduced, axis) if keepdims else like_numpy(reduced)
 
 
-def ending_of(reduction: Reduction, steps: Steps, last: partial[object]) -> Ending | None:
+def ending_of(reduction: Reduction, steps: LaterSteps, last: partial[object]) -> Ending | None:
     """Match the last function of a reduction; None for another function."""
     given = dict(last.keywords)
     axes, keepdims = given.pop("axis", None), given.pop("keepdims", None)

@@ -22,6 +22,7 @@ from dask_tiled.array.dask_graph.names import (
     blockwise,
     flatten,
 )
+from dask_tiled.array.operands import is_other_array
 from dask_tiled.array.tasks import Function, Nested, pixels_of
 from dask_tiled.engine.expressions import in_order
 from dask_tiled.model.indexing import Array
@@ -60,12 +61,6 @@ def _makes_arrays(layer: Layer) -> bool:
         elif not isinstance(value, np.ndarray | Alias) or is_other_array(value):
             return False
     return all(map(is_of_numpy, functions.values()))
-
-
-def is_other_array(value: object) -> bool:
-    """Return whether a value may yield arrays other than NumPy's, such as masked file variables."""
-    is_array = hasattr(value, "__getitem__") and hasattr(value, "dtype")
-    return is_array and not (type(value) is np.ndarray or isinstance(value, np.generic))
 
 
 def function_of(layer: Blockwise) -> Function | None:

@@ -19,7 +19,6 @@ from dask_tiled.array.dask_graph.functions import (
     ELEMENTWISE,
     coarsening_of,
     contracted_labels,
-    is_elementwise,
     places_of,
     reduction_of,
     reshaping_of,
@@ -35,9 +34,11 @@ from dask_tiled.array.dask_graph.names import (
     TaskRef,
     _concatenate2,
     blockwise_token,
+    chunk,
     routines,
 )
 from dask_tiled.array.dask_graph.slices import as_now, cuts_of, taken
+from dask_tiled.array.operations import astype, is_elementwise
 from dask_tiled.array.tasks import Function, Key, Kwargs, Label, Labelling, pixels_of, run_job
 from dask_tiled.array.tree import (
     Argument,
@@ -131,6 +132,8 @@ def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
         return TileFunction(**_of(layer, layer.output), **given, new_axes=layer.new_axes)
     arguments = _arguments(layer, inner)
     function, kwargs = layer.task.func, dict(layer.task.kwargs)
+    if function is chunk.astype and kwargs.keys() == {"astype_dtype"}:
+        function = astype
     if not arguments:
         return None
     if len(arguments) == 1:

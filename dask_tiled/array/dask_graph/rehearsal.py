@@ -27,7 +27,7 @@ from dask_tiled.array.dask_graph.aggregation import (
     finished_later,
     moved,
 )
-from dask_tiled.array.dask_graph.functions import ELEMENTWISE, OPERATORS, is_of_numpy
+from dask_tiled.array.dask_graph.functions import ELEMENTWISE, is_of_numpy
 from dask_tiled.array.dask_graph.lending import Spare, Unread, lent
 from dask_tiled.array.dask_graph.names import (
     Alias,
@@ -56,6 +56,7 @@ from dask_tiled.array.dask_graph.schedules import (
     without,
 )
 from dask_tiled.array.dask_graph.wrapped import unwrapped
+from dask_tiled.array.operations import OPERATORS
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import Function, pixels_of
 from dask_tiled.model.indexing import Shaped

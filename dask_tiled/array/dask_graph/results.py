@@ -16,6 +16,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.local import get_sync
 
 from dask_tiled.array.dask_graph.aggregation import finished_later
+from dask_tiled.array.dask_graph.layers import fused
 from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
     Blockwise,
@@ -178,7 +179,7 @@ def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Kno
         alike = [str(value) for value, index in layer.indices if index == layer.output_indices]
         for one in map(known.get, alike):
             if one is not None and one.step is None:
-                return one.but(annotations=annotations)
+                return one.but(annotated=(annotations,))
         layer = next((graph.layers[x] for x in alike if x in graph.layers), None)
     return None
 
@@ -211,7 +212,7 @@ def put_together(
         if alone and few and not graph.dependencies[name]:
             # Usually a frame: one task, neither concatenated nor optimised by dask.
             read = Task(final, whole, one.source, shape)
-            layers[final] = MaterializedLayer({final: read}, one.annotations or None)
+            layers[final] = MaterializedLayer({final: read}, fused(*one.annotated) or None)
             dependencies[final] = set()
             del layers[name], dependencies[name]
             continue
@@ -231,7 +232,7 @@ def put_together(
         arguments = TaskRef(result), None, *place, *given
         layers[result] = MaterializedLayer({result: Task(result, Result, shape)})
         layers[putting] = blockwise(put, putting, axes, *arguments, numblocks=numblocks)
-        layers[putting].annotations = one.annotations or None
+        layers[putting].annotations = fused(*one.annotated) or None
         parts = task.args[0].substitute({key: (putting, *key[1:]) for key in task.dependencies})
         layers[final] = MaterializedLayer(
             {final: Task(final, Result.whole, TaskRef(result), parts)}

@@ -28,10 +28,9 @@ from dask_tiled.array.dask_graph.aggregation import (
     reduced,
     squeezed,
 )
-from dask_tiled.array.dask_graph.functions import LastStep, histogram_over
 from dask_tiled.array.dask_graph.joins import JOINING, split_joins
 from dask_tiled.array.dask_graph.labelling import LABELLED, unlabelled
-from dask_tiled.array.dask_graph.layers import arrays_of_numpy, calls, held
+from dask_tiled.array.dask_graph.layers import arrays_of_numpy, calls, fused, held
 from dask_tiled.array.dask_graph.lending import lending
 from dask_tiled.array.dask_graph.names import (
     ArrayBlockIdDep,
@@ -47,6 +46,7 @@ from dask_tiled.array.dask_graph.schedulers import get_here
 from dask_tiled.array.dask_graph.shared import reading_once
 from dask_tiled.array.dask_graph.widening import in_few_levels
 from dask_tiled.array.dask_graph.wrapped import unwrapped
+from dask_tiled.array.last_steps import LastStep, histogram_over
 from dask_tiled.array.lowering import COUNTED, LATER, Known, Why, cut_pixels, known_trees
 from dask_tiled.array.plan import (
     Plan,
@@ -460,7 +460,7 @@ def _make(
         operands = [TaskRef((x.name, *(0 for _ in x.numblocks))) for x in recipes.beside]
         chunks = one.chunks + one.result_chunks[count:]
         layers[key] = MaterializedLayer(reduced(key, value, chunks, *operands))
-        layers[key].annotations = one.annotations or None
+        layers[key].annotations = fused(*one.annotated) or None
         return
     arguments: list[object] = [value, None, ArrayBlockIdDep(one.chunks), labels]
     arguments += [pixels, labels if pixels else None]
@@ -480,7 +480,7 @@ def _make(
     layers[key] = blockwise(
         function, key, output, *arguments, numblocks=numblocks, new_axes=new_axes
     )
-    layers[key].annotations = one.annotations or None
+    layers[key].annotations = fused(*one.annotated) or None
     for number, part in enumerate(plan.parts if together else ()):
         layers[part.name] = blockwise(
             operator.getitem,
@@ -490,7 +490,7 @@ def _make(
             numblocks={key: counts},
             new_axes=_new_axes(part),
         )
-        layers[part.name].annotations = part.annotations or None
+        layers[part.name].annotations = fused(*part.annotated) or None
         dependencies[part.name] = {key}
 
 
