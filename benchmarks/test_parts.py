@@ -15,7 +15,8 @@ import pytest
 
 import dask_tiled
 import decoders
-from dask_tiled.kernels.fold_functions import fold
+from dask_tiled.kernels.fold_functions import call_of, fold_in_place
+from dask_tiled.model.requests import IN_MEMORY
 from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.testing import write_mib_series
 
@@ -74,10 +75,11 @@ def test_fold(benchmark: Benchmark, name: str) -> None:
     dtype, masks = FOLDS[name]
     tile = np.random.default_rng(0).integers(0, 999, (8, 1 << 16)).astype("u2")
     weights = np.ones((masks, 1 << 16), "f4")
-    function = fold(name.split(",", maxsplit=1)[0], tile.dtype, np.dtype(dtype), weights.dtype)
     results = np.zeros((8, 16) if "frames" in name else (3, 1 << 16), dtype)
-    frames = tile.reshape(-1).view("u1"), np.arange(8) * tile[0].nbytes, tile[0].size
-    benchmark(function, *frames, np.arange(8), 0, tile[0, :0], results, weights)
+    call = call_of(name.split(",", maxsplit=1)[0], tile.dtype, results, weights)
+    frames = tile.reshape(-1).view("u1"), np.arange(8) * tile[0].nbytes, np.arange(8)
+    runs = np.zeros(1, np.int64), np.zeros(1, np.int64), tile[0].size, len(tile)
+    benchmark(fold_in_place(), call, IN_MEMORY, *frames, *runs)
     assert results.any()
 
 

@@ -19,6 +19,7 @@ from dask_tiled.engine.programs import Program, Register
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.vectors import Vectors
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.model.requests import IN_MEMORY
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Base, fill
@@ -228,16 +229,16 @@ class StageSink:
         tile: Array,
     ) -> None:
         """Run a stage on the pixels of a tile, whose first pixel has the position ``start``."""
-        from dask_tiled.kernels.fold_functions import fold
+        from dask_tiled.kernels.fold_functions import call_of, fold_in_place
 
         steps = steps.copy()
         for row, column, register in places:
             found = values[register]
             steps[row, column] += found.ctypes.data - start * found.itemsize
-        byte, number, zero = np.dtype(np.uint8), np.dtype(np.int64), np.zeros(1, np.int64)
-        nothing = np.empty(0, byte)  # registers have all pixels
-        run = fold("run_program", byte, number, number)
-        run(nothing, zero, tile.size, zero, start, nothing, steps, self._vectors.header)
+        zero, nothing = np.zeros(1, np.int64), np.empty(0, np.void)  # registers have all pixels
+        call = call_of("run_program", nothing.dtype, steps, self._vectors.header)
+        frames = IN_MEMORY, nothing.view(np.uint8), zero, zero
+        fold_in_place()(call, *frames, zero, np.array([start]), tile.size, 1)
 
     def result(self) -> Array:
         """Return the output, or the reduction with reduced axes of length 1."""

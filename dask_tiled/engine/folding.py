@@ -84,7 +84,6 @@ class FrameSink:
         self._rows = rows  # row of the results for each frame
         self._results = results
         self._weights = weights
-        self._types = self._pixel, results.dtype, weights.dtype
         by_frame = name.endswith("_frames")
         self.any_order = by_frame and not weights.size  # whether pixels may come in any order
         self._is_by_frame = by_frame
@@ -128,14 +127,12 @@ class FrameSink:
         """Return a sink that feeds the same frames to this sink and to others."""
         return SeveralSinks([self, *others], self._chunk)
 
-    def call_of(self, units: Units) -> list[int]:
-        """Return a row of the table of :func:`dask_tiled.kernels.fused_folds.fold_each`."""
-        from dask_tiled.kernels.fold_functions import address
+    def call_of(self, units: Units) -> Index:
+        """Return the call of the fold of undecoded pixels, with the row of each frame."""
+        from dask_tiled.kernels.fold_functions import call_of
 
-        call = [address(self._in_place(units), *self._types), self._rows.ctypes.data]
-        for array in (self._results, self._weights):
-            call += [array.ctypes.data, *array.shape, array.itemsize]
-        return call
+        name = self._in_place(units)
+        return call_of(name, self._pixel, self._results, self._weights, self._rows)
 
     @property
     def window_bytes(self) -> int | None:
@@ -213,15 +210,11 @@ class FrameSink:
 
     def _run(self, name: str, frames: Frames, nbytes: int, starts: Index, firsts: Index) -> None:
         """Fold runs of pixels where they lie."""
-        from dask_tiled.kernels.fold_functions import fold, fold_in_place
+        from dask_tiled.kernels.fold_functions import call_of, fold_in_place
 
         width, depth = nbytes // self._pixel.itemsize, self._depth(frames.offsets, nbytes)
-        arrays = np.empty(0, self._pixel), self._results, self._weights
-        if frames.request is IN_MEMORY and len(starts) == 1 and len(frames.rows) <= depth:
-            _, data, offsets, rows = frames
-            fold(name, *self._types)(data, offsets + starts, width, rows, int(firsts[0]), *arrays)
-        else:
-            fold_in_place(name, *self._types)(*frames, starts, firsts, width, depth, *arrays)
+        call = call_of(name, self._pixel, self._results, self._weights)
+        fold_in_place()(call, *frames, starts, firsts, width, depth)
 
     def _depth(self, offsets: Index, nbytes: int) -> int:  # noqa: ARG002
         """Return the most frames to fold together, given their offsets and bytes."""
@@ -270,7 +263,7 @@ class FrameSink:
         results: Array,
         weights: Array,
     ) -> None:
-        from dask_tiled.kernels.fold_functions import add_packed, fold_units
+        from dask_tiled.kernels.fold_functions import add_packed, call_of, fold_units
 
         firsts = self._firsts(runs)
         if len(results) == 1 and adds_packed(name, decoder, results.dtype):
@@ -297,7 +290,8 @@ class FrameSink:
         group = 1
         if block == runs.length and (in_order or self.any_order):
             group = max(1, min(len(runs.starts), limit // run_bytes))
-        fold_units(name, *self._types, decoder.kernel)(
+        fold_units(decoder.kernel)(
+            call_of(name, self._pixel, results, weights),
             *window.frames(rows),
             runs.starts,
             runs.step,
@@ -309,9 +303,7 @@ class FrameSink:
             block,
             group,
             depth,
-            np.empty(depth * block * group * decoder.pixels, self._pixel),
-            results,
-            weights,
+            np.empty(depth * block * group * decoder.pixels * self._pixel.itemsize, np.uint8),
         )
 
     def _take(self, tile: Array, rows: Index, first: int) -> None:
@@ -334,7 +326,12 @@ class SeveralSinks(FrameSink):
     """Feeds some frames at a time to several sinks, one after the other, while they are cached."""
 
     def __init__(self, sinks: Sequence[FrameSink], chunk: Chunk) -> None:
-        frames, table = np.arange(math.prod(chunk.nav_shape)), np.empty((len(sinks), 10), np.int64)
+        from dask_tiled.kernels.fold_layout import COLUMNS
+
+        frames, table = (
+            np.arange(math.prod(chunk.nav_shape)),
+            np.empty((len(sinks), COLUMNS), np.int64),
+        )
         super().__init__("fold_each", chunk, frames, table, np.empty((0, 0), np.float32))
         self._sinks = sinks
         self.any_order = all(sink.any_order for sink in sinks)

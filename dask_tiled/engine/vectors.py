@@ -138,7 +138,8 @@ class Vectors:
         self._rows, self._places, self._kept = [], [], stage.kept
         self._values = dict[Register, Value]()
         if tile is not None:
-            place = self._layout.TILE, 0, 0, 0, pixel_type(tile).itemsize
+            nbytes = self.header[0, self._layout.PIXEL_BYTES] = pixel_type(tile).itemsize
+            place = self._layout.TILE, 0, 0, 0, nbytes
             self._values = dict.fromkeys(stage.reads, Value(place, tile))
         for step in stage.steps:
             if step.to.number == RESULT and end is not None:

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import from_dtype, types
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
@@ -14,51 +15,61 @@ from dask_tiled.kernels.fused_folds import fold_signature
 
 FRAMES = NUMBERS, BYTES, NUMBERS, NUMBERS
 """A request, bytes, and the offset and the row of each frame."""
+OF_BYTES = {"run_program": "primitives", "fold_each": "fused_folds"}
+"""Modules of the folds that are told the bytes of a pixel, and compiled once for all types."""
+
+
+def call_of(
+    name: str,
+    pixel: np.dtype,
+    results: npt.NDArray[Any],
+    weights: npt.NDArray[Any],
+    rows: npt.NDArray[np.int64] | None = None,
+) -> npt.NDArray[np.int64]:
+    """Return the call of a fold, as ``fold_layout`` describes it; it refers to the arrays' memory.
+
+    ``name`` is that of a function of :mod:`dask_tiled.kernels.folds`, ``run_program``, or
+    ``fold_each``. ``rows`` are only needed for a call by ``fold_each``.
+    """
+    seen = np.dtype(np.uint8) if name in OF_BYTES else pixel
+    call = [_address(name, seen, results.dtype, weights.dtype), pixel.itemsize]
+    for array in (results, weights):
+        call += [array.ctypes.data, *array.shape, array.itemsize]
+    return np.array([*call, 0 if rows is None else rows.ctypes.data])
 
 
 @cache
-def fold(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> Callable[..., None]:
-    """Compile a function of :mod:`dask_tiled.kernels.folds`, or ``run_program``."""
-    module = {"run_program": "primitives", "fold_each": "fused_folds"}.get(name, "folds")
+def _address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:
+    """Compile a fold; return its address."""
+    module = OF_BYTES.get(name, "folds")
     signature = fold_signature(*map(from_dtype, (pixel, result, weight)))
     by_pixel = name.endswith("_pixels")  # sums of pixels are added up in the order of the frames
-    return compiled(f"dask_tiled.kernels.{module}:{name}", signature, reorder=not by_pixel)
-
-
-@cache
-def address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:
-    """Compile a fold; return its address."""
-    return _address_of(fold(name, pixel, result, weight))
+    name = f"dask_tiled.kernels.{module}:{name}"
+    return _address_of(compiled(name, signature, reorder=not by_pixel, by_address=True))
 
 
 @cache
 def primitive(name: str, *dtypes: np.dtype) -> int:
     """Compile a function of :mod:`dask_tiled.kernels.primitives`; return its address."""
     signature = types.void(*(types.CPointer(from_dtype(one)) for one in dtypes), NUMBER)
-    return _address_of(compiled(f"dask_tiled.kernels.primitives:{name}", signature, reorder=True))
+    name = f"dask_tiled.kernels.primitives:{name}"
+    return _address_of(compiled(name, signature, reorder=True, by_address=True))
 
 
 @cache
-def fold_units(
-    name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype, decoder: str
-) -> Callable[..., None]:
-    """Bind :func:`dask_tiled.kernels.fused_folds.fold_units` to a decoder and a fold."""
-    arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
+def fold_units(decoder: str) -> Callable[..., None]:
+    """Bind :func:`dask_tiled.kernels.fused_folds.fold_units` to a decoder."""
     runs = NUMBERS, NUMBER, NUMBERS, *[NUMBER] * 7
-    signature = types.void(NUMBER, NUMBER, *FRAMES, *runs, *arrays)
+    signature = types.void(NUMBER, NUMBERS, *FRAMES, *runs, types.uint8[::1])
     driver = compiled("dask_tiled.kernels.fused_folds:fold_units", signature)
-    return partial(driver, _address_of(compiled(decoder)), address(name, pixel, result, weight))
+    return partial(driver, _address_of(compiled(decoder)))
 
 
 @cache
-def fold_in_place(
-    name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype
-) -> Callable[..., None]:
-    """Bind :func:`dask_tiled.kernels.fused_folds.fold_in_place` to a fold."""
-    arrays = from_dtype(pixel)[::1], from_dtype(result)[:, ::1], from_dtype(weight)[:, ::1]
-    signature = types.void(NUMBER, *FRAMES, NUMBERS, NUMBERS, NUMBER, NUMBER, *arrays)
-    driver = compiled("dask_tiled.kernels.fused_folds:fold_in_place", signature)
-    return partial(driver, address(name, pixel, result, weight))
+def fold_in_place() -> Callable[..., None]:
+    """Compile :func:`dask_tiled.kernels.fused_folds.fold_in_place`."""
+    signature = types.void(NUMBERS, *FRAMES, NUMBERS, NUMBERS, NUMBER, NUMBER)
+    return compiled("dask_tiled.kernels.fused_folds:fold_in_place", signature)
 
 
 @cache

@@ -13,14 +13,17 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from dask_tiled.kernels import fold_layout as layout
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, SIGNATURE
 from dask_tiled.kernels.gathering import are_there, depth_of, places_of
 from dask_tiled.kernels.words import (
     LINE_BYTES,
     add_nibbles,
     fetch,
+    inlined,
     little64,
     matrix_at,
+    no_pixels,
     smaller,
     view,
 )
@@ -34,6 +37,10 @@ def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:
     """Return numba's signature of a fold; see :mod:`dask_tiled.kernels.folds`."""
     frames = BYTES, NUMBERS, NUMBER, NUMBERS, NUMBER
     return types.void(*frames, pixel[::1], result[:, ::1], weight[:, ::1])
+
+
+OF_BYTES = fold_signature(types.uint8, types.uint8, types.uint8)
+"""Signature of all folds to those who call them by address, whatever the types of their arrays."""
 
 
 def call_address(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -61,14 +68,23 @@ def call_decoder(typingctx, address, src, starts, step, out, dests, out_step, co
 
 
 @intrinsic
-def call_fold(typingctx, address, data, offsets, width, rows, first, pixels, results, weights):
-    """Call a fold by its address."""
-    fold = fold_signature(pixels.dtype, results.dtype, weights.dtype)
+def _call_fold(typingctx, address, data, offsets, width, rows, first, pixels, results, weights):
+    """Call a fold by its address; of its arrays, only the memory counts."""
 
     def codegen(context, builder, signature, values):
-        return call_address(context, builder, fold, values)
+        return call_address(context, builder, OF_BYTES, values)
 
-    return types.void(types.int64, *fold.args), codegen
+    return types.void(types.int64, *OF_BYTES.args), codegen
+
+
+@inlined
+def call_fold(call, data, offsets, width, rows, first):
+    """Call a fold on some frames; see ``dask_tiled.kernels.fold_layout``."""
+    at, also = layout.RESULTS, layout.WEIGHTS
+    results = matrix_at(call[at], call[at + 1], call[at + 2], call[at + 3])
+    weights = matrix_at(call[also], call[also + 1], call[also + 2], call[also + 3])
+    pixels = no_pixels(call[layout.PIXEL_BYTES])
+    _call_fold(call[layout.FOLD], data, offsets, width, rows, first, pixels, results, weights)
 
 
 def fold_units(
@@ -89,15 +105,15 @@ def fold_units(
     group,
     depth,
     scratch,
-    results,
-    weights,
 ):
     """Decode frames block by block, and fold each block.
 
     Parameters
     ----------
-    decode, fold : int
-        Addresses of the decoder and of the fold.
+    decode : int
+        Address of the decoder.
+    fold : int64 array
+        Call of the fold; see ``dask_tiled.kernels.fold_layout``.
     request : int64 array
         What to read into ``src``; see ``dask_tiled.model.requests``.
     src : array of uint8
@@ -114,13 +130,11 @@ def fold_units(
     block, group, depth : int
         Units of a run, runs, and frames in a block. With several runs, a block holds whole
         runs, and the fold treats their pixels as contiguous.
-    scratch : array
+    scratch : array of uint8
         Memory for a decoded block.
-    results, weights : 2D arrays
-        Arguments of the fold.
     """
-    out = view(scratch, 0, scratch.size * scratch.itemsize, np.uint8)
-    pixels = out_nbytes // scratch.itemsize
+    pixel_bytes = fold[layout.PIXEL_BYTES]
+    pixels = out_nbytes // pixel_bytes
     here, depth = places_of(request, offsets), depth_of(request, depth)
     all_places = np.empty(depth * group, np.int64)
     all_dests = np.empty(depth * group, np.int64)
@@ -137,12 +151,14 @@ def fold_units(
                 units = smaller(block, count - unit)
                 width = runs * units * pixels
                 for k in range(frames):
-                    all_frames[k] = k * width * scratch.itemsize
+                    all_frames[k] = k * width * pixel_bytes
                     for g in range(runs):
                         i = k * runs + g
                         places[i] = here[first + k] + starts[r + g] + unit * step
                         dests[i] = i * units * out_nbytes
-                call_decoder(decode, src, places, step, out, dests, out_nbytes, units, nbytes, lag)
+                call_decoder(
+                    decode, src, places, step, scratch, dests, out_nbytes, units, nbytes, lag
+                )
                 if frames == 1 and starts.size == 1:  # prefetch the next block during the fold
                     at = places[0] + units * step
                     if unit + units == count:
@@ -150,15 +166,13 @@ def fold_units(
                     for line in range(at, at + units * nbytes, LINE_BYTES):
                         fetch(src, line)
                 tile, at = all_frames[:frames], firsts[r] + unit * pixels
-                call_fold(fold, out, tile, width, some, at, scratch[:0], results, weights)
+                call_fold(fold, scratch, tile, width, some, at)
 
 
-def fold_in_place(
-    fold, request, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights
-):
+def fold_in_place(fold, request, src, offsets, rows, starts, firsts, width, depth):
     """Fold frames where they lie in ``src``, ``depth`` at a time; see :func:`fold_units`.
 
-    ``width`` is the number of pixels of a run; ``pixels``, an empty array, has their dtype.
+    ``width`` is the number of pixels of a run.
     """
     here, depth = places_of(request, offsets), depth_of(request, depth)
     for first in range(request[DONE], offsets.size, depth):
@@ -166,25 +180,22 @@ def fold_in_place(
             return
         some, which = here[first : first + depth], rows[first : first + depth]
         for r in range(starts.size):
-            places = some + starts[r]
-            call_fold(fold, src, places, width, which, firsts[r], pixels, results, weights)
+            call_fold(fold, src, some + starts[r], width, which, firsts[r])
 
 
 def fold_each(data, offsets, width, rows, first, pixels, results, weights):
-    """Call several folds by their addresses: a fold, see :mod:`dask_tiled.kernels.folds`.
+    """Call several folds: a fold, see :mod:`dask_tiled.kernels.folds`.
 
-    ``rows`` are numbers of frames. A row of ``results`` has the address of a fold, that of the row
-    of its results for each frame, and the address, the shape and the bytes of an element of its
-    results and of its weights.
+    ``rows`` are numbers of frames. A row of ``results`` is a call of a fold; see
+    ``dask_tiled.kernels.fold_layout``.
     """
     own = np.empty_like(rows)
     for k in range(results.shape[0]):
-        fold, places = results[k, 0], results[k, 1]
+        call = results[k]
         for i in range(rows.size):
-            own[i] = little64(matrix_at(places, 1, 8 * rows[i] + 8, 1), 8 * rows[i])
-        these = matrix_at(results[k, 2], results[k, 3], results[k, 4], results[k, 5])
-        those = matrix_at(results[k, 6], results[k, 7], results[k, 8], results[k, 9])
-        call_fold(fold, data, offsets, width, own, first, pixels, these, those)
+            places = matrix_at(call[layout.ROWS], 1, 8 * rows[i] + 8, 1)
+            own[i] = little64(places, 8 * rows[i])
+        call_fold(call, data, offsets, width, own, first)
 
 
 def add_packed(request, src, offsets, rows, starts, step, firsts, count, nbytes, results):

@@ -387,8 +387,10 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
         Frames, as folds take them.
     rows : int64 array
         Numbers of the frames.
-    first, pixels
-        As folds take them.
+    first
+        As folds take it.
+    pixels
+        Unused: the header has the bytes of a pixel, so that one function serves all types.
     program : 2D int64 array
         A step in each row: see ``dask_tiled.kernels.step_layout``. Without data, it is a primitive
         of this module.
@@ -402,7 +404,7 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
     )
     work = header[1]
     args, steps, dims = work[:4], work[4:8], work[8:9]
-    begin, size = data.ctypes.data, pixels.itemsize
+    begin, size = data.ctypes.data, header[0, layout.PIXEL_BYTES]
     # A short step keeps memory busy if each page is touched in time; others need all lines.
     is_short = program.shape[0] == 1 and program[0, layout.DATA] != layout.OWN
     apart = AHEAD if is_short else LINE_BYTES

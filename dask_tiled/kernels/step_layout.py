@@ -12,6 +12,6 @@ OWN, FETCHES = -1, -2
 PLACE_COLUMNS = 5
 MOST_OPERANDS = 4
 STEP_COLUMNS = PLACES + PLACE_COLUMNS * MOST_OPERANDS
-COLUMNS, PER_FRAME, VECTOR, PIECE = 0, 1, 2, 3
-"""Positions in the header of a program: pixels of a row, rows of a frame, pixels of a vector, and
-pixels of a frame processed before the next frame; 0 is all."""
+COLUMNS, PER_FRAME, VECTOR, PIECE, PIXEL_BYTES = 0, 1, 2, 3, 4
+"""Positions in the header of a program: pixels of a row, rows of a frame, pixels of a vector,
+pixels of a frame processed before the next frame (0 is all), and bytes of a pixel."""

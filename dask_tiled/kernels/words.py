@@ -116,6 +116,24 @@ def matrix_at(typingctx, address, rows, columns, itemsize):
 
 
 @intrinsic
+def no_pixels(typingctx, itemsize):
+    """Return an empty array of bytes, with the ``itemsize`` of pixels."""
+    seen = types.Array(types.uint8, 1, "C")
+
+    def codegen(context, builder, signature, args):
+        made, (itemsize,) = context.make_array(seen)(context, builder), args
+        made.data, made.itemsize = cgutils.get_null_value(made.data.type), itemsize
+        made.nitems = itemsize.type(0)
+        made.shape, made.strides = (
+            cgutils.pack_array(builder, [x]) for x in (itemsize.type(0), itemsize)
+        )
+        made.meminfo = made.parent = cgutils.get_null_value(made.parent.type)
+        return made._getvalue()  # noqa: SLF001 - numba documents it
+
+    return seen(types.int64), codegen
+
+
+@intrinsic
 def move(typingctx, out, at, src, start, count):
     """Copy bytes from one array to another."""
 

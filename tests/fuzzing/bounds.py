@@ -14,7 +14,7 @@ from numba.np.numpy_support import as_dtype
 from dask_tiled import kernels
 from dask_tiled.codecs.byte_codecs import PACKED_BYTES, most_encoded
 from dask_tiled.engine import evaluation, vectors
-from dask_tiled.kernels import decoding, fold_functions, step_layout
+from dask_tiled.kernels import decoding, fold_functions, fold_layout, step_layout
 from dask_tiled.kernels.events import NEXT_PIXEL
 from dask_tiled.kernels.packing import BLOCK_BYTES, GROUP, HASH_BITS, SLACK
 from dask_tiled.kernels.tpx3 import BLOCK_BYTES as INDEXED_BYTES
@@ -248,7 +248,7 @@ def check_request(request, size, offsets, low, high):
 
 def check_fold_units(
     decode, fold, request, src, offsets, rows, starts, step, firsts, count, nbytes, out_nbytes,
-    lag, block, group, depth, scratch, results, weights,
+    lag, block, group, depth, scratch,
 ):  # fmt: skip
     if len(rows) != len(offsets) or len(starts) != len(firsts):
         return f"{len(offsets)} frames, {len(rows)} rows, {len(starts)} runs, {len(firsts)} places"
@@ -256,25 +256,23 @@ def check_fold_units(
         return f"blocks of {depth} frames, {group} runs, {block} of {count} units"
     low, high = extent(starts, step, count, nbytes + lag)
     room = depth * group * min(block, count) * out_nbytes
-    width = count * out_nbytes // scratch.itemsize
+    width = count * out_nbytes // fold[fold_layout.PIXEL_BYTES]
     return (
         check_request(request, len(src), offsets, low, high)
         or outside("room", scratch.nbytes, 0, room)
         or check_decoded(decode, nbytes, out_nbytes)
-        or check_folded(fold, scratch.dtype, rows, firsts, width, group, results, weights)
+        or check_folded(fold, rows, firsts, width, group)
     )
 
 
-def check_fold_in_place(
-    fold, request, src, offsets, rows, starts, firsts, width, depth, pixels, results, weights
-):  # fmt: skip
+def check_fold_in_place(fold, request, src, offsets, rows, starts, firsts, width, depth):
     if depth < 1:
         return f"{depth} frames at a time"
     if len(rows) != len(offsets) or len(starts) != len(firsts):
         return f"{len(offsets)} frames, {len(rows)} rows, {len(starts)} runs, {len(firsts)} places"
-    low, high = extent(starts, 0, 1, width * pixels.itemsize)
+    low, high = extent(starts, 0, 1, width * fold[fold_layout.PIXEL_BYTES])
     return check_request(request, len(src), offsets, low, high) or check_folded(
-        fold, pixels.dtype, rows, firsts, width, 1, results, weights
+        fold, rows, firsts, width, 1
     )
 
 
@@ -287,8 +285,11 @@ def check_decoded(decode, nbytes, out_nbytes):
     return None
 
 
-def check_folded(fold, dtype, rows, firsts, width, group, results, weights):
-    """Check a fold called by address, for all runs of some frames."""
+def check_folded(fold, rows, firsts, width, group):
+    """Check a call of a fold by address, for all runs of some frames."""
+    address, nbytes, *arrays = fold[: fold_layout.ROWS].tolist()
+    dtype = np.dtype(f"V{nbytes}")
+    results, weights = memory_at(*arrays[:4]), memory_at(*arrays[4:])
     # A group is folded as one run: its runs must adjoin, unless their places are unused (all 0).
     if group > 1 and firsts.any() and (np.diff(firsts) != width).any():
         return f"runs of {width} pixels begin at {firsts}"
@@ -298,7 +299,7 @@ def check_folded(fold, dtype, rows, firsts, width, group, results, weights):
     nbytes = (last - first) * dtype.itemsize
     data = np.broadcast_to(np.zeros(1, np.uint8), max(1, len(rows)) * nbytes)
     frames = data, np.arange(len(rows)) * nbytes, last - first, rows, first, np.empty(0, dtype)
-    name, _ = called[fold]
+    name, _ = called[address]
     if name in ("run_program", "fold_each"):
         return CHECKS[name](*frames, results, weights)
     return check_fold(name, *frames, results, weights)
@@ -306,14 +307,15 @@ def check_folded(fold, dtype, rows, firsts, width, group, results, weights):
 
 def check_fold_each(data, offsets, width, rows, first, pixels, folds, weights):
     """Check several folds, whose arrays are given by address."""
-    for fold, places, *arrays in folds.tolist():
-        own = memory_at(places, 1, rows.max(initial=-1) + 1, 8)[0, rows]
-        results, weights = memory_at(*arrays[:4]), memory_at(*arrays[4:])
-        firsts = np.array([first])
-        found = check_folded(fold, pixels.dtype, own, firsts, width, 1, results, weights)
+    for fold in folds:
+        own = memory_at(fold[fold_layout.ROWS], 1, rows.max(initial=-1) + 1, 8)[0, rows]
+        nbytes = width * fold[fold_layout.PIXEL_BYTES]
+        found = check_folded(fold, own, np.array([first]), width, 1) or outside(
+            "bytes", len(data), *extent(offsets, 0, 1, nbytes)
+        )
         if found:
             return found
-    return outside("bytes", len(data), *extent(offsets, 0, 1, width * pixels.itemsize))
+    return None
 
 
 def memory_at(address, rows, columns, itemsize):
@@ -409,7 +411,8 @@ def check_program(data, offsets, width, rows, first, pixels, program, header):
     for one in (worker, *getattr(worker, "_others", ())):
         own += [*one._alive, *one._registers.values(), one.results, one._lines]
     memory = [one for one in own if isinstance(one, np.ndarray)]
-    work = Work(data, offsets, pixels.itemsize, rows, np.array(parts), per_frame, memory)
+    size = int(header[0, step_layout.PIXEL_BYTES])
+    work = Work(data, offsets, size, rows, np.array(parts), per_frame, memory)
     return next(filter(None, map(work.check, program)), None)
 
 
