@@ -6,10 +6,8 @@ Recipes are prepared as in tasks, but with placeholders for operands; nothing is
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,15 +98,16 @@ def cost_of(
         working = max(working, _shown_tiles(source, chunk, tile, [x.sink for x in sinks]))
         users = (x.sink for x in sinks if isinstance(x.sink, MapSink | ReduceSink))
         unseen = [name_of(x.function) for x in users if not is_of_numpy(x.function)]
-        made, ending = list[Any](), 0
+        made, ending = list[Array](), 0
         for k, one in shown.items():
             found, result, more = _ended(one)
-            made += [found, result]
+            made += [found, *_arrays_in(result)]
             ending += more
-            one_held = _held(result, {*map(id, rooms)})
+            one_held = _held(_arrays_in(result), {*map(id, rooms)})
             shaped = Shaped(result.shape, result.dtype) if hasattr(result, "dtype") else None
             results[k] = Result(_nbytes(result), one_held, shaped)
-        held = _held([sinks, made], {*map(id, rooms)}) + ending
+        own = chain.from_iterable(x.sink.arrays for x in sinks)
+        held = _held([*own, *made], {*map(id, rooms)}) + ending
         working += held - sum(results[k].held for k in shown)
     every = tuple(results[k] for k in range(len(begun)))
     whole = tuple((x.recipe.words, x.why, x.shape) for x in begun if x.why is not None)
@@ -124,7 +123,8 @@ def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Seq
     if by_windows and take_windows(source, ranges, folds):
         decoded = PIXELS_BYTES if any(x.is_by_pixel for x in folds) else DOT_BYTES
         in_order = all(are_adjacent(x.units) for x in ranges if isinstance(x, ReadRanges))
-        return memory_of(source, chunk.box) + decoded + (0 if in_order else _held(folds, set()))
+        permuted = chain.from_iterable([] if in_order else [fold.arrays for fold in folds])
+        return memory_of(source, chunk.box) + decoded + _held(permuted, set())
     own = 0
     for sink in sinks:
         if isinstance(sink, MapSink | ReduceSink):
@@ -163,32 +163,20 @@ def _nbytes(made: Any) -> int:
     return int(getattr(made, "nbytes", 64))
 
 
-def _held(thing: Any, seen: set[int]) -> int:
-    """Sum the bytes of the arrays that a sink holds, each once."""
-    if id(thing) in seen:
-        return 0
-    seen.add(id(thing))
-    if isinstance(thing, np.ndarray):
-        base = thing
+def _held(arrays: Iterable[Array], seen: set[int]) -> int:
+    """Sum the bytes of the memory of arrays, each once; add it to what was ``seen``."""
+    total = 0
+    for array in arrays:
+        base = array
         while isinstance(base.base, np.ndarray):
             base = base.base
-        if base is not thing:
-            return _held(base, seen)
-        return thing.nbytes if thing.flags.owndata else 0
-    return sum(_held(one, seen) for one in _inside(thing))
+        if id(base) not in seen and base.flags.owndata:
+            total += base.nbytes
+        seen.add(id(base))
+    return total
 
 
-def _inside(thing: Any) -> list[Any]:
-    """List the attributes of an object of the engine; none for other objects."""
-    if isinstance(thing, dict):
-        return [*thing.values()]
-    if isinstance(thing, list | tuple):
-        return [*thing]
-    if isinstance(thing, partial):
-        return [thing.func, *thing.args]
-    if isinstance(thing, FunctionType):
-        return [cell.cell_contents for cell in thing.__closure__ or ()]
-    if isinstance(thing, MethodType):
-        return [thing.__self__]
-    own = type(thing).__module__.startswith("dask_tiled.engine")
-    return [*getattr(thing, "__dict__", {}).values()] if own else []
+def _arrays_in(made: Any) -> list[Array]:
+    """Return the arrays of a result: one, several by name, or none."""
+    values = made.values() if isinstance(made, dict) else [made]
+    return [x for x in values if isinstance(x, np.ndarray)]

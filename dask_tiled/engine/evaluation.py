@@ -108,6 +108,11 @@ class VectorSink(FrameSink):
         self._adds_lines = self._is_by_pixel and not all(kept[n:])
 
     @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the sink holds."""
+        return [*super().arrays, *self._vectors.arrays]
+
+    @property
     def alike(self) -> Hashable:
         """Key: sinks with equal keys traverse pixels in the same way and share a pass."""
         grid = None if self._together is None else self._grid
@@ -172,6 +177,11 @@ class StageSink:
         pixels = min(TILE_BYTES // self._chunk.dtype.itemsize, REGISTER_BYTES // self._width)
         bases = [Base()] * (len(shape) - 1) + [Base(self._vectors.group)]
         return fill(shape, max(1, pixels), bases)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the sink holds, without the tiles in registers."""
+        return [*self._vectors.arrays, *(steps for _, steps, _ in self._stages)]
 
     @property
     def pixel_bytes(self) -> int:
@@ -353,6 +363,11 @@ class ValueSink:
         self._values = VectorSink(job, chunk, DEPTH)
         self._sums = ProductSink(end, chunk._replace(dtype=job.program.dtype))
         self.tile_shape = self._values.tile_shape
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the sink holds."""
+        return [*self._values.arrays, *self._sums.arrays]
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Compute the frames of a tile, and multiply them by the weights while they are cached."""

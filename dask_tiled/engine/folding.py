@@ -93,6 +93,12 @@ class FrameSink:
         self._taken: Array = np.empty((0, 0))
         self._fresh: dict[int, bool] = {}
 
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the sink holds."""
+        own = [self._rows, self._results, self._weights, self._taken]
+        return own if self._together is None else [*own, self._together]
+
     needs_order = False
     """Whether the pixels of a frame must come in order."""
     needs_whole_frames = False

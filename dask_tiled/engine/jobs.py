@@ -68,6 +68,10 @@ class Chunk(NamedTuple):
 class Sink(Protocol):
     """Consumer of the tiles of one chunk."""
 
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the sink holds, to count their memory."""
+
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Process a tile, whose first frame has the number ``first`` in the chunk."""
 

@@ -78,6 +78,11 @@ class MapSink:
         shape = (math.prod(chunk.nav_shape), *sig_shape)
         self._results = np.empty(shape, job.dtype) if job.out is None else job.out.reshape(shape)
 
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the sink holds."""
+        return [self._results]
+
     def result_bytes(self, tile: tuple[int, ...]) -> int:
         """Return the bytes of the function's result for a tile of a shape."""
         shape = tile if self._job.sig_shape is None else (tile[0], *self._job.sig_shape)
@@ -134,6 +139,11 @@ class ReduceSink:
         self._step = with_info(job.func, 2)
         self._state = job.init.copy()
         self._ones = (1,) * len(chunk.box)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the sink holds."""
+        return [self._state]
 
     def result_bytes(self, _: tuple[int, ...]) -> int:
         """Return the bytes of a state."""

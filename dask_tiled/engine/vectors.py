@@ -122,6 +122,12 @@ class Vectors:
         if depth:
             self._lines = np.arange(math.prod(shape[: self.first])) % (depth * per_frame)
 
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that steps read or write, and the result."""
+        own = [*self._alive, *self._registers.values(), self.results, self.header]
+        return own if self._lines is None else [*own, self._lines]
+
     def steps(
         self,
         stage: Stage,

@@ -409,10 +409,9 @@ def check_program(data, offsets, width, rows, first, pixels, program, header):
         return None
     own = [*getattr(worker, "_tiles", ())]
     for one in (worker, *getattr(worker, "_others", ())):
-        own += [*one._alive, *one._registers.values(), one.results, one._lines]
-    memory = [one for one in own if isinstance(one, np.ndarray)]
+        own += one.arrays
     size = int(header[0, step_layout.PIXEL_BYTES])
-    work = Work(data, offsets, size, rows, np.array(parts), per_frame, memory)
+    work = Work(data, offsets, size, rows, np.array(parts), per_frame, own)
     return next(filter(None, map(work.check, program)), None)
 
 

@@ -76,6 +76,12 @@ class TileWriter:
         self._unused: list[Array] = []
         self._entries: dict[str, list[int]] = {}
 
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays that the writer holds: incomplete runs, and memory for others."""
+        runs = (pixels for pixels, _ in self._gathered.values() if pixels is not None)
+        return [*runs, *self._unused]
+
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Copy a tile to its place, and store the runs that it completes."""
         part = self._chunk.part(info)
