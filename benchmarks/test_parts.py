@@ -15,7 +15,8 @@ import pytest
 
 import dask_tiled
 import decoders
-from dask_tiled.kernels.fold_functions import call_of, fold_in_place
+from dask_tiled.engine.folding import call_of
+from dask_tiled.kernels.fold_functions import fold_in_place
 from dask_tiled.model.requests import IN_MEMORY
 from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.testing import write_mib_series

@@ -18,33 +18,26 @@ from dask.base import get_annotations
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from dask_tiled.array.dask_graph.aggregation import Ending, finished, reduced
-from dask_tiled.array.dask_graph.functions import reduction_of
-from dask_tiled.array.dask_graph.names import chunk, reductions
 from dask_tiled.array.dask_graph.results import concatenated
 from dask_tiled.array.dask_graph.schedulers import Get
 from dask_tiled.array.deferred import LateArray
-from dask_tiled.array.last_steps import Contraction, LastStep
+from dask_tiled.array.last_steps import Contraction, LastStep, raw_step
 from dask_tiled.array.lowering import Known, known_pixels
 from dask_tiled.array.operands import Beside
 from dask_tiled.array.plan import in_fewer_chunks
 from dask_tiled.array.recipes import Recipes
-from dask_tiled.array.tasks import Function, Kwargs
+from dask_tiled.array.tasks import Kwargs
 from dask_tiled.array.tree import Read
-from dask_tiled.engine.reductions import SUM, Reduction
+from dask_tiled.engine.reductions import MAX, MEAN, MIN, SUM, Reduction
 from dask_tiled.model.indexing import Array
 from dask_tiled.tiling.bases import Chunks
 
-FIRST_STEPS: dict[str, Function] = {
-    "max": reductions.chunk_max,
-    "mean": reductions.mean_chunk,
-    "min": reductions.chunk_min,
-    "sum": chunk.sum,
-}
-"""First steps of dask's reductions, by method name."""
-METHODS = {getattr(np, name): name for name in FIRST_STEPS}
+ROWS = {"max": MAX, "mean": MEAN, "min": MIN, "sum": SUM}
+"""Reductions, by method name."""
+METHODS = {getattr(np, name): name for name in ROWS}
 """Method names, by NumPy function."""
-ADDS = {"mean", "sum"}
-"""Methods that accept a dtype."""
+ADDS = {"mean": "fc", "sum": "biufc"}
+"""Methods that accept a dtype, and its kinds: dask adds means of integers, which wrap around."""
 CHUNKS, RESULT, WEIGHTS, WHOLE = "chunks", "result", "weights", "whole"
 """Names of the results of chunks, of the chunks of the result, of weights, and of the result."""
 
@@ -83,14 +76,12 @@ class Reducing:
             return None
         if not axes or dtype is None or {"split_every", "out"} & given.keys():
             return None
-        first, asked = FIRST_STEPS[self._name], {"axis": axes, "keepdims": True}
-        typed = {"dtype": dtype} if self._name in ADDS else {}
-        step = reduction_of(first, asked | typed, arr.dtype)
-        if step is None:
+        typed = dtype if self._name in ADDS else None
+        if typed is not None and (typed.kind not in ADDS[self._name] or not typed.isnative):
             return None
-        step = step.raw()
+        step = raw_step(Reduction(ROWS[self._name], axes, typed))
         assert isinstance(step.done, Reduction)  # noqa: S101 - for the type checker
-        ending = Ending(step.done, bool(given.get("keepdims")), typed.get("dtype"), 0)
+        ending = Ending(step.done, bool(given.get("keepdims")), typed, 0)
         chunks, dtype = ending.chunks(arr.chunks), ending.dtype or arr.dtype
         make = lambda arr: self._method(arr, *args, **kwargs)  # noqa: E731
         return _late(arr, chunks, dtype, make, partial(_reduced, _pixels(arr), step, ending, ()))

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.array.operands import Beside
-from dask_tiled.array.operations import astype
 from dask_tiled.array.tasks import ChunkJob, Function, Kwargs
 from dask_tiled.engine import reductions as table
 from dask_tiled.engine.accumulators import Bins
+from dask_tiled.engine.expressions import astype
 from dask_tiled.engine.reductions import Aggregation, Reduction
 from dask_tiled.model.indexing import Array
 
@@ -43,11 +43,16 @@ class LastStep(NamedTuple):
     def raw(self) -> LastStep:
         """Return the step with the engine's own results: sums of floats in double precision."""
         assert isinstance(self.done, Reduction)  # noqa: S101 - for the type checker
-        dtype = self.done.dtype
-        if dtype is not None and dtype.kind in "fc":
-            dtype = np.result_type(dtype, np.float64)
-        reduction = replace(self.done, dtype=dtype)
-        return LastStep(reduction, reduction.whole, _added_up)
+        return raw_step(self.done)
+
+
+def raw_step(reduction: Reduction) -> LastStep:
+    """Return the step of a reduction with the engine's own results."""
+    dtype = reduction.dtype
+    if dtype is not None and dtype.kind in "fc":
+        dtype = np.result_type(dtype, np.float64)
+    reduction = replace(reduction, dtype=dtype)
+    return LastStep(reduction, reduction.whole, _added_up)
 
 
 def _added_up(found: Array, _: tuple[int, ...], dtype: np.dtype) -> Array:

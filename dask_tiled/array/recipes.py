@@ -13,12 +13,11 @@ import numpy as np
 
 from dask_tiled.array.last_steps import Contraction, LastStep
 from dask_tiled.array.operands import Beside
-from dask_tiled.array.operations import node_of
 from dask_tiled.array.tasks import Block, ChunkJob, Function, Kwargs, Nested, like_numpy, pixels_in
 from dask_tiled.array.tree import name_of
 from dask_tiled.array.views import View
 from dask_tiled.engine.evaluation import Computation, contracted
-from dask_tiled.engine.expressions import Call, Cast, Operand, Pixels, in_order
+from dask_tiled.engine.expressions import Call, Cast, Operand, Pixels, in_order, node_of
 from dask_tiled.engine.folding import Fold
 from dask_tiled.engine.jobs import Chunk
 from dask_tiled.engine.programs import Program, compiled

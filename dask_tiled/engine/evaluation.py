@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.folding import PIXELS_DEPTH, TILE_BYTES, FrameSink, can_fold, rows_of
+from dask_tiled.engine.folding import (
+    PIXELS_DEPTH,
+    TILE_BYTES,
+    FrameSink,
+    call_of,
+    can_fold,
+    rows_of,
+)
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.engine.programs import Program, Register
 from dask_tiled.engine.reductions import Reduction
@@ -239,7 +246,7 @@ class StageSink:
         tile: Array,
     ) -> None:
         """Run a stage on the pixels of a tile, whose first pixel has the position ``start``."""
-        from dask_tiled.kernels.fold_functions import call_of, fold_in_place
+        from dask_tiled.kernels.fold_functions import fold_in_place
 
         steps = steps.copy()
         for row, column, register in places:

@@ -54,6 +54,21 @@ def are_narrow(pixel: np.dtype, frames: int) -> bool:
     return pixel.itemsize <= 2 and pixel.kind in "biu" and frames <= NARROW_FRAMES
 
 
+def call_of(
+    name: str, pixel: np.dtype, results: Array, weights: Array, rows: Index | None = None
+) -> Index:
+    """Return the call of a fold, as ``dask_tiled.kernels.fold_layout`` has it.
+
+    It refers to the memory of the arrays. ``rows`` are only needed by ``fold_each``.
+    """
+    from dask_tiled.kernels.fold_functions import address
+
+    call = [address(name, pixel, results.dtype, weights.dtype), pixel.itemsize]
+    for array in (results, weights):
+        call += [array.ctypes.data, *array.shape, array.itemsize]
+    return np.array([*call, 0 if rows is None else rows.ctypes.data])
+
+
 class Fold(NamedTuple):
     """A reduction of a chunk by a function of ``dask_tiled.kernels.folds``."""
 
@@ -135,8 +150,6 @@ class FrameSink:
 
     def call_of(self, units: Units) -> Index:
         """Return the call of the fold of undecoded pixels, with the row of each frame."""
-        from dask_tiled.kernels.fold_functions import call_of
-
         name = self._in_place(units)
         return call_of(name, self._pixel, self._results, self._weights, self._rows)
 
@@ -216,7 +229,7 @@ class FrameSink:
 
     def _run(self, name: str, frames: Frames, nbytes: int, starts: Index, firsts: Index) -> None:
         """Fold runs of pixels where they lie."""
-        from dask_tiled.kernels.fold_functions import call_of, fold_in_place
+        from dask_tiled.kernels.fold_functions import fold_in_place
 
         width, depth = nbytes // self._pixel.itemsize, self._depth(frames.offsets, nbytes)
         call = call_of(name, self._pixel, self._results, self._weights)
@@ -269,7 +282,7 @@ class FrameSink:
         results: Array,
         weights: Array,
     ) -> None:
-        from dask_tiled.kernels.fold_functions import add_packed, call_of, fold_units
+        from dask_tiled.kernels.fold_functions import add_packed, fold_units
 
         firsts = self._firsts(runs)
         if len(results) == 1 and adds_packed(name, decoder, results.dtype):

@@ -7,7 +7,6 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import from_dtype, types
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
@@ -19,30 +18,16 @@ OF_BYTES = {"run_program": "primitives", "fold_each": "fused_folds"}
 """Modules of the folds that are told the bytes of a pixel, and compiled once for all types."""
 
 
-def call_of(
-    name: str,
-    pixel: np.dtype,
-    results: npt.NDArray[Any],
-    weights: npt.NDArray[Any],
-    rows: npt.NDArray[np.int64] | None = None,
-) -> npt.NDArray[np.int64]:
-    """Return the call of a fold, as ``fold_layout`` describes it; it refers to the arrays' memory.
+@cache
+def address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:
+    """Compile a fold; return its address.
 
     ``name`` is that of a function of :mod:`dask_tiled.kernels.folds`, ``run_program``, or
-    ``fold_each``. ``rows`` are only needed for a call by ``fold_each``.
+    ``fold_each``.
     """
-    seen = np.dtype(np.uint8) if name in OF_BYTES else pixel
-    call = [_address(name, seen, results.dtype, weights.dtype), pixel.itemsize]
-    for array in (results, weights):
-        call += [array.ctypes.data, *array.shape, array.itemsize]
-    return np.array([*call, 0 if rows is None else rows.ctypes.data])
-
-
-@cache
-def _address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> int:
-    """Compile a fold; return its address."""
     module = OF_BYTES.get(name, "folds")
-    signature = fold_signature(*map(from_dtype, (pixel, result, weight)))
+    seen = np.dtype(np.uint8) if name in OF_BYTES else pixel
+    signature = fold_signature(*map(from_dtype, (seen, result, weight)))
     by_pixel = name.endswith("_pixels")  # sums of pixels are added up in the order of the frames
     name = f"dask_tiled.kernels.{module}:{name}"
     return _address_of(compiled(name, signature, reorder=not by_pixel, by_address=True))

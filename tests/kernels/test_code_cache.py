@@ -234,7 +234,8 @@ CACHED = """
 import sys
 import numpy as np
 from dask_tiled.kernels.decoding import compiled
-from dask_tiled.kernels.fold_functions import call_of, fold_in_place
+from dask_tiled.engine.folding import call_of
+from dask_tiled.kernels.fold_functions import fold_in_place
 from dask_tiled.model.requests import IN_MEMORY
 
 out, zero = np.zeros(64, "u1"), np.zeros(1, "i8")

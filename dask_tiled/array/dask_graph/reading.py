@@ -38,7 +38,6 @@ from dask_tiled.array.dask_graph.names import (
     routines,
 )
 from dask_tiled.array.dask_graph.slices import as_now, cuts_of, taken
-from dask_tiled.array.operations import astype, is_elementwise
 from dask_tiled.array.tasks import Function, Key, Kwargs, Label, Labelling, pixels_of, run_job
 from dask_tiled.array.tree import (
     Argument,
@@ -61,6 +60,7 @@ from dask_tiled.array.tree import (
     Transpose,
     Tree,
 )
+from dask_tiled.engine.expressions import astype, is_elementwise
 from dask_tiled.model.indexing import Cut, cut_chunks
 from dask_tiled.tiling.bases import Chunks, Grid
 

@@ -56,9 +56,9 @@ from dask_tiled.array.dask_graph.schedules import (
     without,
 )
 from dask_tiled.array.dask_graph.wrapped import unwrapped
-from dask_tiled.array.operations import OPERATORS
 from dask_tiled.array.recipes import Recipes, make, make_all, make_later
 from dask_tiled.array.tasks import Function, pixels_of
+from dask_tiled.engine.expressions import OPERATORS
 from dask_tiled.model.indexing import Shaped
 from dask_tiled.reading.amounts import Read, memory_of
 from dask_tiled.reading.reader import Source
