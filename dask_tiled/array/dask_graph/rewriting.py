@@ -87,7 +87,8 @@ def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
             found = unwrapped(dsk)
             if calls(found, pixels_of):
                 made = rewritten(found, keys)
-                made = lending(made, _names(keys)) if get_here() else made
+                if calls(made, pixels_of) and get_here():
+                    made = lending(made, _names(keys))
                 return da.optimize(made, keys, **kwargs)
         except NoSuchNameError:  # warned when the first array was opened
             pass
