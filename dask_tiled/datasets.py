@@ -38,7 +38,9 @@ class Datasets(Mapping[str, da.Array]):
             listed = ", ".join(map(repr, names[:MOST_NAMED])) + ", ..." * (len(names) > MOST_NAMED)
             hint = nearest(name, names) if isinstance(name, str) else None
             raise KeyError(f"no dataset {name!r}; expected one of {listed}. {hint or ''}".rstrip())
-        opened: da.Array = open_dataset(self._contents.path, **self._contents.arguments(name))
+        contents = self._contents
+        with contents.together.described():
+            opened: da.Array = open_dataset(contents.path, **contents.arguments(name))
         return opened
 
     def __contains__(self, name: object) -> bool:

@@ -12,6 +12,7 @@ from dask_tiled.errors import DatasetError, printable
 from dask_tiled.formats.describing import from_the_root
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.listing import DATA, Listing, listing_all
+from dask_tiled.model.together import Together
 
 OF_CHUNKS = "tiling", "chunks", "io"
 OF_ONE = "axes", "corrections", "fill_value", "roi", "sync_offset"
@@ -42,6 +43,7 @@ class Contents:
     ) -> None:
         self.path, self.keys, self._options, self._option = path, keys, options, option
         self._rows: dict[str, tuple[str, ...]] = {}
+        self.together = Together([*keys.values()])
 
     @property
     def label(self) -> str:
@@ -64,7 +66,8 @@ class Contents:
         if name not in self._rows:
             told = {k: x for k, x in self.arguments(name).items() if k not in OF_CHUNKS}
             try:
-                desc = describe(self.path, **{**told, "doubts": "ignore"})
+                with self.together.described():
+                    desc = describe(self.path, **{**told, "doubts": "ignore"})
             except FAULTS as error:
                 problem = error.problem if isinstance(error, DatasetError) else str(error)
                 return name, "", "", f"cannot be opened: {problem}"

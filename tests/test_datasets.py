@@ -11,7 +11,10 @@ import zarr
 from ome_writer import document, image, tiff_data, write_pages
 
 import dask_tiled
-from dask_tiled import DatasetError, TiledArray, open_datasets, to_beton
+from dask_tiled import CorruptFileError, DatasetError, TiledArray, open_datasets, to_beton
+from dask_tiled.formats.hdf5 import apart
+from dask_tiled.formats.hdf5 import descriptor as hdf5
+from dask_tiled.formats.lif import descriptor as lif
 from dask_tiled.model.listing import Listing
 from dask_tiled.testing import (
     counting_frames,
@@ -179,6 +182,51 @@ def test_a_damaged_dataset(tmp_path):
         (tmp_path / pixels).write_bytes(b"nothing")
     with pytest.raises(DatasetError, match="the list names is missing"):
         open_datasets(write_jeol_list(tmp_path / "list.ASW", ["no.img", "none.img"]))
+
+
+def test_structure_is_read_once(tmp_path, monkeypatch):
+    """One job describes all HDF5 datasets; each equals its description alone."""
+    path, expected = hdf5_file(tmp_path / "maps.h5")
+    jobs = []
+
+    def counted(file, *looks):
+        jobs.append(looks)
+        return apart.safely(file, *looks)
+
+    monkeypatch.setattr(hdf5, "safely", counted)
+    datasets = open_datasets(path)
+    assert len(jobs) == 1
+    found = {name: arr.description for name, arr in datasets.items()}
+    repr(datasets)
+    assert len(jobs) == 2
+    for name, key in zip(("counts", "scan_map"), ("scan/counts", "scan/map"), strict=True):
+        assert found[name] == dask_tiled.describe(path, dataset=key)
+    del jobs[:]
+    with h5py.File(path, "a") as file:  # another version of the file
+        file["scan/counts"][0] = 7
+    np.testing.assert_array_equal(datasets["counts"][0], np.full_like(A[0], 7))
+    assert len(jobs) == 1
+
+    def crashing(file, *looks):
+        jobs.append(looks)
+        if len(looks[0].args[1]) > 1:
+            raise CorruptFileError("the library crashes", path=file.path)
+        return apart.safely(file, *looks)
+
+    monkeypatch.setattr(hdf5, "safely", crashing)
+    for name, arr in open_datasets(path).items():
+        assert arr.shape == expected[name].shape
+    assert len(jobs) == 1 + 1 + 1 + len(expected)
+
+
+def test_containers_are_read_once(tmp_path, monkeypatch):
+    path, expected = lif_file(tmp_path / "images.lif")
+    read, calls = lif.read_file, []
+    monkeypatch.setattr(lif, "read_file", lambda file: calls.append(file) or read(file))
+    datasets = open_datasets(path)
+    for name, pixels in expected.items():
+        np.testing.assert_array_equal(datasets[name].compute(), pixels)
+    assert len(calls) == 2
 
 
 def test_options_are_passed_to_each(tmp_path):

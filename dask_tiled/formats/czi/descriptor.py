@@ -36,6 +36,7 @@ from dask_tiled.model.axes import of_light_microscope
 from dask_tiled.model.colours import of_channels, rgb_in
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.instrument import entries
+from dask_tiled.model.together import kept
 
 HEADER: tools.Fields = {
     **SEGMENT, "major": (32, "i4"), "minor": (36, "i4"), "part": (80, "i4"),
@@ -80,7 +81,8 @@ def describe(
     file = tools.File.only(paths, "czi")
     check_whole("level", level, least=0, path=file.path)
     header = read_segment(file, 0, FILE, HEADER)
-    every, told = read_directory(file, header["directory"]), _read_xml(file, header["metadata"])
+    every = kept(read_directory, file, header["directory"])
+    told = _read_xml(file, header["metadata"])
     names, (number, doubts), whole = _scene(file, every, told, dataset)
     ratio, ratios, tiles = _at_level(file, every, whole, level)
     corner = [int(whole.start[name].min()) for name in SIZED]

@@ -48,13 +48,25 @@ class Ranking(NamedTuple):
             _raise_lists(tree, found)
 
 
-def choose(tree: Tree, dataset: int | str | None, level: int = 0) -> Choice:
+class Survey(NamedTuple):
+    """The arrays of a file."""
+
+    found: Found
+    ranking: Ranking
+
+    @classmethod
+    def of(cls, tree: Tree) -> Survey:
+        """Search a file, and rank its arrays."""
+        found = search(tree, "", tree.root)
+        return cls(found, _ranked(tree, found))
+
+
+def choose(tree: Tree, survey: Survey, dataset: int | str | None, level: int = 0) -> Choice:
     """Return the array that the user asks for, or the default one, at a level of its pyramid.
 
     Raise a DatasetError if there is no such array, or it cannot be read.
     """
-    found = search(tree, "", tree.root)
-    ranking = _ranked(tree, found)
+    found, ranking = survey
     listed, told_by, doubts = ranking[:3]
     name = dataset.strip("/") if isinstance(dataset, str) else ""
     if name:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.codecs.chunks import needs_imagecodecs
-from dask_tiled.errors import DatasetError, MissingFileError, check_whole, require
+from dask_tiled.errors import CorruptFileError, DatasetError, MissingFileError, check_whole, require
 from dask_tiled.formats.hdf5.apart import safely
 from dask_tiled.formats.hdf5.attributes import attribute, label, plain_attributes
-from dask_tiled.formats.hdf5.choice import Choice, choose
+from dask_tiled.formats.hdf5.choice import Choice, Survey, choose
 from dask_tiled.formats.hdf5.convention import Calibration
 from dask_tiled.formats.hdf5.conventions import CONVENTIONS, INSTRUMENT
 from dask_tiled.formats.hdf5.datasets import MOST_NAMED, Picture, number_type
@@ -35,12 +35,15 @@ from dask_tiled.model.channels import CHANNELS
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import unfinished
-from dask_tiled.model.files import HDF5, File, read_head
+from dask_tiled.model.files import HDF5, File, is_filling, read_head
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.listing import most_listed
 from dask_tiled.model.paths import Border, border, within
+from dask_tiled.model.together import kept_each
 
+MOST_AT_ONCE = 64
+"""Describe at most this many datasets in one job."""
 # fmt: off
 EXTENSIONS = (
     ".h5", ".hdf5", ".hdf", ".hspy", ".nxs", ".nx5", ".emd", ".de5", ".mat", ".h5oina", ".ims",
@@ -100,9 +103,11 @@ def describe(
         )
     if sig_dims is not None:
         check_whole("sig_dims", sig_dims, least=1, path=file.path)
-    asked = Asked(dataset, sig_dims, level, frames, rebin_energy, most_listed())
-    looks = [partial(look, file, asked, border(), facts) for facts in (True, False)]
-    desc = safely(file, *looks)  # if facts are damaged, pixels may be readable
+    asked = Asked(sig_dims, level, frames, rebin_energy, most_listed(), border())
+    told = repr((asked[:-1], asked.border is not None and asked.border.outside, is_filling()))
+    desc = kept_each(partial(_looked, asked), file, dataset, told, MOST_AT_ONCE)
+    if isinstance(desc, DatasetError):
+        raise desc
     if any(needs_imagecodecs(decoder) for decoder in desc.layout.decoders):
         require("imagecodecs", "hdf5", file.path)
     return desc
@@ -111,29 +116,67 @@ def describe(
 class Asked(NamedTuple):
     """Options of a description."""
 
-    dataset: int | str | None
     sig_dims: int | None
     level: int
     frames: str | slice
     rebin_energy: int
     most: int | None
     """Maximum number of datasets listed in the metadata."""
+    border: Border | None
+    """Where linked files may be."""
+
+
+def _looked(
+    asked: Asked, file: File, datasets: Sequence[int | str | None]
+) -> Sequence[Description | DatasetError]:
+    """Describe datasets in a child process; return an error for each that cannot be described."""
+    # If facts are damaged, pixels may be readable.
+    looks = [partial(look, file, datasets, asked, facts) for facts in (True, False)]
+    try:
+        return safely(file, *looks)
+    except CorruptFileError:
+        if len(datasets) == 1:
+            raise
+    return [_alone(asked, file, one) for one in datasets]  # one of them crashes the library
+
+
+def _alone(asked: Asked, file: File, dataset: int | str | None) -> Description | DatasetError:
+    try:
+        return _looked(asked, file, [dataset])[0]
+    except DatasetError as error:
+        return error
 
 
 def look(
     file: File,
+    datasets: Sequence[int | str | None],
     asked: Asked,
-    known: Border | None,
     with_facts: bool,  # noqa: FBT001 - as the parameters of `describe` are
-) -> Description:
-    """Describe a dataset, in this process."""
+) -> Sequence[Description | DatasetError]:
+    """Describe datasets, in this process."""
     problem = "the HDF5 library cannot read the file"
-    with reading_of(file, problem), within(known), Tree(file) as tree:
-        choice = choose(tree, asked.dataset, asked.level)
-        picture = _asked(file.path, choice.picture, asked.frames, asked.rebin_energy)
-        listed = _without_parts(choice.listed, picture)[: asked.most]
-        choice = choice._replace(picture=picture, listed=listed)
-        return _describe(tree, choice, asked.sig_dims, with_facts=with_facts)
+    found: list[Description | DatasetError] = []
+    with reading_of(file, problem), within(asked.border), Tree(file) as tree:
+        survey = Survey.of(tree)
+        doubts = [*tree.doubts]
+        for dataset in datasets:
+            tree.doubts[:] = doubts
+            try:
+                with reading_of(file, problem):
+                    found.append(_look_at(tree, survey, dataset, asked, with_facts=with_facts))
+            except DatasetError as error:
+                found.append(error)
+    return found
+
+
+def _look_at(
+    tree: Tree, survey: Survey, dataset: int | str | None, asked: Asked, *, with_facts: bool
+) -> Description:
+    choice = choose(tree, survey, dataset, asked.level)
+    picture = _asked(tree.file.path, choice.picture, asked.frames, asked.rebin_energy)
+    listed = _without_parts(choice.listed, picture)[: asked.most]
+    choice = choice._replace(picture=picture, listed=listed)
+    return _describe(tree, choice, asked.sig_dims, with_facts=with_facts)
 
 
 def _without_parts(listed: Sequence[Picture], chosen: Picture) -> list[Picture]:

@@ -31,6 +31,7 @@ from dask_tiled.model.colours import of_channels
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.pieces import piece_table
+from dask_tiled.model.together import kept
 
 CHANNEL: Keys = {
     "DataType": whole(range(2), 0), "Resolution": whole(range(1, 65)),
@@ -94,7 +95,7 @@ def describe(
         Assemble tiles by their positions; if False, tiles are an axis "m".
     """
     file = tools.File.only(paths, "lif")
-    root, blocks = read_file(file)
+    root, blocks = kept(read_file, file)
     images = [*images_of(root)]
     if not images:
         raise tools.DatasetError("the file has no images", path=file.path)
