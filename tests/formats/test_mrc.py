@@ -117,6 +117,15 @@ def test_byte_order_is_inferred_without_stamp_and_identifier(tmp_path, order):
     check_format(wrong, frames, cuts=2)
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_byte_order_of_bytes_without_stamp_and_axes(tmp_path, order):
+    """Modes and axes of 0 are plausible in both orders; the sizes of one are smaller."""
+    frames = counting_frames((3, 8, 16), "i1")
+    path = write_mrc(tmp_path / "old.st", frames, byte_order=order, stamp=False)
+    write_header(path, bytes(12), at=64)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), frames)
+
+
 def test_bytes_are_signed_unless_the_header_flags_them(tmp_path):
     frames = counting_frames((2, 5, 7), "u1")
     standard = write_mrc(tmp_path / "standard.mrc", frames, imod=False)

@@ -101,16 +101,18 @@ def header_of(head: bytes, path: str, *, unfinished: bool = False) -> Header:
         raise CorruptFileError(
             "too short for an MRC header", path=path, expected=expected, found=found
         )
-    # Old files lack a valid machine stamp; then one order is plausible.
-    stamped = STAMPS.get((head[212], head[213]), "<")
-    orders = sorted(get_args(Order), key=lambda order: order != stamped)
-    parsed = {order: parse_fields(head, FIELDS, order) for order in orders}
-    order = next(
-        (order for order in orders if _is_plausible(parsed[order], int(not unfinished))), None
+    # Old files lack a valid machine stamp; then one order is plausible, or has smaller sizes.
+    stamped = STAMPS.get((head[212], head[213]))
+    parsed = {order: parse_fields(head, FIELDS, order) for order in get_args(Order)}
+    order = min(
+        (one for one in parsed if _is_plausible(parsed[one], int(not unfinished))),
+        key=lambda one: (one != stamped, parsed[one]["nx"] * parsed[one]["ny"]),
+        default=None,
     )
     if order is None:
         names = ("nx", "ny", "nz", "mode", "mapcrs", "nsymbt")
-        found = ", ".join(f"{name} {parsed[stamped][name]}" for name in names)
+        read = parsed[stamped or "<"]
+        found = ", ".join(f"{name} {read[name]}" for name in names)
         expected = f"sizes above 0, a mode of {sorted(TYPES)} and axes 1, 2, 3"
         problem = "invalid MRC header"
         raise CorruptFileError(problem, path=path, where="byte 0", expected=expected, found=found)
