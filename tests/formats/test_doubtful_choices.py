@@ -9,7 +9,7 @@ import pytest
 import tifffile
 
 import dask_tiled
-from dask_tiled import describe, open_dataset
+from dask_tiled import ImageField, describe, open_dataset
 from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.model.doubts import SETTLED_BY, may_be_meant
 from dask_tiled.testing import (
@@ -371,23 +371,25 @@ def test_nd2_loops_that_take_turns(tmp_path):
 
 
 def test_the_first_of_several_image_fields_is_in_doubt(tmp_path):
-    """Labels leave no doubt beside images, and images one beside labels."""
-    images, labels = counting_frames((3, 8, 10), "u1"), np.arange(3)
-    fields = {"image": images, "label": labels, "depth": counting_frames((3, 8, 10), "f4")}
-    for names, others in (
-        ("image label", ""),
-        ("image label depth", "depth"),
-        ("label image", "image"),
-    ):
-        path = tmp_path / f"{names}.beton"
-        dask_tiled.to_beton(path, {name: fields[name] for name in names.split()})
+    """Numbers and arrays leave no doubt beside images, and images none beside these."""
+    fields = {
+        "image": counting_frames((3, 8, 10, 3), "u1"),
+        "label": np.arange(3),
+        "depth": counting_frames((3, 8, 10), "f4"),
+        "mask": counting_frames((3, 8, 10, 3), "u1"),
+    }
+    names = ("image label", "label image", "image depth", "image label mask")
+    for listed, others in zip(names, (0, 0, 0, 1), strict=True):
+        path = tmp_path / f"{listed}.beton"
+        kinds = dict.fromkeys({"image", "mask"} & {*listed.split()}, ImageField("raw"))
+        dask_tiled.to_beton(path, {name: fields[name] for name in listed.split()}, kinds)
         found = describe(path).doubts
-        assert [one.text.rpartition(": ")[2] for one in found] == others.split()
-        for name in names.split():
-            np.testing.assert_array_equal(
-                open_dataset(path, field=name, doubts="raise"), fields[name]
-            )
-    assert found[0].settle == "pass field='label', or the name of another"
+        assert len(found) == others
+        for name in listed.split():
+            arr = open_dataset(path, field=name, doubts="raise")
+            np.testing.assert_array_equal(arr, fields[name])
+    assert found[0].text.endswith("image is shown, the first field; the others: mask")
+    assert found[0].settle == "pass field='image', or the name of another"
 
 
 FRAMES = counting_frames((10, 4, 6), "u2")

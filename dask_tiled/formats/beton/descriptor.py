@@ -12,7 +12,7 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.beton import structure
 from dask_tiled.formats.beton.fields import Samples, lay_out
 from dask_tiled.formats.beton.sample_file import SampleFile, listed, read_file
-from dask_tiled.formats.beton.structure import FIELD_BYTES, HEADER, HEADER_BYTES, Field
+from dask_tiled.formats.beton.structure import FIELD_BYTES, HEADER, HEADER_BYTES
 from dask_tiled.formats.tools.choosing import Chosen
 from dask_tiled.model.axes import sig_axes
 from dask_tiled.model.doubts import by_size_only
@@ -68,20 +68,13 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
 def _choose(file: SampleFile, field: int | str | None) -> Chosen:
     """Select a field: the one that the user asks for, or the first.
 
-    The first is in doubt if another one holds images, or arrays of two axes or more.
+    The first is in doubt if it is one of several fields of images.
     """
     number = choose_dataset(file.file.path, [one.name for one in file.fields], field)
-    others = [one.name for one in file.fields[1:] if field is None and _is_picture(one)]
+    images = [one.name for one in file.fields if one.type_id == structure.IMAGE]
     first = file.fields[number].name
+    others = images[1:] if field is None and images[:1] == [first] else []
     return Chosen(number, by_size_only(first, others, "the first field", option="field"))
-
-
-def _is_picture(field: Field) -> bool:
-    """Return whether samples are images, or arrays of two axes or more."""
-    arrays = (structure.ARRAY, structure.TENSOR)
-    if field.type_id not in arrays:
-        return field.type_id == structure.IMAGE
-    return len(structure.parse_array(field.arguments)[1]) > 1
 
 
 FORMAT = tools.Format(
