@@ -69,6 +69,8 @@ def kept_each(
 ) -> T:
     """Return the result of a dataset; ``read`` is called for it and those that follow.
 
+    Results that are exceptions are not kept.
+
     Parameters
     ----------
     read : callable
@@ -81,10 +83,14 @@ def kept_each(
     current = _current.get()
     if current is None or file.grows or dataset not in current.keys:
         return read(file, [dataset])[0]
-    if (file, dataset, options) not in current.known:
-        at = current.keys.index(dataset)
-        some = current.keys[at : at + most]
-        for one, result in zip(some, read(file, some), strict=True):
+    key = file, dataset, options
+    if key in current.known:
+        known: T = current.known[key]
+        return known
+    at = current.keys.index(dataset)
+    some = current.keys[at : at + most]
+    first, *others = read(file, some)
+    for one, result in zip(some[1:], others, strict=True):
+        if not isinstance(result, Exception):  # its cause may lie in other files, and pass
             current.keep((file, one, options), result)
-    found: T = current.known[file, dataset, options]
-    return found
+    return first if isinstance(first, Exception) else current.keep(key, first)
