@@ -67,11 +67,12 @@ def by_schemas(path):
     from referencing import Registry
     from referencing.jsonschema import DRAFT202012
 
-    number, _, told = read_metadata(path)
+    number, inner, told = read_metadata(path)
     folder = Path(ngff_zarr.__file__).parent / "spec" / number / "schemas"
     schemas = [json.loads(one.read_text()) for one in folder.glob("*.schema")]
     known = {one["$id"]: DRAFT202012.create_resource(one) for one in schemas if "$id" in one}
-    schema = json.loads((folder / "image.schema").read_text())
+    name = "label" if "image-label" in inner else "image"
+    schema = json.loads((folder / f"{name}.schema").read_text())
     kind = jsonschema.validators.validator_for(schema)
     kind(schema, registry=Registry().with_resources(known.items())).validate(told)
     return {}
@@ -89,8 +90,7 @@ def by_models(path):
     from ome_zarr_models import open_ome_zarr
 
     found = open_ome_zarr(str(path), version=read_metadata(path)[0])
-    assert type(found).__name__ == "Image", type(found)
-    return {}
+    return {"kind": type(found).__name__}
 
 
 def by_ome_zarr(path):
@@ -109,11 +109,10 @@ def by_napari(path):
     from napari_ome_zarr import napari_get_reader
 
     ((data, told, kind),) = napari_get_reader(str(path))(str(path))
-    assert kind == "image"
-    names = {}
+    names = {"kind": kind}
     if "channel_axis" in told and "colormap" in told:
         colours = [list(map(float, one.colors[1][:3])) for one in told["colormap"]]
-        names = {"names": list(told["name"]), "colours": colours}
+        names |= {"names": list(told["name"]), "colours": colours}
     return {"levels": levels_of(data), **names}
 
 

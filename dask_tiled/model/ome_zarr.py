@@ -32,6 +32,7 @@ def image_of(
     version: str = "0.5",
     *,
     title: str = "",
+    has_labels: bool = False,
 ) -> dict[str, Any]:
     """Return OME-Zarr metadata of an image: an array of a group and its pyramid levels.
 
@@ -51,6 +52,8 @@ def image_of(
         Version of the specification: for format 2 or 3 of zarr.
     title : str
         Name of the image; without one, it has none.
+    has_labels : bool
+        Whether the pixels are labels, of objects in another image.
 
     Returns
     -------
@@ -82,10 +85,12 @@ def image_of(
     if halving is not None and len(paths) > 1:
         image["type"] = halving.method
     channels = _channels(scaled[types.index(CHANNEL)], dtype) if CHANNEL in types else []
-    omero = {"omero": {"channels": channels}} if channels else {}
+    beside: dict[str, Any] = {"omero": {"channels": channels}} if channels else {}
+    if has_labels:
+        beside["image-label"] = {"version": version}
     if version == "0.4":
-        return {"multiscales": [{"version": version, **image}], **omero}
-    return {"ome": {"version": version, "multiscales": [image], **omero}}
+        return {"multiscales": [{"version": version, **image}], **beside}
+    return {"ome": {"version": version, "multiscales": [image], **beside}}
 
 
 def _channels(axis: Axis, dtype: np.dtype) -> list[dict[str, Any]]:

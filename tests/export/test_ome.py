@@ -285,7 +285,20 @@ def verdicts(tmp_path_factory):
             levels = [group[one][...] for one in ("data", "level_1/data")]
             np.testing.assert_array_equal(levels[0], pixels)
             expected[path.name] = levels_of(levels)
+            if name == "nearest":
+                label, again = mark_labels(path), folder / f"labels {version}"
+                to_zarr(label, again, pyramid=1, zarr_format=zarr_format)
+                expected[again.name] = expected[path.name]
     return expected, judged(folder)
+
+
+def mark_labels(path):
+    """Mark an image as labels; return its pixels."""
+    group = zarr.open_group(path, mode="r+")
+    told = dict(group.attrs)
+    (told.get("ome", told))["image-label"] = {}
+    group.attrs.put(told)
+    return open_dataset(path)
 
 
 @pytest.mark.slow
@@ -300,13 +313,31 @@ def test_all_judges_accept_images(verdicts):
             one = told[name]
             if name[: -len(" 0.5")] in refused:
                 right = isinstance(one, str) and reason in one
-            elif judge in {"schemas", "yaozarrs", "ome-zarr-models"}:
+            elif judge in {"schemas", "yaozarrs"}:
                 right = one == {}
+            elif judge == "ome-zarr-models":
+                is_image = name[: -len(" 0.5")] not in {"labels", "nearest"}
+                right = one == {"kind": "Image" if is_image else "ImageLabel"}
             else:
                 right = isinstance(one, dict) and one["levels"] == levels
             if not right:
                 wrong[judge, name] = one
     assert not wrong
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_labels_stay_labels(tmp_path, zarr_format):
+    """An exported label image is one again, whose levels are not averaged."""
+    labels = np.arange(64 * 48, dtype="u4").reshape(64, 48)
+    path = tmp_path / "0.zarr"
+    to_zarr(da.from_array(labels), path, zarr_format=zarr_format)
+    arr = mark_labels(path)
+    for k in (1, 2):
+        path = tmp_path / f"{k}.zarr"
+        to_zarr(arr, path, pyramid=1, zarr_format=zarr_format)
+        found = zarr.open_group(path, mode="r")["level_1/data"]
+        np.testing.assert_array_equal(found[...], labels[::2, ::2])
+        arr = open_dataset(path)
 
 
 @pytest.mark.slow
@@ -317,6 +348,8 @@ def test_readers_find_names_colours_scales_and_units(verdicts, version):
         assert told[judge]["names"] == ["a", "b", "c"]
     for judge in ("ome-zarr", "napari-ome-zarr", "ngff-zarr"):
         assert told[judge]["colours"] == [[0, 0, 1], [0, 1, 1], [1, 0, 0]]
+    assert told["napari-ome-zarr"]["kind"] == "image"
+    assert verdicts[1]["napari-ome-zarr"][f"labels {version}"]["kind"] == "labels"
     assert told["bioio"]["dims"] == [*"TCZYX"]
     assert told["bioio"]["scale"] == [2, 0.25, 0.5]
     assert told["ngff-zarr"]["scale"] == {"t": 3, "c": 1, "z": 2, "y": 0.25, "x": 0.5}
