@@ -38,7 +38,8 @@ def steps(monkeypatch):
     found, write = [], Target.write
 
     def listed(self, box, held):
-        found.append(Path(self.place.content.path).parent.name)
+        folders = Path(self.place.content.path).parents
+        found.append(next(folder.name for folder in folders if folder.name != "store"))
         write(self, box, held)
 
     monkeypatch.setattr(targets.Target, "write", listed)
@@ -245,3 +246,16 @@ def test_stores_are_written_in_one_step(tmp_path):
     store, arr = zarr.storage.MemoryStore(), scan_of(tmp_path / "scan.mib")
     stored = to_zarr(arr, store, **COLUMNS)
     np.testing.assert_array_equal(stored[...], FRAMES)
+
+
+@pytest.mark.usefixtures("always")
+def test_several_arrays_in_two_steps(tmp_path, steps):
+    """Each array has parts of its own in the temporary store, which is removed."""
+    scan = scan_of(tmp_path / "scan.mib")
+    arrays, out = {"whole": scan, "part": scan[:3]}, tmp_path / "o.zarr"
+    to_zarr(arrays, out, chunks={"y": 4, "x": 8}, progress=False)
+    assert len({*steps}) == 2
+    np.testing.assert_array_equal(open_dataset(out, dataset="whole"), FRAMES)
+    np.testing.assert_array_equal(open_dataset(out, dataset="part"), FRAMES[:3])
+    assert {*os.listdir(tmp_path)} == {"scan.mib", "scan.hdr", "o.zarr"}
+    verify_zarr(out, arrays)
