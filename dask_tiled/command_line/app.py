@@ -88,11 +88,17 @@ def _warned(before: set[str], message: Warning | str, *_: Any, **__: Any) -> Non
 
 def _as_typed(message: str) -> str:
     """Format a message as one line, with options as on the command line: ``--overwrite``."""
+    from dask_tiled.model.doubts import SETTLED_BY
+
     typed = {str(one.name): max(one.opts, key=len) for one in (*OPENING, *EXPORT, *MAPS)}
+    of_formats = {name for some in SETTLED_BY.values() for name in some if name.isidentifier()}
+    typed |= {name: f"-O {name}=" for name in of_formats - typed.keys()}
 
     def option(found: re.Match[str]) -> str:
         name = typed[found[1]]
         value = re.sub(r"['() ]|,(?=\)$)", "", found[2] or "")
+        if name[-1] == "=":
+            return name + value
         return name if value in {"True", ""} else f"{name} {value}"
 
     sentences = re.sub(r"([^\s.:;?!])\s*\n\s*(?=[A-Z])", r"\1. ", message)

@@ -1,6 +1,7 @@
 """Errors of the command line: one line on stderr, an exit code, and no traceback."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ import dask_tiled
 from dask_tiled import DatasetError
 from dask_tiled.command_line import values
 from dask_tiled.command_line.app import app
-from dask_tiled.testing import counting_frames, write_mib
+from dask_tiled.testing import counting_frames, write_mib, write_ripple
 
 COMMAND = [sys.executable, "-m", "dask_tiled"]
 
@@ -136,6 +137,19 @@ def test_strict_refuses_open_choices(tmp_path, monkeypatch, verb):
     assert "6 frames are shown in a row" in line
     assert "Pass --nav-shape rows,columns, or --nav-shape 6 for a series." in line
     assert os.listdir() == ["row.mib"]
+
+
+def test_options_of_formats_settle_doubts_as_they_are_told(tmp_path):
+    """An option of a format is named as it is typed, and settles the doubt."""
+    keys = {"byte-order": "dont-care"}
+    path = write_ripple(tmp_path / "a.rpl", np.ones((3, 4, 8), "u2"), further=keys)[1]
+    line = error_of("info", path, "--strict", code=3)
+    assert line.endswith("Pass -O byte_order=little, or -O byte_order=big.")
+    told = re.findall(r"-O (\S+?)[,.]", line)
+    for option in told:
+        done = CliRunner().invoke(app, ["info", str(path), "--strict", "-O", option])
+        assert done.exit_code == 0
+    assert told == ["byte_order=little", "byte_order=big"]
 
 
 def test_unexpected_errors_give_one_line(scan, monkeypatch):
