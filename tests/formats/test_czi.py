@@ -109,10 +109,10 @@ def test_colours(tmp_path, monkeypatch, compression, samples, most_looked):
     frame = np.stack(colours, axis=-1).astype("u1")[..., slice(None) if samples > 1 else 0]
     path = write_czi(tmp_path / "a.czi", tiles_of(frame[None], "C"), compression=compression)
     arr = open_dataset(path)
-    assert arr.shape == (1, *frame.shape)
+    assert arr.shape == frame.shape
     if samples > 1:
         assert describe(path).axes[-1].labels == ("blue", "green", "red", "alpha")[:samples]
-    loss = abs(arr.compute()[0].astype(int) - frame).max()
+    loss = abs(arr.compute().astype(int) - frame).max()
     assert loss <= (12 if compression == 1 else 0)
 
 
@@ -184,8 +184,8 @@ def test_pyramids(tmp_path):
         Tile({"C": 0, "Y": 8, "X": 4, "S": 0}, frame[::4, ::4], 4),
     ]
     path = write_czi(tmp_path / "a.czi", tiles, scaling=SCALING)
-    check_format(path, frame[None], cuts=4)
-    check_format(path, frame[None, ::4, ::4], cuts=3, level=2)
+    check_format(path, frame, cuts=4)
+    check_format(path, frame[::4, ::4], cuts=3, level=2)
     assert describe(path).metadata["czi"]["levels"] == (1, 2, 4)
     assert describe(path, level=2).axes[-1].scale == pytest.approx(0.4)
     with refused(path, "no such level", detailed=True):
@@ -256,13 +256,13 @@ def test_damaged_files(tmp_path, seed):
 
 @by_row(rows_of("czi"))
 def test_real_file(row):
-    assert_equals_row(open_dataset(path_of(row)).compute(), row)
+    assert_equals_row(open_dataset(path_of(row), squeeze=False).compute(), row)
 
 
 @by_row(rows_of("czi", "SERIES"))
 def test_real_scenes_equal_pylibczirw(row):
     path, scene = path_of(row), int(row["item"].split()[1])
-    arr = open_dataset(path, dataset=scene)
+    arr = open_dataset(path, dataset=scene, squeeze=False)
     assert_equals_row(arr.compute(), row)
     czi = pytest.importorskip("pylibCZIrw.czi", reason="pylibCZIrw is not installed")
     desc = arr.description
@@ -294,8 +294,8 @@ def test_real_files_equal_czifile(name):
         with czifile.CziFile(path) as other:
             expected = np.squeeze(other.asarray())
             times = [one.data() for one in other.attachments() if "TimeStamps" in str(one)]
-    arr = open_dataset(path)
-    np.testing.assert_array_equal(np.squeeze(arr.compute()), expected)
+    np.testing.assert_array_equal(open_dataset(path).compute(), expected)
+    arr = open_dataset(path, squeeze=False)
     if times:
         found = np.unique(frame_facts(arr).compute()["time"])
         np.testing.assert_array_equal(found, times[0][: arr.shape[arr.dims.index("t")]])

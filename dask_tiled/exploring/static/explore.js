@@ -506,8 +506,10 @@ class Plot {
     const { bins } = this.#showing(seen);
     if (!window.some(([low, high], k) => Math.ceil((high - low) / MOST) < bins[k])) return;
     if (this.sought === window.join()) return; // the answer may be coarser
-    this.sought = window.join();
-    this.timer = setTimeout(() => this.events.detail?.(window, this.number), RESTS);
+    this.timer = setTimeout(() => {
+      this.sought = window.join();
+      this.events.detail?.(window, this.number);
+    }, RESTS);
   }
 
   #drawLine(c, soft) {
@@ -600,17 +602,19 @@ class Plot {
     if (units) c.fillText(units, left, area.y + area.h + 6);
   }
 
-  // Names of channels in their colours, with the values of black and of full colour
+  // Colours and names of channels, with the values of black and of full colour
   #drawLegend(c) {
     const { area } = this.layout, line = 16;
     const texts = this.limits.map(([low, high], k) => `${nameOf(this.channels, k)}  ${format(low)} to ${format(high)}`);
     c.textAlign = "left";
     c.textBaseline = "top";
     c.fillStyle = DARK;
-    c.fillRect(area.x + 8, area.y + 8, Math.max(...texts.map((text) => c.measureText(text).width)) + 12, line * texts.length + 6);
+    c.fillRect(area.x + 8, area.y + 8, Math.max(...texts.map((text) => c.measureText(text).width)) + 30, line * texts.length + 6);
     texts.forEach((text, k) => {
       c.fillStyle = this.channels.colours[k];
-      c.fillText(text, area.x + 14, area.y + 12 + line * k);
+      c.fillRect(area.x + 14, area.y + 13 + line * k, 10, 10);
+      c.fillStyle = "white";
+      c.fillText(text, area.x + 30, area.y + 12 + line * k);
     });
   }
 

@@ -1,7 +1,8 @@
 """Zeiss CZI (ZISRAW): tiles of any size and position, channels, scenes, and pyramids.
 
 An array is one scene, and begins at the first pixel of its tiles; where tiles overlap, the one with
-the larger number is on top. Axes are the dimensions of the tiles, including those of length 1.
+the larger number is on top. Axes are the dimensions of the tiles; those of length 1 are dropped,
+unless ``squeeze=False``. A stack begins at the height of its first plane.
 
 Layout according to public readers, and real files.
 """
@@ -63,7 +64,12 @@ def sniff(path: str, head: bytes) -> str | None:
 
 
 def describe(
-    paths: Sequence[str], *, dataset: int | str | None = None, level: int = 0, mosaic: bool = True
+    paths: Sequence[str],
+    *,
+    dataset: int | str | None = None,
+    level: int = 0,
+    mosaic: bool = True,
+    squeeze: bool = True,
 ) -> tools.Description:
     """Describe a scene of a file.
 
@@ -77,6 +83,8 @@ def describe(
         Level of the pyramid, 0 for full resolution.
     mosaic : bool
         Assemble tiles by their positions; if False, tiles are an axis "m".
+    squeeze : bool
+        Whether dimensions of length 1, other than y and x, are dropped.
     """
     file = tools.File.only(paths, "czi")
     check_whole("level", level, least=0, path=file.path)
@@ -88,6 +96,9 @@ def describe(
     corner = [int(whole.start[name].min()) for name in SIZED]
     corners = [(tiles.start[n] - first) // ratio for n, first in zip(SIZED, corner, strict=True)]
     axes, shape, frames = _frames(file, tiles, told["channels"], told["colours"])
+    if squeeze:
+        axes = [axis for axis, size in zip(axes, shape, strict=True) if size > 1]
+        shape = [size for size in shape if size > 1]
     if not mosaic:
         numbers, which = _numbers_of(file, tiles)
         axes, shape = [*axes, tools.Axis("m")], [*shape, len(numbers)]
@@ -103,7 +114,8 @@ def describe(
         require("imagecodecs", "tiff", file.path)
     for k, axis in enumerate(axes):
         if axis.name == "z":
-            axes[k] = tools.Axis.calibrated("z", "m", told["scaling"].get("Z", 0.0))
+            step = told["scaling"].get("Z", 0.0)
+            axes[k] = tools.Axis.calibrated("z", "m", step, step * int(tiles.start["Z"].min()))
     facts = {
         "dataset": number,
         "datasets": names,
@@ -111,6 +123,7 @@ def describe(
         "levels": tuple(ratios),
         "level": level,
         "mosaic": mosaic,
+        "squeeze": squeeze,
         "origin": tuple(corner),
         "tiles": len(tiles.position),
         "compression": tuple(np.unique(tiles.compression).tolist()),
@@ -278,7 +291,7 @@ def _shown_channels(root: Element, channels: Sequence[Element]) -> list[Element]
 def read_headers(desc: tools.Description) -> Array:
     """Read the acquisition times of the frames, in seconds."""
     file, told = desc.files[0], desc.metadata["czi"]
-    options = {key: told[key] for key in ("dataset", "level", "mosaic")}
+    options = {key: told[key] for key in ("dataset", "level", "mosaic", "squeeze")}
     whole, times = describe([file.path], **options), read_times(file)
     axis = whole.dims.index("t") if "t" in whole.dims else None
     length = 1 if axis is None else whole.shape[axis]
