@@ -279,7 +279,13 @@ def test_zooming_loads_details(chromium, served):
     tab = chromium.open(served(da.from_array(pixels)).url)
     shown(tab)
     middle = place(tab, "frame")
-    tab.wheel(*middle, -1500)
+    tab.run(  # and draw again before the page asks for details
+        "(() => { const c = document.querySelector('[data-plot=frame] canvas');"
+        " const b = c.getBoundingClientRect(), at = { clientX: b.left + b.width / 2,"
+        " clientY: b.top + b.height / 2, deltaY: -1500, cancelable: true };"
+        " c.dispatchEvent(new WheelEvent('wheel', at));"
+        " setTimeout(() => { document.body.dataset.theme = 'new'; }, 50); })()"
+    )
     tab.wait("document.querySelector('[data-plot=frame]').dataset.detail")
     tab.mouse("mouseMoved", *middle)
     found = tab.run("document.querySelector('[data-plot=frame] .value').textContent")
