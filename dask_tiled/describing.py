@@ -337,6 +337,7 @@ def check_local(path: str) -> None:
 
 def warn_of(
     *descs: Description,
+    opened: Any = None,
     missing: str | None = None,
     doubts: str = "warn",
     follow: bool = False,
@@ -344,15 +345,18 @@ def warn_of(
 ) -> None:
     """Warn once of missing frames and of doubts, unless the options of the user accept them.
 
-    Several files that are opened together are told by the first in doubt, and by their number.
+    Several files that are opened together are told by the first in doubt, and by their number. The
+    path ``opened`` is named if it is a folder, instead of a file in it.
     """
+    is_folder = isinstance(opened, str | os.PathLike) and os.path.isdir(opened)
+    folder = os.fspath(opened) if is_folder else ""
     absent = [(desc, _absent(desc, missing, follow=follow)) for desc in descs]
     in_doubt = [(desc, _sentences(desc)) for desc in descs if doubts == "warn"]
     for told, kind, also in (
         (absent, MissingFramesWarning, "more files lack frames"),
         (in_doubt, DoubtWarning, "more files are in doubt"),
     ):
-        found = [(desc.files[-1].path, text) for desc, text in told if text]
+        found = [(folder or desc.files[-1].path, text) for desc, text in told if text]
         more = f" {len(found) - 1} {also}." if found[1:] else ""
         for path, text in found[:1]:
             warn(f"{path}: {text}{more}", kind)

@@ -177,7 +177,7 @@ def open_dataset(
         **format_options,
     )
     desc = describe_files(path, format=format, axes=axes, follow=follow, doubts=doubts)
-    warn_of(desc, missing=missing, doubts=doubts, follow=follow)
+    warn_of(desc, opened=path, missing=missing, doubts=doubts, follow=follow)
     again = partial(describe_files, from_the_root(path), format=desc.format, follow=True)
     sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if follow else None
     opening = Opening(again, chunks, sample, settled=is_settled(nav_shape))

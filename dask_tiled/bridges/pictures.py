@@ -46,7 +46,8 @@ def open_pictures(
     desc = description_of(first)
     if quiet and desc is not None:
         settled = () if listing is None else ("dataset",)
-        warn_of(replace(desc, doubts=unsettled(desc.doubts, settled)), missing="fill")
+        left = replace(desc, doubts=unsettled(desc.doubts, settled))
+        warn_of(left, opened=path, missing="fill")
     if listing is None:
         yield DATA, first
         return

@@ -177,7 +177,7 @@ def described(paths: Sequence[str], options: dict[str, Any]) -> tuple[Descriptio
     path, given = arguments(paths, options)
     cut = {name: given.pop(name) for name in ("tiling", "chunks", "io") if name in given}
     desc = describe(path, **given)
-    warn_of(desc, **given)
+    warn_of(desc, opened=path, **given)
     return desc, scheme_for(desc, **cut)
 
 

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+import yaozarrs
 import zarr
 from checks import damage
 from ome_judges import validate
@@ -85,6 +86,7 @@ def test_all_datasets_of_a_file(scan, tmp_path, zarr_format):
     if zarr_format == 3:
         attributes, listed = attributes["ome"], listed["ome"]
         assert attributes["version"] == listed["version"] == "0.5"
+        yaozarrs.validate_zarr_store(str(out))
     assert attributes["bioformats2raw.layout"] == 3
     assert {*listed["series"]} == {*expected}
     for name in expected:

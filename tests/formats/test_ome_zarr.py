@@ -1,6 +1,7 @@
 """OME-Zarr: versions, series of bioformats2raw, plates, wells, labels, and invalid metadata."""
 
 import json
+import re
 import shutil
 from contextlib import suppress
 from random import Random
@@ -12,7 +13,7 @@ import zarr
 from checks import refused
 from range_server import serving
 
-from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset, to_zarr
+from dask_tiled import CorruptFileError, DatasetError, DoubtWarning, describe, open_dataset, to_zarr
 from dask_tiled.model.ome_zarr import KEYS
 
 PIXELS = np.random.default_rng(0).integers(0, 999, (2, 3, 4, 16, 20), dtype="u2")
@@ -242,6 +243,8 @@ def test_plates(tmp_path, version):
     (doubt,) = desc.doubts
     assert "3 arrays may be meant; A/1 is shown, the first well of the group" in doubt.text
     assert [*desc.metadata["zarr"]["datasets"]] == [*WELLS]
+    with pytest.warns(DoubtWarning, match=re.escape(f"{path}: 3 arrays may be meant")):
+        open_dataset(path)
     for dataset, first in (*WELLS.items(), (1, 10)):
         arr = open_dataset(path, dataset=dataset)
         assert arr.dims == ("field", *"tczyx")
