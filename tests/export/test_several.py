@@ -30,6 +30,7 @@ from dask_tiled import (
 )
 from dask_tiled.export.zarr.group import node_names
 from dask_tiled.export.zarr.targets import Target
+from dask_tiled.formats.zarr import descriptor
 from dask_tiled.testing import counting_frames, write_lif
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -270,6 +271,7 @@ import os, sys
 import numpy as np
 import dask_tiled
 from dask_tiled.export.zarr.targets import Target
+from dask_tiled.formats.zarr import descriptor
 write, calls = Target.write, []
 def killed(self, box, held):
     calls.append(box)
@@ -367,3 +369,20 @@ def test_axes_and_channels_survive(tmp_path):
     dask_tiled.convert(datasets, tmp_path / "out.zarr.zip", verify=True, progress=False)
     assert [*open_datasets(tmp_path / "out.zarr.zip")] == ["one", "two"]
     assert Axis("c").name in again["one"].dims
+
+
+@pytest.mark.slow
+def test_many_arrays(tmp_path, monkeypatch):
+    """The document of the group is read once for all; metadata of an array list a hundred others."""
+    arrays, out = {f"a{k}": np.full((2, 3), k) for k in range(120)}, tmp_path / "out.zarr"
+    to_zarr(arrays, out, progress=False)
+    datasets = open_datasets(out)
+    assert [*datasets] == [*arrays]
+    read, documents = descriptor.read, []
+    monkeypatch.setattr(descriptor, "read", lambda *told: documents.append(told) or read(*told))
+    for name, pixels in arrays.items():
+        np.testing.assert_array_equal(datasets[name], pixels)
+    assert len(documents) == 1
+    listed = datasets["a119"].description.metadata["zarr"]["datasets"]
+    assert len(listed) == 101
+    assert listed["a119"]["shape"] == (2, 3)

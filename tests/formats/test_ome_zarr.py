@@ -13,7 +13,15 @@ import zarr
 from checks import refused
 from range_server import serving
 
-from dask_tiled import CorruptFileError, DatasetError, DoubtWarning, describe, open_dataset, to_zarr
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    DoubtWarning,
+    describe,
+    open_dataset,
+    open_datasets,
+    to_zarr,
+)
 from dask_tiled.model.ome_zarr import KEYS
 
 PIXELS = np.random.default_rng(0).integers(0, 999, (2, 3, 4, 16, 20), dtype="u2")
@@ -257,6 +265,9 @@ def test_plates(tmp_path, version):
         assert arr.metadata["zarr"]["positions"] == ((0,) * 5, (0, 0, 0, 0, 5))
         name = dataset if isinstance(dataset, str) else "A/2"
         assert arr.axes[0].labels == (f"{name}/0", f"{name}/1")
+    wells = open_datasets(path)
+    assert [*wells] == ["A_1", "A_2", "B_1"]
+    np.testing.assert_array_equal(wells["A_2"].compute(), [PIXELS + 10, PIXELS + 11])
     field = open_dataset(path, dataset="B/1/1")
     np.testing.assert_array_equal(field.compute(), PIXELS + 21)
     assert field.axes[4].offset == 5

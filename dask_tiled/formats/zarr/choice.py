@@ -19,7 +19,7 @@ from dask_tiled.formats.zarr.members import (
     is_numeric,
     names_in,
 )
-from dask_tiled.formats.zarr.pictures import Pictures, fields_in, pictures_in
+from dask_tiled.formats.zarr.pictures import EXPORTED, Pictures, fields_in, pictures_in
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.layout import MAX_NDIM
 from dask_tiled.model.listing import most_listed
@@ -91,6 +91,8 @@ def choose(outermost: Node, dataset: int | str | None) -> Chosen:
         name = _numbered(dataset, outermost, Pictures(known, pictures.kind))
     members, chosen, doubts = _found(outermost, name, pictures)
     listed = known or dict(islice(images_in(folder, document).items(), most_listed()))
+    if pictures.kind == EXPORTED and chosen in listed:
+        listed = dict(islice(listed.items(), most_listed())) | {chosen: listed[chosen]}
     if chosen not in listed:  # a level of an image
         chosen = next((path for path in listed if chosen.startswith(f"{path}/")), chosen)
     return Chosen(members, chosen, listed, doubts)

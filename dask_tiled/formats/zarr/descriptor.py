@@ -20,7 +20,13 @@ from dask_tiled.formats.zarr.choice import Member, Node, choose
 from dask_tiled.formats.zarr.chunks import Chunks
 from dask_tiled.formats.zarr.coordinates import positions_beside
 from dask_tiled.formats.zarr.documents import DOCUMENTS, opened, read
-from dask_tiled.formats.zarr.folders import Entry, Folder, folder_of, holds_documents
+from dask_tiled.formats.zarr.folders import (
+    Directory,
+    Entry,
+    Folder,
+    folder_of,
+    holds_documents,
+)
 from dask_tiled.formats.zarr.hyperspy import axes_beside
 from dask_tiled.formats.zarr.zips import MAGIC
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
@@ -32,6 +38,7 @@ from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.mark import MARK, told_instrument, with_missing
 from dask_tiled.model.pieces import PieceTable, joined
+from dask_tiled.model.together import kept
 
 FIELDS = "field"
 """Name of the axis of the fields of a well."""
@@ -80,7 +87,10 @@ def describe(
     file = File.only(paths, "zarr")
     folder, first = folder_of(file, DOCUMENTS)
     entry = first or Entry.of(file)
-    document = read(folder, entry) if first else dict(IMPLICIT)
+    if isinstance(folder, Directory):
+        document = kept(_document, file)
+    else:
+        document = read(folder, entry) if first else dict(IMPLICIT)
     if document["node_type"] == "array" and dataset is not None:
         raise DatasetError("the path is an array, not a group", path=entry.path, found=dataset)
     chosen = choose(Node(folder, entry, document), dataset)
@@ -89,6 +99,11 @@ def describe(
         return desc
     facts = {**desc.metadata["zarr"], "dataset": chosen.name, "datasets": chosen.listed}
     return replace(desc, metadata={**desc.metadata, "zarr": facts})
+
+
+def _document(file: File) -> dict[str, Any]:
+    """Read the document of the outermost folder on disk, or behind a URL."""
+    return read(Directory(os.path.dirname(file.path)), Entry.of(file))
 
 
 def _describe(

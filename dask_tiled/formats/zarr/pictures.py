@@ -25,6 +25,8 @@ MOST_MEASURED = 64
 """Read the shapes of at most this many images."""
 MOST_ABSENT = 100
 """Skip at most this many wells that are listed and absent."""
+EXPORTED = "dataset"
+"""Kind of the images of an export of several arrays."""
 SERIES = "OME"
 """Group that lists the images of a series."""
 
@@ -62,7 +64,7 @@ def pictures_in(folder: Folder, document: Mapping[str, Any]) -> Pictures:
     """Return the images that a group lists; none if it is an image or another group."""
     exported = _exported(document)
     if exported:
-        return Pictures(exported, "dataset")
+        return Pictures(exported, EXPORTED)
     told = ome_in(document)
     if "bioformats2raw.layout" in told:
         paths = _series(folder)
