@@ -373,7 +373,7 @@ def test_axes_and_channels_survive(tmp_path):
 
 @pytest.mark.slow
 def test_many_arrays(tmp_path, monkeypatch):
-    """The document of the group is read once for all; metadata of an array list a hundred others."""
+    """The document of the group is read once; metadata of an array list a hundred others."""
     arrays, out = {f"a{k}": np.full((2, 3), k) for k in range(120)}, tmp_path / "out.zarr"
     to_zarr(arrays, out, progress=False)
     datasets = open_datasets(out)
