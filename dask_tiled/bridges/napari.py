@@ -28,6 +28,7 @@ from dask_tiled.model.calibration import is_unknown
 from dask_tiled.model.colours import PALETTE, drawn
 from dask_tiled.model.description import facts_of
 from dask_tiled.model.paths import is_url
+from dask_tiled.model.pyramids import Method
 from dask_tiled.opening import open_dataset, opened
 from dask_tiled.panels import contrast
 from dask_tiled.subject import CHANNELS, MOST_APART, colour_axis, colour_places, numbers
@@ -37,6 +38,8 @@ LayerData = tuple[Any, dict[str, Any], str]
 SAMPLED = 2048
 """Contrast is chosen from the central pixels of three images, at most this many per axis."""
 NO_UNIT = "pixel"
+OF_IMAGES = {"blending", "colormap", "contrast_limits", "gamma", "rgb"}
+"""Attributes that layers of labels do not have."""
 FAR = 8
 """Images further apart than this many times their length are shown at one place."""
 MOST_IMAGES = 32
@@ -54,7 +57,7 @@ def get_reader(path: str | Sequence[str]) -> Callable[[Any], list[LayerData]] | 
     Returns
     -------
     callable or None
-        Function that takes the path and returns napari layers: pixels, attributes, and "image".
+        Function that takes the path and returns napari layers: pixels, attributes, and kind.
     """
     try:
         first = path if isinstance(path, str) else path[0]
@@ -79,9 +82,9 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
     Returns
     -------
     list of tuple
-        Arrays, or lists of them for pyramids; attributes; and "image". Of several images only the
-        default one is visible, and at most 32 are opened, with a warning. Contrast is chosen from a
-        few images, which are read.
+        Arrays, or lists of them for pyramids; attributes; and "image", or "labels" for label
+        images of OME-Zarr. Of several images only the default one is visible, and at most 32 are
+        opened, with a warning. Contrast is chosen from a few images, which are read.
 
     Raises
     ------
@@ -101,7 +104,11 @@ def read_layers(path: str | Sequence[str]) -> list[LayerData]:
         called = str(given) if name == DATA else f"{stem} {name}"
         visible = {"visible": not layers}
         levels = levels_of(arr)
-        layers += [(data, more | visible, "image") for data, more in _layers(called, levels)]
+        has_labels = facts.get("has_labels") and arr.dtype.kind in "iu"
+        kind, dropped = ("labels", OF_IMAGES) if has_labels else ("image", set[str]())
+        for data, more in _layers(called, levels):
+            told = {key: one for key, one in more.items() if key not in dropped}
+            layers.append((data, told | visible, kind))
     _gather(layers)
     return layers
 
@@ -260,6 +267,18 @@ def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str
     DatasetError
         As for :func:`dask_tiled.to_zarr`.
     """
+    return _write(path, data, attributes, None)
+
+
+def write_labels(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str]:
+    """Write a layer of labels to zarr, as :func:`write_image` does; levels have no new labels."""
+    return _write(path, data, attributes, "nearest")
+
+
+def _write(
+    path: str, data: Any, attributes: Mapping[str, Any], pyramid_method: Method | None
+) -> list[str]:
+    """Write a layer to zarr; return the path."""
     levels = [*data] if attributes.get("multiscale") else [data]
     arr = opened(levels[0]) if is_array(levels[0]) else da.asarray(levels[0])
     rgb = bool(attributes.get("rgb"))
@@ -268,8 +287,15 @@ def write_image(path: str, data: Any, attributes: Mapping[str, Any]) -> list[str
         arr = da.moveaxis(arr, -1, -3)
         axes.insert(-2, Axis("rgb"))
     told = {"name": str(attributes["name"])} if attributes.get("name") else None
-    pyramid = len(levels) - 1 or False
-    to_zarr(arr, path, dimension_names=axes, attributes=told, pyramid=pyramid, overwrite=True)
+    to_zarr(
+        arr,
+        path,
+        dimension_names=axes,
+        attributes=told,
+        pyramid=len(levels) - 1 or False,
+        pyramid_method=pyramid_method,
+        overwrite=True,
+    )
     return [path]
 
 

@@ -39,7 +39,7 @@ with warnings.catch_warnings():  # pydantic warns of napari's use of it
     warnings.simplefilter("ignore")
     import npe2
     from napari.components import ViewerModel
-    from napari.layers import Image, Layer
+    from napari.layers import Image, Labels, Layer
 
 PACKAGE = Path(dask_tiled.__file__).parent
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
@@ -297,6 +297,25 @@ def test_other_doubts_are_told(tmp_path):
     path = write_mib(tmp_path / "a.mib", FRAMES.reshape(35, 8, 16), hdr=False)
     with pytest.warns(DoubtWarning, match="scan"):
         read_layers(str(path))
+
+
+def test_label_images_are_layers_of_labels(tmp_path, plugin):
+    """Saving keeps them so; levels have no new labels."""
+    pixels, path = counting_frames((64, 48), "u4"), tmp_path / "a.zarr"
+    to_zarr(da.from_array(pixels), path, dimension_names=["y", "x"], pyramid=1)
+    group = zarr.open_group(path, mode="r+")
+    group.attrs["ome"] = {**group.attrs["ome"], "image-label": {}}
+    ((levels, told, kind),) = read_layers(str(path))
+    assert kind == "labels"
+    layer = Labels(levels, **told)
+    assert layer.multiscale
+    np.testing.assert_array_equal(layer.data[0], pixels)
+    for k, data in enumerate((levels, [pixels, pixels[::2, ::2]])):
+        saved = str(tmp_path / f"saved-{k}.zarr")
+        npe2.write(saved, [Labels(data, multiscale=True)], plugin_name=plugin.name)
+        found = zarr.open_group(saved, mode="r")["level_1/data"]
+        np.testing.assert_array_equal(found[...], pixels[::2, ::2])
+    assert read_layers(str(tmp_path / "saved-0.zarr"))[0][2] == "labels"
 
 
 def test_plates_show_some_wells(tmp_path, monkeypatch):
