@@ -77,7 +77,7 @@ def _distances(arr: da.Array, axes: Sequence[int], blocks: Sequence[Base]) -> li
         distance += 1
         found = [min(distance, n) if k in axes else 1 for k, n in enumerate(counts)]
         every = [n if base.size > 1 else 1 for n, base in zip(found, blocks, strict=True)]
-        if distance > max(counts):  # single pixels are read by themselves
+        if max(every) == 1 or distance > max(counts):  # single pixels are read by themselves
             break
     return every
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.errors import TilingError
+from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Box, Index
 from dask_tiled.model.layout import Layout
@@ -47,19 +48,24 @@ def part_bases(layout: Layout, sig_bases: Sequence[Base], budget: int) -> tuple[
     """Return the blocks along which a frame above ``budget`` pixels is cut into parts.
 
     Without blocks of the format these are the pieces of the frame, if there are several. A piece
-    that can be read in part ends none if it is larger than the budget.
+    that can be read in part ends none if it is larger than the budget; nor does one that is not
+    stored, which has one value.
     """
     if any(base.size > 1 for base in sig_bases):
         return tuple(sig_bases)
     nav, first = len(layout.nav_shape), len(layout.grid)
+    stored = [not isinstance(x, BlockDecoder) or not x.is_uniform for x in layout.decoders]
+    pieces, there = layout.pieces, np.array(stored)[layout.pieces.column("decoder")]
     sizes = [
-        int(layout.pieces.column("shape", k).max(initial=1))
+        int(np.where(there, pieces.column("shape", k), 1).max(initial=1))
         for k in range(first, first + len(layout.sig_shape))
     ]
-    if sizes == [*layout.sig_shape] and not layout.has_blocks:
+    pairs = zip(layout.decoders, stored, strict=True)
+    has_blocks = any(isinstance(decoder, BlockDecoder) and one for decoder, one in pairs)
+    if sizes == [*layout.sig_shape] and not has_blocks:
         return tuple(sig_bases)
     for k in range(len(sizes)):
-        if not layout.has_blocks and math.prod(sizes[k:]) > budget:
+        if not has_blocks and math.prod(sizes[k:]) > budget:
             sizes[k] = 1
     kept = ((n, cut) for n, cut in zip(sizes, layout.cuts[nav:], strict=True) if cut.kept)
     return tuple(Base.of(n, cut.start, cut.step) for n, cut in kept)
