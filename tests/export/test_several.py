@@ -87,6 +87,7 @@ def test_all_datasets_of_a_file(scan, tmp_path, zarr_format):
     if zarr_format == 3:
         attributes, listed = attributes["ome"], listed["ome"]
         assert attributes["version"] == listed["version"] == "0.5"
+        assert yaozarrs.validate_zarr_store(str(out)) is not None
         yaozarrs.validate_zarr_store(str(out))
     assert attributes["bioformats2raw.layout"] == 3
     assert {*listed["series"]} == {*expected}
