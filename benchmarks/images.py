@@ -190,11 +190,16 @@ class Run(NamedTuple):
     checksum: float
 
 
-def run(reader: str, kind: str, path: Path, job: str) -> Run:
-    """Run a job in a process of its own."""
+def run(reader: str, kind: str, path: Path, job: str, limit: float) -> Run:
+    """Run a job in a process of its own; it has no memory or checksum if it takes too long."""
     code = [sys.executable, __file__, "--run", reader, kind, str(path), job]
-    done = subprocess.run(code, capture_output=True, text=True, check=False)
-    shutil.rmtree(path.parent / "out.zarr", ignore_errors=True)
+    try:
+        done = subprocess.run(code, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        print(f"{reader}, {kind}, {job}: more than {limit} s", file=sys.stderr)
+        return Run(limit, math.nan, math.nan)
+    finally:
+        shutil.rmtree(path.parent / "out.zarr", ignore_errors=True)
     if done.returncode:
         print(f"{reader}, {kind}, {job}: {done.stderr[-2000:]}", file=sys.stderr)
         return Run(math.nan, math.nan, math.nan)
@@ -248,6 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--side", type=int, default=8192, help="pixels along each axis")
     parser.add_argument("--repeats", type=int, default=1, help="runs, whose medians are printed")
+    parser.add_argument("--limit", type=float, default=60, help="seconds of a run at most")
     parser.add_argument("--kinds", nargs="*", default=[*OTHERS])
     parser.add_argument("--jobs", nargs="*", default=[*jobs(Path())])
     parser.add_argument("--run", nargs=4, help=argparse.SUPPRESS)
@@ -267,7 +273,7 @@ def main() -> None:
                 taken: dict[str, list[Run]] = {reader: [] for reader in [OURS, *OTHERS[kind]]}
                 for _ in range(arguments.repeats):
                     for reader, some in taken.items():
-                        some.append(run(reader, kind, path, job))
+                        some.append(run(reader, kind, path, job, arguments.limit))
                 print(line(kind, job, {key: medians(some) for key, some in taken.items()}))
                 sys.stdout.flush()
             shutil.rmtree(path) if path.is_dir() else path.unlink()
