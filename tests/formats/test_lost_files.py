@@ -233,7 +233,7 @@ def test_a_lost_source_between_frames_of_another(tmp_path, lost):
     np.testing.assert_array_equal(scan, filled.reshape(3, 4, 6, 8))
     np.testing.assert_array_equal(scan[1, 1::2].sum(0), filled[5:8:2].sum(0))
     (tmp_path / f"{1 - lost}.h5").unlink()
-    with pytest.raises(TruncatedFileError, match="a file that holds a part of the dataset"):
+    with pytest.raises(TruncatedFileError, match="all files that hold the dataset are missing"):
         describe(path, missing="fill")
 
 
@@ -241,7 +241,7 @@ def test_all_sources_of_a_virtual_dataset_are_lost(tmp_path):
     path, paths = write_virtual(tmp_path)
     for one in paths:
         one.unlink()
-    with pytest.raises(TruncatedFileError, match="a file that holds a part of the dataset"):
+    with pytest.raises(TruncatedFileError, match="all files that hold the dataset are missing"):
         describe(path, missing="fill")
 
 
