@@ -196,9 +196,10 @@ def halved(pixels: Array, halving: Halving, to: Array | None = None) -> Array:
     Returns
     -------
     ndarray
-        Of the same dtype: means of integers are rounded to nearest, ties to even; of modes that
-        are as frequent, the first is chosen. At the end of an axis of odd length, a mean or mode is
-        of the pixels that exist.
+        Of the same dtype: means of integers are rounded to nearest, ties to even; means of
+        booleans are True if at least half of the pixels are; of modes that are as frequent, the
+        first is chosen. At the end of an axis of odd length, a mean or mode is of the pixels that
+        exist.
     """
     if halving.method == "nearest":
         steps = (2 if k in halving.axes else 1 for k in range(pixels.ndim))
@@ -233,7 +234,8 @@ def _means(pixels: Array, count: int, to: Array | None = None) -> Array:
     if dtype.kind == "c":
         out.real, out.imag = _means(pixels.real, count), _means(pixels.imag, count)
     elif dtype.kind == "b":
-        out[...] = _means(pixels.astype("u1"), count)
+        # Each mean is of 1, 2, 4 or 8 pixels, and thus exact.
+        out[...] = _means(pixels.astype("u1") * 8, count) >= 4
     elif dtype.char == "e" or not dtype.isnative:
         wide = np.dtype("f8") if dtype.char == "e" else dtype.newbyteorder("=")
         out[...] = _means(pixels.astype(wide), count)
