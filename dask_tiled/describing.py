@@ -143,9 +143,7 @@ def describe(
         expected = " or ".join(map(repr, DOUBTS))
         raise DatasetError("invalid doubts", path=first_path, expected=expected, found=repr(doubts))
     if doubts == "raise":
-        told = f"{_absent(desc, missing, follow=follow)} {_sentences(desc)}".strip()
-        if told:
-            raise DoubtError(told, path=desc.files[-1].path)
+        raise_of(desc, missing, follow=follow)
     return desc
 
 
@@ -360,6 +358,13 @@ def warn_of(
         more = f" {len(found) - 1} {also}." if found[1:] else ""
         for path, text in found[:1]:
             warn(f"{path}: {text}{more}", kind)
+
+
+def raise_of(desc: Description, missing: str | None, *, follow: bool) -> None:
+    """Raise a DoubtError of missing frames and of doubts, if there are any."""
+    told = f"{_absent(desc, missing, follow=follow)} {_sentences(desc)}".strip()
+    if told:
+        raise DoubtError(told, path=desc.files[-1].path)
 
 
 def _absent(desc: Description, missing: str | None, *, follow: bool) -> str:

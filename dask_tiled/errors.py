@@ -454,7 +454,8 @@ def choose_dataset(
     if not whole or not 0 <= int(wanted) < len(names):
         numbers = [str(k) for k, name in enumerate(names) if name == wanted]
         listed = [repr(name) for name in names if name][:20]
-        expected = f"a number below {len(names)}, or one of {', '.join(listed) or 'no names'}"
+        expected = f"a number below {len(names)}"
+        expected += f", or one of {', '.join(listed)}" if listed else ""
         raise DatasetError(
             "several datasets have this name" if numbers else "no such dataset",
             path=path,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from dask_tiled.describing import Path, describe
+from dask_tiled.describing import Path, describe, raise_of, warn_of
 from dask_tiled.errors import DatasetError, printable
 from dask_tiled.formats.describing import from_the_root
 from dask_tiled.model.description import Description, facts_of
+from dask_tiled.model.doubts import OF_THE_LIST
 from dask_tiled.model.listing import DATA, Listing, listing_all
 from dask_tiled.model.together import Together
 
@@ -80,7 +82,8 @@ def list_contents(
 ) -> Contents:
     """List the datasets of a file, all of which have the same options.
 
-    Raise a DatasetError if ``options`` select one, or no dataset can be described.
+    Raise a DatasetError if ``options`` select one, or no dataset can be described. If a file may
+    have more datasets than it lists, warn, or raise a DoubtError, as the option ``doubts`` says.
     """
     for key in {"dataset", "field"} & options.keys():
         problem, hint = "an option selects one dataset", "Pass it to open_dataset."
@@ -92,6 +95,11 @@ def list_contents(
     told["doubts"] = "ignore"
     with listing_all():
         desc = _first_described(path, {**told, "format": format})
+    listed = replace(desc, doubts=tuple(x for x in desc.doubts if x.code in OF_THE_LIST))
+    doubts = options.get("doubts", "warn")
+    if doubts == "raise":
+        raise_of(listed, "fill", follow=False)
+    warn_of(listed, opened=path, missing="fill", doubts=doubts)
     option, meant, names = Listing.of(facts_of(desc))
     several = len(names) > 1 and meant in names
     keys = {name: key for key, name in names.items()} if several else {DATA: None}

@@ -34,7 +34,8 @@ def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) 
     Only headers are read.
     """
     desc, scheme = described(files, options)
-    contents = None if options["dataset"] is not None else listed(files, options)
+    quiet = {**options, "doubts": "ignore"}  # the description has told of them
+    contents = None if options["dataset"] is not None else listed(files, quiet)
     if as_json:
         show_json(_values(desc, scheme) | {"datasets": [*contents.keys] if contents else None})
         return

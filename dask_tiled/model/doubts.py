@@ -52,6 +52,7 @@ SETTLED_BY: Mapping[str, frozenset[str]] = {
     "extended-header": frozenset({"extended_header"}),
     "first-channel": frozenset(),
     "left-over-frames": frozenset({"nav_shape", "sync_offset"}),
+    "lost-datasets": frozenset(),
     "lost-files": frozenset({WHOLE, "missing"}),
     "lost-frames": frozenset({"missing"}),
     "pixel-type": frozenset({"signed"}),
@@ -62,6 +63,8 @@ SETTLED_BY: Mapping[str, frozenset[str]] = {
 """Options of ``open_dataset`` that settle doubts, by code; ``axes`` if it has all of them."""
 INCOMPLETE = frozenset({"lost-files", "unfinished"})
 """Codes of doubts that frames are lacking."""
+OF_THE_LIST = frozenset({"lost-datasets"})
+"""Codes of doubts that the list of the datasets of a file is not complete."""
 
 
 def unknown_scan(frames: int) -> tuple[Doubt, ...]:
@@ -207,6 +210,12 @@ def unfinished(why: str) -> Doubt:
     """Return the doubt that more frames may come."""
     settle = "pass follow=True to add the frames that arrive, or missing='fill' to leave it so"
     return Doubt("unfinished", f"the acquisition may not be complete: {why}", settle)
+
+
+def lost_datasets(count: int, kind: str, at: int, why: str) -> Doubt:
+    """Return the doubt that a file has more datasets than those listed, which end at a byte."""
+    text = f"{count} {kind} are listed, up to byte {at}; what follows is not read, as {why}"
+    return Doubt("lost-datasets", text, "pass dataset=, the number of the one that is meant")
 
 
 def unsettled(

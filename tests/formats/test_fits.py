@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from astropy.io import fits
+from click.testing import CliRunner
 
 import dask_tiled
+from dask_tiled.command_line.app import app
 from dask_tiled.testing import check_format, counting_frames, write_fits
 
 descriptor = importlib.import_module("dask_tiled.formats.fits.descriptor")
@@ -276,3 +278,51 @@ def test_headers_behind_a_number_are_not_read(tmp_path):
     for dataset in (2, "B"):
         with pytest.raises(dask_tiled.DatasetError, match="BITPIX"):
             dask_tiled.open_dataset(path, dataset=dataset)
+
+
+def cut(data, at):
+    return data[: at + 100]
+
+
+def overwritten(data, at):
+    noise = np.random.default_rng(5).integers(0, 256, 2880, "u1").tobytes()
+    return data[:at] + noise + data[at + 2880 :]
+
+
+def emptied(data, at):
+    return data[:at] + bytes(2880) + data[at + 2880 :]
+
+
+@pytest.mark.parametrize("damage", [cut, overwritten, emptied])
+def test_hdus_behind_damage_are_a_doubt(tmp_path, damage):
+    """All that list the HDUs tell that there may be more."""
+    path = write_many(tmp_path / "a.fits", 7)  # with the primary one, 8 HDUs
+    path.write_bytes(damage(path.read_bytes(), 7 * 2880))
+    doubts = dask_tiled.describe(path).doubts
+    assert [one.code for one in doubts] == ["default-dataset", "lost-datasets"]
+    assert doubts[1].text.startswith("4 HDUs are listed, up to byte 20160; what follows is not")
+    with pytest.raises(dask_tiled.DoubtError, match="4 HDUs are listed"):
+        dask_tiled.open_datasets(path, missing="raise", doubts="raise")
+    with pytest.warns(dask_tiled.DoubtWarning, match="4 HDUs are listed"):
+        assert [*dask_tiled.open_datasets(path)] == ["I0", "I1", "I2"]
+    assert dask_tiled.describe(path, dataset=3, doubts="raise").shape == (4, 5)
+    with pytest.raises(dask_tiled.DatasetError, match=r"number below 4, or|inside a header"):
+        dask_tiled.describe(path, dataset=5)
+    for args in (["info", path], ["convert", "--all", path, tmp_path / "a.zarr"]):
+        result = CliRunner().invoke(app, [args[0], "--strict", *map(str, args[1:])])
+        assert result.exit_code == 3, result.stderr
+        assert "4 HDUs are listed" in result.stderr
+        assert not (tmp_path / "a.zarr").exists()
+
+
+@pytest.mark.parametrize("padding", [bytes(28800), b"  \n", b"\x1a" + bytes(2879)])
+def test_padding_behind_the_last_hdu_is_no_doubt(tmp_path, padding):
+    path = write_many(tmp_path / "a.fits", 1)
+    path.write_bytes(path.read_bytes() + padding)
+    assert dask_tiled.describe(path).doubts == ()
+
+
+def test_an_invalid_number_of_hdus_without_names(tmp_path):
+    path = write_fits(tmp_path / "a.fits", np.ones((2, 2), "u1"), None, np.ones((2, 2), "u1"))
+    with pytest.raises(dask_tiled.DatasetError, match="expected a number below 3; found"):
+        dask_tiled.describe(path, dataset=3)

@@ -22,6 +22,7 @@ from dask_tiled.model.doubts import SETTLED_BY
 from dask_tiled.testing import (
     counting_frames,
     write_dm,
+    write_fits,
     write_mib,
     write_mib_series,
     write_mrc,
@@ -118,6 +119,13 @@ def square_scan(folder):
     return path
 
 
+def cut_in_a_header(folder):
+    path = write_fits(folder / "scan.fits", FRAMES[0], FRAMES[0, 1:2], FRAMES[0])
+    with path.open("r+b") as file:
+        file.truncate(5 * 2880 - 2800)  # each image takes two blocks
+    return path
+
+
 def not_numbers(folder):
     path = folder / "scan.nxs"
     with h5py.File(path, "w") as file:
@@ -141,6 +149,7 @@ SAMPLES = {
     "extended-header": ("MRC whose NSYMBT bytes are absent", no_extended_header),
     "first-channel": ("an Eiger master with two thresholds, opened as a scan", two_channels),
     "left-over-frames": ("12 frames, of which a .hdr file describes 3 x 3", longer_lines),
+    "lost-datasets": ("FITS that ends inside the header of its third image", cut_in_a_header),
     "lost-files": ("a series of which a file in the middle is missing", lost_file),
     "lost-frames": ("Merlin frames of which one is missing, opened with a shape", lost_frame),
     "pixel-type": ("MRC with bytes, older than MRC2014", bytes_of_no_sign),
@@ -220,6 +229,7 @@ SETTLED = [
     ("left-over-frames", {"sync_offset": 3}),
     ("default-dataset", {"dataset": "first"}),
     ("default-dataset", {"dataset": 1}),
+    ("lost-datasets", {"dataset": 0}),
     ("first-channel", {"nav_shape": (3, 4, 2)}),
     ("first-channel", {}),
     ("lost-files", {"missing": "fill", "nav_shape": (2, 3)}),

@@ -29,7 +29,7 @@ from dask_tiled.formats.fits.tiles import TYPES, Table, shape_of
 from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
 from dask_tiled.formats.tools.volume import axis_names
-from dask_tiled.model.doubts import MOST_RIVALS, may_be_meant
+from dask_tiled.model.doubts import MOST_RIVALS, Doubt, lost_datasets, may_be_meant
 from dask_tiled.model.files import is_refusal
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.listing import most_listed
@@ -39,6 +39,8 @@ MAX_HEADER, MAX_HEADERS = BLOCK << 12, BLOCK << 16
 """Largest header, and largest sum of all headers of a file, in bytes."""
 MOST_UNPACKED = 1 << 26
 """Decompress at most this many bytes to look for images behind the default one."""
+PADDING, MOST_PADDING = b"\0 \r\n\x1a", 1 << 20
+"""Bytes without a meaning behind the last HDU; at most this many are checked."""
 START = re.compile(rb"SIMPLE  = +T ")
 PAIR = re.compile(r"([A-Z0-9_-]{1,8}) *= *('(?:[^']|'')*'|[^/ ][^/]*)")
 LENGTH = whole(range(1 << 62))
@@ -154,7 +156,7 @@ def _choose(
     packed_file = is_compressed(tools.read_head(file.path, 8))
     hdus, sizes, most = list[Hdu](), list[int](), most_listed()
     shown = alike = 0
-    are_all = True
+    are_all, damage = True, ""
     try:
         for hdu in _hdus(file, read):
             hdus.append(hdu)
@@ -167,9 +169,12 @@ def _choose(
             if by_number or (dataset is None and shown and enough):
                 are_all = False
                 break
+        else:
+            damage = _unknown_after(read, hdus[-1].end) if dataset is None and shown else ""
     except (tools.DatasetError, *BROKEN) as error:
         if dataset is not None or not shown or is_refusal(error):
             raise  # else the damage is behind the pixels
+        damage = error.problem if isinstance(error, tools.DatasetError) else str(error)
     names = [hdu.values["EXTNAME"] for hdu in hdus]
     default = next((k for k, size in enumerate(sizes) if size), len(hdus) - 1)
     chosen = choose_picture(file.path, names, dataset, sizes, default, more=not are_all)
@@ -177,7 +182,16 @@ def _choose(
     if not hdus[chosen.number].shape:
         problem, kind = "there are no pixels", header.get("XTENSION", "no axes")
         raise tools.DatasetError(problem, path=file.path, where=where, found=kind)
-    return hdus, chosen, are_all
+    doubts: tuple[Doubt, ...] = ()
+    if damage:
+        doubts = (lost_datasets(len(hdus), "HDUs", hdus[-1].end, damage),)
+    return hdus, chosen._replace(doubts=(*chosen.doubts, *doubts)), are_all
+
+
+def _unknown_after(read: Read, at: int) -> str:
+    """Return why bytes behind the last HDU are no padding; empty if there are none."""
+    rest = read(MOST_PADDING, at).strip(PADDING)
+    return "they do not begin a header" if rest else ""
 
 
 def _hdus(file: tools.File, read: Read) -> Iterator[Hdu]:
